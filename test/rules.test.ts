@@ -1,0 +1,35 @@
+/** Rules and tests hold each other: no rule without a test, no test for a rule that does not exist. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
+
+const ID = /\b[A-Z]+-\d{2}\b/g;
+
+const rules = [...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2})\*\* /gm)]
+  .map((match) => match[1] ?? '');
+const prefixes = new Set(rules.map((id) => id.split('-')[0]));
+
+/** Ids before the colon of each title; a table of cases gives its ids as strings of their own. */
+function quotedIds(): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  const folder = join(PROJECT_ROOT, 'test');
+  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.test.ts'));
+  for (const name of names) {
+    const source = readFileSync(join(folder, name), 'utf8');
+    for (const [, text] of source.matchAll(/['"`]((?:[A-Z]+-\d{2}[ ,]*)+)(?::|['"`])/g)) {
+      for (const [id] of (text ?? '').matchAll(ID)) {
+        if (prefixes.has(id.split('-')[0])) found.set(id, [...(found.get(id) ?? []), name]);
+      }
+    }
+  }
+  return found;
+}
+
+t.test('ARCH-12: every rule has a test, and every id in a title is a rule', (t) => {
+  const quoted = quotedIds();
+  t.equal(new Set(rules).size, rules.length, 'no id is given twice');
+  t.same([...quoted.keys()].filter((id) => !rules.includes(id)), [], 'titles quote known rules only');
+  t.same(rules.filter((id) => !quoted.has(id)), [], 'rules without a test');
+  t.end();
+});
