@@ -1,0 +1,51 @@
+/** Bytes and text without any platform's built-ins, so that server, Node client and browser share them. */
+
+const utf8 = new TextEncoder();
+
+/** Text as UTF-8 bytes. */
+export const text = (value: string): Uint8Array => utf8.encode(value);
+
+/** One byte string out of several. */
+export function concat(parts: readonly Uint8Array[]): Uint8Array {
+  const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+/**
+ * LP(x1..xn): each part as a u32 big-endian length, then its bytes (contract 9).
+ * Two different lists never give the same bytes, so nothing signed over an LP can be read as something else.
+ */
+export function lengthPrefixed(...parts: readonly (string | Uint8Array)[]): Uint8Array {
+  const raw = parts.map((part) => (typeof part === 'string' ? text(part) : part));
+  const out = new Uint8Array(raw.reduce((sum, part) => sum + 4 + part.length, 0));
+  const view = new DataView(out.buffer);
+  let at = 0;
+  for (const part of raw) {
+    view.setUint32(at, part.length);
+    out.set(part, at + 4);
+    at += 4 + part.length;
+  }
+  return out;
+}
+
+/** True when both hold the same bytes. Not constant time: for public values only. */
+export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+/** Order of raw bytes, as `sort` takes it: the order of device ids inside a blob item's tag (contract 10). */
+export function compareBytes(a: Uint8Array, b: Uint8Array): number {
+  const shared = Math.min(a.length, b.length);
+  for (let i = 0; i < shared; i++) {
+    const difference = (a[i] ?? 0) - (b[i] ?? 0);
+    if (difference !== 0) return difference;
+  }
+  return a.length - b.length;
+}

@@ -1,0 +1,78 @@
+/** Fields that describe a device, from text to bytes, checked alike wherever a device comes to be (contract 9). */
+import { bytesField } from './item-codec.js';
+import { invalid } from './errors.js';
+import { isDisplayName } from './ids.js';
+import { KEY_BYTES, NAME_MAX, SIG_BYTES } from './limits.js';
+import type { Glyph } from './requests.js';
+
+/** What a new device says of itself. */
+export interface NewDevice {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: Glyph;
+  /** X25519 public key, 32 bytes. */
+  readonly pubkey: Uint8Array;
+  /** 32 bytes, made by whoever holds the master key; the server does not care whether it is there. */
+  readonly cert: Uint8Array | null;
+}
+
+/**
+ * X25519 points of low order (RFC 7748, section 7; libsodium's list), little-endian hex without the top bit: a shared
+ * secret with one is known to everybody, and nobody can seal to it, so such a device would stop all writes.
+ */
+const LOW_ORDER = new Set([
+  '00'.repeat(32),
+  `01${'00'.repeat(31)}`,
+  'e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800',
+  '5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157',
+  `ec${'ff'.repeat(30)}7f`,
+  `ed${'ff'.repeat(30)}7f`,
+  `ee${'ff'.repeat(30)}7f`,
+]);
+
+function isLowOrder(key: Uint8Array): boolean {
+  let hex = '';
+  for (const [at, byte] of key.entries()) {
+    const value = at === key.length - 1 ? byte & 0x7f : byte;
+    hex += value.toString(16).padStart(2, '0');
+  }
+  return LOW_ORDER.has(hex);
+}
+
+/** An X25519 public key: 32 bytes, not of low order. Throws `validation`. */
+export function publicKeyField(path: string, value: string): Uint8Array {
+  const key = bytesField(path, value, KEY_BYTES);
+  if (isLowOrder(key)) throw invalid(path, 'must be a usable X25519 public key');
+  return key;
+}
+
+/** A device certificate of 32 bytes, or null where none is given. Throws `validation`. */
+export function certField(path: string, value: string | null | undefined): Uint8Array | null {
+  return value === null || value === undefined ? null : bytesField(path, value, SIG_BYTES);
+}
+
+/** A device's name as it is shown. Throws `validation`. */
+export function nameField(path: string, value: string): string {
+  if (!isDisplayName(value)) {
+    throw invalid(path, `must be 1 to ${NAME_MAX} characters without control and text-direction characters`);
+  }
+  return value;
+}
+
+/** A device as replies show it (specification, Device). `pairedAt` is milliseconds since 1970. */
+export interface DeviceReply {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: string;
+  readonly pubkey: Uint8Array;
+  readonly pairedAt: number;
+}
+
+/** Just the fields of the specification's Device, whatever else is known of it. */
+export const deviceReply = ({ id, name, glyph, pubkey, pairedAt }: DeviceReply): DeviceReply => ({
+  id,
+  name,
+  glyph,
+  pubkey,
+  pairedAt,
+});

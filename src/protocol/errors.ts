@@ -1,0 +1,113 @@
+/**
+ * The error catalogue (specification, Errors; contract 3). Every refusal of every endpoint, upgrade and frame is
+ * one of these. A code is stable; the message is for people; `details` helps programs.
+ */
+
+export type Shape = 'a' | 'b';
+
+interface Entry {
+  /** Status in shape A, and in shape B where it differs. */
+  readonly status: number;
+  readonly statusB?: number;
+  /** Code on the wire in shape A, and in shape B where it differs. */
+  readonly a: string;
+  readonly b?: string;
+  /** One sentence for the reference. */
+  readonly when: string;
+}
+
+const entry = (status: number, a: string, when: string, more: { b?: string; statusB?: number } = {}): Entry => ({
+  status,
+  a,
+  when,
+  ...more,
+});
+
+/** Internal name to wire form. The names are ours; only `a` and `b` reach the wire. */
+export const CATALOGUE = {
+  validation: entry(400, 'validation', 'The request does not fit its schema; the message names path and rule.', {
+    b: 'invalid_payload',
+  }),
+  item_too_large: entry(400, 'item_too_large', 'Inline ciphertext over 65,536 bytes; use the blob flow.'),
+  unknown_type: entry(400, 'unknown_type', 'The item type is not one of the ten content types.'),
+  pair_expired: entry(400, 'pair_expired', 'The pairing code has expired.'),
+  pair_invalid: entry(400, 'pair_invalid', 'The pairing code or attestation is wrong, or the request was rejected.'),
+  blob_not_found: entry(400, 'blob_not_found', 'The item names a blob that was never uploaded.'),
+  no_token: entry(401, 'unauthorized', 'No bearer token on a protected route.', { b: 'missing_token' }),
+  bad_token: entry(401, 'unauthorized', 'The token is invalid here: bad signature, unknown device, other tenant.', {
+    b: 'invalid_token',
+  }),
+  expired_token: entry(401, 'expired_token', 'The token is past its lifetime; re-authenticate.'),
+  payment_required: entry(402, 'payment_required', 'The tenant is inactive.'),
+  device_revoked: entry(403, 'device_revoked', "The token's device was revoked."),
+  tenant_suspended: entry(403, 'tenant_suspended', 'The tenant is past due: reads work, writes do not.'),
+  forbidden: entry(403, 'forbidden', 'Not permitted to this caller.'),
+  password_required: entry(403, 'password_required', 'An account password is set; verify it first.'),
+  password_invalid: entry(403, 'password_invalid', 'The account password is wrong.'),
+  url_invalid: entry(403, 'url_invalid', 'A signed blob URL was altered, is late, or was used otherwise than signed.'),
+  not_found: entry(404, 'not_found', 'No such route or resource.'),
+  item_not_found: entry(404, 'item_not_found', 'The item is unknown or was hard-deleted.'),
+  bin_not_found: entry(404, 'bin_not_found', 'The bin does not exist or was deleted.'),
+  tenant_not_found: entry(404, 'tenant_not_found', 'No tenant belongs to this host.'),
+  device_not_found: entry(404, 'device_not_found', 'No such device.'),
+  method_not_allowed: entry(405, 'method_not_allowed', 'The route exists, but not with this method; see Allow.'),
+  bootstrap_already_done: entry(410, 'bootstrap_already_done', 'The server is claimed already (alias: bootstrap_locked).', {
+    statusB: 409,
+  }),
+  version_conflict: entry(409, 'conflict', 'Another content or version of this item is stored; details say which.', {
+    b: 'version_conflict',
+  }),
+  slug_taken: entry(409, 'conflict', 'The slug is in use.', { b: 'slug_taken' }),
+  conflict: entry(409, 'conflict', 'The request contradicts what is stored.'),
+  device_exists: entry(409, 'device_exists', 'A device with this id is registered already.'),
+  last_device: entry(409, 'last_device', 'The last device cannot be revoked.'),
+  device_limit: entry(409, 'device_limit', 'The tenant has as many devices as MAX_DEVICES allows.'),
+  blob_too_large: entry(413, 'blob_too_large', 'The blob is over MAX_BLOB_SIZE_MB.'),
+  storage_cap_exceeded: entry(413, 'storage_cap_exceeded', 'The write would pass the storage cap.'),
+  payload_too_large: entry(413, 'payload_too_large', 'The request body is larger than the endpoint takes.'),
+  rate_limited: entry(429, 'rate_limited', 'Too many requests; wait as Retry-After says.'),
+  internal: entry(500, 'internal', 'Unexpected error; the log has the cause under the request id.'),
+  storage_unavailable: entry(503, 'storage_unavailable', 'The blob store is out of reach; try again.'),
+  unavailable: entry(503, 'unavailable', 'The database is down or the server is shedding load; try again.'),
+} as const satisfies Record<string, Entry>;
+
+export type ErrorName = keyof typeof CATALOGUE;
+
+/** What helps a program: field path and rule, missing device ids, current version. Values that are bytes are encoded by shape. */
+export type ErrorDetails = Readonly<Record<string, unknown>>;
+
+/** A refusal. Thrown or returned anywhere inside; only the edge turns it into a reply. */
+export class ServiceError extends Error {
+  override readonly name = 'ServiceError';
+
+  constructor(
+    readonly error: ErrorName,
+    message?: string,
+    readonly details?: ErrorDetails,
+    /** Whole seconds for Retry-After, at least 1. */
+    readonly retryAfter?: number,
+  ) {
+    super(message ?? CATALOGUE[error].when);
+  }
+}
+
+/** A `validation` error that names the field and the rule it breaks. */
+export function invalid(path: string, rule: string, details: ErrorDetails = {}): ServiceError {
+  return new ServiceError('validation', `${path}: ${rule}`, { path, rule, ...details });
+}
+
+/** The database is down or a queue is full: the client should come back after `retryAfter` seconds. */
+export const unavailable = (message?: string, retryAfter = 2): ServiceError =>
+  new ServiceError('unavailable', message, undefined, retryAfter);
+
+/** HTTP status of an error in a shape. */
+export function statusOf(name: ErrorName, shape: Shape): number {
+  const found: Entry = CATALOGUE[name];
+  return shape === 'b' ? (found.statusB ?? found.status) : found.status;
+}
+
+/** Wire code of an error in a shape. */
+export function codeOf(name: ErrorName, shape: Shape): string {
+  const found: Entry = CATALOGUE[name];
+  return shape === 'b' ? (found.b ?? found.a) : found.a;
+}

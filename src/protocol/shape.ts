@@ -1,0 +1,57 @@
+/**
+ * What shapes A and B share: the spelling of keys and of bytes (contract 2).
+ * Replies and frames are built once as plain objects with camelCase keys and raw bytes; `encode` spells them.
+ */
+import { toBase64, toBase64Url } from './base64.js';
+import { invalid, type Shape } from './errors.js';
+
+/** Bytes as a shape spells them. */
+export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
+  shape === 'a' ? toBase64Url(bytes) : toBase64(bytes);
+
+export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+export const toCamel = (key: string): string => key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+
+/**
+ * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B).
+ * Values do not change. No reply has keys that are data (a map keyed by device id), so renaming keys is safe;
+ * items, which do, have codecs of their own.
+ */
+export function encode(shape: Shape, value: unknown): unknown {
+  if (value instanceof Uint8Array) return bytesOut(shape, value);
+  if (Array.isArray(value)) return value.map((entry) => encode(shape, entry));
+  if (value === null || typeof value !== 'object') return value;
+  const out: Record<string, unknown> = {};
+  for (const [key, entry] of Object.entries(value)) {
+    if (entry !== undefined) out[shape === 'a' ? key : toSnake(key)] = encode(shape, entry);
+  }
+  return out;
+}
+
+/**
+ * A request body with camelCase keys. In B either spelling is read; both spellings of one key are refused.
+ * Only the keys of this object are renamed: callers rename nested objects where the schema has them.
+ */
+export function camelKeys(body: Record<string, unknown>): Record<string, unknown> {
+  const out: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
+  for (const [key, value] of Object.entries(body)) {
+    const name = toCamel(key);
+    if (name in out) throw invalid(name, 'given in both spellings');
+    out[name] = value;
+  }
+  return out;
+}
+
+const MARKS_B = ['bin_id', 'ct', 'wrapped', 'size', 'content_type'];
+const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType'];
+
+/**
+ * The shape a body itself shows, or undefined when it shows none (contract 2).
+ * A body with marks of both is refused; `explicit` (query or header) wins over marks.
+ */
+export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
+  const b = MARKS_B.find((key) => Object.hasOwn(body, key));
+  const a = MARKS_A.find((key) => Object.hasOwn(body, key));
+  if (a !== undefined && b !== undefined) throw invalid(a, `mixes shapes: ${a} is shape A, ${b} is shape B`);
+  return b !== undefined ? 'b' : a !== undefined ? 'a' : undefined;
+}

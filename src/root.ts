@@ -1,0 +1,30 @@
+/** Where the project's own files lie. Compiled code runs from build/, so paths are found from package.json upwards. */
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+function findRoot(): string {
+  const start = dirname(fileURLToPath(import.meta.url));
+  let folder = start;
+  while (!existsSync(join(folder, 'package.json'))) {
+    const parent = dirname(folder);
+    if (parent === folder) throw new Error(`no package.json in ${start} or any folder above it`);
+    folder = parent;
+  }
+  return folder;
+}
+
+/** Absolute path of the folder that holds package.json. */
+export const PROJECT_ROOT = findRoot();
+
+/** Absolute path of the migrations. */
+export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
+
+function readVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(join(PROJECT_ROOT, 'package.json'), 'utf8'));
+  const version = typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : '';
+  return typeof version === 'string' && version !== '' ? version : '0.0.0';
+}
+
+/** The server's version string, as `/health` and `/me` report it (specification, Versioning). */
+export const SERVER_VERSION = readVersion();
