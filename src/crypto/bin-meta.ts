@@ -1,0 +1,50 @@
+/** A bin's name and emoji, which only the devices can read (contract 6). */
+import { concat, text } from '../protocol/bytes.js';
+import { AEAD_TAG_BYTES, BIN_META_MAX, KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
+import { CryptoRefusal } from './refusal.js';
+import { b32, expectLength, type Sodium } from './sodium.js';
+
+const KEY_CONTEXT = text(`${SERVICE_NAME}-bin-meta-v1`);
+
+function metaKey(sodium: Sodium, masterKey: Uint8Array): Uint8Array {
+  expectLength('master key', masterKey, KEY_BYTES);
+  return b32(sodium, KEY_CONTEXT, masterKey);
+}
+
+export interface BinMetaContext {
+  readonly masterKey: Uint8Array;
+  /** The AAD: meta cut from one bin does not open in another. */
+  readonly binId: string;
+}
+
+/**
+ * Seals bin meta: nonce (24 bytes) followed by XChaCha20-Poly1305 under B32("service-bin-meta-v1", key = master).
+ * Throws `too_large` where the whole would pass 4 KiB.
+ */
+export function sealBinMeta(sodium: Sodium, context: BinMetaContext, meta: JsonObject): Uint8Array {
+  const message = payloadBytes(meta);
+  if (NONCE_BYTES + message.length + AEAD_TAG_BYTES > BIN_META_MAX) {
+    throw new CryptoRefusal('too_large', `bin meta passes ${BIN_META_MAX} bytes`);
+  }
+  const nonce = sodium.random(NONCE_BYTES);
+  const key = metaKey(sodium, context.masterKey);
+  const ct = sodium.aeadEncrypt({ message, aad: text(context.binId), nonce, key });
+  sodium.memzero(key);
+  return concat([nonce, ct]);
+}
+
+/** Opens bin meta. Throws `bad_ct` or `bad_payload`. */
+export function openBinMeta(sodium: Sodium, context: BinMetaContext, sealed: Uint8Array): JsonObject {
+  if (sealed.length < NONCE_BYTES + AEAD_TAG_BYTES) throw new CryptoRefusal('bad_ct', 'bin meta is too short');
+  const key = metaKey(sodium, context.masterKey);
+  const message = sodium.aeadDecrypt({
+    message: sealed.subarray(NONCE_BYTES),
+    aad: text(context.binId),
+    nonce: sealed.subarray(0, NONCE_BYTES),
+    key,
+  });
+  sodium.memzero(key);
+  if (message === undefined) throw new CryptoRefusal('bad_ct', 'bin meta does not open under this master key and bin');
+  return payloadObject(message);
+}

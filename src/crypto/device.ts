@@ -1,0 +1,67 @@
+/** Devices, and their certificates: the proof that a holder of the master key vouches for a device. */
+import { lengthPrefixed, text } from '../protocol/bytes.js';
+import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import { CryptoRefusal } from './refusal.js';
+import { b32, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
+
+const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
+const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
+
+export interface DeviceIdentity {
+  /** ULID. */
+  readonly id: string;
+  /** X25519, 32 bytes. */
+  readonly publicKey: Uint8Array;
+}
+
+/** A device as the server lists it. `cert` is null where nobody who holds the master key has vouched for it. */
+export interface ListedDevice extends DeviceIdentity {
+  readonly cert: Uint8Array | null;
+}
+
+/** This device with its own secret. */
+export interface OwnDevice {
+  readonly id: string;
+  readonly keys: KeyPair;
+}
+
+/** Runs `use` with the certificate key, B32("service-device-cert-v1", key = master), and erases it (contract 9). */
+function withCertKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
+  expectLength('master key', masterKey, KEY_BYTES);
+  const key = b32(sodium, CERT_KEY_CONTEXT, masterKey);
+  try {
+    return use(key);
+  } finally {
+    sodium.memzero(key);
+  }
+}
+
+const certInput = (device: DeviceIdentity): Uint8Array => lengthPrefixed(CERT_CONTEXT, device.id, device.publicKey);
+
+/** deviceCert: crypto_auth(LP("service-device-v1", deviceId, npk), certificate key), 32 bytes (contract 9). */
+export function certifyDevice(sodium: Sodium, masterKey: Uint8Array, device: DeviceIdentity): Uint8Array {
+  expectLength('device public key', device.publicKey, PUBLIC_KEY_BYTES);
+  return withCertKey(sodium, masterKey, (key) => sodium.auth(certInput(device), key));
+}
+
+/** True when the device's certificate was made under this master key for exactly this id and public key. */
+export function isCertified(sodium: Sodium, masterKey: Uint8Array, device: ListedDevice): boolean {
+  const { cert } = device;
+  if (cert === null || device.publicKey.length !== PUBLIC_KEY_BYTES) return false;
+  return withCertKey(sodium, masterKey, (key) => sodium.authVerify(cert, certInput(device), key));
+}
+
+/**
+ * Throws `uncertified_device`, with the ids in `details.devices`, unless every device's certificate holds. Everything
+ * here that seals a key passes through it, so that no key goes to a device only because the server listed it.
+ */
+export function expectCertified(sodium: Sodium, masterKey: Uint8Array, devices: readonly ListedDevice[]): void {
+  const refused = devices.filter((device) => !isCertified(sodium, masterKey, device)).map((device) => device.id);
+  if (refused.length > 0) {
+    throw new CryptoRefusal(
+      'uncertified_device',
+      `no valid certificate for ${refused.join(', ')}: compare the device and certify it, or revoke it`,
+      { devices: refused },
+    );
+  }
+}

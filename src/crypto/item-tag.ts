@@ -1,0 +1,92 @@
+/** The item tag `sig` and the delete tag: what they cover, byte by byte, and their check (contract 10). */
+import { compareBytes, lengthPrefixed, text } from '../protocol/bytes.js';
+import type { Blob, ContentType, Payload } from '../protocol/item.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import { itemMacKey } from './master-key.js';
+import { CryptoRefusal } from './refusal.js';
+import type { Sodium } from './sodium.js';
+
+const ITEM_CONTEXT = `${SERVICE_NAME}-item-sig-v1`;
+const DELETE_CONTEXT = `${SERVICE_NAME}-item-delete-v1`;
+const NOTHING = new Uint8Array(0);
+
+/** What names an item, beside its payload. */
+export interface ItemHead {
+  readonly id: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  /** Client clock, ms. */
+  readonly ts: number;
+}
+
+/** An item with its encrypted payload: a write or a row. */
+export type SealedItem = ItemHead & Payload;
+
+/** A blob's part of the tag: reference, nonce, number of keys, then each device id and key by the order of id bytes. */
+function blobParts(blob: Blob): (string | Uint8Array)[] {
+  const entries = [...blob.keys].map(([id, key]) => ({ id: text(id), key }));
+  entries.sort((one, other) => compareBytes(one.id, other.id));
+  return [blob.ref, blob.nonce, String(entries.length), ...entries.flatMap(({ id, key }) => [id, key])];
+}
+
+/**
+ * The bytes under an item's tag: LP("service-item-sig-v1", id, binId, type, decimal ts, ct, nonce), and for a blob item
+ * the blob's part. A blob-only item has empty ct and nonce. Inline keys and the master wrap are left out, so that any
+ * holder of the key can add a device.
+ */
+export function itemTagInput(item: ItemHead & Pick<Payload, 'inline' | 'blob'>): Uint8Array {
+  return lengthPrefixed(
+    ITEM_CONTEXT,
+    item.id,
+    item.binId,
+    item.type,
+    String(item.ts),
+    item.inline?.ct ?? NOTHING,
+    item.inline?.nonce ?? NOTHING,
+    ...(item.blob === null ? [] : blobParts(item.blob)),
+  );
+}
+
+const deleteTagInput = (id: string): Uint8Array => lengthPrefixed(DELETE_CONTEXT, id);
+
+function withMacKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
+  const key = itemMacKey(sodium, masterKey);
+  try {
+    return use(key);
+  } finally {
+    sodium.memzero(key);
+  }
+}
+
+/** The tag of an item, 32 bytes. */
+export const makeItemTag = (
+  sodium: Sodium,
+  masterKey: Uint8Array,
+  item: ItemHead & Pick<Payload, 'inline' | 'blob'>,
+): Uint8Array => withMacKey(sodium, masterKey, (key) => sodium.auth(itemTagInput(item), key));
+
+/** Throws `no_sig` for an item without a tag and `bad_sig` for one whose tag does not hold. */
+export function checkItemTag(sodium: Sodium, masterKey: Uint8Array, item: SealedItem): void {
+  const { sig } = item;
+  if (sig === null) throw new CryptoRefusal('no_sig', `item ${item.id} is not signed`);
+  if (!withMacKey(sodium, masterKey, (key) => sodium.authVerify(sig, itemTagInput(item), key))) {
+    throw new CryptoRefusal('bad_sig', `the sig of item ${item.id} does not hold`);
+  }
+}
+
+/** The tag of a delete, 32 bytes: crypto_auth(LP("service-item-delete-v1", id), MAC key). */
+export const makeDeleteTag = (sodium: Sodium, masterKey: Uint8Array, id: string): Uint8Array =>
+  withMacKey(sodium, masterKey, (key) => sodium.auth(deleteTagInput(id), key));
+
+/** Throws `no_sig` for a delete without a tag and `bad_sig` for one whose tag does not hold. */
+export function checkDeleteTag(
+  sodium: Sodium,
+  masterKey: Uint8Array,
+  deleted: { readonly id: string; readonly sig: Uint8Array | null },
+): void {
+  const { id, sig } = deleted;
+  if (sig === null) throw new CryptoRefusal('no_sig', `the delete of item ${id} is not signed`);
+  if (!withMacKey(sodium, masterKey, (key) => sodium.authVerify(sig, deleteTagInput(id), key))) {
+    throw new CryptoRefusal('bad_sig', `the sig of the delete of item ${id} does not hold`);
+  }
+}

@@ -1,0 +1,267 @@
+/**
+ * Items as the clients seal and open them (specification, Encryption rules; contract 10). The server never runs this.
+ *
+ * Two rules hold throughout. Nothing is done with an item before its tag holds: opening, moving and re-wrapping check
+ * it first, since a client that signed what it had not verified would make a forgery genuine. And no key is sealed to
+ * a device whose certificate does not hold.
+ */
+import { text } from '../protocol/bytes.js';
+import type { Blob, ContentType, Inline, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
+import { INLINE_CIPHERTEXT_MAX, KEY_BYTES, NONCE_BYTES, AEAD_TAG_BYTES } from '../protocol/limits.js';
+import { expectCertified, type ListedDevice, type OwnDevice } from './device.js';
+import { checkItemTag, makeItemTag, type ItemHead, type SealedItem } from './item-tag.js';
+import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
+import { CryptoRefusal } from './refusal.js';
+import type { Sodium } from './sodium.js';
+
+/** Whom an item is sealed for: every non-revoked device with its certificate, and whoever holds the master key. */
+export interface Recipients {
+  readonly masterKey: Uint8Array;
+  readonly devices: readonly ListedDevice[];
+}
+
+/** Who opens an item. `device` may be null where the master wrap is enough. */
+export interface Reader {
+  readonly masterKey: Uint8Array;
+  readonly device: OwnDevice | null;
+}
+
+/** A payload: an object, or its JSON text as UTF-8 bytes (contract 7). */
+export type PlainPayload = JsonObject | Uint8Array;
+
+/** An encrypted blob, not yet an item: upload `ct`, then `sealBlobItem`. Erase `key` once the item is written. */
+export interface BlobDraft {
+  readonly type: ContentType;
+  readonly ts: number;
+  readonly key: Uint8Array;
+  readonly nonce: Uint8Array;
+  readonly ct: Uint8Array;
+}
+
+/** AAD: UTF-8 `type|ts`. The bin is left out, so that a move needs a new tag only. */
+export const itemAad = (item: Pick<ItemHead, 'type' | 'ts'>): Uint8Array => text(`${item.type}|${item.ts}`);
+
+function encrypt(sodium: Sodium, item: Pick<ItemHead, 'type' | 'ts'>, input: { key: Uint8Array; message: Uint8Array }) {
+  if (!Number.isSafeInteger(item.ts)) throw new RangeError(`ts must be an integer, got ${item.ts}`);
+  const nonce = sodium.random(NONCE_BYTES);
+  return { nonce, ct: sodium.aeadEncrypt({ ...input, aad: itemAad(item), nonce }) };
+}
+
+function encryptInline(
+  sodium: Sodium,
+  head: ItemHead,
+  input: { key: Uint8Array; payload: PlainPayload; keys: SealedKeys },
+) {
+  const message = payloadBytes(input.payload);
+  if (message.length + AEAD_TAG_BYTES > INLINE_CIPHERTEXT_MAX) {
+    throw new CryptoRefusal('too_large', `the payload passes ${INLINE_CIPHERTEXT_MAX} bytes: make it a blob`);
+  }
+  return { ...encrypt(sodium, head, { key: input.key, message }), keys: input.keys };
+}
+
+const sealKeys = (sodium: Sodium, key: Uint8Array, devices: readonly ListedDevice[]): SealedKeys =>
+  new Map(devices.map((device) => [device.id, sodium.seal(key, device.publicKey)]));
+
+/** `master`: secretbox of the item key under the master key (contract 10). */
+function wrapForMaster(sodium: Sodium, key: Uint8Array, masterKey: Uint8Array): MasterWrap {
+  const nonce = sodium.random(NONCE_BYTES);
+  return { nonce, ct: sodium.secretbox(key, nonce, masterKey) };
+}
+
+const withTag = (sodium: Sodium, masterKey: Uint8Array, item: ItemHead & Omit<Payload, 'sig'>): Payload => ({
+  inline: item.inline,
+  blob: item.blob,
+  master: item.master,
+  sig: makeItemTag(sodium, masterKey, item),
+});
+
+/**
+ * Seals an inline item under a fresh key and nonce.
+ * Throws `uncertified_device`, and `too_large` over 64 KB of ciphertext (then it must be a blob).
+ */
+export function sealItem(sodium: Sodium, item: ItemHead & { readonly payload: PlainPayload }, to: Recipients): Payload {
+  expectCertified(sodium, to.masterKey, to.devices);
+  const key = sodium.random(KEY_BYTES);
+  try {
+    const keys = sealKeys(sodium, key, to.devices);
+    const inline = encryptInline(sodium, item, { key, payload: item.payload, keys });
+    const master = wrapForMaster(sodium, key, to.masterKey);
+    return withTag(sodium, to.masterKey, { ...item, inline, blob: null, master });
+  } finally {
+    sodium.memzero(key);
+  }
+}
+
+/** Encrypts a blob's bytes under a fresh item key; 16 bytes longer than the plaintext. */
+export function sealBlob(
+  sodium: Sodium,
+  blob: { readonly type: ContentType; readonly ts: number; readonly bytes: Uint8Array },
+): BlobDraft {
+  const key = sodium.random(KEY_BYTES);
+  return { type: blob.type, ts: blob.ts, key, ...encrypt(sodium, blob, { key, message: blob.bytes }) };
+}
+
+/**
+ * Seals the item of an uploaded blob, with its small metadata beside it, or none (null): one item key opens both
+ * (contract 5). Type and ts are the draft's, since the blob's AAD has them already. Throws as `sealItem`.
+ */
+export function sealBlobItem(
+  sodium: Sodium,
+  item: Pick<ItemHead, 'id' | 'binId'> & {
+    readonly draft: BlobDraft;
+    readonly ref: string;
+    readonly metadata: PlainPayload | null;
+  },
+  to: Recipients,
+): Payload {
+  expectCertified(sodium, to.masterKey, to.devices);
+  const { draft, metadata } = item;
+  const head: ItemHead = { id: item.id, binId: item.binId, type: draft.type, ts: draft.ts };
+  const keys = sealKeys(sodium, draft.key, to.devices);
+  const inline = metadata === null ? null : encryptInline(sodium, head, { key: draft.key, payload: metadata, keys });
+  const master = wrapForMaster(sodium, draft.key, to.masterKey);
+  return withTag(sodium, to.masterKey, { ...head, inline, blob: { ref: item.ref, nonce: draft.nonce, keys }, master });
+}
+
+/** The key that `keys` holds for this device, or undefined: absent, not for its key pair, or not a key. */
+function ownKey(sodium: Sodium, keys: SealedKeys | undefined, device: OwnDevice | null): Uint8Array | undefined {
+  const sealed = device === null ? undefined : keys?.get(device.id);
+  const key = sealed === undefined || device === null ? undefined : sodium.sealOpen(sealed, device.keys);
+  return key?.length === KEY_BYTES ? key : undefined;
+}
+
+function masterWrapped(sodium: Sodium, item: SealedItem, masterKey: Uint8Array): Uint8Array | undefined {
+  if (item.master === null || item.master.nonce.length !== NONCE_BYTES) return undefined;
+  const key = sodium.secretboxOpen(item.master.ct, item.master.nonce, masterKey);
+  return key?.length === KEY_BYTES ? key : undefined;
+}
+
+/**
+ * The keys that an item offers its reader, one after the other. The tag covers blob keys, but neither the master wrap
+ * nor inline keys: a server may have put another item's wrap there. So a blob's own key comes first, and each key
+ * counts only once it has decrypted something.
+ */
+function* offeredKeys(sodium: Sodium, item: SealedItem, reader: Reader): Generator<Uint8Array> {
+  const offers = [
+    () => ownKey(sodium, item.blob?.keys, reader.device),
+    () => masterWrapped(sodium, item, reader.masterKey),
+    () => ownKey(sodium, item.inline?.keys, reader.device),
+  ];
+  for (const offer of offers) {
+    const key = offer();
+    if (key === undefined) continue;
+    try {
+      yield key;
+    } finally {
+      sodium.memzero(key);
+    }
+  }
+}
+
+/**
+ * Decrypts with the first offered key that fits, and hands key and plaintext to `use`; the key is erased after.
+ * Throws `no_key` where none is offered to this reader and `bad_ct` where none fits.
+ */
+function decryptWith<T>(
+  sodium: Sodium,
+  input: { item: SealedItem; reader: Reader; part: { ct: Uint8Array; nonce: Uint8Array } },
+  use: (plaintext: Uint8Array, key: Uint8Array) => T,
+): T {
+  const { item, reader, part } = input;
+  if (part.nonce.length !== NONCE_BYTES) throw new CryptoRefusal('bad_ct', `item ${item.id} has a malformed nonce`);
+  let offered = false;
+  for (const key of offeredKeys(sodium, item, reader)) {
+    offered = true;
+    const plaintext = sodium.aeadDecrypt({ message: part.ct, aad: itemAad(item), nonce: part.nonce, key });
+    if (plaintext !== undefined) return use(plaintext, key);
+  }
+  if (!offered) throw new CryptoRefusal('no_key', `item ${item.id} has no key for this device`);
+  throw new CryptoRefusal('bad_ct', `item ${item.id} does not decrypt`);
+}
+
+/**
+ * Verifies and opens an item's inline payload: a whole item, or a blob's metadata; null for a blob without.
+ * Throws `no_sig`, `bad_sig`, then `no_key`, `bad_ct`, `bad_payload`.
+ */
+export function openItem(sodium: Sodium, item: SealedItem, reader: Reader): JsonObject | null {
+  checkItemTag(sodium, reader.masterKey, item);
+  if (item.inline === null) return null;
+  return decryptWith(sodium, { item, reader, part: item.inline }, payloadObject);
+}
+
+/** Verifies a blob item and decrypts the downloaded bytes. Throws as `openItem`; `bad_payload` for an inline item. */
+export function openBlob(
+  sodium: Sodium,
+  { item, ct }: { readonly item: SealedItem; readonly ct: Uint8Array },
+  reader: Reader,
+): Uint8Array {
+  checkItemTag(sodium, reader.masterKey, item);
+  if (item.blob === null) throw new CryptoRefusal('bad_payload', `item ${item.id} has no blob`);
+  return decryptWith(sodium, { item, reader, part: { ct, nonce: item.blob.nonce } }, (plaintext) => plaintext);
+}
+
+/**
+ * The tag of an item that moves to another bin (contract 5, reconcile).
+ * Throws `no_sig` and `bad_sig` of the item as it is.
+ */
+export function moveTag(
+  sodium: Sodium,
+  item: SealedItem,
+  to: { readonly binId: string; readonly masterKey: Uint8Array },
+): Uint8Array {
+  checkItemTag(sodium, to.masterKey, item);
+  return makeItemTag(sodium, to.masterKey, { ...item, binId: to.binId });
+}
+
+const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevice[]): readonly ListedDevice[] =>
+  keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
+
+/** The kept keys of listed devices and new ones for those that lack one, in the devices' order. */
+function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; devices: readonly ListedDevice[] }) {
+  return new Map(
+    input.devices.map((device) => [device.id, input.keys.get(device.id) ?? sodium.seal(key, device.publicKey)]),
+  );
+}
+
+/**
+ * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
+ * if it had none; null where nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (contract 5).
+ * A key is passed on only if it is proven to be this item's: it decrypts the inline part, or the tag covers it.
+ * Throws as `openItem`, and `uncertified_device`.
+ */
+export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipients): Payload | null {
+  checkItemTag(sodium, by.masterKey, item);
+  const { inline, blob } = item;
+  const lacking = [...missingFrom(inline?.keys, by.devices), ...missingFrom(blob?.keys, by.devices)];
+  if (lacking.length === 0 && item.master !== null) return null;
+  expectCertified(sodium, by.masterKey, by.devices);
+  const boundKey = ownKey(sodium, blob?.keys, by.device);
+  try {
+    if (inline !== null) {
+      return decryptWith(sodium, { item, reader: by, part: inline }, (_, key) =>
+        rewrapped(sodium, { item, by, inlineKey: key, blobKey: boundKey ?? key }),
+      );
+    }
+    if (boundKey === undefined) throw new CryptoRefusal('no_key', `item ${item.id} has no proven key for this device`);
+    return rewrapped(sodium, { item, by, inlineKey: boundKey, blobKey: boundKey });
+  } finally {
+    if (boundKey !== undefined) sodium.memzero(boundKey);
+  }
+}
+
+/** Two keys, since a client other than ours may have used one for the blob and another for its metadata. */
+function rewrapped(
+  sodium: Sodium,
+  input: { item: SealedItem; by: Recipients; inlineKey: Uint8Array; blobKey: Uint8Array },
+): Payload {
+  const { item, by, inlineKey, blobKey } = input;
+  const { devices, masterKey } = by;
+  const inline: Inline | null =
+    item.inline === null
+      ? null
+      : { ...item.inline, keys: completed(sodium, inlineKey, { keys: item.inline.keys, devices }) };
+  const blob: Blob | null =
+    item.blob === null ? null : { ...item.blob, keys: completed(sodium, blobKey, { keys: item.blob.keys, devices }) };
+  const master = item.master ?? wrapForMaster(sodium, inlineKey, masterKey);
+  return withTag(sodium, masterKey, { ...item, inline, blob, master });
+}

@@ -1,0 +1,231 @@
+/**
+ * Pairing, both sides' computations (contract 9). E is the existing device, N the new one, and the server between them
+ * may lie: it never learns the visible words, and neither side takes a key on its word.
+ *
+ * E: `drawPairCode`, `judgeJoin`, the user compares name and digits, `releaseMasterKey`.
+ * N: `readPairCode`, `requestJoin`, the user compares digits, `acceptRelease`.
+ * Both erase `codeKey` and the link's `secret` with `memzero` when the session is over.
+ */
+import { concat, lengthPrefixed, text } from '../protocol/bytes.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import { certifyDevice, isCertified, type OwnDevice } from './device.js';
+import { unwrapMasterKey, wrapMasterKey } from './master-key.js';
+import { CryptoRefusal } from './refusal.js';
+import { b32, stretch, type KeyPair, type Sodium } from './sodium.js';
+import { decodeWords, encodeWords } from './words.js';
+
+const CODE_WORDS = 6;
+const CODE_BYTES = 8;
+const PRK_BYTES = 64;
+const PRK_SALT = text(`${SERVICE_NAME}-pair-salt-v1`);
+const LOOKUP_CONTEXT = text(`${SERVICE_NAME}-pair-lookup-v1`);
+const CODE_KEY_CONTEXT = text(`${SERVICE_NAME}-pair-code-v1`);
+const TRANSCRIPT_CONTEXT = `${SERVICE_NAME}-pair-v1`;
+
+/** The code on the screen and what comes from it. Only `wireCode` goes to the server. */
+export interface PairCode {
+  readonly visibleCode: string;
+  readonly wireCode: string;
+  readonly codeKey: Uint8Array;
+}
+
+/** What both sides must agree on, T of the contract. */
+export interface PairTranscript {
+  readonly wireCode: string;
+  /** The host the new device dialled, lower case, without port: see `hostOf`. */
+  readonly host: string;
+  /** E's X25519 public key of this session. */
+  readonly epk: Uint8Array;
+  /** N's X25519 public key, which stays its device key. */
+  readonly npk: Uint8Array;
+  readonly deviceId: string;
+  readonly name: string;
+  readonly glyph: string;
+}
+
+/** A session in which both sides know the same secret. */
+export interface PairLink {
+  readonly transcript: PairTranscript;
+  readonly secret: Uint8Array;
+  /** Six decimal digits; the user compares them on both devices. */
+  readonly digits: string;
+}
+
+/** What the server hands E about a new device. */
+export interface JoinRequest {
+  readonly deviceId: string;
+  readonly host: string;
+  readonly npk: Uint8Array;
+  readonly name: string;
+  readonly glyph: string;
+  readonly attestation: Uint8Array;
+}
+
+/** What E releases to N. */
+export interface Release {
+  readonly wrappedMasterKey: Uint8Array;
+  readonly deviceCert: Uint8Array;
+  readonly confirmation: Uint8Array;
+}
+
+/** A URL's host as T and the recovery signature take it: lower case, without port; IPv6 keeps its brackets. */
+export const hostOf = (url: string): string => new URL(url).hostname;
+
+/** Wire code and code key of a visible code in canonical form. */
+async function codeOf(sodium: Sodium, visibleCode: string): Promise<PairCode> {
+  const prk = await stretch(sodium, { length: PRK_BYTES, password: text(visibleCode), saltInput: PRK_SALT });
+  try {
+    const wireCode = encodeWords(sodium, b32(sodium, LOOKUP_CONTEXT, prk).subarray(0, CODE_BYTES));
+    return { visibleCode, wireCode, codeKey: b32(sodium, CODE_KEY_CONTEXT, prk) };
+  } finally {
+    sodium.memzero(prk);
+  }
+}
+
+/** E: a new code of 8 random bytes. */
+export function drawPairCode(sodium: Sodium): Promise<PairCode> {
+  const bytes = sodium.random(CODE_BYTES);
+  const visibleCode = encodeWords(sodium, bytes);
+  sodium.memzero(bytes);
+  return codeOf(sodium, visibleCode);
+}
+
+/** N: the code as typed. Rejects with `bad_words` before anything is sent or stretched. */
+export async function readPairCode(sodium: Sodium, typed: string): Promise<PairCode> {
+  return codeOf(sodium, decodeWords(sodium, typed, CODE_WORDS).text);
+}
+
+/** T: LP("service-pair-v1", wire code, host, epk, npk, deviceId, name, glyph). */
+export const transcriptBytes = (t: PairTranscript): Uint8Array =>
+  lengthPrefixed(TRANSCRIPT_CONTEXT, t.wireCode, t.host, t.epk, t.npk, t.deviceId, t.name, t.glyph);
+
+/** Six decimal digits of B32(T, key = secret): its first four bytes, big-endian, modulo 10^6. */
+function digitsOf(sodium: Sodium, transcript: Uint8Array, secret: Uint8Array): string {
+  const hash = b32(sodium, transcript, secret);
+  const number = new DataView(hash.buffer, hash.byteOffset).getUint32(0) % 1_000_000;
+  return String(number).padStart(6, '0');
+}
+
+/** The secret and digits of a session, from either side's own secret key. Throws `low_order` and `bad_length`. */
+export function pairLink(
+  sodium: Sodium,
+  transcript: PairTranscript,
+  own: { readonly codeKey: Uint8Array; readonly secretKey: Uint8Array; readonly otherPublic: Uint8Array },
+): PairLink {
+  const bytes = transcriptBytes(transcript);
+  const shared = sodium.scalarmult(own.secretKey, own.otherPublic);
+  const input = lengthPrefixed(bytes, shared);
+  const secret = b32(sodium, input, own.codeKey);
+  sodium.memzero(shared);
+  sodium.memzero(input);
+  return { transcript, secret, digits: digitsOf(sodium, bytes, secret) };
+}
+
+/** attestation: HMAC-SHA256(secret, npk || epk). */
+export const attestationOf = (sodium: Sodium, link: PairLink): Uint8Array =>
+  sodium.hmacSha256(concat([link.transcript.npk, link.transcript.epk]), link.secret);
+
+/** confirmation: HMAC-SHA256(secret, LP("confirm", wrappedMasterKey, deviceCert)). */
+const confirmationOf = (sodium: Sodium, link: PairLink, release: Omit<Release, 'confirmation'>): Uint8Array =>
+  sodium.hmacSha256(lengthPrefixed('confirm', release.wrappedMasterKey, release.deviceCert), link.secret);
+
+/**
+ * E: checks a new device's request. Throws `wrong_host`, `known_device`, `low_order`, `bad_length` or
+ * `bad_attestation`; after any of them E must end the session with a reject, so that a code admits one guess.
+ */
+export function judgeJoin(
+  sodium: Sodium,
+  request: JoinRequest,
+  own: {
+    readonly code: PairCode;
+    readonly keys: KeyPair;
+    /** The host by which E reaches the server. */
+    readonly host: string;
+    /** Ids of all devices that E knows, revoked ones too. */
+    readonly knownDevices: ReadonlySet<string>;
+  },
+): PairLink {
+  if (request.host !== own.host) {
+    throw new CryptoRefusal('wrong_host', `the new device dialled ${request.host}, not ${own.host}`);
+  }
+  if (own.knownDevices.has(request.deviceId)) {
+    throw new CryptoRefusal('known_device', `device ${request.deviceId} exists already`);
+  }
+  const { deviceId, host, npk, name, glyph } = request;
+  const link = pairLink(
+    sodium,
+    { wireCode: own.code.wireCode, host, epk: own.keys.publicKey, npk, deviceId, name, glyph },
+    { codeKey: own.code.codeKey, secretKey: own.keys.secretKey, otherPublic: npk },
+  );
+  if (!sodium.equal(attestationOf(sodium, link), request.attestation)) {
+    sodium.memzero(link.secret);
+    throw new CryptoRefusal('bad_attestation', 'the new device does not know the code');
+  }
+  return link;
+}
+
+/** E: the master key for the new device, once the user has approved its name and digits. */
+export function releaseMasterKey(sodium: Sodium, link: PairLink, masterKey: Uint8Array): Release {
+  const { deviceId, npk } = link.transcript;
+  const wrappedMasterKey = wrapMasterKey(sodium, masterKey, npk);
+  const deviceCert = certifyDevice(sodium, masterKey, { id: deviceId, publicKey: npk });
+  const release = { wrappedMasterKey, deviceCert };
+  return { ...release, confirmation: confirmationOf(sodium, link, release) };
+}
+
+/** N: the session's link and what it sends to prove that it knows the code. Throws `low_order` and `bad_length`. */
+export function requestJoin(
+  sodium: Sodium,
+  join: {
+    readonly code: PairCode;
+    readonly host: string;
+    readonly epk: Uint8Array;
+    readonly device: OwnDevice & { readonly name: string; readonly glyph: string };
+  },
+): { readonly link: PairLink; readonly attestation: Uint8Array } {
+  const { code, host, epk, device } = join;
+  const link = pairLink(
+    sodium,
+    {
+      wireCode: code.wireCode,
+      host,
+      epk,
+      npk: device.keys.publicKey,
+      deviceId: device.id,
+      name: device.name,
+      glyph: device.glyph,
+    },
+    { codeKey: code.codeKey, secretKey: device.keys.secretKey, otherPublic: epk },
+  );
+  return { link, attestation: attestationOf(sodium, link) };
+}
+
+/**
+ * N: the master key out of the reply. Throws `wrong_device` where id or public key are not its own, `bad_confirmation`
+ * where the reply does not come from who knows the code, `bad_wrap`, and `bad_cert`.
+ */
+export function acceptRelease(
+  sodium: Sodium,
+  link: PairLink,
+  reply: {
+    /** The device as the server registered it. */
+    readonly device: { readonly id: string; readonly publicKey: Uint8Array };
+    readonly release: Release;
+    readonly keys: KeyPair;
+  },
+): Uint8Array {
+  const { device, release, keys } = reply;
+  const { deviceId, npk } = link.transcript;
+  if (device.id !== deviceId || !sodium.equal(device.publicKey, npk) || !sodium.equal(keys.publicKey, npk)) {
+    throw new CryptoRefusal('wrong_device', 'the server registered another device than this one');
+  }
+  if (!sodium.equal(confirmationOf(sodium, link, release), release.confirmation)) {
+    throw new CryptoRefusal('bad_confirmation', 'the reply does not come from the device that showed the code');
+  }
+  const masterKey = unwrapMasterKey(sodium, release.wrappedMasterKey, keys);
+  if (!isCertified(sodium, masterKey, { id: deviceId, publicKey: npk, cert: release.deviceCert })) {
+    sodium.memzero(masterKey);
+    throw new CryptoRefusal('bad_cert', 'the certificate does not hold under the master key that came with it');
+  }
+  return masterKey;
+}

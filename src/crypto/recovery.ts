@@ -1,0 +1,45 @@
+/** Recovery when all devices are gone: a signature by the key that only the phrase gives (contract 9). */
+import { lengthPrefixed } from '../protocol/bytes.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import { PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
+
+const CONTEXT = `${SERVICE_NAME}-recover-v1`;
+
+/** What the signature covers. `host` is the host the client dialled, lower case, without port. */
+export interface RecoveryClaim {
+  readonly host: string;
+  readonly tenantId: string;
+  readonly challengeId: string;
+  readonly challenge: Uint8Array;
+  readonly deviceId: string;
+  readonly publicKey: Uint8Array;
+  readonly deviceCert: Uint8Array;
+}
+
+const signed = (claim: RecoveryClaim): Uint8Array =>
+  lengthPrefixed(
+    CONTEXT,
+    claim.host,
+    claim.tenantId,
+    claim.challengeId,
+    claim.challenge,
+    claim.deviceId,
+    claim.publicKey,
+    claim.deviceCert,
+  );
+
+/** Client: the Ed25519 signature over a recovery, 64 bytes. */
+export const signRecovery = (sodium: Sodium, recovery: KeyPair, claim: RecoveryClaim): Uint8Array =>
+  sodium.sign(signed(claim), recovery.secretKey);
+
+/** Server: true when the signature is by `recoveryPubkey` over exactly this claim. Malformed parts are false. */
+export function verifyRecovery(
+  sodium: Sodium,
+  claim: RecoveryClaim,
+  proof: { readonly signature: Uint8Array; readonly recoveryPubkey: Uint8Array },
+): boolean {
+  return (
+    proof.recoveryPubkey.length === PUBLIC_KEY_BYTES &&
+    sodium.signVerify(proof.signature, signed(claim), proof.recoveryPubkey)
+  );
+}

@@ -1,0 +1,43 @@
+/** What the crypto core refuses, and why. Callers match on `reason`, never on the message. */
+
+export type RefusalReason =
+  /** A key, nonce or signature has a length that no honest party sends. */
+  | 'bad_length'
+  /** An X25519 public key of low order: the shared secret would be known to everybody (contract 9). */
+  | 'low_order'
+  /** Words that are not a code or a phrase: wrong count, unknown word or wrong checksum. */
+  | 'bad_words'
+  | 'empty_password'
+  /** Plaintext or ciphertext over the limit of the protocol. */
+  | 'too_large'
+  // Items (contract 10).
+  | 'no_sig'
+  | 'bad_sig'
+  | 'no_key'
+  | 'bad_ct'
+  | 'bad_payload'
+  /** A device whose certificate does not hold would get the item key (contract 9). */
+  | 'uncertified_device'
+  // Pairing, recovery and re-authentication (contract 4, 9).
+  | 'wrong_host'
+  | 'known_device'
+  | 'wrong_device'
+  | 'bad_attestation'
+  | 'bad_confirmation'
+  | 'bad_cert'
+  | 'bad_wrap'
+  | 'bad_challenge';
+
+/** A refusal of the crypto core. The message names what was refused, never a secret, a word of a code or a payload. */
+export class CryptoRefusal extends Error {
+  override readonly name = 'CryptoRefusal';
+
+  constructor(
+    readonly reason: RefusalReason,
+    message: string,
+    /** Public facts for the caller, such as the ids of uncertified devices. */
+    readonly details: Readonly<Record<string, unknown>> = {},
+  ) {
+    super(message);
+  }
+}

@@ -1,0 +1,232 @@
+/** The Node binding of the sodium port, over sodium-native (the only importer of it). */
+import { createHash, createHmac } from 'node:crypto';
+import native from 'sodium-native';
+import { text } from '../protocol/bytes.js';
+import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
+import { CryptoRefusal } from './refusal.js';
+import {
+  expectLength,
+  expectWithin,
+  PUBLIC_KEY_BYTES,
+  SALT_BYTES,
+  SEAL_OVERHEAD,
+  SIGNATURE_BYTES,
+  SIGN_SECRET_BYTES,
+  type PasswordHasher,
+  type Sodium,
+} from './sodium.js';
+
+/** The library's types ask for Buffers; this is a view of the same memory, not a copy. */
+const view = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+/** Runs a call that writes `length` bytes, and hands those out. */
+function filled(length: number, write: (out: Buffer) => void): Uint8Array {
+  const out = new Uint8Array(length);
+  write(view(out));
+  return out;
+}
+
+/** As `filled`, for the X25519 calls: lengths are checked before, so the only failure left is a low-order point. */
+function onCurve(length: number, write: (out: Buffer) => void): Uint8Array {
+  try {
+    return filled(length, write);
+  } catch (error) {
+    if (error instanceof Error && error.message.startsWith('status: ')) {
+      throw new CryptoRefusal('low_order', 'public key of low order');
+    }
+    throw error;
+  }
+}
+
+/** As `filled`, for calls that return false where the box does not open. */
+function opened(length: number, open: (out: Buffer) => boolean): Uint8Array | undefined {
+  if (length < 0) return undefined;
+  const out = new Uint8Array(length);
+  return open(view(out)) ? out : undefined;
+}
+
+const expectKey = (key: Uint8Array): void => expectLength('key', key, KEY_BYTES);
+const expectNonce = (nonce: Uint8Array): void => expectLength('nonce', nonce, NONCE_BYTES);
+
+const secretKeyPart: Pick<
+  Sodium,
+  'aeadEncrypt' | 'aeadDecrypt' | 'secretbox' | 'secretboxOpen' | 'auth' | 'authVerify'
+> = {
+  aeadEncrypt({ message, aad, nonce, key }) {
+    expectKey(key);
+    expectNonce(nonce);
+    return filled(message.length + AEAD_TAG_BYTES, (out) => {
+      native.crypto_aead_xchacha20poly1305_ietf_encrypt(out, view(message), view(aad), null, view(nonce), view(key));
+    });
+  },
+  aeadDecrypt({ message, aad, nonce, key }) {
+    expectKey(key);
+    expectNonce(nonce);
+    return opened(message.length - AEAD_TAG_BYTES, (out) => {
+      try {
+        native.crypto_aead_xchacha20poly1305_ietf_decrypt(out, null, view(message), view(aad), view(nonce), view(key));
+        return true;
+      } catch (error) {
+        if (error instanceof Error && error.message === 'could not verify data') return false;
+        throw error;
+      }
+    });
+  },
+  secretbox(message, nonce, key) {
+    expectKey(key);
+    expectNonce(nonce);
+    return filled(message.length + AEAD_TAG_BYTES, (out) => {
+      native.crypto_secretbox_easy(out, view(message), view(nonce), view(key));
+    });
+  },
+  secretboxOpen(box, nonce, key) {
+    expectKey(key);
+    expectNonce(nonce);
+    return opened(box.length - AEAD_TAG_BYTES, (out) =>
+      native.crypto_secretbox_open_easy(out, view(box), view(nonce), view(key)),
+    );
+  },
+  auth(message, key) {
+    expectKey(key);
+    return filled(SIG_BYTES, (out) => native.crypto_auth(out, view(message), view(key)));
+  },
+  authVerify(tag, message, key) {
+    expectKey(key);
+    return tag.length === SIG_BYTES && native.crypto_auth_verify(view(tag), view(message), view(key));
+  },
+};
+
+const publicKeyPart: Pick<
+  Sodium,
+  'seal' | 'sealOpen' | 'boxKeyPair' | 'scalarmult' | 'scalarmultBase' | 'signKeyPair' | 'sign' | 'signVerify'
+> = {
+  seal(message, publicKey) {
+    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
+    return onCurve(message.length + SEAL_OVERHEAD, (out) => {
+      native.crypto_box_seal(out, view(message), view(publicKey));
+    });
+  },
+  sealOpen(sealed, { publicKey, secretKey }) {
+    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
+    expectKey(secretKey);
+    return opened(sealed.length - SEAL_OVERHEAD, (out) =>
+      native.crypto_box_seal_open(out, view(sealed), view(publicKey), view(secretKey)),
+    );
+  },
+  boxKeyPair() {
+    const publicKey = new Uint8Array(PUBLIC_KEY_BYTES);
+    const secretKey = new Uint8Array(KEY_BYTES);
+    native.crypto_box_keypair(view(publicKey), view(secretKey));
+    return { publicKey, secretKey };
+  },
+  scalarmult(secretKey, publicKey) {
+    expectKey(secretKey);
+    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
+    return onCurve(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult(out, view(secretKey), view(publicKey)));
+  },
+  scalarmultBase(secretKey) {
+    expectKey(secretKey);
+    return filled(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult_base(out, view(secretKey)));
+  },
+  signKeyPair(seed) {
+    expectLength('seed', seed, KEY_BYTES);
+    const publicKey = new Uint8Array(PUBLIC_KEY_BYTES);
+    const secretKey = new Uint8Array(SIGN_SECRET_BYTES);
+    native.crypto_sign_seed_keypair(view(publicKey), view(secretKey), view(seed));
+    return { publicKey, secretKey };
+  },
+  sign(message, secretKey) {
+    expectLength('signing key', secretKey, SIGN_SECRET_BYTES);
+    return filled(SIGNATURE_BYTES, (out) => native.crypto_sign_detached(out, view(message), view(secretKey)));
+  },
+  signVerify(signature, message, publicKey) {
+    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
+    return (
+      signature.length === SIGNATURE_BYTES &&
+      native.crypto_sign_verify_detached(view(signature), view(message), view(publicKey))
+    );
+  },
+};
+
+/** The port over sodium-native; ready at once. */
+export const nodeSodium: Sodium = {
+  ...secretKeyPart,
+  ...publicKeyPart,
+  random: (length) => filled(length, (out) => native.randombytes_buf(out)),
+  // sodium-native has no HMAC-SHA-256; Node's own is as good.
+  hmacSha256(message, key) {
+    expectKey(key);
+    return new Uint8Array(createHmac('sha256', key).update(message).digest());
+  },
+  sha256: (message) => new Uint8Array(createHash('sha256').update(message).digest()),
+  blake2b(length, message, key) {
+    if (key !== undefined) expectWithin('BLAKE2b key', key, [16, 64]);
+    return filled(length, (out) => {
+      if (key === undefined) native.crypto_generichash(out, view(message));
+      else native.crypto_generichash(out, view(message), view(key));
+    });
+  },
+  async argon2id13({ length, password, salt, ops, memoryBytes }) {
+    expectLength('salt', salt, SALT_BYTES);
+    // The library reads the first byte's address, which an empty password does not have.
+    expectWithin('password', password, [1, 0xffffffff]);
+    const out = new Uint8Array(length);
+    await settled((done) =>
+      native.crypto_pwhash_async(
+        view(out),
+        view(password),
+        view(salt),
+        ops,
+        memoryBytes,
+        native.crypto_pwhash_ALG_ARGON2ID13,
+        done,
+      ),
+    );
+    return out;
+  },
+  equal: (a, b) => a.length === b.length && native.sodium_memcmp(view(a), view(b)),
+  memzero: (bytes) => native.sodium_memzero(view(bytes)),
+};
+
+/** A callback call of the library as a promise of its second argument. */
+function settled<T>(start: (done: (error: Error | null, value?: T) => void) => void): Promise<T | undefined> {
+  return new Promise((resolve, reject) => {
+    start((error, value) => {
+      if (error) reject(error);
+      else resolve(value);
+    });
+  });
+}
+
+/**
+ * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core a
+ * call. How many run at once is the caller's matter (contract 9: a bounded queue).
+ */
+export const nodePasswordHasher: PasswordHasher = {
+  async hash(password) {
+    if (password === '') throw new CryptoRefusal('empty_password', 'the password is empty');
+    const out = Buffer.alloc(native.crypto_pwhash_STRBYTES);
+    const secret = text(password);
+    await settled((done) =>
+      native.crypto_pwhash_str_async(
+        out,
+        view(secret),
+        native.crypto_pwhash_OPSLIMIT_INTERACTIVE,
+        native.crypto_pwhash_MEMLIMIT_INTERACTIVE,
+        done,
+      ),
+    );
+    return out.toString('ascii').replace(/\0+$/, '');
+  },
+  async verify(stored, password) {
+    const bytes = text(stored);
+    // The last byte must stay NUL: the library reads the text up to it.
+    if (password === '' || bytes.length === 0 || bytes.length >= native.crypto_pwhash_STRBYTES) return false;
+    const padded = Buffer.alloc(native.crypto_pwhash_STRBYTES);
+    padded.set(bytes);
+    const secret = text(password);
+    return (
+      (await settled<boolean>((done) => native.crypto_pwhash_str_verify_async(padded, view(secret), done))) === true
+    );
+  },
+};

@@ -1,0 +1,123 @@
+/**
+ * The port to libsodium. Two bindings implement it: `sodium-node` (sodium-native) and `sodium-browser` (libsodium's
+ * own WASM build). Everything else in this folder is pure computation over it and runs in either (contract 10).
+ *
+ * Conventions of both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length`;
+ * opening anything that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
+ */
+import { CryptoRefusal } from './refusal.js';
+
+export const PUBLIC_KEY_BYTES = 32;
+export const SALT_BYTES = 16;
+export const SIGNATURE_BYTES = 64;
+export const SIGN_SECRET_BYTES = 64;
+/** What a sealed box adds: an ephemeral public key and a Poly1305 tag. */
+export const SEAL_OVERHEAD = 48;
+
+/** Argon2id cost of every stretched secret in the contract: 3 passes over 64 MiB. */
+export const ARGON2_OPS = 3;
+export const ARGON2_MEMORY_BYTES = 64 * 1024 * 1024;
+
+export interface KeyPair {
+  readonly publicKey: Uint8Array;
+  readonly secretKey: Uint8Array;
+}
+
+export interface AeadInput {
+  /** Plaintext to encrypt, or ciphertext with its tag to decrypt. */
+  readonly message: Uint8Array;
+  readonly aad: Uint8Array;
+  /** 24 bytes. */
+  readonly nonce: Uint8Array;
+  /** 32 bytes. */
+  readonly key: Uint8Array;
+}
+
+export interface Argon2Input {
+  /** Bytes of output, at least 16. */
+  readonly length: number;
+  /** At least one byte. */
+  readonly password: Uint8Array;
+  /** 16 bytes. */
+  readonly salt: Uint8Array;
+  readonly ops: number;
+  readonly memoryBytes: number;
+}
+
+export interface Sodium {
+  random(length: number): Uint8Array;
+  /** XChaCha20-Poly1305 (IETF): ciphertext followed by a 16-byte tag. */
+  aeadEncrypt(input: AeadInput): Uint8Array;
+  aeadDecrypt(input: AeadInput): Uint8Array | undefined;
+  /** A sealed box to an X25519 public key. Throws `low_order` for a key of low order. */
+  seal(message: Uint8Array, publicKey: Uint8Array): Uint8Array;
+  sealOpen(sealed: Uint8Array, keys: KeyPair): Uint8Array | undefined;
+  /** A fresh X25519 key pair. */
+  boxKeyPair(): KeyPair;
+  /** XSalsa20-Poly1305: a 16-byte tag followed by the ciphertext. */
+  secretbox(message: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array;
+  secretboxOpen(box: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array | undefined;
+  /** crypto_auth: the first 32 bytes of HMAC-SHA-512, key 32 bytes. */
+  auth(message: Uint8Array, key: Uint8Array): Uint8Array;
+  /** Constant time; a tag of another length is false. */
+  authVerify(tag: Uint8Array, message: Uint8Array, key: Uint8Array): boolean;
+  /** HMAC-SHA-256, key 32 bytes. */
+  hmacSha256(message: Uint8Array, key: Uint8Array): Uint8Array;
+  sha256(message: Uint8Array): Uint8Array;
+  /** BLAKE2b of 16 to 64 bytes, unkeyed or with a key of 16 to 64 bytes. */
+  blake2b(length: number, message: Uint8Array, key?: Uint8Array): Uint8Array;
+  /** Argon2id version 1.3, one lane. In Node it runs off the event loop; in a browser it blocks its thread. */
+  argon2id13(input: Argon2Input): Promise<Uint8Array>;
+  /** X25519. Throws `low_order` where the result would be zero. */
+  scalarmult(secretKey: Uint8Array, publicKey: Uint8Array): Uint8Array;
+  scalarmultBase(secretKey: Uint8Array): Uint8Array;
+  /** An Ed25519 pair from its 32-byte seed; the secret key is libsodium's 64 bytes. */
+  signKeyPair(seed: Uint8Array): KeyPair;
+  sign(message: Uint8Array, secretKey: Uint8Array): Uint8Array;
+  /** A signature of another length is false. */
+  signVerify(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean;
+  /** Constant time for equal lengths. */
+  equal(a: Uint8Array, b: Uint8Array): boolean;
+  /** Overwrites bytes that are no longer needed. */
+  memzero(bytes: Uint8Array): void;
+}
+
+/** Slow hashing of what is sent as the account password. Server only: see `sodium-node`. */
+export interface PasswordHasher {
+  /** An Argon2id string that carries its own salt and cost. The password must not be empty. */
+  hash(password: string): Promise<string>;
+  /** False for a wrong password, an empty one and a stored text that is no such string. */
+  verify(stored: string, password: string): Promise<boolean>;
+}
+
+/** Throws `bad_length` unless `bytes` has exactly `length` bytes. */
+export function expectLength(what: string, bytes: Uint8Array, length: number): void {
+  if (bytes.length !== length) {
+    throw new CryptoRefusal('bad_length', `${what} must be ${length} bytes, got ${bytes.length}`);
+  }
+}
+
+/** Throws `bad_length` unless `bytes` has `min` to `max` bytes. */
+export function expectWithin(what: string, bytes: Uint8Array, range: readonly [min: number, max: number]): void {
+  if (bytes.length < range[0] || bytes.length > range[1]) {
+    throw new CryptoRefusal('bad_length', `${what} must be ${range[0]} to ${range[1]} bytes, got ${bytes.length}`);
+  }
+}
+
+/** B32(msg, key) of the contract: BLAKE2b-32 keyed (contract 9). */
+export const b32 = (sodium: Sodium, message: Uint8Array, key: Uint8Array): Uint8Array =>
+  sodium.blake2b(32, message, key);
+
+/** Argon2id with the one cost the contract uses; the salt is BLAKE2b-16 of `saltInput` (contract 9, 10). */
+export function stretch(
+  sodium: Sodium,
+  input: { readonly length: number; readonly password: Uint8Array; readonly saltInput: Uint8Array },
+): Promise<Uint8Array> {
+  return sodium.argon2id13({
+    length: input.length,
+    password: input.password,
+    salt: sodium.blake2b(SALT_BYTES, input.saltInput),
+    ops: ARGON2_OPS,
+    memoryBytes: ARGON2_MEMORY_BYTES,
+  });
+}

@@ -1,0 +1,80 @@
+/**
+ * Bytes as BIP39 English words, by BIP39's own rule: one checksum bit, taken from SHA-256, for every 32 bits. Eight
+ * bytes are six words (pairing codes, contract 9), sixteen are twelve (the recovery phrase, contract 10).
+ */
+import { wordlist } from '@scure/bip39/wordlists/english.js';
+import { CryptoRefusal } from './refusal.js';
+import type { Sodium } from './sodium.js';
+
+const BITS_PER_WORD = 11;
+const index = new Map(wordlist.map((word, at) => [word, at]));
+
+/** Words in the one form that is hashed and sent: their canonical text and the bytes they stand for. */
+export interface Words {
+  readonly text: string;
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * What a person typed, in the form that is compared: NFKD, lower case, every run of hyphens and white space one
+ * space (contract 9). Hyphens are all of Unicode's dashes, which phones put in place of the typed one.
+ */
+export function normalizeWords(value: string): string {
+  return value
+    .normalize('NFKD')
+    .toLowerCase()
+    .replace(/[\s\p{Pd}]+/gu, ' ')
+    .trim();
+}
+
+/** A list of bits, high bit first, out of the low `count` bits of each value. */
+function bitsOf(values: Iterable<number>, count: number): number[] {
+  const bits: number[] = [];
+  for (const value of values) for (let at = count - 1; at >= 0; at--) bits.push((value >> at) & 1);
+  return bits;
+}
+
+/** The reverse of `bitsOf`: numbers of `count` bits each. */
+function valuesOf(bits: readonly number[], count: number): number[] {
+  const values: number[] = [];
+  for (let at = 0; at < bits.length; at += count) {
+    values.push(bits.slice(at, at + count).reduce((value, bit) => (value << 1) | bit, 0));
+  }
+  return values;
+}
+
+/** Bytes (a multiple of four, at most 32) as words with a space between. */
+export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
+  if (bytes.length === 0 || bytes.length > 32 || bytes.length % 4 !== 0) {
+    throw new CryptoRefusal('bad_length', `words stand for 4 to 32 bytes in steps of 4, got ${bytes.length}`);
+  }
+  const checksum = bitsOf(sodium.sha256(bytes), 8).slice(0, bytes.length / 4);
+  return valuesOf([...bitsOf(bytes, 8), ...checksum], BITS_PER_WORD)
+    .map((at) => wordlist[at])
+    .join(' ');
+}
+
+/**
+ * Reads `count` words (a multiple of three) as a person typed them, and checks their checksum. Throws `bad_words` for
+ * another count, a word outside the list or a wrong checksum; the message does not repeat the words.
+ */
+export function decodeWords(sodium: Sodium, typed: string, count: number): Words {
+  const normalized = normalizeWords(typed);
+  const words = normalized === '' ? [] : normalized.split(' ');
+  if (words.length !== count) {
+    throw new CryptoRefusal('bad_words', `expected ${count} words, got ${words.length}`, { words: words.length });
+  }
+  const indexes = words.map((word, at) => {
+    const found = index.get(word);
+    if (found === undefined) {
+      throw new CryptoRefusal('bad_words', `word ${at + 1} is not in the list`, { word: at + 1 });
+    }
+    return found;
+  });
+  const length = (count / 3) * 4;
+  const bytes = Uint8Array.from(valuesOf(bitsOf(indexes, BITS_PER_WORD).slice(0, length * 8), 8));
+  if (encodeWords(sodium, bytes) !== normalized) {
+    throw new CryptoRefusal('bad_words', 'the checksum of the words is wrong: one of them is not what was shown');
+  }
+  return { text: normalized, bytes };
+}
