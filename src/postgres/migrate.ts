@@ -1,0 +1,163 @@
+/**
+ * Forward-only numbered migrations: sql/0001_name.sql, sql/0002_name.sql ... (architecture, Habits).
+ *
+ * Each runs in one transaction that inserts its own row into `migrations` first, under an advisory lock. So two
+ * instances that start at once apply each migration once, and one that fails leaves the schema as it was.
+ */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type pg from 'pg';
+import { openClient } from './database.js';
+
+/** One file of the folder. */
+interface Migration {
+  readonly number: number;
+  readonly name: string;
+  readonly sql: string;
+  /** Hex, of the text with unix line ends: a checkout on another system is the same migration. */
+  readonly sha256: string;
+}
+
+/** One row of the table `migrations`. */
+interface Applied {
+  readonly number: number;
+  readonly name: string;
+  readonly sha256: string;
+}
+
+/** What `migrate` did. */
+export interface MigrationReport {
+  /** Names of the migrations applied by this call, in order. */
+  readonly applied: readonly string[];
+  /** Number of the last migration that the database now has. */
+  readonly schema: number;
+  /** Names of migrations whose file is no longer the one that was applied: the schema may differ from the files. */
+  readonly altered: readonly string[];
+}
+
+/** The database cannot be used by this server; the message says what to do. */
+export class MigrationError extends Error {
+  override readonly name = 'MigrationError';
+}
+
+/** Key of the advisory lock, in the server's own database. */
+const MIGRATION_LOCK = 7_265_763_002;
+const SERVER_VERSION_MIN = 140_000;
+
+async function readFolder(folder: string): Promise<Migration[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
+  const migrations: Migration[] = [];
+  for (const [index, file] of names.entries()) {
+    const match = /^(\d{4})_([a-z0-9_-]+)\.sql$/.exec(file);
+    if (match === null || Number(match[1]) !== index + 1) {
+      const expected = String(index + 1).padStart(4, '0');
+      throw new MigrationError(
+        `${join(folder, file)}: migrations are numbered without a gap; expected ${expected}_name.sql here.`,
+      );
+    }
+    const sql = (await readFile(join(folder, file), 'utf8')).replaceAll('\r\n', '\n');
+    const sha256 = createHash('sha256').update(sql).digest('hex');
+    migrations.push({ number: index + 1, name: file.slice(0, -'.sql'.length), sql, sha256 });
+  }
+  if (migrations.length === 0) throw new MigrationError(`No migrations in ${folder}.`);
+  return migrations;
+}
+
+async function requireUsable(client: pg.Client): Promise<void> {
+  const { rows } = await client.query<{ version: string; number: string; encoding: string }>(
+    `SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number,
+            current_setting('server_encoding') AS encoding`,
+  );
+  const [server] = rows;
+  if (server === undefined || Number(server.number) < SERVER_VERSION_MIN) {
+    throw new MigrationError(`The database is PostgreSQL ${server?.version ?? '?'}; this server needs 14 or newer.`);
+  }
+  if (server.encoding !== 'UTF8') {
+    throw new MigrationError(
+      `The database's encoding is ${server.encoding}; this server needs UTF8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.`,
+    );
+  }
+}
+
+async function readApplied(client: pg.Client): Promise<Applied[]> {
+  await client.query(`CREATE TABLE IF NOT EXISTS migrations (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+  )`);
+  return (await client.query<Applied>('SELECT number, name, sha256 FROM migrations ORDER BY number')).rows;
+}
+
+/** What was applied must be a beginning of what the folder has: anything else was written by another server. */
+function requireKnown(applied: readonly Applied[], migrations: readonly Migration[]): void {
+  const last = applied.at(-1)?.number ?? 0;
+  if (last > migrations.length) {
+    throw new MigrationError(
+      `This database was written by a newer version of the server (its schema is ${last}, this version knows ` +
+        `${migrations.length}). Update the server, or restore a backup that this version wrote.`,
+    );
+  }
+  for (const [index, { number, name }] of applied.entries()) {
+    const known = migrations[index];
+    if (known?.number === number && known.name === name) continue;
+    throw new MigrationError(
+      `The database's migration ${number} is "${name}"; this server expects "${known?.name ?? '-'}" as ${index + 1}. ` +
+        'Start the server that the database belongs to.',
+    );
+  }
+}
+
+async function transactionId(client: pg.Client): Promise<string> {
+  const { rows } = await client.query<{ id: string }>('SELECT pg_current_xact_id()::text AS id');
+  return rows[0]?.id ?? '';
+}
+
+async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration): Promise<void> {
+  await client.query('BEGIN');
+  try {
+    await client.query('INSERT INTO migrations (number, name, sha256) VALUES ($1, $2, $3)', [number, name, sha256]);
+    const before = await transactionId(client);
+    await client.query(sql);
+    // A COMMIT inside the file would end the transaction early, and the rest would not be undone after a failure.
+    if ((await transactionId(client)) !== before)
+      throw new Error('it ends its transaction; remove its BEGIN and COMMIT');
+    await client.query('COMMIT');
+  } catch (error) {
+    // When this fails too the connection is gone, and the transaction with it; the first error is the one to tell.
+    await client.query('ROLLBACK').catch(() => undefined);
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new MigrationError(`Migration ${name} failed, the schema is as it was before it: ${reason}`, {
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Brings the database to the newest schema of `folder`. Waits while another instance does the same.
+ * @param url connection string of the database; the user must be allowed to create tables and functions.
+ * @throws MigrationError when the database is too old, from a newer server, or a migration fails.
+ */
+export async function migrate({ url, folder }: { url: string; folder: string }): Promise<MigrationReport> {
+  const migrations = await readFolder(folder);
+  // No time limit: a migration of a large table, or the wait for another instance's, takes as long as it takes.
+  // Nothing to do on loss: the statement under way, or the next one, is rejected and ends this call.
+  const client = await openClient({ url, name: 'service migrate', statementTimeoutMs: 0, onLost: () => undefined });
+  try {
+    await requireUsable(client);
+    await client.query('SELECT pg_advisory_lock($1)', [MIGRATION_LOCK]);
+    const applied = await readApplied(client);
+    requireKnown(applied, migrations);
+    const pending = migrations.slice(applied.length);
+    for (const migration of pending) await apply(client, migration);
+    const altered = applied.filter(({ sha256 }, index) => migrations[index]?.sha256 !== sha256);
+    return {
+      applied: pending.map(({ name }) => name),
+      schema: migrations.length,
+      altered: altered.map(({ name }) => name),
+    };
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * Secrets that nobody set: generated once and kept under DATA_DIR/secrets, one file each (contract 4).
+ * The folder is 0700 and the files 0600.
+ */
+import { randomBytes } from 'node:crypto';
+import { chmod, link, mkdir, open, readFile, stat, unlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { Config } from './config.js';
+
+const FOLDER_MODE = 0o700;
+const FILE_MODE = 0o600;
+/** Bits of a mode that let others than the owner in. */
+const OTHERS = 0o077;
+/** Others may pass through DATA_DIR but not list it: started by root, the database runs as another user below it. */
+const DATA_DIR_MODE = 0o711;
+/** Anything shorter cannot be what was written: the file is damaged. */
+const LENGTH_MIN = 16;
+
+function errorCode(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
+}
+
+/** Closes a file or folder to others. An operator's copy or an unpacked backup may have opened it. */
+async function closeToOthers(path: string, mode: number): Promise<void> {
+  const { mode: now } = await stat(path);
+  if ((now & OTHERS) !== 0) await chmod(path, mode);
+}
+
+async function readSecret(path: string): Promise<string | undefined> {
+  let text: string;
+  try {
+    text = (await readFile(path, 'utf8')).trim();
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw new Error(
+      `The secret ${path} cannot be read (${errorCode(error) ?? String(error)}): start as the user who owns it.`,
+      {
+        cause: error,
+      },
+    );
+  }
+  if (text.length < LENGTH_MIN) {
+    throw new Error(`The secret ${path} is damaged: restore it from a backup, or remove it and a new one is drawn.`);
+  }
+  await closeToOthers(path, FILE_MODE);
+  return text;
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Writes the whole secret under another name and links it into place. A link never replaces: of two starters one
+ * wins, and both read the winner's. A crash in between leaves no half-written secret under the final name.
+ */
+async function createSecret(folder: string, name: string): Promise<void> {
+  const temporary = join(folder, `.${name}.${randomBytes(8).toString('hex')}`);
+  const handle = await open(temporary, 'wx', FILE_MODE);
+  try {
+    try {
+      await handle.writeFile(`${randomBytes(32).toString('hex')}\n`);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await link(temporary, join(folder, name));
+  } catch (error) {
+    if (errorCode(error) !== 'EEXIST') throw error;
+  } finally {
+    await unlink(temporary);
+  }
+  await syncFolder(folder);
+}
+
+/** Makes DATA_DIR and what is missing above it, with the same mode whatever the umask is. */
+async function makeDataDir(dataDir: string): Promise<void> {
+  const first = await mkdir(dataDir, { recursive: true });
+  if (first === undefined) return;
+  for (let folder = dataDir; folder.length >= first.length; folder = dirname(folder))
+    await chmod(folder, DATA_DIR_MODE);
+}
+
+/**
+ * The secret `name` of this data folder, drawn on first use: 64 hex characters (32 random bytes).
+ * Every process that asks gets the same text, also when several ask at once.
+ * @param name lower-case letters and hyphens; the file's name.
+ */
+export async function keptSecret(dataDir: string, name: string): Promise<string> {
+  if (!/^[a-z][a-z-]*$/.test(name)) throw new Error(`not a secret's name: ${name}`);
+  const folder = join(dataDir, 'secrets');
+  await makeDataDir(dataDir);
+  await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
+  await closeToOthers(folder, FOLDER_MODE);
+  const path = join(folder, name);
+  const kept = await readSecret(path);
+  if (kept !== undefined) return kept;
+  await createSecret(folder, name);
+  const made = await readSecret(path);
+  if (made === undefined) throw new Error(`The secret ${path} vanished while it was read.`);
+  return made;
+}
+
+/** What the server signs with, and what its operator should be told. */
+export interface ServerSecrets {
+  readonly tokenSecret: string;
+  /** For the log; empty when all is well. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * The configured secrets, or the kept ones where none is configured.
+ * With an external database other instances may share it, and they cannot read this folder: hence the warning.
+ */
+export async function serverSecrets(
+  config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret'>,
+): Promise<ServerSecrets> {
+  if (config.tokenSecret !== null) return { tokenSecret: config.tokenSecret, warnings: [] };
+  const tokenSecret = await keptSecret(config.dataDir, 'token-secret');
+  if (config.databaseUrl === null) return { tokenSecret, warnings: [] };
+  const warning =
+    `TOKEN_SECRET is not set: this instance signs tokens with the one kept in ${join(config.dataDir, 'secrets')}. ` +
+    'Set the same TOKEN_SECRET on every instance that shares this database; else each refuses the tokens of the others.';
+  return { tokenSecret, warnings: [warning] };
+}

@@ -1,0 +1,251 @@
+import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import t from 'tap';
+import { ConfigError, publicBase, readConfig } from '../src/config.js';
+import { keptSecret, serverSecrets } from '../src/secrets.js';
+import { temporaryFolder } from './support/postgres.js';
+
+const DAY_MS = 86_400_000;
+
+/** The problems of an environment; fails when it is accepted. */
+function problemsOf(env: NodeJS.ProcessEnv): ConfigError {
+  try {
+    readConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error;
+    throw error;
+  }
+  throw new Error(`accepted: ${JSON.stringify(env)}`);
+}
+
+const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o777;
+
+const DEFAULTS = {
+  port: 8080,
+  host: '0.0.0.0',
+  tenantMode: 'single',
+  databaseUrl: null,
+  dataDir: resolve('data'),
+  tokenSecret: null,
+  tokenTtlMs: 30 * DAY_MS,
+  adminToken: null,
+  bootstrapToken: null,
+  publicUrl: null,
+  domain: null,
+  corsOrigins: [],
+  maxDevices: 100,
+  wireShape: 'a',
+  requireSig: 'a',
+  region: 'local',
+  logLevel: 'info',
+  trustedProxies: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
+  rateReadPerS: 100,
+  rateWritePerS: 10,
+  ratePairPerMin: 5,
+  storageCapBytes: 0,
+  wsPingIntervalMs: 30_000,
+  wsPongGraceMs: 90_000,
+};
+
+/** Name, values that are refused, a part of the rule that the message must give. */
+const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
+  ['PORT', ['http', '-1', '65536', '80.5', '8080 8081', '0x50', '1e3'], /from 0 to 65535/],
+  ['HOST', ['http://a', 'a b', '-a', 'a..b', '1.2.3.4:80'], /an IP address or a host name/],
+  ['TENANT_MODE', ['multi'], /does not serve several tenants yet/],
+  ['TENANT_MODE', ['both', 'Single'], /one of single/],
+  ['DATABASE_URL', ['mysql://u:hunter2@h/d', 'postgres://u:hunter2@h', 'hunter2'], /postgres:\/\//],
+  ['DATA_DIR', ['a\0b'], /the path of a folder/],
+  ['TOKEN_SECRET', ['hunter2', 'hunter2 with spaces in it', 'hunter2-éééééééééééééé'], /at least 16 visible ASCII/],
+  [
+    'TOKEN_TTL_DAYS',
+    ['0', '-1', 'month', '3651', '1e9', 'Infinity', '0.000000001'],
+    /a number of days above 0, at most 3650/,
+  ],
+  ['ADMIN_TOKEN', ['hunter2', 'hunter2\thunter2'], /at least 8 visible ASCII/],
+  ['BOOTSTRAP_TOKEN', ['hunter2'], /at least 8 visible ASCII/],
+  [
+    'PUBLIC_URL',
+    ['sync.example.com', 'ftp://a', 'https://a/?x=1', 'https://a/#x', 'https://u:hunter2@a'],
+    /an http or https URL/,
+  ],
+  ['DOMAIN', ['https://a.example', 'a.example:443', 'a.example/x', '*.example'], /a host name without scheme/],
+  [
+    'CORS_ORIGINS',
+    ['a.example', 'https://a.example/', 'https://a.example,', 'null', 'file:///a'],
+    /separated by commas/,
+  ],
+  ['MAX_DEVICES', ['0', '1001', 'many'], /from 1 to 1000/],
+  ['WIRE_SHAPE', ['A', 'c'], /one of a, b/],
+  ['REQUIRE_SIG', ['true', 'b'], /one of always, a, never/],
+  ['REGION', ['eu west', 'x'.repeat(65)], /1 to 64 of the characters/],
+  ['LOG_LEVEL', ['verbose', 'INFO'], /one of fatal, error, warn, info, debug, trace, silent/],
+  ['TRUSTED_PROXIES', ['10.0.0.0/33', '::/129', 'proxy', '10.0.0.1,', '10.0.0.0/'], /or none/],
+  ['RATE_READ_PER_S', ['-1', '1.5', 'off'], /from 0 to 1000000 \(per second, 0 is off\)/],
+  ['RATE_WRITE_PER_S', ['-1', 'off'], /per second, 0 is off/],
+  ['RATE_PAIR_PER_MIN', ['-1', 'off'], /per minute, 0 is off/],
+  ['STORAGE_CAP_BYTES', ['-1', '1GB', '9007199254740992'], /bytes, 0 is unlimited/],
+  ['WS_PING_INTERVAL_MS', ['0', '30s', '3600001'], /from 20 to 3600000 \(milliseconds\)/],
+  ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
+];
+
+t.test('CFG-01: what is not set, or empty, takes its default', async (t) => {
+  t.strictSame(readConfig({}), DEFAULTS);
+  const names = [...new Set(BAD.map(([name]) => name))];
+  t.equal(names.length, Object.keys(DEFAULTS).length, 'the list of bad values below knows every variable');
+  t.strictSame(readConfig(Object.fromEntries(names.map((name) => [name, ' ']))), DEFAULTS);
+});
+
+t.test('CFG-01: what is set is read with its unit', async (t) => {
+  const config = readConfig({
+    PORT: '0',
+    HOST: '::1',
+    TENANT_MODE: 'single',
+    DATABASE_URL: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
+    DATA_DIR: '/var/lib/service/../service',
+    TOKEN_SECRET: 'x'.repeat(16),
+    TOKEN_TTL_DAYS: '0.5',
+    ADMIN_TOKEN: 'let-me-in',
+    BOOTSTRAP_TOKEN: 'first-come',
+    PUBLIC_URL: 'https://Sync.Example.com:8443/base/',
+    DOMAIN: 'Sync.Example.com',
+    CORS_ORIGINS: 'https://App.example.com, http://localhost:3000',
+    MAX_DEVICES: '1000',
+    WIRE_SHAPE: 'b',
+    REQUIRE_SIG: 'never',
+    REGION: 'eu-west-1',
+    LOG_LEVEL: 'silent',
+    TRUSTED_PROXIES: '203.0.113.7, 2001:db8::/32',
+    RATE_READ_PER_S: '0',
+    RATE_WRITE_PER_S: '1',
+    RATE_PAIR_PER_MIN: '2',
+    STORAGE_CAP_BYTES: '9007199254740991',
+    WS_PING_INTERVAL_MS: '50',
+    WS_PONG_GRACE_MS: '51',
+  });
+  t.strictSame(config, {
+    port: 0,
+    host: '::1',
+    tenantMode: 'single',
+    databaseUrl: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
+    dataDir: '/var/lib/service',
+    tokenSecret: 'x'.repeat(16),
+    tokenTtlMs: DAY_MS / 2,
+    adminToken: 'let-me-in',
+    bootstrapToken: 'first-come',
+    publicUrl: 'https://sync.example.com:8443/base',
+    domain: 'sync.example.com',
+    corsOrigins: ['https://app.example.com', 'http://localhost:3000'],
+    maxDevices: 1_000,
+    wireShape: 'b',
+    requireSig: 'never',
+    region: 'eu-west-1',
+    logLevel: 'silent',
+    trustedProxies: ['203.0.113.7/32', '2001:db8::/32'],
+    rateReadPerS: 0,
+    rateWritePerS: 1,
+    ratePairPerMin: 2,
+    storageCapBytes: Number.MAX_SAFE_INTEGER,
+    wsPingIntervalMs: 50,
+    wsPongGraceMs: 51,
+  });
+  t.strictSame(readConfig({ TRUSTED_PROXIES: 'none' }).trustedProxies, []);
+  t.strictSame(readConfig({ CORS_ORIGINS: '*' }).corsOrigins, ['*']);
+});
+
+t.test('CFG-02: a bad value stops the start with its name, what it got and what it takes', async (t) => {
+  const secrets = ['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'];
+  for (const [name, values, rule] of BAD) {
+    for (const value of values) {
+      const { problems, message } = problemsOf({ [name]: value });
+      t.equal(problems.length, 1, `${name}=${JSON.stringify(value)}`);
+      const [problem] = problems;
+      t.equal(problem?.name, name);
+      t.match(problem?.takes, rule);
+      t.notMatch(message, /hunter2/, 'a secret is not shown');
+      if (secrets.includes(name)) t.match(problem?.got, /^a value of \d+ characters \(not shown\)$/);
+      else if (!value.includes('hunter2')) t.equal(problem?.got, JSON.stringify(value));
+      t.ok(message.includes(`${name}: got ${problem?.got}; takes ${problem?.takes}`));
+    }
+  }
+});
+
+t.test('CFG-02: all bad values are told at once, long ones shortened, control characters escaped', async (t) => {
+  const all = Object.fromEntries(BAD.map(([name, values]) => [name, values[0]]));
+  t.strictSame(
+    problemsOf(all).problems.map(({ name }) => name),
+    [...new Set(BAD.map(([name]) => name))],
+  );
+  const { message } = problemsOf({ LOG_LEVEL: `\u001b[31m\n${'x'.repeat(5_000)}y` });
+  t.ok(message.length < 500);
+  t.notMatch(message, /\u001b/);
+});
+
+t.test('CFG-02: a pong grace that no ping can meet is refused', async (t) => {
+  const [problem] = problemsOf({ WS_PING_INTERVAL_MS: '5000', WS_PONG_GRACE_MS: '5000' }).problems;
+  t.equal(problem?.name, 'WS_PONG_GRACE_MS');
+  t.match(problem?.takes, /more than WS_PING_INTERVAL_MS \(5000\)/);
+});
+
+t.test('CFG-08: the configuration does not change after it was read', async (t) => {
+  const env: NodeJS.ProcessEnv = { PORT: '1234', CORS_ORIGINS: 'https://a.example' };
+  const config = readConfig(env);
+  env['PORT'] = '4321';
+  t.equal(config.port, 1234);
+  for (const value of [config, config.corsOrigins, config.trustedProxies]) t.ok(Object.isFrozen(value));
+});
+
+t.test('the base of URLs: PUBLIC_URL, else DOMAIN, else none', async (t) => {
+  t.equal(publicBase(readConfig({})), null);
+  t.equal(publicBase(readConfig({ DOMAIN: 'a.example' })), 'https://a.example');
+  t.equal(publicBase(readConfig({ DOMAIN: 'a.example', PUBLIC_URL: 'http://b.example:81/' })), 'http://b.example:81');
+});
+
+t.test(
+  'CFG-05 CFG-06: an unset secret is drawn once, whoever asks first, and only its owner can read it',
+  async (t) => {
+    const dataDir = join(await temporaryFolder(t), 'new', 'data');
+    const asked = await Promise.all(Array.from({ length: 24 }, async () => keptSecret(dataDir, 'token-secret')));
+    t.equal(new Set(asked).size, 1, 'all starters agree');
+    t.match(asked[0], /^[0-9a-f]{64}$/);
+    t.equal(await keptSecret(dataDir, 'token-secret'), asked[0], 'the same after a restart');
+    t.not(await keptSecret(dataDir, 'another'), asked[0]);
+    t.strictSame((await readdir(join(dataDir, 'secrets'))).sort(), ['another', 'token-secret'], 'nothing else is left');
+    t.equal(await modeOf(join(dataDir, 'secrets')), 0o700);
+    t.equal(await modeOf(join(dataDir, 'secrets', 'token-secret')), 0o600);
+  },
+);
+
+t.test('CFG-05: a secret that was opened to others is closed; a damaged one is not used', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const folder = join(dataDir, 'secrets');
+  await mkdir(folder);
+  await writeFile(join(folder, 'opened'), 'an operator wrote this one\n');
+  await chmod(join(folder, 'opened'), 0o644);
+  await chmod(folder, 0o755);
+  t.equal(await keptSecret(dataDir, 'opened'), 'an operator wrote this one');
+  t.equal(await modeOf(folder), 0o700);
+  t.equal(await modeOf(join(folder, 'opened')), 0o600);
+
+  await writeFile(join(folder, 'cut'), 'ab');
+  await t.rejects(keptSecret(dataDir, 'cut'), { message: /secrets\/cut is damaged/ });
+  t.equal(await readFile(join(folder, 'cut'), 'utf8'), 'ab', 'it is left for its owner to look at');
+  await t.rejects(keptSecret(dataDir, '../escape'), { message: /not a secret's name/ });
+});
+
+t.test('CFG-05 CFG-07: the token secret: configured, kept, or kept with a warning', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const given = 'configured-by-the-operator';
+  const external = 'postgres://u:p@h/d';
+  t.strictSame(await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: given }), {
+    tokenSecret: given,
+    warnings: [],
+  });
+  t.strictSame(await readdir(dataDir), [], 'nothing is drawn that is not needed');
+  const kept = await serverSecrets({ dataDir, databaseUrl: null, tokenSecret: null });
+  t.strictSame(kept.warnings, []);
+  const warned = await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: null });
+  t.equal(warned.tokenSecret, kept.tokenSecret);
+  t.equal(warned.warnings.length, 1);
+  t.match(warned.warnings[0], /^TOKEN_SECRET is not set/);
+  t.notOk(warned.warnings[0]?.includes(kept.tokenSecret), 'the secret itself is not told');
+});

@@ -1,0 +1,301 @@
+/** The PostgreSQL inside, killed and started again in every way: each test has a data folder and a cluster of its own. */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdir, readdir, readFile, stat, watch, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import root from 'tap';
+import { createPool, withRetry } from '../src/postgres/database.js';
+import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded.js';
+import { keptSecret } from '../src/secrets.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+
+const run = promisify(execFile);
+const CHILD = join(dirname(fileURLToPath(import.meta.url)), 'fixtures', 'embedded-child.js');
+
+// Each test starts databases of its own: tap's 30 s for a whole file are too few on a busy machine.
+root.setTimeout(300_000);
+
+/** Collects what the supervisor says and lets a test wait for it. */
+class Log {
+  readonly lines: string[] = [];
+  readonly #waiting: { text: RegExp; resolve: () => void }[] = [];
+
+  readonly add = (_level: string, message: string): void => {
+    this.lines.push(message);
+    for (const { text, resolve } of this.#waiting) if (text.test(message)) resolve();
+  };
+
+  /** Resolves at the next line that matches. */
+  async next(text: RegExp): Promise<void> {
+    return new Promise((resolve) => this.#waiting.push({ text, resolve }));
+  }
+}
+
+let template: Promise<string> | undefined;
+
+/** A data folder whose cluster is made already: a copy of one, which is quicker than making each. */
+async function preparedFolder(t: WithTeardown): Promise<string> {
+  template ??= temporaryFolder(root).then(async (folder) => {
+    await (await startLoose(folder)).stop();
+    return folder;
+  });
+  const dataDir = await temporaryFolder(t);
+  await run('cp', ['-a', `${await template}/.`, dataDir]);
+  return dataDir;
+}
+
+async function startLoose(dataDir: string, log = new Log()): Promise<EmbeddedPostgres> {
+  const password = await keptSecret(dataDir, 'postgres-password');
+  return EmbeddedPostgres.start({ dataDir, password, onLog: log.add });
+}
+
+/** Starts one that is stopped after the test. */
+async function start(t: WithTeardown, dataDir: string, log = new Log()): Promise<EmbeddedPostgres> {
+  const embedded = await startLoose(dataDir, log);
+  t.teardown(async () => embedded.stop());
+  return embedded;
+}
+
+async function query<T = Record<string, unknown>>(url: string, sql: string): Promise<T[]> {
+  const pool = createPool({ url, name: 'embedded test', size: 1, onIdleError: () => undefined });
+  try {
+    return (await pool.query(sql)).rows as T[];
+  } finally {
+    await pool.end();
+  }
+}
+
+interface Told {
+  readonly url: string;
+  readonly pid: number;
+  readonly name?: string;
+  readonly error?: string;
+}
+
+/** A server of its own process; `told` is its one line. After the test it is killed, and its database stopped. */
+function startChild(t: WithTeardown, dataDir: string): { child: ChildProcess; told: Promise<Told> } {
+  const child = spawn(process.execPath, [CHILD, dataDir], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(child, 'exit');
+  const told = once(createInterface(child.stdout), 'line').then(([line]) => JSON.parse(String(line)) as Told);
+  t.teardown(async () => {
+    child.kill('SIGKILL');
+    await exited;
+    const left = await Promise.race([told, exited]);
+    if (!('error' in left) && (await processesOf(dataDir)).length > 0) await (await startLoose(dataDir)).stop();
+  });
+  return { child, told };
+}
+
+async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  const exited = once(child, 'exit');
+  child.kill(signal);
+  await exited;
+}
+
+/** Processes that work on this cluster. */
+async function processesOf(dataDir: string): Promise<string[]> {
+  const { stdout } = await run('ps', ['-A', '-o', 'pid=,command=']);
+  return stdout.split('\n').filter((line) => line.includes(join(dataDir, 'postgres')));
+}
+
+const isAlive = async (pid: number): Promise<boolean> =>
+  run('ps', ['-o', 'stat=', '-p', String(pid)]).then(
+    ({ stdout }) => !stdout.startsWith('Z'),
+    () => false,
+  );
+
+root.test('CFG-03: a first start makes the cluster, a second one finds its data; stop leaves no process', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const first = await start(t, dataDir);
+  t.match(first.url, /^postgres:\/\/service:[0-9a-f]{64}@127\.0\.0\.1:\d+\/service$/);
+  t.strictSame(
+    (await readdir(dataDir)).sort(),
+    ['postgres', 'postgres.log', 'secrets'],
+    'nothing of the set-up is left',
+  );
+  t.equal((await stat(join(dataDir, 'postgres'))).mode & 0o777, 0o700);
+  await query(first.url, "CREATE TABLE kept AS SELECT 'here' AS word");
+  const settings = await query(
+    first.url,
+    `SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes',
+     'data_checksums', 'server_encoding', 'listen_addresses', 'unix_socket_directories', 'max_connections') ORDER BY name`,
+  );
+  t.strictSame(Object.fromEntries(settings.map(({ name, setting }) => [name, setting])), {
+    data_checksums: 'on',
+    fsync: 'on',
+    full_page_writes: 'on',
+    listen_addresses: '127.0.0.1',
+    max_connections: '60',
+    server_encoding: 'UTF8',
+    synchronous_commit: 'on',
+    unix_socket_directories: '',
+  });
+  const wrong = new URL(first.url);
+  wrong.password = 'guess';
+  await t.rejects(query(wrong.href, 'SELECT 1'), { code: '28P01' }, 'nobody gets in without the password');
+
+  const { stdout } = await run('ps', ['-o', 'pgid=', '-p', String(first.pid)]);
+  t.equal(Number(stdout), first.pid, 'a process group of its own: Ctrl-C does not reach it');
+
+  await Promise.all([first.stop(), first.stop()]);
+  t.strictSame(await processesOf(dataDir), []);
+  const second = await start(t, dataDir);
+  t.strictSame(await query(second.url, 'SELECT word FROM kept'), [{ word: 'here' }]);
+});
+
+root.test(
+  'DUR-01: a killed server leaves its database running; the next start takes it over, nothing is lost',
+  async (t) => {
+    const dataDir = await preparedFolder(t);
+    const { child, told } = startChild(t, dataDir);
+    const { url, pid } = await told;
+    await query(url, "CREATE TABLE kept AS SELECT 'acknowledged' AS word");
+    await kill(child, 'SIGKILL');
+    t.ok(await isAlive(pid), 'the database outlives the server');
+
+    const log = new Log();
+    const next = await start(t, dataDir, log);
+    t.equal(next.pid, pid, 'the same postmaster');
+    t.match(log.lines[0], /taking it over/);
+    t.strictSame(await query(next.url, 'SELECT word FROM kept'), [{ word: 'acknowledged' }]);
+    await next.stop();
+    t.notOk(await isAlive(pid), 'what was taken over is stopped too');
+    t.strictSame(await processesOf(dataDir), []);
+  },
+);
+
+root.test('CFG-03: a second server on the same DATA_DIR is refused, and the first goes on', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const first = await start(t, dataDir);
+  const second = startChild(t, dataDir);
+  const told = await second.told;
+  t.equal(told.name, 'DataDirInUseError');
+  t.equal(
+    told.error,
+    `Another server is already running with DATA_DIR=${dataDir}. Give this one its own DATA_DIR and PORT.`,
+  );
+  t.strictSame(await query(first.url, 'SELECT 1 AS alive'), [{ alive: 1 }]);
+});
+
+root.test('CFG-03: of servers that start at once on a new DATA_DIR exactly one gets it', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const all = await Promise.all([1, 2, 3].map(async () => startChild(t, dataDir).told));
+  const winners = all.filter(({ error }) => error === undefined);
+  t.equal(winners.length, 1, JSON.stringify(all));
+  for (const { error, name } of all) if (error !== undefined) t.equal(name, 'DataDirInUseError', error);
+  t.strictSame(await query(winners[0]?.url ?? '', 'SELECT 1 AS alive'), [{ alive: 1 }]);
+  t.strictSame((await readdir(dataDir)).sort(), ['postgres', 'postgres.log', 'secrets']);
+});
+
+root.test('DUR-02 DUR-05: a database that is killed comes back on the same port with its data', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const log = new Log();
+  const embedded = await start(t, dataDir, log);
+  const { url, pid } = embedded;
+  const pool = createPool({ url, name: 'embedded test', size: 3, onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  await pool.query('CREATE TABLE kept (n int)');
+  for (let round = 1; round <= 3; round++) {
+    await pool.query('INSERT INTO kept VALUES ($1)', [round]);
+    const back = log.next(/is back/);
+    process.kill(embedded.pid, 'SIGKILL');
+    await back;
+    t.equal(embedded.url, url);
+    const { rows } = await withRetry(async () => pool.query('SELECT n FROM kept ORDER BY n'), {
+      worthwhile: () => true,
+    });
+    t.equal(rows.length, round, 'the pool goes on by itself');
+  }
+  t.not(embedded.pid, pid);
+  await embedded.stop();
+  t.strictSame(await processesOf(dataDir), []);
+});
+
+root.test('DUR-05: the owner takes its lock again when only its connection dies', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const log = new Log();
+  const embedded = await start(t, dataDir, log);
+  const { pid } = embedded;
+  const back = log.next(/is back/);
+  await query(
+    embedded.url,
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service owner'",
+  );
+  await back;
+  t.equal(embedded.pid, pid, 'the database itself was not touched');
+  const rival = EmbeddedPostgres.start({ dataDir, password: new URL(embedded.url).password, onLog: () => undefined });
+  await t.rejects(rival, DataDirInUseError);
+});
+
+root.test('stop while the database is down leaves nothing running', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const log = new Log();
+  const embedded = await start(t, dataDir, log);
+  const lost = log.next(/lost the database/);
+  process.kill(embedded.pid, 'SIGKILL');
+  await lost;
+  await embedded.stop();
+  t.strictSame(await processesOf(dataDir), []);
+});
+
+root.test('DUR-01: a server killed while it makes the cluster leaves nothing half', async (t) => {
+  const dataDir = await temporaryFolder(t);
+  const { child } = startChild(t, dataDir);
+  for await (const { filename } of watch(dataDir)) if (filename?.startsWith('postgres.init-') === true) break;
+  await kill(child, 'SIGKILL');
+  t.notOk((await readdir(dataDir)).includes('postgres'));
+  const embedded = await start(t, dataDir);
+  t.strictSame(await query(embedded.url, 'SELECT 1 AS alive'), [{ alive: 1 }]);
+  t.strictSame((await readdir(dataDir)).sort(), ['postgres', 'postgres.log', 'secrets']);
+});
+
+root.test('a postmaster.pid that names a stranger does not stop the start', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const first = await start(t, dataDir);
+  const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
+  const lines = (await readFile(pidFile, 'utf8')).split('\n');
+  await first.stop();
+  await writeFile(pidFile, [String(process.pid), ...lines.slice(1)].join('\n'));
+  const second = await start(t, dataDir);
+  t.strictSame(await query(second.url, 'SELECT 1 AS alive'), [{ alive: 1 }]);
+});
+
+root.test('another password than the cluster was made with is told as such', async (t) => {
+  const dataDir = await preparedFolder(t);
+  await (await start(t, dataDir)).stop();
+  const wrong = EmbeddedPostgres.start({ dataDir, password: 'not the one', onLog: () => undefined });
+  await t.rejects(wrong, { message: /has another password than the one in .*secrets/ });
+  t.strictSame(await processesOf(dataDir), [], 'and the database does not stay behind');
+});
+
+root.test('a start that fails shows what PostgreSQL said', async (t) => {
+  const dataDir = await preparedFolder(t);
+  const password = await keptSecret(dataDir, 'postgres-password');
+  const bad = EmbeddedPostgres.start({
+    dataDir,
+    password,
+    onLog: () => undefined,
+    settings: { wal_level: 'nonsense' },
+  });
+  await t.rejects(bad, { message: /did not start\. Its log .* ends:[^]*wal_level/ });
+});
+
+root.test(
+  'started by root, a folder that the database cannot enter is named',
+  { skip: process.getuid?.() !== 0 },
+  async (t) => {
+    const closed = join(await temporaryFolder(t), 'closed');
+    await mkdir(closed);
+    await chmod(closed, 0o700);
+    const dataDir = join(closed, 'data');
+    const password = await keptSecret(dataDir, 'postgres-password');
+    await t.rejects(EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined }), {
+      message: new RegExp(
+        `may not enter ${closed}, so it cannot keep its data in ${dataDir}.*DATA_DIR=/var/lib/service`,
+      ),
+    });
+  },
+);
