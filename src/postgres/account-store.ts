@@ -1,0 +1,199 @@
+/** Accounts in PostgreSQL (sql/0003_accounts.sql). Whatever changes a tenant is one call of one function. */
+import type pg from 'pg';
+import { ulid } from 'ulid';
+import type {
+  BootstrapStore,
+  Challenge,
+  ChallengeStore,
+  Claim,
+  DevicePatch,
+  DeviceRecord,
+  DeviceStore,
+  Joined,
+  PasswordProof,
+  PasswordStore,
+  RecoveryJoin,
+  RecoveryStanding,
+  RecoveryStore,
+  Seen,
+  StoredPassword,
+} from '../account/ports.js';
+import { ask, askOne } from './ask.js';
+
+const DEVICE_COLUMNS = `id, name, glyph, pubkey, cert, token_epoch AS "tokenEpoch", paired_at AS "pairedAt",
+  revoked_at AS "revokedAt", last_seen_at AS "lastSeenAt"`;
+
+/** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
+export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
+  const row = await askOne<{ id: string }>(pool, { text: 'SELECT single_tenant($1, $2) AS id', values: [ulid(now), now] });
+  return row.id;
+}
+
+interface Verdict<V extends string> {
+  readonly verdict: V;
+}
+
+/** A row of the functions that add a device: `epoch` is set with `ok`. */
+type JoinRow<Refusal extends string> = Verdict<'ok' | Refusal> & { readonly epoch: number | null };
+
+function joined<Refusal extends string>(row: JoinRow<Refusal>): Joined<Refusal> {
+  return row.verdict === 'ok' ? { verdict: 'ok', epoch: row.epoch ?? 0 } : { verdict: row.verdict as Refusal };
+}
+
+export class PostgresAccountStore
+  implements BootstrapStore, DeviceStore, ChallengeStore, RecoveryStore, PasswordStore
+{
+  constructor(private readonly pool: pg.Pool) {}
+
+  async claim(claim: Claim): ReturnType<BootstrapStore['claim']> {
+    const { device } = claim;
+    const row = await askOne<JoinRow<'tenant_not_found' | 'bootstrap_already_done' | 'forbidden' | 'device_exists' | 'device_limit'>>(
+      this.pool,
+      {
+        text: 'SELECT * FROM claim_tenant($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+        values: [
+          claim.tenantId,
+          claim.admitted,
+          claim.claimHash,
+          device.id,
+          device.name,
+          device.glyph,
+          device.pubkey,
+          device.cert,
+          claim.recoveryPubkey,
+          claim.maxDevices,
+          claim.now,
+        ],
+      },
+    );
+    return joined(row);
+  }
+
+  async restart(tenantId: string): Promise<boolean> {
+    const row = await askOne<Verdict<'ok' | 'tenant_not_found'>>(this.pool, {
+      text: 'SELECT restart_tenant($1) AS verdict',
+      values: [tenantId],
+    });
+    return row.verdict === 'ok';
+  }
+
+  async claimed(tenantId: string): Promise<boolean> {
+    const rows = await ask(this.pool, {
+      text: 'SELECT 1 FROM tenants WHERE id = $1 AND claimed_at IS NOT NULL',
+      values: [tenantId],
+    });
+    return rows.length > 0;
+  }
+
+  devices(tenantId: string): Promise<DeviceRecord[]> {
+    return ask<DeviceRecord>(this.pool, {
+      text: `SELECT ${DEVICE_COLUMNS} FROM devices WHERE tenant_id = $1 ORDER BY paired_at, id`,
+      values: [tenantId],
+    });
+  }
+
+  async device(tenantId: string, id: string): Promise<DeviceRecord | undefined> {
+    const [row] = await ask<DeviceRecord>(this.pool, {
+      text: `SELECT ${DEVICE_COLUMNS} FROM devices WHERE tenant_id = $1 AND id = $2`,
+      values: [tenantId, id],
+    });
+    return row;
+  }
+
+  async patchDevice(tenantId: string, id: string, patch: DevicePatch): ReturnType<DeviceStore['patchDevice']> {
+    const row = await askOne<Verdict<'ok' | 'device_not_found'>>(this.pool, {
+      text: 'SELECT * FROM patch_device($1, $2, $3, $4, $5, $6)',
+      values: [tenantId, id, patch.name ?? null, patch.glyph ?? null, patch.cert !== undefined, patch.cert ?? null],
+    });
+    return row.verdict;
+  }
+
+  async revokeDevice(revocation: Parameters<DeviceStore['revokeDevice']>[0]): ReturnType<DeviceStore['revokeDevice']> {
+    const { tenantId, id, by, now } = revocation;
+    const row = await askOne<Verdict<'ok' | 'device_not_found' | 'last_device' | 'device_revoked'>>(this.pool, {
+      text: 'SELECT * FROM revoke_device($1, $2, $3, $4)',
+      values: [tenantId, id, by, now],
+    });
+    return row.verdict;
+  }
+
+  async touch(seen: readonly Seen[]): Promise<void> {
+    await ask(this.pool, {
+      text: 'SELECT touch_devices($1, $2, $3)',
+      values: [
+        seen.map(({ tenantId }) => tenantId),
+        seen.map(({ deviceId }) => deviceId),
+        seen.map(({ at }) => at),
+      ],
+    });
+  }
+
+  async putChallenge(challenge: Challenge, now: number): Promise<void> {
+    const { id, tenantId, kind, deviceId, secret, expiresAt } = challenge;
+    await ask(this.pool, {
+      text: 'SELECT put_challenge($1, $2, $3, $4, $5, $6, $7)',
+      values: [id, tenantId, kind, deviceId, secret, expiresAt, now],
+    });
+  }
+
+  async takeChallenge(challenge: Pick<Challenge, 'id' | 'tenantId' | 'kind'>): Promise<Challenge | undefined> {
+    const [row] = await ask<Challenge>(this.pool, {
+      text: `DELETE FROM challenges WHERE id = $1 AND tenant_id = $2 AND kind = $3
+        RETURNING id, tenant_id AS "tenantId", kind, device_id AS "deviceId", secret, expires_at AS "expiresAt"`,
+      values: [challenge.id, challenge.tenantId, challenge.kind],
+    });
+    return row;
+  }
+
+  async recoveryStanding(tenantId: string, proof: PasswordProof | undefined): Promise<RecoveryStanding | undefined> {
+    const [row] = await ask<RecoveryStanding>(this.pool, {
+      text: `SELECT recovery_pubkey AS "recoveryPubkey", password_shown(id, $2, $3) AS "passwordShown"
+        FROM tenants WHERE id = $1`,
+      values: [tenantId, proof?.ticketId ?? null, proof?.setAt ?? null],
+    });
+    return row;
+  }
+
+  async recover(join: RecoveryJoin): ReturnType<RecoveryStore['recover']> {
+    const { device, proof } = join;
+    const row = await askOne<JoinRow<'tenant_not_found' | 'forbidden' | 'password_required' | 'device_exists' | 'device_limit'>>(
+      this.pool,
+      {
+        text: 'SELECT * FROM recover_device($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)',
+        values: [
+          join.tenantId,
+          join.recoveryPubkey,
+          proof?.ticketId ?? null,
+          proof?.setAt ?? null,
+          proof?.expiresAt ?? null,
+          device.id,
+          device.name,
+          device.glyph,
+          device.pubkey,
+          device.cert,
+          join.maxDevices,
+          join.now,
+        ],
+      },
+    );
+    return joined(row);
+  }
+
+  async password(tenantId: string): Promise<StoredPassword | undefined> {
+    const [row] = await ask<StoredPassword>(this.pool, {
+      text: `SELECT password_hash AS hash, password_set_at AS "setAt" FROM tenants
+        WHERE id = $1 AND password_hash IS NOT NULL`,
+      values: [tenantId],
+    });
+    return row;
+  }
+
+  async setPassword(change: Parameters<PasswordStore['setPassword']>[0]): ReturnType<PasswordStore['setPassword']> {
+    const row = await askOne<Verdict<'ok' | 'tenant_not_found' | 'password_invalid'>>(this.pool, {
+      text: 'SELECT set_password($1, $2, $3, $4) AS verdict',
+      values: [change.tenantId, change.hash, change.knownSetAt, change.now],
+    });
+    return row.verdict;
+  }
+}
+export { PostgresAccountStore as AccountStore };

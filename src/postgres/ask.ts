@@ -1,0 +1,38 @@
+/** One statement on a pool, with what every store wants of it: deadlocks tried again, losses as `unavailable`. */
+import type pg from 'pg';
+import { ServiceError, unavailable } from '../protocol/errors.js';
+import { isRetryable, isUnavailable, withRetry } from './database.js';
+
+/** A statement with its parameters. The text is constant: it names the prepared statement of each connection. */
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+/**
+ * Rows of one statement. Deadlocks and serialization failures are tried again (contract 13); what is left of them, and
+ * a database out of reach, is `unavailable` with the cause for the log. A lost connection leaves open whether the
+ * statement was done: the caller's client asks again.
+ */
+export async function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
+  try {
+    const { rows } = await withRetry(() => pool.query<Row>(statement.text, [...statement.values]));
+    return rows;
+  } catch (error) {
+    throw unavailableOr(error);
+  }
+}
+
+/** The single row of a statement that always gives one. */
+export async function askOne<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row> {
+  const [row] = await ask<Row>(pool, statement);
+  if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
+  return row;
+}
+
+function unavailableOr(error: unknown): unknown {
+  if (error instanceof ServiceError || !(isUnavailable(error) || isRetryable(error))) return error;
+  const replaced = unavailable('the database is out of reach');
+  replaced.cause = error;
+  return replaced;
+}

@@ -1,0 +1,223 @@
+/**
+ * How instances tell each other that a tenant changed: LISTEN/NOTIFY (contract 13). A notification is only a hint. It
+ * is sent outside the write's transaction, since NOTIFY takes a database-wide lock until after the commit, coalesced
+ * over a few milliseconds, and not at all while no other instance is up. Whatever is lost is found by comparing heads.
+ *
+ * pg-listen keeps the listening connection. It gives up after 3 s unless told otherwise, and may stay deaf when the
+ * connection breaks again while it re-subscribes; so each instance also listens for its own heartbeat and begins
+ * anew with a fresh subscriber when it does not hear it.
+ */
+import type pg from 'pg';
+import pgListen, { type Subscriber } from 'pg-listen';
+import type { Clock, Timer } from '../protocol/clock.js';
+import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import type { ChangeAnnouncer } from '../tenant/ports.js';
+
+const CHANNEL = 'service';
+const COALESCE_MS = 5;
+/** PostgreSQL takes payloads under 8,000 bytes. */
+const PAYLOAD_BYTES = 7_500;
+/** Tenants waiting to be announced; beyond it the oldest hints are left to the comparison of heads. */
+const WAITING_MAX = 50_000;
+/** An instance that was not seen for so long is not counted; one whose own heartbeat is not heard listens anew. */
+const SEEN_MS = 15_000;
+const FORGET_MS = 10 * 60_000;
+const PARANOID_MS = 10_000;
+
+type Hint = readonly [tenantId: string, head: number, generation: number];
+interface Notice {
+  readonly from: string;
+  readonly changes?: readonly Hint[];
+}
+
+export interface ChangeFeedOptions {
+  readonly instanceId: string;
+  /** For statements: heartbeats and notifications. */
+  readonly pool: pg.Pool;
+  /** Settings of the listening connection. */
+  readonly connection: pg.ClientConfig;
+  readonly clock: Clock;
+  /** Another instance changed a tenant. */
+  readonly onHint: (tenantId: string, head: number, generation: number) => void;
+  /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
+  readonly onConnected: () => void;
+  /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
+  readonly onOthers: () => void;
+  readonly onFault: (error: unknown) => void;
+}
+
+export class ChangeFeed implements ChangeAnnouncer {
+  private subscriber: Subscriber | undefined;
+  private readonly waiting = new Map<string, [head: number, generation: number]>();
+  private flushTimer: Timer | undefined;
+  private beatTimer: Timer | undefined;
+  private flushing: Promise<void> | undefined;
+  private beating: Promise<void> | undefined;
+  private heardAt: number;
+  private others = 0;
+  private closed = false;
+
+  constructor(private readonly options: ChangeFeedOptions) {
+    this.heardAt = options.clock.now();
+  }
+
+  /** True while another instance is up, as far as is known. */
+  get othersUp(): boolean {
+    return this.others > 0;
+  }
+
+  /** Begins to listen and makes this instance known. */
+  async start(): Promise<void> {
+    await this.listen();
+    await this.beat();
+  }
+
+  announce(tenantId: string, head: number, generation: number): void {
+    if (this.others === 0 || this.closed) return;
+    const before = this.waiting.get(tenantId);
+    if (before === undefined && this.waiting.size >= WAITING_MAX) return;
+    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
+    this.flushTimer ??= this.options.clock.setTimer(COALESCE_MS, () => {
+      this.flushTimer = undefined;
+      // One at a time: what comes meanwhile is announced with the next.
+      this.flushing ??= this.flush().finally(() => {
+        this.flushing = undefined;
+      });
+    });
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    this.flushTimer?.cancel();
+    this.beatTimer?.cancel();
+    await this.beating;
+    await this.flush();
+    await this.options.pool
+      .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])
+      .catch(this.options.onFault);
+    await this.subscriber?.close().catch(this.options.onFault);
+  }
+
+  private async flush(): Promise<void> {
+    while (this.waiting.size > 0) {
+      const payloads = this.takePayloads();
+      try {
+        await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [payloads]);
+      } catch (error) {
+        this.options.onFault(error);
+        return;
+      }
+    }
+  }
+
+  private takePayloads(): string[] {
+    const payloads: string[] = [];
+    let changes: Hint[] = [];
+    let bytes = 0;
+    const end = (): void => {
+      if (changes.length > 0) payloads.push(JSON.stringify({ from: this.options.instanceId, changes } satisfies Notice));
+      changes = [];
+      bytes = 0;
+    };
+    for (const [tenantId, [head, generation]] of this.waiting) {
+      bytes += tenantId.length + 45;
+      if (bytes > PAYLOAD_BYTES) {
+        end();
+        bytes = tenantId.length + 45;
+      }
+      changes.push([tenantId, head, generation]);
+    }
+    end();
+    this.waiting.clear();
+    return payloads;
+  }
+
+  private async listen(): Promise<void> {
+    const subscriber = pgListen.default(this.options.connection, {
+      retryTimeout: Infinity,
+      retryLimit: Infinity,
+      retryInterval: (attempt) => Math.min(100 * 2 ** attempt, 5_000),
+      paranoidChecking: PARANOID_MS,
+    });
+    this.subscriber = subscriber;
+    this.heardAt = this.options.clock.now();
+    subscriber.notifications.on(CHANNEL, (notice: unknown) => this.onNotice(notice));
+    subscriber.events.on('error', this.options.onFault);
+    subscriber.events.on('connected', this.options.onConnected);
+    try {
+      await subscriber.connect();
+    } catch (error) {
+      // It goes on trying in the background; the channel below is remembered for when it succeeds.
+      this.options.onFault(error);
+    }
+    await subscriber.listenTo(CHANNEL)?.catch(this.options.onFault);
+  }
+
+  private onNotice(notice: unknown): void {
+    if (!isNotice(notice)) return;
+    if (notice.from === this.options.instanceId) {
+      if (notice.changes === undefined) this.heardAt = this.options.clock.now();
+      return;
+    }
+    if (this.others === 0) {
+      this.others = 1;
+      this.options.onOthers();
+    }
+    for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
+  }
+
+  private async beat(): Promise<void> {
+    this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
+      this.beating = this.beat().finally(() => {
+        this.beating = undefined;
+      });
+    });
+    try {
+      await this.register();
+      if (this.options.clock.now() - this.heardAt > SEEN_MS) await this.listenAnew();
+    } catch (error) {
+      this.options.onFault(error);
+    }
+  }
+
+  /** By the database's clock: instances' clocks may differ. */
+  private async register(): Promise<void> {
+    const { rows } = await this.options.pool.query<{ fresh: boolean; others: number }>(
+      `WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms),
+       gone AS (DELETE FROM instances i USING now WHERE i.seen_at < now.ms - ${FORGET_MS} RETURNING i.id),
+       left_over AS (DELETE FROM presence p USING gone WHERE p.instance_id = gone.id),
+       mine AS (
+         INSERT INTO instances AS i SELECT $1, now.ms FROM now
+         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING xmax = 0 AS fresh
+       ),
+       told AS (SELECT pg_notify('${CHANNEL}', $2))
+       SELECT mine.fresh, (
+         SELECT count(*)::integer FROM instances i, now WHERE i.id <> $1 AND i.seen_at >= now.ms - ${SEEN_MS}
+       ) AS others FROM mine, told`,
+      [this.options.instanceId, JSON.stringify({ from: this.options.instanceId } satisfies Notice)],
+    );
+    const found = rows[0];
+    if (found === undefined) return;
+    const appeared = this.others === 0 && found.others > 0;
+    this.others = found.others;
+    if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
+  }
+
+  private async listenAnew(): Promise<void> {
+    const deaf = this.subscriber;
+    await this.listen();
+    await deaf?.close().catch(this.options.onFault);
+  }
+}
+
+function isNotice(value: unknown): value is Notice {
+  if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
+  if (!('changes' in value) || value.changes === undefined) return true;
+  return (
+    Array.isArray(value.changes) &&
+    value.changes.every(
+      (hint) =>
+        Array.isArray(hint) && typeof hint[0] === 'string' && Number.isInteger(hint[1]) && Number.isInteger(hint[2]),
+    )
+  );
+}

@@ -1,0 +1,187 @@
+/** Reads tenants for the actors (contract 13). One statement answers many tenants: a crowd that reconnects costs few. */
+import type pg from 'pg';
+import type { Summary } from '../protocol/item.js';
+import { ServiceError } from '../protocol/errors.js';
+import type { BinChange, PairRequest, TenantDirectory, TenantSnapshot, TenantStandings } from '../tenant/ports.js';
+import { ask } from './ask.js';
+import { Gather } from './gather.js';
+
+/** Tenants in one statement. */
+const BATCH_MAX = 500;
+
+/**
+ * Everything of a tenant beside its items, in one statement and so in one snapshot. Rows of the lists travel as JSON,
+ * bytes in them as hex.
+ */
+const LOAD = `
+  SELECT t.id, t.state, t.generation, t.claimed_at IS NOT NULL AS claimed, t.head, t.item_count, t.version_sum,
+    (SELECT json_agg(json_build_object(
+        'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
+        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged,
+        'changedAt', d.changed_at_generation) ORDER BY d.paired_at, d.id)
+      FROM devices d WHERE d.tenant_id = t.id) AS devices,
+    (SELECT json_agg(json_build_object(
+        'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
+        'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
+        'changedAt', b.changed_at_generation) ORDER BY b.created_at, b.id)
+      FROM bins b WHERE b.tenant_id = t.id) AS bins,
+    (SELECT json_agg(json_build_object(
+        'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
+        'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
+        'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id)
+      FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) AS pairs
+  FROM tenants t WHERE t.id = ANY ($1)`;
+
+const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
+const STANDINGS = 'SELECT id AS "tenantId", head, generation FROM tenants WHERE id = ANY ($1)';
+
+interface SummaryRow {
+  readonly id: string;
+  readonly head: number;
+  readonly item_count: number;
+  readonly version_sum: number;
+}
+
+interface DeviceJson {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: string;
+  readonly pubkey: string;
+  readonly cert: string | null;
+  readonly tokenEpoch: number;
+  readonly pairedAt: number;
+  readonly revokedAt: number | null;
+  readonly keysPurged: boolean;
+  readonly changedAt: number;
+}
+
+interface BinJson {
+  readonly id: string;
+  readonly slug: string;
+  readonly meta: string | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly closedAt: number | null;
+  readonly deletedAt: number | null;
+  readonly changedAt: number;
+}
+
+interface PairJson {
+  readonly lookupId: string;
+  readonly existingDevice: string;
+  readonly expiresAt: number;
+  readonly code: string;
+  readonly deviceId: string;
+  readonly host: string | null;
+  readonly pubkey: string;
+  readonly name: string;
+  readonly glyph: string;
+  readonly attestation: string;
+}
+
+interface TenantRow extends SummaryRow {
+  readonly state: string;
+  readonly generation: number;
+  readonly claimed: boolean;
+  readonly devices: readonly DeviceJson[] | null;
+  readonly bins: readonly BinJson[] | null;
+  readonly pairs: readonly PairJson[] | null;
+}
+
+export class PostgresDirectory implements TenantDirectory, TenantStandings {
+  private readonly loads: Gather<string, TenantSnapshot | undefined>;
+  private readonly heads: Gather<string, Summary | undefined>;
+
+  /** @param now milliseconds since 1970: pairings past their time are left out. */
+  constructor(
+    private readonly pool: pg.Pool,
+    now: () => number = Date.now,
+  ) {
+    this.loads = new Gather(BATCH_MAX, async (ids) => {
+      const rows = await ask<TenantRow>(pool, { text: LOAD, values: [[...new Set(ids)], now()] });
+      return inOrder(ids, rows, snapshotOf);
+    });
+    this.heads = new Gather(BATCH_MAX, async (ids) => {
+      const rows = await ask<SummaryRow>(pool, { text: HEADS, values: [[...new Set(ids)]] });
+      return inOrder(ids, rows, summaryOf);
+    });
+  }
+
+  load(tenantId: string): Promise<TenantSnapshot | undefined> {
+    return this.loads.ask(tenantId);
+  }
+
+  async head(tenantId: string): Promise<Summary> {
+    const summary = await this.heads.ask(tenantId);
+    if (summary === undefined) throw new ServiceError('tenant_not_found');
+    return summary;
+  }
+
+  standings(tenantIds: readonly string[]): ReturnType<TenantStandings['standings']> {
+    return ask<{ tenantId: string; head: number; generation: number }>(this.pool, {
+      text: STANDINGS,
+      values: [tenantIds],
+    });
+  }
+}
+
+function inOrder<Row extends { readonly id: string }, R>(
+  ids: readonly string[],
+  rows: readonly Row[],
+  read: (row: Row) => R,
+): (R | undefined)[] {
+  const found = new Map(rows.map((row) => [row.id, read(row)]));
+  return ids.map((id) => found.get(id));
+}
+
+const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
+const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
+
+const summaryOf = (row: SummaryRow): Summary => ({
+  version: row.head,
+  itemCount: row.item_count,
+  versionSum: row.version_sum,
+});
+
+function snapshotOf(row: TenantRow): TenantSnapshot {
+  return {
+    tenantId: row.id,
+    state: row.state,
+    generation: row.generation,
+    claimed: row.claimed,
+    summary: summaryOf(row),
+    devices: (row.devices ?? []).map(deviceOf),
+    bins: (row.bins ?? []).map(binOf),
+    pairRequests: (row.pairs ?? []).map(pairOf),
+  };
+}
+
+function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
+  const { id, name, glyph, pairedAt, tokenEpoch, keysPurged } = device;
+  return {
+    id,
+    tokenEpoch,
+    revoked: device.revokedAt !== null,
+    keysPurged,
+    changedAtGeneration: device.changedAt,
+    view: { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) },
+  };
+}
+
+function binOf(bin: BinJson): BinChange {
+  const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
+  return {
+    id,
+    deletedAt,
+    view: deletedAt === null ? { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt } : null,
+    changedAtGeneration: bin.changedAt,
+    open: closedAt === null && deletedAt === null,
+  };
+}
+
+function pairOf(pair: PairJson): PairRequest {
+  const { existingDevice, pubkey, attestation, ...plain } = pair;
+  const { lookupId, expiresAt } = pair;
+  const frame = { type: 'pair_request', ...plain, pubkey: bytes(pubkey), attestation: bytes(attestation) };
+  return { lookupId, existingDevice, expiresAt, frame };
+}

@@ -1,0 +1,45 @@
+/** Many callers, one statement: calls that come while a batch is under way gather for the next. */
+
+interface Waiting<K, R> {
+  readonly key: K;
+  resolve(result: R): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * Batches calls without a timer: the first goes at once, after the current turn of the event loop; the rest while it
+ * is under way. A call never joins a batch that has started, so its answer is from after the call.
+ */
+export class Gather<K, R> {
+  private waiting: Waiting<K, R>[] = [];
+  private busy = false;
+
+  /** @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's. */
+  constructor(
+    private readonly max: number,
+    private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
+  ) {}
+
+  ask(key: K): Promise<R> {
+    return new Promise<R>((resolve, reject) => {
+      this.waiting.push({ key, resolve, reject });
+      if (this.busy) return;
+      this.busy = true;
+      setImmediate(() => void this.work());
+    });
+  }
+
+  private async work(): Promise<void> {
+    while (this.waiting.length > 0) {
+      const batch = this.waiting.splice(0, this.max);
+      try {
+        const results = await this.run(batch.map(({ key }) => key));
+        if (results.length !== batch.length) throw new Error(`${results.length} answers to ${batch.length} questions`);
+        for (const [at, result] of results.entries()) batch[at]?.resolve(result);
+      } catch (error) {
+        for (const { reject } of batch) reject(error);
+      }
+    }
+    this.busy = false;
+  }
+}

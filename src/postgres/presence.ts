@@ -1,0 +1,109 @@
+/**
+ * Which devices hold a socket, on any instance (contract 9b, devicesOnline). What is open here is known here; the
+ * table carries it to the others, written a second after a change and only while there are others.
+ */
+import type pg from 'pg';
+import type { Clock, Timer } from '../protocol/clock.js';
+
+const FLUSH_MS = 1_000;
+const FLUSH_ROWS = 5_000;
+const SEEN_MS = 15_000;
+
+export interface PresenceOptions {
+  readonly instanceId: string;
+  readonly pool: pg.Pool;
+  readonly clock: Clock;
+  /** Devices of a tenant with a socket on this instance. */
+  readonly local: (tenantId: string) => ReadonlySet<string>;
+  /** Tenants with a socket on this instance. */
+  readonly tenants: () => readonly string[];
+  readonly othersUp: () => boolean;
+  readonly onFault: (error: unknown) => void;
+}
+
+export class Presence {
+  /** Tenants and their devices whose sockets changed since the last flush. */
+  private readonly changed = new Map<string, Set<string>>();
+  private timer: Timer | undefined;
+  private flushing: Promise<void> | undefined;
+
+  constructor(private readonly options: PresenceOptions) {}
+
+  /** A socket of the device was opened or closed here. */
+  touched(tenantId: string, deviceId: string): void {
+    if (!this.options.othersUp()) return;
+    const devices = this.changed.get(tenantId);
+    if (devices === undefined) this.changed.set(tenantId, new Set([deviceId]));
+    else devices.add(deviceId);
+    this.schedule();
+  }
+
+  /** Others are up who know nothing of this instance's sockets. */
+  announceAll(): void {
+    for (const tenantId of this.options.tenants()) {
+      for (const deviceId of this.options.local(tenantId)) this.touched(tenantId, deviceId);
+    }
+  }
+
+  /** Devices of the tenant that are online anywhere. */
+  async online(tenantId: string): Promise<ReadonlySet<string>> {
+    const here = new Set(this.options.local(tenantId));
+    if (!this.options.othersUp()) return here;
+    const { rows } = await this.options.pool.query<{ device_id: string }>(
+      `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
+       WHERE p.tenant_id = $1 AND p.instance_id <> $2
+         AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,
+      [tenantId, this.options.instanceId],
+    );
+    for (const row of rows) here.add(row.device_id);
+    return here;
+  }
+
+  /** Resolves when what this instance told the others is taken back. */
+  async close(): Promise<void> {
+    this.timer?.cancel();
+    await this.flushing;
+    await this.options.pool
+      .query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId])
+      .catch(this.options.onFault);
+  }
+
+  private schedule(): void {
+    this.timer ??= this.options.clock.setTimer(FLUSH_MS, () => {
+      this.timer = undefined;
+      this.flushing ??= this.flush()
+        .catch(this.options.onFault)
+        .finally(() => {
+          this.flushing = undefined;
+          if (this.changed.size > 0) this.schedule();
+        });
+    });
+  }
+
+  private async flush(): Promise<void> {
+    const rows: [tenantId: string, deviceId: string, online: boolean][] = [];
+    for (const [tenantId, devices] of this.changed) {
+      const here = this.options.local(tenantId);
+      for (const deviceId of devices) rows.push([tenantId, deviceId, here.has(deviceId)]);
+      this.changed.delete(tenantId);
+      if (rows.length >= FLUSH_ROWS) break;
+    }
+    const on = rows.filter((row) => row[2]);
+    const off = rows.filter((row) => !row[2]);
+    await this.options.pool.query(
+      `WITH arrived AS (
+         INSERT INTO presence (instance_id, tenant_id, device_id)
+         SELECT $1, t, d FROM unnest($2::text[], $3::text[]) AS u(t, d) ON CONFLICT DO NOTHING
+       )
+       DELETE FROM presence p USING unnest($4::text[], $5::text[]) AS u(t, d)
+       WHERE p.instance_id = $1 AND p.tenant_id = u.t AND p.device_id = u.d`,
+      [
+        this.options.instanceId,
+        on.map((row) => row[0]),
+        on.map((row) => row[1]),
+        off.map((row) => row[0]),
+        off.map((row) => row[1]),
+      ],
+    );
+  }
+}

@@ -1,0 +1,17 @@
+/** Limits that hold across instances, in PostgreSQL (contract 9). */
+import type pg from 'pg';
+import type { RateStore } from '../account/ports.js';
+import { askOne } from './ask.js';
+
+export class PostgresRateStore implements RateStore {
+  constructor(private readonly pool: pg.Pool) {}
+
+  async take({ key, now, windowMs, limit }: Parameters<RateStore['take']>[0]): Promise<number> {
+    const row = await askOne<{ wait: number }>(this.pool, {
+      text: 'SELECT rate_take($1, $2, $3, $4) AS wait',
+      values: [key, now, windowMs, limit],
+    });
+    return row.wait;
+  }
+}
+export { PostgresRateStore as RateStore };
