@@ -1,0 +1,353 @@
+/**
+ * The mailbox of one tenant. Messages are applied one after the other by `step`; its effects are carried out here,
+ * and what they bring back becomes a message again. Nothing else touches the state: that is what makes the order
+ * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
+ */
+import type { ErrorName } from '../protocol/errors.js';
+import type { ItemWrite, Summary } from '../protocol/item.js';
+import { fingerprint } from './fingerprint.js';
+import type { Acknowledged, Ask, Effect, Message, Pending, Reply } from './messages.js';
+import type {
+  ChangeAnnouncer,
+  CommitLanes,
+  CommitSink,
+  DeviceStanding,
+  ItemLog,
+  KeyPurger,
+  Outcome,
+  SocketPort,
+  TenantDirectory,
+  TenantSnapshot,
+} from './ports.js';
+import type { Session } from './session.js';
+import { initialState, type TenantState } from './state.js';
+import { admit, step } from './step.js';
+
+/** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
+export const HIGH_WATER_BYTES = 128 * 1024;
+/** Rows of one replay page. */
+const REPLAY_ROWS = 500;
+/** Rows of one gap page. */
+const GAP_ROWS = 1_000;
+
+export interface ActorPorts {
+  readonly lanes: CommitLanes;
+  readonly log: ItemLog;
+  readonly directory: TenantDirectory;
+  readonly announcer: ChangeAnnouncer;
+  readonly purger: KeyPurger;
+  readonly now: () => number;
+  /** An effect that failed although it must not; the actor goes on. */
+  readonly onFault: (error: unknown, tenantId: string) => void;
+  /** Told after messages that may have changed what the actor keeps in memory. */
+  readonly onMemory: (actor: Actor) => void;
+}
+
+export class Actor implements CommitSink<Pending> {
+  private readonly tenant: TenantState;
+  private readonly mailbox: Message[] = [];
+  private running = false;
+  private pending = 0;
+  private retired = false;
+  private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  /** When a request or socket last came, ms: idle actors are dropped by the registry. */
+  usedAt: number;
+
+  constructor(
+    snapshot: TenantSnapshot,
+    epoch: string,
+    private readonly ports: ActorPorts,
+  ) {
+    this.tenant = initialState(snapshot, epoch);
+    this.usedAt = ports.now();
+  }
+
+  get tenantId(): string {
+    return this.tenant.tenantId;
+  }
+
+  /** active, past_due, suspended, inactive or pending (contract 12). */
+  get state(): string {
+    return this.tenant.standing;
+  }
+
+  get claimed(): boolean {
+    return this.tenant.claimed;
+  }
+
+  get generation(): number {
+    return this.tenant.generation;
+  }
+
+  /** The head up to which everything was delivered here. */
+  get delivered(): number {
+    return this.tenant.delivered;
+  }
+
+  get summary(): Summary {
+    return this.tenant.summary;
+  }
+
+  get epoch(): string {
+    return this.tenant.epoch;
+  }
+
+  /** Devices that are not revoked. */
+  get deviceCount(): number {
+    let count = 0;
+    for (const device of this.tenant.devices.values()) if (!device.revoked) count++;
+    return count;
+  }
+
+  get sessionCount(): number {
+    return this.tenant.sessions.size;
+  }
+
+  /** Bytes of frames kept for short absences. */
+  get recentBytes(): number {
+    return this.tenant.recent.bytes;
+  }
+
+  /** Nothing would be lost but time if the actor were dropped now. */
+  get idle(): boolean {
+    return this.pending === 0 && this.tenant.sessions.size === 0;
+  }
+
+  device(id: string): DeviceStanding | undefined {
+    return this.tenant.devices.get(id);
+  }
+
+  hasBin(id: string): boolean {
+    return this.tenant.bins.has(id);
+  }
+
+  /** Devices with a socket on this instance. */
+  onlineDevices(): Set<string> {
+    return new Set([...this.tenant.sessions].map((session) => session.deviceId));
+  }
+
+  /** Stores an item (contract 5). Rejects with a ServiceError; resolves only once the version is durable. */
+  write(write: ItemWrite, deviceId: string): Promise<Acknowledged> {
+    return this.change({ kind: 'write', write, hash: fingerprint(write), deviceId });
+  }
+
+  /** Soft-deletes an item; of a deleted one answers the stored version. */
+  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Acknowledged> {
+    return this.change({ kind: 'delete', id, sig, deviceId });
+  }
+
+  /** Moves an item to another bin with a tag made anew over `version` (contract 5, reconcile). */
+  move(
+    move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
+    deviceId: string,
+  ): Promise<Acknowledged> {
+    return this.change({ kind: 'move', ...move, deviceId });
+  }
+
+  private change(request: Ask): Promise<Acknowledged> {
+    return new Promise((resolve, reject) => {
+      this.pending++;
+      const reply = {
+        resolve: (value: Acknowledged): void => {
+          this.pending--;
+          resolve(value);
+        },
+        reject: (error: Error): void => {
+          this.pending--;
+          reject(error);
+        },
+      };
+      this.usedAt = this.ports.now();
+      this.post({ kind: 'ask', ask: request, reply });
+    });
+  }
+
+  /** Registers a socket in the same step that checks its device, or says why not. */
+  open(socket: SocketPort): Session | ErrorName {
+    if (this.retired) return 'unavailable';
+    this.usedAt = this.ports.now();
+    return admit(this.tenant, socket);
+  }
+
+  hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {
+    this.post({ kind: 'hello', session, ...frame });
+  }
+
+  /** The socket's buffer has emptied. */
+  drained(session: Session): void {
+    this.post({ kind: 'drained', session });
+  }
+
+  closed(session: Session): void {
+    this.usedAt = this.ports.now();
+    this.post({ kind: 'closed', session });
+  }
+
+  /** Another instance, or the comparison of heads, says that the tenant got this far. */
+  nudge(head: number, generation: number): void {
+    this.post({ kind: 'nudge', head, generation });
+  }
+
+  /** Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it cannot. */
+  reload(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.reloads.push({ resolve, reject });
+      // A generation beyond any: whatever is under way may have read the older state.
+      this.post({ kind: 'nudge', head: 0, generation: Number.MAX_SAFE_INTEGER });
+    });
+  }
+
+  /** Closes every socket; the actor takes no new ones. */
+  retire(code: number, reason: string): void {
+    this.retired = true;
+    for (const session of [...this.tenant.sessions]) session.port.close(code, reason);
+  }
+
+  /** Gives up the frames kept for short absences. */
+  forget(): void {
+    this.tenant.recent.forget(this.tenant.delivered);
+  }
+
+  committed(outcomes: readonly Outcome<Pending>[], standing: { summary: Summary; generation: number }): void {
+    this.post({ kind: 'committed', outcomes, ...standing });
+    this.ports.onMemory(this);
+  }
+
+  failed(changes: readonly Pending[], error: Error): void {
+    this.post({ kind: 'failed', changes, error });
+  }
+
+  private post(message: Message): void {
+    this.mailbox.push(message);
+    if (this.running) return;
+    this.running = true;
+    try {
+      for (let next = this.mailbox.shift(); next !== undefined; next = this.mailbox.shift()) {
+        for (const effect of this.apply(next)) this.carryOut(effect);
+      }
+    } finally {
+      this.running = false;
+    }
+  }
+
+  private apply(message: Message): Effect[] {
+    try {
+      return step(this.tenant, message, this.ports.now());
+    } catch (error) {
+      // A fault of ours. Whoever waits for an answer to this message gets one all the same.
+      this.ports.onFault(error, this.tenantId);
+      const failure = error instanceof Error ? error : new Error(String(error));
+      return waitersOf(message).map((reply) => ({ kind: 'reject', reply, error: failure }));
+    }
+  }
+
+  private carryOut(effect: Effect): void {
+    try {
+      this.run(effect);
+    } catch (error) {
+      // One broken socket or listener must not take the tenant's other effects with it.
+      this.ports.onFault(error, this.tenantId);
+    }
+  }
+
+  private run(effect: Effect): void {
+    switch (effect.kind) {
+      case 'resolve':
+        return effect.reply.resolve(effect.value);
+      case 'reject':
+        return effect.reply.reject(effect.error);
+      case 'commit':
+        return this.commit(effect.change);
+      case 'send':
+        return this.send(effect);
+      case 'close':
+        return effect.session.port.close(effect.code, effect.reason);
+      case 'announce':
+        return this.ports.announcer.announce(this.tenantId, effect.head, effect.generation);
+      case 'purge-keys':
+        return this.ports.purger.purge(this.tenantId, effect.deviceId);
+      case 'reload':
+        return this.load();
+      case 'read-gap':
+        return this.readGap(effect.since);
+      case 'read-head':
+      case 'read-page':
+        return this.readForReplay(effect);
+    }
+  }
+
+  private commit(change: Pending): void {
+    try {
+      this.ports.lanes.submit(change, this);
+    } catch (error) {
+      change.reply.reject(error instanceof Error ? error : new Error(String(error)));
+    }
+  }
+
+  private send({ session, frames, phase }: Extract<Effect, { kind: 'send' }>): void {
+    const congested = session.port.send(frames) > HIGH_WATER_BYTES;
+    if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
+    else if (congested) this.post({ kind: 'congested', session });
+  }
+
+  private load(): void {
+    const waiters = this.reloads;
+    this.reloads = [];
+    this.ports.directory.load(this.tenantId).then(
+      (snapshot) => {
+        if (snapshot === undefined) this.retire(4401, 'tenant gone');
+        else this.post({ kind: 'snapshot', snapshot });
+        for (const waiter of waiters) waiter.resolve();
+      },
+      (error: unknown) => {
+        this.post({ kind: 'snapshot-failed', error: error instanceof Error ? error : new Error(String(error)) });
+        // Those who asked meanwhile will not be served either: the reload after this one was given up too.
+        for (const waiter of [...waiters, ...this.reloads.splice(0)]) waiter.reject(error);
+        this.ports.onFault(error, this.tenantId);
+      },
+    );
+  }
+
+  private readGap(since: number): void {
+    this.ports.log.page({ tenantId: this.tenantId, since, limit: GAP_ROWS }).then(
+      (page) => {
+        this.post({ kind: 'gap', page });
+        this.ports.onMemory(this);
+      },
+      (error: unknown) => {
+        this.post({ kind: 'gap-failed' });
+        this.ports.onFault(error, this.tenantId);
+      },
+    );
+  }
+
+  private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
+    const { session, phase } = effect;
+    const failed = (error: unknown): void => {
+      this.post({ kind: 'replay-failed', session, phase });
+      this.ports.onFault(error, this.tenantId);
+    };
+    if (effect.kind === 'read-head') {
+      this.ports.directory
+        .head(this.tenantId)
+        .then((summary) => this.post({ kind: 'head', session, phase, summary }), failed);
+      return;
+    }
+    this.ports.log
+      .page({ tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS })
+      .then((page) => this.post({ kind: 'page', session, phase, page }), failed);
+  }
+}
+
+function waitersOf(message: Message): readonly Reply[] {
+  switch (message.kind) {
+    case 'ask':
+      return [message.reply];
+    case 'committed':
+      return message.outcomes.map((outcome) => outcome.change.reply);
+    case 'failed':
+      return message.changes.map((change) => change.reply);
+    default:
+      return [];
+  }
+}

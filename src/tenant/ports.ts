@@ -1,0 +1,175 @@
+/** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
+import type { Shape } from '../protocol/errors.js';
+import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
+
+/** A device as the actor knows it. */
+export interface DeviceStanding {
+  readonly id: string;
+  /** The epoch its tokens must carry (contract 4). */
+  readonly tokenEpoch: number;
+  readonly revoked: boolean;
+  /** False from a revocation until its entries are gone from the stored keys. */
+  readonly keysPurged: boolean;
+}
+
+/** A device as clients see it (specification, Device). */
+export interface DeviceView {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: string;
+  readonly pubkey: Uint8Array;
+  readonly pairedAt: number;
+  readonly cert: Uint8Array | null;
+}
+
+/** A bin that changed, as its frame shows it; `deletedAt` set means it is gone. */
+export interface BinChange {
+  readonly id: string;
+  readonly deletedAt: number | null;
+  /** The bin as `GET /bins` shows it, without the count; null once deleted. */
+  readonly view: Readonly<Record<string, unknown>> | null;
+  readonly changedAtGeneration: number;
+  readonly open: boolean;
+}
+
+/** A pairing that waits for its existing device (contract 9, step S): the frame's fields. */
+export interface PairRequest {
+  readonly lookupId: string;
+  readonly existingDevice: string;
+  readonly expiresAt: number;
+  readonly frame: Readonly<Record<string, unknown>>;
+}
+
+/** What a tenant is made of beside its items, all read in one snapshot. */
+export interface TenantSnapshot {
+  readonly tenantId: string;
+  readonly state: string;
+  readonly generation: number;
+  readonly claimed: boolean;
+  readonly summary: Summary;
+  readonly devices: readonly (DeviceStanding & { readonly view: DeviceView; readonly changedAtGeneration: number })[];
+  readonly bins: readonly BinChange[];
+  readonly pairRequests: readonly PairRequest[];
+}
+
+/** Reads tenants; concurrent calls are batched into one statement. */
+export interface TenantDirectory {
+  /** The tenant, or undefined when there is none. */
+  load(tenantId: string): Promise<TenantSnapshot | undefined>;
+  /** Where the tenant's history stands in the database now, at or after the moment of the call. */
+  head(tenantId: string): Promise<Summary>;
+}
+
+/** Where tenants stand, for the comparison that finds lost notifications. */
+export interface TenantStandings {
+  standings(tenantIds: readonly string[]): Promise<readonly { tenantId: string; head: number; generation: number }[]>;
+}
+
+/** A stored change: the item's latest state and the device whose change it was. */
+export interface LogRow {
+  readonly item: Item;
+  readonly changedBy: string | null;
+}
+
+/** Rows above a version in version order, and where the history stood in the same snapshot. */
+export interface LogPage {
+  readonly rows: readonly LogRow[];
+  /** True when the snapshot holds more rows above the last one. */
+  readonly more: boolean;
+  readonly summary: Summary;
+}
+
+export interface PageRequest {
+  readonly tenantId: string;
+  /** Rows with a version above this one. */
+  readonly since: number;
+  /** At most so many rows; the page also ends early at about 4 MiB. */
+  readonly limit: number;
+  /** Only this bin. */
+  readonly binId?: string;
+}
+
+export interface ItemLog {
+  /** One page in one snapshot. Throws `bin_not_found` for an unknown bin, `unavailable` when the database is out of reach. */
+  page(request: PageRequest): Promise<LogPage>;
+}
+
+/** A change on its way into the database. `generation` is what it was checked against (contract 13). */
+export interface Change {
+  readonly kind: 'write' | 'delete' | 'move';
+  readonly tenantId: string;
+  readonly generation: number;
+  readonly id: string;
+  readonly deviceId: string;
+  /** Write and move. */
+  readonly binId: string | null;
+  /** Write: null asks nothing. Move: the version its sig was made over. */
+  readonly ifVersion: number | null;
+  /** The checks refuse it, but a retry of what is stored must still succeed, so the commit is asked all the same. */
+  readonly refused: boolean;
+  /** Write only. */
+  readonly write: ItemWrite | null;
+  /** Write only: hash of the write as received, 32 bytes. */
+  readonly hash: Uint8Array | null;
+  readonly type: ContentType | null;
+  /** Move: the new tag. Delete: the delete's tag, or null. */
+  readonly sig: Uint8Array | null;
+}
+
+export type Verdict =
+  | 'same'
+  | 'insert'
+  | 'replace'
+  | 'rewrap'
+  | 'delete'
+  | 'move'
+  | 'stale'
+  | 'conflict'
+  | 'missing'
+  | 'refused'
+  | 'no_blob'
+  | 'cap';
+
+/** What the commit function said of one change. `version` and `ts` are the stored item's, where there is one. */
+export interface Outcome<C extends Change = Change> {
+  readonly change: C;
+  readonly verdict: Verdict;
+  readonly version: number | null;
+  readonly ts: number | null;
+  /** When the change became durable, ms. */
+  readonly at: number;
+}
+
+/** Told of every change it submitted, exactly once. */
+export interface CommitSink<C extends Change = Change> {
+  /** Outcomes of one transaction in version order, and where the tenant stood after it. */
+  committed(outcomes: readonly Outcome<C>[], standing: { summary: Summary; generation: number }): void;
+  /** Not known to be stored: the client may try again. */
+  failed(changes: readonly C[], error: Error): void;
+}
+
+export interface CommitLanes {
+  /** Queues a change. Throws `unavailable` when the queue is full or the database is known to be down. */
+  submit<C extends Change>(change: C, sink: CommitSink<C>): void;
+}
+
+/** One open socket, seen from the actor. */
+export interface SocketPort {
+  readonly deviceId: string;
+  readonly tokenEpoch: number;
+  readonly shape: Shape;
+  /** Writes the frames in order under one cork. Returns the bytes that wait in the socket's buffer afterwards. */
+  send(frames: readonly string[]): number;
+  /** Closes with a code of contract 11. */
+  close(code: number, reason: string): void;
+}
+
+/** Tells other instances that a tenant's head or generation rose. A hint only: it may be lost (contract 13). */
+export interface ChangeAnnouncer {
+  announce(tenantId: string, head: number, generation: number): void;
+}
+
+/** Removes a revoked device's entries from the stored keys, in the background (contract 5). */
+export interface KeyPurger {
+  purge(tenantId: string, deviceId: string): void;
+}

@@ -1,0 +1,170 @@
+/** Which tenants are loaded on this instance. Loads on first use, compares heads on a slow tick, drops what is idle. */
+import type { Clock, Timer } from '../protocol/clock.js';
+import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import { Actor, type ActorPorts } from './actor.js';
+import type { TenantStandings } from './ports.js';
+
+/** An actor without sockets or changes under way is dropped after so long without use, ms. */
+const IDLE_MS = 5 * 60_000;
+/** Frames kept for short absences, over all tenants of the process, bytes. */
+const RECENT_BYTES_ALL = 64 * 1024 * 1024;
+/** Tenants asked for in one comparison statement. */
+const COMPARE_BATCH = 2_000;
+
+export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onMemory'> {
+  readonly clock: Clock;
+  readonly standings: TenantStandings;
+  /** The epoch of the database as it is known now. */
+  readonly epoch: () => string;
+}
+
+export class TenantRegistry {
+  private readonly actors = new Map<string, Actor>();
+  private readonly loading = new Map<string, Promise<Actor | undefined>>();
+  /** Actors with frames in memory, least recently used first. */
+  private readonly remembering = new Map<Actor, number>();
+  private rememberedBytes = 0;
+  private readonly ports: ActorPorts;
+  private timer: Timer | undefined;
+  private comparing = false;
+
+  constructor(private readonly options: RegistryOptions) {
+    const { lanes, log, directory, announcer, purger, onFault, clock } = options;
+    const onMemory = (actor: Actor): void => this.account(actor);
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, now: () => clock.now() };
+  }
+
+  /** Begins the slow tick: comparison of heads and dropping of idle actors. */
+  start(): void {
+    const tick = (): void => {
+      this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, tick);
+      this.dropIdle();
+      void this.compareHeads();
+    };
+    this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, tick);
+  }
+
+  stop(): void {
+    this.timer?.cancel();
+  }
+
+  get size(): number {
+    return this.actors.size;
+  }
+
+  /** Tenants with a socket on this instance. */
+  tenantsWithSockets(): string[] {
+    return [...this.actors.values()].filter((actor) => actor.sessionCount > 0).map((actor) => actor.tenantId);
+  }
+
+  /** The tenant's actor when it is loaded. */
+  peek(tenantId: string): Actor | undefined {
+    return this.actors.get(tenantId);
+  }
+
+  /** The tenant's actor, loaded if need be; undefined when there is no such tenant. Throws `unavailable`. */
+  get(tenantId: string): Promise<Actor | undefined> {
+    const actor = this.actors.get(tenantId);
+    if (actor !== undefined) return Promise.resolve(actor);
+    let loading = this.loading.get(tenantId);
+    if (loading === undefined) {
+      loading = this.load(tenantId).finally(() => this.loading.delete(tenantId));
+      this.loading.set(tenantId, loading);
+    }
+    return loading;
+  }
+
+  private async load(tenantId: string): Promise<Actor | undefined> {
+    const epoch = this.options.epoch();
+    const snapshot = await this.options.directory.load(tenantId);
+    if (snapshot === undefined) return undefined;
+    // The database changed under the read: what was read may belong to the other history.
+    if (epoch !== this.options.epoch()) return this.load(tenantId);
+    const actor = new Actor(snapshot, epoch, this.ports);
+    this.actors.set(tenantId, actor);
+    return actor;
+  }
+
+  /**
+   * Devices, bins, pairings or state of the tenant were changed by this instance. When it resolves, sockets here are
+   * told and requests here are judged by the new state; other instances were notified.
+   */
+  async changed(tenantId: string): Promise<void> {
+    const actor = this.actors.get(tenantId) ?? (await this.loading.get(tenantId));
+    if (actor === undefined) {
+      // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
+      this.options.announcer.announce(tenantId, 0, Number.MAX_SAFE_INTEGER);
+      return;
+    }
+    await actor.reload();
+    this.options.announcer.announce(tenantId, actor.delivered, actor.generation);
+  }
+
+  /** Another instance says that the tenant got this far. */
+  nudge(tenantId: string, head: number, generation: number): void {
+    this.actors.get(tenantId)?.nudge(head, generation);
+  }
+
+  /** Forgets a tenant whose devices are all gone; its sockets close. */
+  async reset(tenantId: string): Promise<void> {
+    await this.changed(tenantId);
+    this.drop(tenantId, 1012, 'restart');
+  }
+
+  /** The database's history is another one: nothing held here may be believed. */
+  restart(): void {
+    for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, 1012, 'history changed');
+  }
+
+  private drop(tenantId: string, code: number, reason: string): void {
+    const actor = this.actors.get(tenantId);
+    if (actor === undefined) return;
+    this.actors.delete(tenantId);
+    this.release(actor);
+    actor.retire(code, reason);
+  }
+
+  private dropIdle(): void {
+    const before = this.options.clock.now() - IDLE_MS;
+    for (const actor of this.actors.values()) {
+      if (actor.idle && actor.usedAt < before) this.drop(actor.tenantId, 1012, 'idle');
+    }
+  }
+
+  /** A notification may be lost; versions are gapless, so comparing heads finds what it would have said (contract 13). */
+  async compareHeads(): Promise<void> {
+    if (this.comparing) return;
+    this.comparing = true;
+    try {
+      const ids = [...this.actors.keys()];
+      for (let at = 0; at < ids.length; at += COMPARE_BATCH) {
+        for (const found of await this.options.standings.standings(ids.slice(at, at + COMPARE_BATCH))) {
+          this.nudge(found.tenantId, found.head, found.generation);
+        }
+      }
+    } catch (error) {
+      this.options.onFault(error, '');
+    } finally {
+      this.comparing = false;
+    }
+  }
+
+  /** Keeps the process-wide bound on recent frames: the actor that was quiet longest gives its own up. */
+  private account(actor: Actor): void {
+    if (this.actors.get(actor.tenantId) !== actor) return;
+    this.release(actor);
+    const bytes = actor.recentBytes;
+    if (bytes > 0) this.remembering.set(actor, bytes);
+    this.rememberedBytes += bytes;
+    for (const [quiet] of this.remembering) {
+      if (this.rememberedBytes <= RECENT_BYTES_ALL) return;
+      quiet.forget();
+      this.release(quiet);
+    }
+  }
+
+  private release(actor: Actor): void {
+    this.rememberedBytes -= this.remembering.get(actor) ?? 0;
+    this.remembering.delete(actor);
+  }
+}

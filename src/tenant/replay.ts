@@ -1,0 +1,168 @@
+/**
+ * Bringing one session to the actor's position: from the frames in memory when they reach back far enough,
+ * else page by page from the database, each page only after the socket has taken the one before (guarantees 1 and 4).
+ */
+import { encode } from '../protocol/shape.js';
+import type { Shape } from '../protocol/errors.js';
+import type { Summary } from '../protocol/item.js';
+import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
+import { liveText, noticeHead } from './deliver.js';
+import type { Effect } from './messages.js';
+import type { LogPage } from './ports.js';
+import { Frame } from './recent.js';
+import type { Replaying, Session } from './session.js';
+import type { TenantState } from './state.js';
+
+/** A frame that is not an item, as JSON text in a shape. */
+export const plainFrame = (shape: Shape, frame: Readonly<Record<string, unknown>>): string =>
+  JSON.stringify(encode(shape, frame));
+
+interface Hello {
+  readonly session: Session;
+  readonly since: number;
+  readonly epoch: string | null;
+  readonly acks: boolean;
+}
+
+/** `hello`: starts a replay above `since`; an earlier one of the same socket ends (contract 11). */
+export function onHello(state: TenantState, hello: Hello, now: number): Effect[] {
+  const { session } = hello;
+  if (session.phase.kind === 'closed') return [];
+  if (session.helloAt > 0 && now - session.helloAt < HELLO_INTERVAL_MS) return refuseHello(session);
+  session.helloAt = now;
+  const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
+  const phase = startReplay(session, rewound ? 0 : hello.since, hello.acks);
+  if (!rewound) return advance(state, session, phase);
+  return [resetFrame(state, session), ...advance(state, session, phase)];
+}
+
+function refuseHello(session: Session): Effect[] {
+  if (session.port.shape === 'b') return [];
+  const message = 'one hello per 5 seconds and socket';
+  return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
+}
+
+function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
+  const phase: Replaying = { kind: 'replaying', cursor, acks, greeting: true, committed: null, draining: false };
+  session.phase = phase;
+  return phase;
+}
+
+function resetFrame(state: TenantState, session: Session): Effect {
+  return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
+}
+
+/** The cursor points past the history: it belongs to another one. Everything comes from 0 (contract 11, `epoch`). */
+function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null };
+  session.phase = fresh;
+  return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
+}
+
+/** The next thing a replay needs. `caught_up` must not lie below the head committed when `hello` came, so it asks. */
+export function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  if (!inMemory(state, phase)) return [{ kind: 'read-page', session, phase }];
+  if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
+  return finish(state, session, phase);
+}
+
+/** Whether memory holds everything from the cursor up to what is known to be committed. */
+function inMemory(state: TenantState, phase: Replaying): boolean {
+  if (!state.recent.covers(phase.cursor) || phase.cursor > state.delivered) return false;
+  if (!phase.greeting) return true;
+  // `caught_up` needs the sums at exactly the delivered version, and not below the head that `hello` found.
+  return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
+}
+
+/** The database's head, asked for because memory could serve this session. */
+export function onHead(
+  state: TenantState,
+  { session, phase, summary }: { session: Session; phase: Replaying; summary: Summary },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (summary.version < phase.cursor) return rewind(state, session, phase);
+  phase.committed = summary.version;
+  if (inMemory(state, phase)) return finish(state, session, phase);
+  // Others have committed what is not delivered here yet: this session reads it now, the rest when the gap is read.
+  return [{ kind: 'read-page', session, phase }, ...noticeHead(state, summary.version)];
+}
+
+/** One page of a replay. */
+export function onPage(
+  state: TenantState,
+  { session, phase, page }: { session: Session; phase: Replaying; page: LogPage },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (page.summary.version < phase.cursor) return rewind(state, session, phase);
+  const frames = texts(session, phase, page.rows.map((row) => new Frame(row)));
+  const last = page.rows.at(-1)?.item.version ?? phase.cursor;
+  phase.cursor = page.more ? last : page.summary.version;
+  phase.committed = page.summary.version;
+  const ahead = noticeHead(state, page.summary.version);
+  if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
+  if (phase.cursor >= state.delivered) return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
+  // Others were delivered meanwhile: go on from memory or with another page.
+  return [{ kind: 'send', session, frames, phase }, ...ahead];
+}
+
+/** A replay's frames were handed to the socket. Goes on, or waits for the socket's buffer to empty. */
+export function onSent(
+  state: TenantState,
+  { session, phase, congested }: { session: Session; phase: Replaying; congested: boolean },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  phase.draining = congested;
+  return congested ? [] : advance(state, session, phase);
+}
+
+/** A live session's buffer is too full: it goes back to replay from its cursor once the buffer has emptied. */
+export function onCongested(session: Session): Effect[] {
+  const { phase } = session;
+  if (phase.kind !== 'live') return [];
+  session.phase = { kind: 'replaying', cursor: phase.cursor, acks: phase.acks, greeting: false, committed: null, draining: true };
+  return [];
+}
+
+/** The socket's buffer has emptied. */
+export function onDrained(state: TenantState, session: Session): Effect[] {
+  const { phase } = session;
+  if (phase.kind !== 'replaying' || !phase.draining) return [];
+  phase.draining = false;
+  return advance(state, session, phase);
+}
+
+/** Serves the rest from memory and goes live. */
+function finish(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  const frames = texts(session, phase, state.recent.above(phase.cursor));
+  phase.cursor = Math.max(phase.cursor, state.delivered);
+  return goLive(state, session, { phase, frames, at: state.summary });
+}
+
+/** The last frames of a replay, `caught_up` where it is owed, and from here on every version as it is delivered. */
+function goLive(
+  state: TenantState,
+  session: Session,
+  { phase, frames, at }: { phase: Replaying; frames: string[]; at: Summary },
+): Effect[] {
+  const { cursor, acks, greeting } = phase;
+  if (greeting) {
+    const { version, itemCount, versionSum } = at;
+    const { epoch } = state;
+    frames.push(plainFrame(session.port.shape, { type: 'caught_up', version, epoch, itemCount, versionSum }));
+    for (const request of state.pairRequests) {
+      if (request.existingDevice === session.deviceId) frames.push(plainFrame(session.port.shape, request.frame));
+    }
+  }
+  session.phase = { kind: 'live', cursor, acks };
+  return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
+}
+
+/** After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not. */
+function texts(session: Session, phase: Replaying, frames: readonly Frame[]): string[] {
+  const out: string[] = [];
+  for (const frame of frames) {
+    const text = phase.greeting ? frame.text(session.port.shape) : liveText(session, frame, phase.acks);
+    if (text !== null) out.push(text);
+  }
+  return out;
+}

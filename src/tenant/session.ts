@@ -1,0 +1,58 @@
+/** One device's socket as the actor sees it. The phase is a union, so that a field exists only where it means something. */
+import type { SocketPort } from './ports.js';
+
+/** Open, but `hello` has not come. */
+export interface Awaiting {
+  readonly kind: 'awaiting';
+}
+
+/** Being brought up from its cursor: after a `hello`, or silently after it fell behind. */
+export interface Replaying {
+  readonly kind: 'replaying';
+  /** Every version up to this one is sent, or was never owed. */
+  cursor: number;
+  readonly acks: boolean;
+  /** After `hello`: a `caught_up` is owed, and the device's own changes are sent too. */
+  readonly greeting: boolean;
+  /** A head that was read from the database since this replay began: `caught_up` must not lie below it. */
+  committed: number | null;
+  /** True while nothing is asked of the database because the socket's buffer has to empty first. */
+  draining: boolean;
+}
+
+/** At the actor's position. Gets each version as it is delivered. */
+export interface Live {
+  readonly kind: 'live';
+  cursor: number;
+  readonly acks: boolean;
+}
+
+export interface Closed {
+  readonly kind: 'closed';
+}
+
+export type Phase = Awaiting | Replaying | Live | Closed;
+
+export const AWAITING: Awaiting = Object.freeze({ kind: 'awaiting' });
+export const CLOSED: Closed = Object.freeze({ kind: 'closed' });
+
+/**
+ * A phase object is replaced, never reused: an answer that comes back carrying a phase which is no longer the
+ * session's belongs to an earlier `hello` and is dropped.
+ */
+export class Session {
+  phase: Phase = AWAITING;
+  /** When the last `hello` was taken, ms; 0 before the first. */
+  helloAt = 0;
+
+  constructor(readonly port: SocketPort) {}
+
+  get deviceId(): string {
+    return this.port.deviceId;
+  }
+
+  /** True once a `hello` was taken: only then does the session get frames of any kind. */
+  get greeted(): boolean {
+    return this.phase.kind === 'replaying' || this.phase.kind === 'live';
+  }
+}

@@ -1,0 +1,74 @@
+/** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
+import type { Summary } from '../protocol/item.js';
+import type { Pending } from './messages.js';
+import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
+import { Recent } from './recent.js';
+import type { Session } from './session.js';
+
+export interface TenantState {
+  readonly tenantId: string;
+  /** Names the history that versions belong to (contract 11). */
+  readonly epoch: string;
+  /** active, past_due, suspended, inactive, pending (contract 12). */
+  standing: string;
+  generation: number;
+  claimed: boolean;
+  devices: ReadonlyMap<string, DeviceStanding>;
+  /** Bins that take writes. */
+  bins: ReadonlySet<string>;
+  pairRequests: readonly PairRequest[];
+
+  /** Everything up to here went through `deliver`, exactly once and in order. */
+  delivered: number;
+  /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
+  summary: Summary;
+  /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
+  knownHead: number;
+  gapReading: boolean;
+
+  /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
+  waiting: Pending[];
+  reloading: boolean;
+  /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
+  reloadAgain: boolean;
+
+  readonly sessions: Set<Session>;
+  readonly recent: Recent;
+  /** Revoked devices whose key purge was started by this actor. */
+  readonly purging: Set<string>;
+}
+
+/** The state of a tenant that was just read. */
+export function initialState(snapshot: TenantSnapshot, epoch: string): TenantState {
+  return {
+    tenantId: snapshot.tenantId,
+    epoch,
+    standing: snapshot.state,
+    generation: snapshot.generation,
+    claimed: snapshot.claimed,
+    devices: devicesOf(snapshot),
+    bins: binsOf(snapshot),
+    pairRequests: snapshot.pairRequests,
+    delivered: snapshot.summary.version,
+    summary: snapshot.summary,
+    knownHead: snapshot.summary.version,
+    gapReading: false,
+    waiting: [],
+    reloading: false,
+    reloadAgain: false,
+    sessions: new Set(),
+    recent: new Recent(snapshot.summary.version),
+    purging: new Set(),
+  };
+}
+
+/** Lean copies: names and keys stay in the database, a million devices are held here. */
+export function devicesOf(snapshot: TenantSnapshot): Map<string, DeviceStanding> {
+  return new Map(
+    snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [id, { id, tokenEpoch, revoked, keysPurged }]),
+  );
+}
+
+export function binsOf(snapshot: TenantSnapshot): Set<string> {
+  return new Set(snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id));
+}

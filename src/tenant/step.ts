@@ -1,0 +1,86 @@
+/**
+ * The tenant actor's rules: one message in, effects out. No clock, no network, no database; the same messages always
+ * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because a
+ * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
+ */
+import type { ErrorName } from '../protocol/errors.js';
+import { ask, onCommitted, onFailed, recheck } from './changes.js';
+import { noticeHead, onGap } from './deliver.js';
+import type { Effect, Message } from './messages.js';
+import type { SocketPort } from './ports.js';
+import { onCongested, onDrained, onHead, onHello, onPage, onSent } from './replay.js';
+import { CLOSED, Session } from './session.js';
+import { onSnapshot, requestReload } from './snapshot.js';
+import type { TenantState } from './state.js';
+
+/** Applies one message. `now` is in ms. */
+export function step(state: TenantState, message: Message, now: number): Effect[] {
+  switch (message.kind) {
+    case 'ask':
+      return ask(state, message.ask, message.reply);
+    case 'committed':
+      return onCommitted(state, message);
+    case 'failed':
+      return onFailed(message.changes, message.error);
+    case 'snapshot':
+      return [...onSnapshot(state, message.snapshot), ...recheck(state)];
+    case 'snapshot-failed':
+      return onSnapshotFailed(state, message.error);
+    case 'nudge':
+      return [
+        ...noticeHead(state, message.head),
+        ...(message.generation > state.generation ? requestReload(state) : []),
+      ];
+    case 'gap':
+      return onGap(state, message.page);
+    case 'gap-failed':
+      // The next nudge or head comparison, at most 5 s away, tries again.
+      state.gapReading = false;
+      return [];
+    case 'hello':
+      return onHello(state, message, now);
+    case 'head':
+      return onHead(state, message);
+    case 'page':
+      return onPage(state, message);
+    case 'replay-failed':
+      return onReplayFailed(message.session, message.phase);
+    case 'sent':
+      return onSent(state, message);
+    case 'congested':
+      return onCongested(message.session);
+    case 'drained':
+      return onDrained(state, message.session);
+    case 'closed':
+      message.session.phase = CLOSED;
+      state.sessions.delete(message.session);
+      return [];
+  }
+}
+
+/**
+ * Registers a socket, or says why not. Device and epoch are checked in the same step that registers, so that no socket
+ * slips past a revocation: whoever is registered will be found by it (contract 4).
+ */
+export function admit(state: TenantState, port: SocketPort): Session | ErrorName {
+  const device = state.devices.get(port.deviceId);
+  if (device === undefined) return 'bad_token';
+  if (device.revoked || device.tokenEpoch !== port.tokenEpoch) return 'device_revoked';
+  const session = new Session(port);
+  state.sessions.add(session);
+  return session;
+}
+
+function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
+  state.reloading = false;
+  state.reloadAgain = false;
+  const waiting = state.waiting;
+  state.waiting = [];
+  return onFailed(waiting, error);
+}
+
+/** The database cannot be read: the client comes back with its cursor, which has not moved. */
+function onReplayFailed(session: Session, phase: unknown): Effect[] {
+  if (session.phase !== phase) return [];
+  return [{ kind: 'close', session, code: 1013, reason: 'try again' }];
+}
