@@ -1,0 +1,93 @@
+/**
+ * Limits per client address that hold across instances: pairing, password, challenges (contract 9; specification,
+ * Limits). A sliding minute, so that no border between two minutes admits twice as many.
+ */
+import { createHash } from 'node:crypto';
+import type { Clock } from '../protocol/clock.js';
+import { ServiceError } from '../protocol/errors.js';
+import type { RateStore } from './ports.js';
+
+export type RatePurpose = 'pair' | 'password' | 'challenge';
+
+export interface AddressLimitsOptions {
+  readonly store: RateStore;
+  readonly clock: Clock;
+  /** RATE_PAIR_PER_MIN, for each purpose; 0: off. */
+  readonly perMinute: number;
+  /** Addresses remembered here. More addresses only cost more statements. */
+  readonly maxRemembered?: number;
+}
+
+/** What this instance knows of an address and purpose. */
+interface Known {
+  /** Uses that were admitted, or are being asked for, oldest first. */
+  used: number[];
+  /** Refused until then. */
+  until: number;
+}
+
+const MINUTE_MS = 60_000;
+/** Uses that a window's list holds at most; a higher rate is the same rate in a shorter window. */
+const LISTED_MAX = 500;
+const REMEMBERED_MAX = 20_000;
+
+const refusal = (waitMs: number): ServiceError =>
+  new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
+
+export class AddressLimits {
+  private readonly known = new Map<string, Known>();
+  private readonly limit: number;
+  private readonly windowMs: number;
+  private readonly maxRemembered: number;
+
+  constructor(private readonly options: AddressLimitsOptions) {
+    this.limit = Math.min(options.perMinute, LISTED_MAX);
+    this.windowMs = Math.max(1, Math.round((MINUTE_MS * this.limit) / Math.max(1, options.perMinute)));
+    this.maxRemembered = options.maxRemembered ?? REMEMBERED_MAX;
+  }
+
+  /**
+   * Counts one use, or throws `rate_limited` with Retry-After. Judged here first: a flood from one address costs as
+   * many statements as it has uses, no more. `address` is an IPv4 address or an IPv6 /64, in one spelling.
+   */
+  async take(purpose: RatePurpose, address: string): Promise<void> {
+    if (this.limit <= 0) return;
+    const now = this.options.clock.now();
+    const name = `${purpose} ${address}`;
+    const known = this.recall(name, now);
+    if (known.until > now) throw refusal(known.until - now);
+    if (known.used.length >= this.limit) throw refusal((known.used[0] ?? now) + this.windowMs - now);
+    // Counted before the answer is there: calls that come meanwhile must not all ask.
+    known.used.push(now);
+    const key = createHash('sha256').update(name).digest();
+    let waitMs: number;
+    try {
+      waitMs = await this.options.store.take({ key, now, windowMs: this.windowMs, limit: this.limit });
+    } catch (error) {
+      forget(known, now);
+      throw error;
+    }
+    if (waitMs <= 0) return;
+    forget(known, now);
+    known.until = Math.max(known.until, now + waitMs);
+    throw refusal(waitMs);
+  }
+
+  private recall(name: string, now: number): Known {
+    const found = this.known.get(name) ?? { used: [], until: 0 };
+    found.used = found.used.filter((at) => at > now - this.windowMs && at <= now);
+    // Last again in the map's order, so that what goes first is what was quiet longest.
+    this.known.delete(name);
+    for (const oldest of this.known.keys()) {
+      if (this.known.size < this.maxRemembered) break;
+      this.known.delete(oldest);
+    }
+    this.known.set(name, found);
+    return found;
+  }
+}
+
+function forget(known: Known, at: number): void {
+  const index = known.used.indexOf(at);
+  if (index >= 0) known.used.splice(index, 1);
+}
