@@ -1,0 +1,141 @@
+/** Reading a request's body under its cap, and what it says (contract 3, `validation` and `payload_too_large`). */
+import { isAscii, isUtf8 } from 'node:buffer';
+import { invalid, ServiceError } from '../protocol/errors.js';
+import { shapeOfBody } from '../protocol/shape.js';
+import type { Load } from './admit.js';
+import type { Call } from './request.js';
+
+/** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
+const BODY_MS = 30_000;
+/**
+ * A reply to a request whose body is still on its way is read by the client only if the connection stays open until
+ * the client has stopped sending. So much of an unwanted body is swallowed for that; more is cut off.
+ */
+export const SWALLOW_MAX = 4 * 1024 * 1024;
+
+export interface BodyOptions {
+  readonly cap: number;
+  /** Counts what is held of bodies that come in several pieces. */
+  readonly load: Load;
+  readonly now: () => number;
+  /** Called once, unless the client goes away first. The bytes are valid during the call only. */
+  readonly done: (bytes: Buffer, fault: ServiceError | undefined) => void;
+}
+
+const NOTHING = Buffer.alloc(0);
+
+const tooLarge = (cap: number): ServiceError =>
+  new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
+
+/** One body on its way in. */
+class BodyReader {
+  private pieces: Buffer[] = [];
+  private size = 0;
+  private held = 0;
+  private finished = false;
+
+  constructor(
+    private readonly call: Call,
+    private readonly options: BodyOptions,
+  ) {}
+
+  take(chunk: ArrayBuffer, isLast: boolean): void {
+    if (this.finished) return;
+    const { cap } = this.options;
+    const first = this.size === 0;
+    this.size += chunk.byteLength;
+    if (this.size > cap) return this.swallow(isLast);
+    if (isLast && first) return this.finish(Buffer.from(chunk));
+    this.hold(chunk);
+    if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
+    else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+  }
+
+  private get late(): boolean {
+    return this.options.now() - this.call.startedAt > BODY_MS;
+  }
+
+  private hold(chunk: ArrayBuffer): void {
+    this.held += chunk.byteLength;
+    this.options.load.bytes += chunk.byteLength;
+    // The library takes its memory back when `take` returns.
+    this.pieces.push(Buffer.from(chunk.slice(0)));
+  }
+
+  private swallow(isLast: boolean): void {
+    const { cap } = this.options;
+    this.release();
+    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NOTHING, tooLarge(cap));
+  }
+
+  private release(): void {
+    this.options.load.bytes -= this.held;
+    this.held = 0;
+    this.pieces = [];
+  }
+
+  /** The call is over: what is held is held for nobody. */
+  stop(): void {
+    this.finished = true;
+    this.release();
+  }
+
+  private finish(bytes: Buffer, fault?: ServiceError): void {
+    if (fault !== undefined) this.call.closing = 'cut';
+    this.stop();
+    this.options.done(bytes, fault);
+  }
+}
+
+/** Reads the body; a declared length over the cap is refused before anything is read. */
+export function readBody(call: Call, options: BodyOptions): void {
+  if (call.contentLength > options.cap) {
+    call.closing = 'ask';
+    options.done(NOTHING, tooLarge(options.cap));
+    return;
+  }
+  const reader = new BodyReader(call, options);
+  call.onEnd(() => reader.stop());
+  call.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+}
+
+const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
+
+function textOf(bytes: Buffer): string {
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  if (!isUtf8(bytes)) throw invalid('body', 'must be UTF-8');
+  return bytes.toString('utf8');
+}
+
+export const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function parse(bytes: Buffer): unknown {
+  const text = textOf(bytes);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The parser's own message quotes the body, which must not travel further.
+    throw invalid('body', 'must be valid JSON');
+  }
+}
+
+/** Takes the body in and settles the request's shape (contract 2). No body at all is an empty object. */
+export function takeBody(call: Call, bytes: Buffer): void {
+  if (bytes.length > 0) {
+    if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
+      throw invalid('content-type', 'must be application/json');
+    }
+    const body = parse(bytes);
+    if (!isObject(body)) throw invalid('body', 'must be a JSON object');
+    call.body = body;
+  }
+  if (call.namedShape !== undefined) return;
+  try {
+    call.shape = shapeOfBody(call.body) ?? call.shape;
+  } catch (error) {
+    // A body with marks of both shapes is `invalid_payload`, which is B's name for it (contract 2).
+    call.shape = 'b';
+    throw error;
+  }
+}

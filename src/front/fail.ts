@@ -1,0 +1,46 @@
+/** From whatever was thrown to a refusal of the catalogue (contract 3). */
+import { codeOf, ServiceError, type Shape } from '../protocol/errors.js';
+import { encode } from '../protocol/shape.js';
+
+/** A refusal of the catalogue. Anything unexpected becomes `internal`, and its cause stays inside. */
+export const asRefusal = (error: unknown): ServiceError =>
+  error instanceof ServiceError ? error : new ServiceError('internal');
+
+/** Field names as shape B spells them. Capitals of ids stay: they have no small letter on both sides. */
+const snakePath = (path: string): string =>
+  path.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`);
+
+/** The value of `error` in a reply, a batch result or an `error` frame. */
+export function errorFields(refusal: ServiceError, shape: Shape): Record<string, unknown> {
+  const code = codeOf(refusal.error, shape);
+  let { message, details } = refusal;
+  const path = details?.['path'];
+  if (shape === 'b' && typeof path === 'string') {
+    const renamed = snakePath(path);
+    if (message.startsWith(path)) message = renamed + message.slice(path.length);
+    details = { ...details, path: renamed };
+  }
+  return {
+    code,
+    message,
+    ...(shape === 'b' ? { hint: `/docs/errors#${code}` } : {}),
+    ...(details === undefined ? {} : { details: encode(shape, details) }),
+  };
+}
+
+/** Whole seconds for `Retry-After`; undefined where the status has none. */
+export function retryAfterOf(refusal: ServiceError, status: number): number | undefined {
+  if (status !== 429 && status !== 503) return undefined;
+  return Math.max(1, Math.ceil(refusal.retryAfter ?? 1));
+}
+
+/**
+ * What the log may know of a cause. Only these fields: errors of the database carry rows and parameters in others,
+ * and those may hold codes or keys.
+ */
+export function describe(error: unknown, depth = 0): object {
+  if (!(error instanceof Error)) return { type: typeof error };
+  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
+  const cause = error.cause === undefined || depth >= 3 ? {} : { cause: describe(error.cause, depth + 1) };
+  return { type: error.name, message: error.message, ...code, stack: error.stack, ...cause };
+}

@@ -1,0 +1,215 @@
+/**
+ * The way of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (contract 3, order of
+ * checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
+ */
+import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { invalid, ServiceError } from '../protocol/errors.js';
+import { DeviceRates, Load } from './admit.js';
+import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
+import { readBody, takeBody } from './body.js';
+import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
+import type { FrontOptions } from './ports.js';
+import { Replier } from './reply.js';
+import { Call } from './request.js';
+import { Router, type Answer, type Row } from './router.js';
+
+/** Calls with a device's token under way at once, and bytes held for them. */
+const DEVICE_LOAD = { calls: 10_000, bytes: 256 * 1024 * 1024 } as const;
+/** The same for everybody else: strangers shall not be able to take the devices' share. */
+const STRANGER_LOAD = { calls: 2_000, bytes: 32 * 1024 * 1024 } as const;
+
+const NOTHING = Buffer.alloc(0);
+
+export class Pipeline {
+  readonly replier: Replier;
+  readonly authenticator: Authenticator;
+  readonly rates: DeviceRates;
+  readonly proxies: TrustedProxies;
+  private readonly router: Router;
+  private readonly devices = new Load(DEVICE_LOAD.calls, DEVICE_LOAD.bytes);
+  private readonly strangers = new Load(STRANGER_LOAD.calls, STRANGER_LOAD.bytes);
+  /** Calls whose handler has not answered. */
+  private readonly waiting = new Set<Call>();
+  private whenIdle: (() => void) | undefined;
+
+  constructor(
+    rows: readonly Row[],
+    private readonly app: FrontOptions,
+  ) {
+    const { config, clock, log } = app;
+    const now = (): number => clock.now();
+    this.router = new Router(rows);
+    this.proxies = new TrustedProxies(config.trustedProxies);
+    this.replier = new Replier({
+      log,
+      now,
+      load: this.devices,
+      proxies: this.proxies,
+      corsOrigins: config.corsOrigins,
+    });
+    this.authenticator = new Authenticator(app);
+    this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
+  }
+
+  /** Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too. */
+  begin(res: HttpResponse, req: HttpRequest): Call {
+    const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape });
+    res.onAborted(() => {
+      call.end();
+      call.unsent?.();
+    });
+    this.replier.identify(call);
+    if (call.framing !== undefined) {
+      call.closing = 'cut';
+      this.replier.fail(call, invalid('framing', call.framing));
+    }
+    return call;
+  }
+
+  /** Takes one request through all steps. Never throws. */
+  handle(res: HttpResponse, req: HttpRequest): void {
+    const call = this.begin(res, req);
+    if (call.over) return;
+    try {
+      const row = this.rowOf(call);
+      if (row !== undefined) this.admitAndRun(call, row);
+    } catch (error) {
+      this.replier.fail(call, error);
+    }
+  }
+
+  /** The row of the table, or undefined where the reply is out already. */
+  private rowOf(call: Call): Row | undefined {
+    const found = this.router.find(call.path);
+    if (found === undefined) throw new ServiceError('not_found', 'no such route');
+    call.route = found.route.path;
+    call.id = found.id;
+    const row = found.route.methods.get(call.method);
+    if (row !== undefined) return row;
+    if (call.method === 'OPTIONS' && call.preflightMethod !== '' && this.replier.allows(call.origin)) {
+      this.replier.preflight(call, found.route.allow);
+    } else {
+      this.replier.fail(call, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
+    }
+    return undefined;
+  }
+
+  private admitAndRun(call: Call, row: Row): void {
+    const admitted = this.admit(call, row);
+    const load = row.auth === 'none' ? this.strangers : this.devices;
+    const run = (bytes: Buffer, fault: ServiceError | undefined): void => this.run(call, { row, load, bytes, fault });
+    const now = (): number => this.app.clock.now();
+    if (admitted === undefined) {
+      if (row.body === 0) run(NOTHING, undefined);
+      else readBody(call, { cap: row.body, load, now, done: run });
+      return;
+    }
+    // The body arrives whether or not the answer is known: it must be listened to from the start.
+    const body = new Promise<readonly [Buffer, ServiceError | undefined]>((resolve) => {
+      if (row.body === 0) resolve([NOTHING, undefined]);
+      else readBody(call, { cap: row.body, load, now, done: (bytes, fault) => resolve([Buffer.from(bytes), fault]) });
+    });
+    admitted.then(
+      async () => run(...(await body)),
+      (error: unknown) => this.replier.fail(call, error),
+    );
+  }
+
+  /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
+  private admit(call: Call, row: Row): Promise<void> | undefined {
+    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
+      // Health has no tenant: it answers whatever host was asked for.
+      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      return undefined;
+    }
+    call.tenantId = this.authenticator.tenantOf(call.host);
+    if (row.auth === 'admin') {
+      checkAdmin(call.authorization, this.app.config.adminToken);
+      return undefined;
+    }
+    if (row.auth === 'none') return this.admitStranger(call, row);
+    const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
+    call.claims = claims;
+    const caller = this.authenticator.callerOf(claims);
+    if (caller instanceof Promise) return caller.then((found) => this.admitDevice(call, row, found));
+    this.admitDevice(call, row, caller);
+    return undefined;
+  }
+
+  private admitDevice(call: Call, row: Row, { actor, device }: Caller): void {
+    call.actor = actor;
+    call.deviceId = device.id;
+    checkState(actor.state, row.state);
+    if (row.limit === 'read' || row.limit === 'write') this.rates.take(`${call.tenantId}/${device.id}`, row.limit);
+    this.app.devices.touch(call.tenantId, device.id);
+  }
+
+  private async admitStranger(call: Call, row: Row): Promise<void> {
+    // Asked for before anything is awaited: a dead response has no peer any more.
+    const address = this.addressOf(call);
+    if (row.state !== 'any') {
+      const found = this.authenticator.actorOf(call.tenantId);
+      checkState((found instanceof Promise ? await found : found).state, row.state);
+    }
+    if (row.limit === 'pair' || row.limit === 'password' || row.limit === 'challenge') {
+      await this.app.addressLimits.take(row.limit, address);
+    }
+  }
+
+  /** What limits per address count this client by. */
+  private addressOf(call: Call): string {
+    const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+    return peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
+  }
+
+  private run(call: Call, input: { row: Row; load: Load; bytes: Buffer; fault: ServiceError | undefined }): void {
+    if (call.over) return;
+    const { row, load, bytes, fault } = input;
+    try {
+      if (row.tenantless !== true) load.check();
+      const unfit = call.fault ?? fault;
+      if (unfit !== undefined) throw unfit;
+      if (row.body > 0) takeBody(call, bytes);
+      const answer = row.run(call, this.app);
+      if (answer instanceof Promise) this.await(call, load, answer);
+      else this.replier.answer(call, answer);
+    } catch (error) {
+      this.replier.fail(call, error);
+    }
+  }
+
+  private await(call: Call, load: Load, answer: Promise<Answer>): void {
+    load.calls++;
+    this.waiting.add(call);
+    const left = (): void => {
+      load.calls--;
+      this.waiting.delete(call);
+      if (this.waiting.size === 0) this.whenIdle?.();
+    };
+    answer.then(
+      (value) => {
+        left();
+        this.replier.answer(call, value);
+      },
+      (error: unknown) => {
+        left();
+        this.replier.fail(call, error);
+      },
+    );
+  }
+
+  /** Ends held calls and resolves when every other call has its answer. */
+  drained(): Promise<void> {
+    this.replier.closing = true;
+    for (const call of this.waiting) {
+      const { giveUp } = call;
+      if (giveUp === undefined) continue;
+      call.status = 202;
+      this.replier.answer(call, giveUp);
+    }
+    return new Promise((resolve) => {
+      this.whenIdle = resolve;
+      if (this.waiting.size === 0) resolve();
+    });
+  }
+}

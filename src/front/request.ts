@@ -1,0 +1,207 @@
+/**
+ * One HTTP request under way. uWebSockets.js frees the request when its handler returns, so everything needed later
+ * is copied first; the response object lives until it is answered or aborted, and is never touched after that.
+ */
+import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { invalid, type ServiceError, type Shape } from '../protocol/errors.js';
+import type { Claims, TenantActor } from './ports.js';
+
+/** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
+export type Closing = 'keep' | 'ask' | 'cut';
+
+type Query = ReadonlyMap<string, string | null>;
+
+const NO_QUERY: Query = new Map();
+
+/** Name to value; null marks a name that was given more than once. Undefined when an escape is malformed. */
+export function parseQuery(text: string): Query | undefined {
+  if (text === '') return NO_QUERY;
+  const out = new Map<string, string | null>();
+  try {
+    for (const part of text.split('&')) {
+      const at = part.indexOf('=');
+      const [name, value] = at < 0 ? [part, ''] : [part.slice(0, at), part.slice(at + 1)];
+      const key = decodeURIComponent(name.replaceAll('+', ' '));
+      out.set(key, out.has(key) ? null : decodeURIComponent(value.replaceAll('+', ' ')));
+    }
+  } catch {
+    // decodeURIComponent throws for nothing else than a malformed escape.
+    return undefined;
+  }
+  return out;
+}
+
+/** The host name of a Host header: lower case, without port. */
+export function hostName(header: string): string {
+  const end = header.startsWith('[') ? header.indexOf(']') + 1 : header.indexOf(':');
+  return (end > 0 ? header.slice(0, end) : header).toLowerCase();
+}
+
+export class Call {
+  readonly method: string;
+  readonly path: string;
+  readonly query: Query;
+  readonly startedAt: number;
+  /** Set where the query or the shape it names does not parse; raised when it is the body's turn (contract 3, order). */
+  fault: ServiceError | undefined;
+
+  authorization = '';
+  contentType = '';
+  host = '';
+  origin = '';
+  preflightMethod = '';
+  forwardedFor = '';
+  givenId = '';
+  upgrade = '';
+  /** Declared length of the body in bytes; 0 where none is declared. */
+  contentLength = 0;
+  chunked = false;
+  /** Says what is wrong with the framing: a proxy in front could read this request otherwise (contract 4). */
+  framing: string | undefined;
+
+  /** The shape that query or header name; it wins over what a body shows (contract 2). */
+  namedShape: Shape | undefined;
+  shape: Shape;
+  requestId = '';
+  /** The path as the route table has it, `:id` and all; '' for none of them. */
+  route = '';
+  /** The part of the path that stands for `:id`. */
+  id = '';
+  tenantId = '';
+  claims: Claims | undefined;
+  deviceId = '';
+  body: Record<string, unknown> = {};
+  /** Status of a success. */
+  status = 200;
+  /** Of a held call: what it is answered with when the server stops before it has its answer. */
+  giveUp: object | undefined;
+
+  closing: Closing = 'keep';
+  /** Answered or aborted: the response may not be touched any more. */
+  over = false;
+  /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
+  unsent: (() => void) | undefined;
+  private ended: (() => void) | undefined;
+  private knownActor: TenantActor | undefined;
+
+  constructor(
+    readonly res: HttpResponse,
+    req: HttpRequest,
+    context: { readonly now: number; readonly shape: Shape },
+  ) {
+    this.method = req.getCaseSensitiveMethod().toUpperCase();
+    this.path = req.getUrl();
+    // Undefined without a question mark, other than the library's types say.
+    const query = parseQuery(req.getQuery() ?? '');
+    this.query = query ?? NO_QUERY;
+    if (query === undefined) this.fault = invalid('query', 'malformed percent-encoding');
+    this.startedAt = context.now;
+    this.shape = context.shape;
+    this.copyHeaders(req);
+    this.nameShape();
+  }
+
+  private copyHeaders(req: HttpRequest): void {
+    let hosts = 0;
+    let lengths = 0;
+    let encodings = 0;
+    let wireShape: string | undefined;
+    req.forEach((key, value) => {
+      switch (key) {
+        case 'authorization':
+          this.authorization = value;
+          break;
+        case 'content-type':
+          this.contentType = value;
+          break;
+        case 'content-length':
+          lengths++;
+          if (!/^\d{1,15}$/.test(value)) this.framing = 'content-length: must be a whole number';
+          else this.contentLength = Number(value);
+          break;
+        case 'transfer-encoding':
+          encodings++;
+          this.chunked = true;
+          if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
+          break;
+        case 'host':
+          hosts++;
+          this.host = value;
+          break;
+        case 'x-wire-shape':
+          wireShape = wireShape === undefined || wireShape === value ? value : '';
+          break;
+        case 'x-forwarded-for':
+          this.forwardedFor = this.forwardedFor === '' ? value : `${this.forwardedFor},${value}`;
+          break;
+        case 'x-request-id':
+          this.givenId = value;
+          break;
+        case 'origin':
+          this.origin = value;
+          break;
+        case 'access-control-request-method':
+          this.preflightMethod = value;
+          break;
+        case 'upgrade':
+          this.upgrade = value;
+          break;
+      }
+    });
+    if (hosts > 1) this.framing = 'host: given twice';
+    if (lengths > 1) this.framing = 'content-length: given twice';
+    if (encodings > 1) this.framing = 'transfer-encoding: given twice';
+    if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
+    if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
+  }
+
+  /** The query is the last word: it is in the URL that somebody wrote for this one request. */
+  private nameShape(): void {
+    if (this.query.has('shape')) this.takeShape(this.query.get('shape') ?? '', 'shape');
+    else if (this.namedShape === undefined && this.query.has('bin_id')) this.shape = 'b';
+  }
+
+  private takeShape(value: string, path: string): void {
+    if (value === 'a' || value === 'b') {
+      this.namedShape = value;
+      this.shape = value;
+    } else {
+      this.fault ??= invalid(path, 'must be a or b, once');
+    }
+  }
+
+  /** A query parameter; undefined where it is not given. Throws `validation` when it is empty or given twice. */
+  parameter(name: string): string | undefined {
+    if (!this.query.has(name)) return undefined;
+    const value = this.query.get(name) ?? null;
+    if (value === null) throw invalid(name, 'given more than once');
+    if (value === '') throw invalid(name, 'must not be empty');
+    return value;
+  }
+
+  /** The tenant's actor. Only routes whose row asks for a device have one. */
+  get actor(): TenantActor {
+    if (this.knownActor === undefined)
+      throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
+    return this.knownActor;
+  }
+
+  set actor(actor: TenantActor) {
+    this.knownActor = actor;
+  }
+
+  /** Calls back once, when the call is over: answered, or its client gone. */
+  onEnd(fn: () => void): void {
+    if (this.over) fn();
+    else this.ended = fn;
+  }
+
+  /** Answered, gone, or given up: from here on the response belongs to nobody else. */
+  end(): void {
+    if (this.over) return;
+    this.over = true;
+    const ended = this.ended;
+    this.ended = undefined;
+    ended?.();
+  }
+}

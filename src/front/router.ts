@@ -1,0 +1,88 @@
+/** From method and path to a row of the route table. */
+import type { FrontOptions } from './ports.js';
+import type { Call } from './request.js';
+
+/** A reply that is text already. */
+export class Text {
+  constructor(
+    readonly text: string,
+    readonly type = 'application/json',
+  ) {}
+}
+
+/** What a handler gives: an object with camelCase keys and raw bytes, or finished text. */
+export type Answer = object | Text;
+
+export type Handler = (call: Call, app: FrontOptions) => Answer | Promise<Answer>;
+
+export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+
+export interface Row {
+  readonly method: Method;
+  /** `:id` stands for one part of the path. */
+  readonly path: string;
+  readonly auth: 'device' | 'admin' | 'none';
+  /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'none';
+  /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
+  readonly state: 'any' | 'read' | 'write';
+  /** Largest body in bytes; 0: a body is not looked at. */
+  readonly body: number;
+  /** Answers for the process, whatever host it is asked by and however busy it is. */
+  readonly tenantless?: true;
+  readonly run: Handler;
+}
+
+interface Route {
+  readonly path: string;
+  readonly methods: ReadonlyMap<string, Row>;
+  /** For the `Allow` header. */
+  readonly allow: string;
+}
+
+interface Pattern extends Route {
+  readonly prefix: string;
+  readonly suffix: string;
+}
+
+function routeOf(path: string, rows: readonly Row[]): Route {
+  const methods = new Map<string, Row>(rows.map((row) => [row.method, row]));
+  const get = methods.get('GET');
+  if (get !== undefined) methods.set('HEAD', get);
+  return { path, methods, allow: [...methods.keys()].join(', ') };
+}
+
+export interface Found {
+  readonly route: Route;
+  /** What stands for `:id`. */
+  readonly id: string;
+}
+
+export class Router {
+  private readonly exact = new Map<string, Found>();
+  private readonly patterns: Pattern[] = [];
+
+  constructor(rows: readonly Row[]) {
+    for (const path of new Set(rows.map((row) => row.path))) {
+      const route = routeOf(
+        path,
+        rows.filter((row) => row.path === path),
+      );
+      const [prefix = '', suffix] = path.split(':id');
+      if (suffix === undefined) this.exact.set(path, { route, id: '' });
+      else this.patterns.push({ ...route, prefix, suffix });
+    }
+  }
+
+  /** The route of a path; exact ones win over those with an id. */
+  find(path: string): Found | undefined {
+    const exact = this.exact.get(path);
+    if (exact !== undefined) return exact;
+    for (const route of this.patterns) {
+      if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
+      const id = path.slice(route.prefix.length, path.length - route.suffix.length);
+      if (id !== '' && !id.includes('/')) return { route, id };
+    }
+    return undefined;
+  }
+}

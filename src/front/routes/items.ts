@@ -1,0 +1,159 @@
+/** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
+import { invalid, ServiceError, type Shape } from '../../protocol/errors.js';
+import { bytesField, decodeWriteA, decodeWriteB, rowText, type RequireSig } from '../../protocol/item-codec.js';
+import type { ItemWrite } from '../../protocol/item.js';
+import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
+import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
+import type { LogPage } from '../../tenant/ports.js';
+import {
+  validateBatchBody,
+  validateDeleteBody,
+  validateItemBodyA,
+  validateItemBodyB,
+  validateReconcileBody,
+} from '../../validators/requests.js';
+import { isObject } from '../body.js';
+import { asRefusal, describe, errorFields } from '../fail.js';
+import type { FrontOptions, Stored } from '../ports.js';
+import type { Call } from '../request.js';
+import { Text, type Handler } from '../router.js';
+import { fields, ulidOf, wholeNumber } from './fields.js';
+
+const camelEntries = (value: unknown): unknown =>
+  Array.isArray(value) ? value.map((entry: unknown) => (isObject(entry) ? camelKeys(entry) : entry)) : value;
+
+/** A B item with camelCase keys, also where its schema nests. */
+function camelItem(body: Record<string, unknown>): Record<string, unknown> {
+  const item = camelKeys(body);
+  if ('wrapped' in item) item['wrapped'] = camelEntries(item['wrapped']);
+  if ('blobKeys' in item) item['blobKeys'] = camelEntries(item['blobKeys']);
+  return item;
+}
+
+/** An item write of either shape. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`. */
+function decodeWrite(body: Record<string, unknown>, shape: Shape, requireSig: RequireSig): ItemWrite {
+  return shape === 'b'
+    ? decodeWriteB(validateItemBodyB(camelItem(body)), requireSig)
+    : decodeWriteA(validateItemBodyA(body), requireSig);
+}
+
+/** `POST /items`. */
+export const writeItem: Handler = async (call, { config }) => {
+  const write = decodeWrite(call.body, call.shape, config.requireSig);
+  const { id, version, serverTs } = await call.actor.write(write, call.deviceId);
+  // Joined by hand: all three are checked, and this is the hottest reply there is.
+  const serverPart = call.shape === 'b' ? `,"server_ts":${serverTs}` : '';
+  return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
+};
+
+/** `DELETE /items/:id`. */
+export const deleteItem: Handler = async (call) => {
+  const body = validateDeleteBody(fields(call));
+  const sig = typeof body.sig === 'string' ? bytesField('sig', body.sig, SIG_BYTES) : null;
+  const { id, version } = await call.actor.remove(ulidOf(call), sig, call.deviceId);
+  return { id, version };
+};
+
+/** `POST /items/:id/reconcile`. */
+export const moveItem: Handler = async (call) => {
+  const { binId, version, sig } = validateReconcileBody(fields(call));
+  const move = { id: ulidOf(call), binId, version, sig: bytesField('sig', sig, SIG_BYTES) };
+  const moved = await call.actor.move(move, call.deviceId);
+  return { id: moved.id, version: moved.version };
+};
+
+/** The first item that shows a shape decides for the batch; one that mixes both is that item's own fault. */
+function shapeOfItems(items: readonly unknown[]): Shape | undefined {
+  for (const item of items) {
+    if (!isObject(item)) continue;
+    try {
+      const shape = shapeOfBody(item);
+      if (shape !== undefined) return shape;
+    } catch (error) {
+      if (!(error instanceof ServiceError)) throw error;
+    }
+  }
+  return undefined;
+}
+
+const idOf = (item: unknown): string | null =>
+  isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
+
+/** `POST /items/batch`: each write is judged alone; two writes of one id one after the other. */
+export const writeBatch: Handler = async (call, app) => {
+  const { items } = validateBatchBody(fields(call));
+  call.shape = call.namedShape ?? shapeOfItems(items) ?? call.shape;
+  const before = new Map<string, Promise<unknown>>();
+  const results = items.map((item, at) => {
+    const id = idOf(item);
+    const earlier = id === null ? undefined : before.get(id);
+    const ask = (): Promise<Stored> => writeOne(call, app, { item, at });
+    const stored = earlier === undefined ? ask() : earlier.then(ask);
+    const result = stored.then(
+      ({ id: written, version }) => ({ id: written, version }),
+      (error: unknown) => ({ id, error: refusalOf(call, app, error) }),
+    );
+    if (id !== null) before.set(id, result);
+    return result;
+  });
+  // Spelled here already: `details` are encoded by then, and device ids among them are data.
+  return new Text(JSON.stringify({ results: await Promise.all(results) }));
+};
+
+async function writeOne(
+  call: Call,
+  { config }: FrontOptions,
+  { item, at }: { readonly item: unknown; readonly at: number },
+): Promise<Stored> {
+  if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
+  if (call.namedShape === undefined) shapeOfBody(item);
+  return call.actor.write(decodeWrite(item, call.shape, config.requireSig), call.deviceId);
+}
+
+/** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */
+function refusalOf(call: Call, { log }: FrontOptions, error: unknown): Record<string, unknown> {
+  if (!(error instanceof ServiceError)) {
+    log.error(
+      { requestId: call.requestId, tenantId: call.tenantId, cause: describe(error) },
+      'write of a batch failed',
+    );
+  }
+  return errorFields(asRefusal(error), call.shape);
+}
+
+interface Cursor {
+  readonly since: number;
+  readonly reset: boolean;
+}
+
+function cursorOf(call: Call, epoch: string): Cursor {
+  const since = wholeNumber(call, 'since', 0);
+  if (since === undefined && call.shape === 'b') throw invalid('since', 'required');
+  if (since !== undefined && since > Number.MAX_SAFE_INTEGER) throw invalid('since', 'must be at most 2^53-1');
+  const known = call.parameter('epoch');
+  const foreign = known !== undefined && known !== epoch;
+  return { since: foreign ? 0 : (since ?? 0), reset: foreign };
+}
+
+/** `GET /items`. */
+export const listItems: Handler = async (call, { items, epoch }) => {
+  const { tenantId, shape } = call;
+  const binId = call.parameter('bin_id');
+  const limit = Math.min(wholeNumber(call, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);
+  const history = epoch();
+  const cursor = cursorOf(call, history);
+  const page = await items.page({ tenantId, since: cursor.since, limit, binId });
+  if (cursor.since <= page.summary.version) return pageText(shape, page, { epoch: history, reset: cursor.reset });
+  // A cursor above the head belongs to another history (contract 5, GET /items).
+  const whole = await items.page({ tenantId, since: 0, limit, binId });
+  return pageText(shape, whole, { epoch: history, reset: true });
+};
+
+function pageText(shape: Shape, page: LogPage, { epoch, reset }: { epoch: string; reset: boolean }): Text {
+  const last = page.rows.at(-1);
+  const next = page.more && last !== undefined ? last.item.version : page.summary.version;
+  const [nextKey, moreKey] = shape === 'b' ? ['head_version', 'has_more'] : ['nextSince', 'hasMore'];
+  const rows = page.rows.map((row) => rowText(shape, row.item)).join(',');
+  const tail = `"${nextKey}":${next},"${moreKey}":${page.more},"epoch":${JSON.stringify(epoch)}${reset ? ',"reset":true' : ''}`;
+  return new Text(`{"items":[${rows}],${tail}}`);
+}

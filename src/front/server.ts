@@ -1,0 +1,156 @@
+/** The HTTP and WebSocket server: the route table, the listening socket, the way down. */
+import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
+import type { Timer } from '../protocol/clock.js';
+import { BODY_MAX, BODY_MAX_BATCH, BODY_MAX_ITEM } from '../protocol/limits.js';
+import { Pipeline } from './pipeline.js';
+import type { FrontOptions } from './ports.js';
+import type { Handler, Method, Row } from './router.js';
+import * as bins from './routes/bins.js';
+import * as devices from './routes/devices.js';
+import * as items from './routes/items.js';
+import * as pairing from './routes/pairing.js';
+import * as password from './routes/password.js';
+import * as status from './routes/status.js';
+import { CLOSE, Sockets, type SocketData } from './socket.js';
+import { SOCKET_PATH, Upgrader } from './upgrade.js';
+
+type Columns = readonly [
+  method: Method,
+  path: string,
+  auth: Row['auth'],
+  limit: Row['limit'],
+  state: Row['state'],
+  body: number,
+  run: Handler,
+];
+
+/** The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. */
+// prettier-ignore
+const ROUTES: readonly Columns[] = [
+  // method   path                           auth      limit        state    body            handler
+  ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,  items.writeItem],
+  ['GET',    '/items',                       'device', 'read',      'read',  0,              items.listItems],
+  ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH, items.writeBatch],
+  ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,       items.deleteItem],
+  ['POST',   '/items/:id/reconcile',         'device', 'write',     'write', BODY_MAX,       items.moveItem],
+
+  ['GET',    '/bins',                        'device', 'read',      'read',  0,              bins.listBins],
+  ['POST',   '/bins',                        'device', 'read',      'write', BODY_MAX,       bins.createBin],
+  ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.patchBin],
+  ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.deleteBin],
+
+  ['GET',    '/devices',                     'device', 'read',      'read',  0,              devices.listDevices],
+  ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,       devices.patchDevice],
+  ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,       devices.revokeDevice],
+  ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,       pairing.initPairing],
+  ['POST',   '/devices/pair-fetch-epk',      'none',   'pair',      'read',  BODY_MAX,       pairing.fetchEpk],
+  ['POST',   '/devices/pair-fetch-npk',      'none',   'none',      'read',  BODY_MAX,       pairing.fetchNpk],
+  ['GET',    '/devices/pair-requests',       'device', 'read',      'read',  0,              pairing.pairRequests],
+  ['POST',   '/devices/pair-wrap',           'device', 'read',      'read',  BODY_MAX,       pairing.wrapKey],
+  ['POST',   '/devices/bootstrap',           'none',   'none',      'any',   BODY_MAX,       devices.claim],
+  ['POST',   '/devices/bootstrap/restart',   'admin',  'none',      'any',   BODY_MAX,       devices.restartBootstrap],
+  ['POST',   '/devices/reauth/challenge',    'none',   'challenge', 'any',   BODY_MAX,       devices.challengeReauth],
+  ['POST',   '/devices/reauth',              'none',   'none',      'any',   BODY_MAX,       devices.answerReauth],
+  ['POST',   '/devices/recover/challenge',   'none',   'challenge', 'read',  BODY_MAX,       devices.challengeRecovery],
+  ['POST',   '/devices/recover',             'none',   'none',      'read',  BODY_MAX,       devices.recover],
+  ['POST',   '/ws-ticket',                   'device', 'read',      'read',  BODY_MAX,       devices.issueTicket],
+
+  ['POST',   '/password/set',                'device', 'read',      'read',  BODY_MAX,       password.setPassword],
+  ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX,       password.verifyPassword],
+  ['GET',    '/password/exists',             'none',   'none',      'read',  0,              password.passwordExists],
+
+  ['GET',    '/me',                          'device', 'read',      'any',   0,              status.me],
+  ['GET',    '/service/status',              'none',   'none',      'any',   0,              status.serviceStatus],
+];
+
+/** Every row, with those that answer for the process itself. */
+export const ROWS: readonly Row[] = [
+  ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
+    return { method, path: `/api${path}`, auth, limit, state, body, run };
+  }),
+  ...(['/api/health', '/'] as const).map((path): Row => {
+    const run = path === '/' ? status.welcome : status.health;
+    return { method: 'GET', path, auth: 'none', limit: 'none', state: 'any', body: 0, tenantless: true, run };
+  }),
+];
+
+/** The largest frame that is read at all. Above FRAME_MAX the socket is told 1009; above this the library cuts it. */
+const FRAME_READ_MAX = 256 * 1024;
+/** Never reached: the tenant's actor stops sending long before (contract 11, slow readers). */
+const BACKPRESSURE_MAX = 64 * 1024 * 1024;
+
+/** The running server. */
+export interface Front {
+  readonly port: number;
+  /** Sockets that are open. */
+  readonly sockets: number;
+  /** Closes every socket with a code of contract 11. */
+  closeSockets(code: number): void;
+  /**
+   * Stops: takes no new connection, closes the sockets with 1012 spread over half of `graceMs`, lets calls under way
+   * finish for up to `graceMs`, then cuts what is left.
+   */
+  close(graceMs: number): Promise<void>;
+}
+
+function listen(app: TemplatedApp, host: string, port: number): Promise<us_listen_socket> {
+  return new Promise((resolve, reject) => {
+    app.listen(host, port, (socket) => {
+      if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
+      else resolve(socket);
+    });
+  });
+}
+
+/** Starts the server. Rejects when the port cannot be had. */
+export async function startFront(options: FrontOptions): Promise<Front> {
+  const { config, clock } = options;
+  const pipeline = new Pipeline(ROWS, options);
+  const sockets = new Sockets({
+    clock,
+    log: options.log,
+    presence: options.presence,
+    pingIntervalMs: config.wsPingIntervalMs,
+    pongGraceMs: config.wsPongGraceMs,
+  });
+  const upgrader = new Upgrader(options, pipeline, sockets);
+  const app = uWS.App();
+  app.ws<SocketData>(SOCKET_PATH, {
+    compression: uWS.DISABLED,
+    idleTimeout: 0,
+    sendPingsAutomatically: false,
+    maxPayloadLength: FRAME_READ_MAX,
+    maxBackpressure: BACKPRESSURE_MAX,
+    upgrade: (res, req, context) => upgrader.handle(res, req, context),
+    open: (wire) => sockets.opened(wire),
+    message: (wire, message, isBinary) => sockets.message(wire, message, isBinary),
+    drain: (wire) => sockets.drained(wire),
+    close: (wire, code) => sockets.closed(wire, code),
+  });
+  app.any('/*', (res, req) => pipeline.handle(res, req));
+  const listening = await listen(app, config.host, config.port);
+
+  const stop = async (graceMs: number): Promise<void> => {
+    uWS.us_listen_socket_close(listening);
+    upgrader.closing = true;
+    let timer: Timer | undefined;
+    const grace = new Promise<void>((resolve) => {
+      timer = clock.setTimer(graceMs, resolve);
+    });
+    await sockets.closeAll(CLOSE.restart, 'restart', graceMs / 2);
+    await Promise.race([pipeline.drained(), grace]);
+    timer?.cancel();
+    sockets.stop();
+    app.close();
+  };
+  let stopping: Promise<void> | undefined;
+
+  return {
+    port: uWS.us_socket_local_port(listening),
+    get sockets() {
+      return sockets.size;
+    },
+    closeSockets: (code) => void sockets.closeAll(code, '', 0),
+    close: (graceMs) => (stopping ??= stop(graceMs)),
+  };
+}

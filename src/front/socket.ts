@@ -1,0 +1,280 @@
+/** Device sockets (specification, Events; contract 11): frames in, frames out, heartbeats, close codes. */
+import type { WebSocket } from 'uWebSockets.js';
+import type { Clock } from '../protocol/clock.js';
+import { codeOf, invalid, ServiceError, type Shape } from '../protocol/errors.js';
+import type { HelloFrame } from '../protocol/requests.js';
+import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
+import type { SocketPort } from '../tenant/ports.js';
+import type { Session } from '../tenant/session.js';
+import { validateHelloFrame } from '../validators/requests.js';
+import { isObject } from './body.js';
+import { asRefusal, describe } from './fail.js';
+import type { FrontLog, PresenceService, TenantActor } from './ports.js';
+import { UNSEATED, Wheel, type Seat } from './wheel.js';
+
+/** Close codes of contract 11. */
+export const CLOSE = {
+  protocol: 4400,
+  expired: 4401,
+  revoked: 4403,
+  silent: 4408,
+  restart: 1012,
+  overloaded: 1013,
+  tooLarge: 1009,
+} as const;
+
+const PINGS: readonly string[] = ['{"type":"ping"}'];
+const PONG = '{"type":"pong"}';
+/** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
+const ANSWERS_MAX = 1024 * 1024;
+
+/** Sockets that are closed together are closed in batches so far apart, ms. */
+const SPREAD_STEP_MS = 50;
+
+/** What uWebSockets.js keeps for us with a socket. */
+export interface SocketData {
+  readonly socket: DeviceSocket;
+}
+
+type Wire = WebSocket<SocketData>;
+
+// The frames of the send under way. `cork` calls back before it returns, so one slot for the process spares a closure
+// for each of many sends.
+let corkWire: Wire | undefined;
+let corkFrames: readonly string[] = [];
+let corkDropped = false;
+
+function sendCorked(): void {
+  for (const frame of corkFrames) if (corkWire?.send(frame) === 2) corkDropped = true;
+}
+
+export interface SocketOrigin {
+  readonly actor: TenantActor;
+  readonly deviceId: string;
+  readonly tokenEpoch: number;
+  readonly shape: Shape;
+  /** When the token it was opened with ends, ms. */
+  readonly expiresAt: number;
+}
+
+/**
+ * One socket. A million of them may be open, so it holds a few fields and no closures, and the time it must keep is
+ * kept by the wheel.
+ */
+export class DeviceSocket implements SocketPort, Seat {
+  readonly deviceId: string;
+  readonly tokenEpoch: number;
+  readonly shape: Shape;
+  readonly actor: TenantActor;
+  readonly expiresAt: number;
+  /** Until when a `hello` must have come; Infinity after it. */
+  helloBy: number;
+  /** When the last frame came, ms. */
+  lastSeenAt: number;
+  session: Session | undefined;
+  slot = UNSEATED;
+  index = 0;
+  /** Undefined before the upgrade is through and after the close: nothing is sent then. */
+  wire: Wire | undefined;
+
+  constructor(origin: SocketOrigin, now: number) {
+    this.deviceId = origin.deviceId;
+    this.tokenEpoch = origin.tokenEpoch;
+    this.shape = origin.shape;
+    this.actor = origin.actor;
+    this.expiresAt = origin.expiresAt;
+    this.helloBy = now + HELLO_TIMEOUT_MS;
+    this.lastSeenAt = now;
+  }
+
+  send(frames: readonly string[]): number {
+    const { wire } = this;
+    if (wire === undefined) return 0;
+    let dropped: boolean;
+    if (frames.length === 1) dropped = wire.send(frames[0] ?? '') === 2;
+    else {
+      corkWire = wire;
+      corkFrames = frames;
+      corkDropped = false;
+      wire.cork(sendCorked);
+      corkWire = undefined;
+      corkFrames = [];
+      dropped = corkDropped;
+    }
+    if (!dropped) return wire.getBufferedAmount();
+    // A frame that was dropped is a gap that the client cannot see: it must come again with its cursor.
+    this.close(CLOSE.overloaded, 'overloaded');
+    return 0;
+  }
+
+  close(code: number, reason: string): void {
+    this.wire?.end(code, reason);
+  }
+
+  /** Answers the client itself, unless it has stopped reading. */
+  answer(frame: string): void {
+    if (this.wire !== undefined && this.wire.getBufferedAmount() < ANSWERS_MAX) this.send([frame]);
+  }
+}
+
+export interface SocketsOptions {
+  readonly clock: Clock;
+  readonly log: FrontLog;
+  readonly presence: PresenceService;
+  readonly pingIntervalMs: number;
+  readonly pongGraceMs: number;
+}
+
+type Frame = { readonly type: 'ping' | 'pong' } | HelloFrame;
+
+/** A client's frame. Throws `validation` for anything that is none. */
+function parseFrame(message: ArrayBuffer, isBinary: boolean): Frame {
+  if (isBinary) throw invalid('frame', 'must be text');
+  let frame: unknown;
+  try {
+    frame = JSON.parse(Buffer.from(message).toString());
+  } catch {
+    // The parser's own message quotes the frame.
+    throw invalid('frame', 'must be valid JSON');
+  }
+  if (!isObject(frame)) throw invalid('frame', 'must be a JSON object');
+  const { type } = frame;
+  if (type === 'ping' || type === 'pong') return { type };
+  if (type === 'hello') return validateHelloFrame(frame);
+  throw invalid('type', 'must be hello, ping or pong');
+}
+
+/** All sockets of the process. */
+export class Sockets {
+  private readonly wheel: Wheel<DeviceSocket>;
+  private readonly perDevice = new Map<string, number>();
+  /** Nobody is judged silent by anything from before this moment. */
+  private stalledAt = 0;
+
+  constructor(private readonly options: SocketsOptions) {
+    this.wheel = new Wheel<DeviceSocket>({
+      clock: options.clock,
+      intervalMs: options.pingIntervalMs,
+      dueAt: (socket) => Math.min(socket.helloBy, socket.expiresAt, this.silentAt(socket)),
+      due: (socket, now) => this.due(socket, now),
+      beat: (socket) => void socket.send(PINGS),
+      stalled: (now) => (this.stalledAt = now),
+    });
+  }
+
+  get size(): number {
+    return this.wheel.size;
+  }
+
+  private silentAt(socket: DeviceSocket): number {
+    return Math.max(socket.lastSeenAt, this.stalledAt) + this.options.pongGraceMs;
+  }
+
+  private due(socket: DeviceSocket, now: number): void {
+    if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
+    else if (socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
+    else socket.close(CLOSE.silent, 'no sign of life');
+  }
+
+  /** Throws `rate_limited` when the device holds as many sockets as it may. */
+  checkRoom(tenantId: string, deviceId: string): void {
+    if ((this.perDevice.get(`${tenantId}/${deviceId}`) ?? 0) < SOCKETS_PER_DEVICE) return;
+    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
+  }
+
+  opened(wire: Wire): void {
+    const { socket } = wire.getUserData();
+    socket.wire = wire;
+    this.count(socket, 1);
+    this.wheel.add(socket);
+    // Checks the device again in the step that registers: no socket slips past a revocation (contract 4).
+    const session = socket.actor.open(socket);
+    if (typeof session === 'string') {
+      if (session === 'unavailable') socket.close(CLOSE.restart, 'restart');
+      else socket.close(CLOSE.revoked, session);
+      return;
+    }
+    socket.session = session;
+    this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    this.record(socket, 'socket opened');
+  }
+
+  message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
+    const { socket } = wire.getUserData();
+    socket.lastSeenAt = this.options.clock.now();
+    if (message.byteLength > FRAME_MAX) {
+      socket.close(CLOSE.tooLarge, 'frame too large');
+      return;
+    }
+    try {
+      this.take(socket, parseFrame(message, isBinary));
+    } catch (error) {
+      this.refuse(socket, error);
+    }
+  }
+
+  private take(socket: DeviceSocket, frame: Frame): void {
+    if (frame.type === 'ping') socket.answer(PONG);
+    if (frame.type !== 'hello' || socket.session === undefined) return;
+    socket.helloBy = Infinity;
+    socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
+  }
+
+  /** A malformed frame: B ignores it, A says so, and ends a socket whose first frame it was (contract 11). */
+  private refuse(socket: DeviceSocket, error: unknown): void {
+    const { log } = this.options;
+    if (!(error instanceof ServiceError))
+      log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'frame failed');
+    if (socket.shape === 'b') return;
+    const refusal = asRefusal(error);
+    socket.answer(JSON.stringify({ type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message }));
+    if (socket.helloBy !== Infinity) socket.close(CLOSE.protocol, 'hello expected');
+  }
+
+  drained(wire: Wire): void {
+    const { socket } = wire.getUserData();
+    if (socket.session !== undefined) socket.actor.drained(socket.session);
+  }
+
+  closed(wire: Wire, code: number): void {
+    const { socket } = wire.getUserData();
+    socket.wire = undefined;
+    this.wheel.remove(socket);
+    this.count(socket, -1);
+    const { session } = socket;
+    if (session === undefined) return;
+    socket.session = undefined;
+    socket.actor.closed(session);
+    this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    this.record(socket, 'socket closed', code);
+  }
+
+  private count(socket: DeviceSocket, by: 1 | -1): void {
+    const key = `${socket.actor.tenantId}/${socket.deviceId}`;
+    const count = (this.perDevice.get(key) ?? 0) + by;
+    if (count > 0) this.perDevice.set(key, count);
+    else this.perDevice.delete(key);
+  }
+
+  private record(socket: DeviceSocket, message: string, code?: number): void {
+    const { log } = this.options;
+    if (!log.isLevelEnabled('debug')) return;
+    log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
+  }
+
+  /** Closes every socket, spread over `spreadMs`, so that their devices do not come back all at once. */
+  async closeAll(code: number, reason: string, spreadMs: number): Promise<void> {
+    const { clock } = this.options;
+    const sockets = this.wheel.items();
+    const steps = Math.max(1, Math.min(sockets.length, Math.floor(spreadMs / SPREAD_STEP_MS)));
+    for (let step = 0; step < steps; step++) {
+      const [from, to] = [step, step + 1].map((edge) => Math.floor((sockets.length * edge) / steps));
+      for (const socket of sockets.slice(from, to)) socket.close(code, reason);
+      if (step + 1 < steps) await new Promise<void>((resolve) => void clock.setTimer(spreadMs / steps, resolve));
+    }
+  }
+
+  stop(): void {
+    this.wheel.stop();
+  }
+}

@@ -1,0 +1,107 @@
+/** Opening a socket: every check of a request, then the upgrade (contract 4, `/ws`; contract 11). */
+import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
+import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
+import { bearerOf, checkState, type Caller } from './authenticate.js';
+import type { Pipeline } from './pipeline.js';
+import type { Claims, FrontOptions } from './ports.js';
+import type { Call } from './request.js';
+import { DeviceSocket, type SocketData, type Sockets } from './socket.js';
+
+/** What the library needs for the switch; it lives in the request, so it is copied. */
+interface Handshake {
+  readonly key: string;
+  readonly protocol: string;
+  readonly extensions: string;
+  readonly version: string;
+  readonly context: us_socket_context_t;
+}
+
+export const SOCKET_PATH = '/ws';
+
+export class Upgrader {
+  /** While the server stops, no socket is opened. */
+  closing = false;
+
+  constructor(
+    private readonly app: FrontOptions,
+    private readonly pipeline: Pipeline,
+    private readonly sockets: Sockets,
+  ) {}
+
+  /** Never throws: what is refused is answered like any other request (contract 3). */
+  handle(res: HttpResponse, req: HttpRequest, context: us_socket_context_t): void {
+    const handshake: Handshake = {
+      key: req.getHeader('sec-websocket-key'),
+      protocol: req.getHeader('sec-websocket-protocol'),
+      extensions: req.getHeader('sec-websocket-extensions'),
+      version: req.getHeader('sec-websocket-version'),
+      context,
+    };
+    const call = this.pipeline.begin(res, req);
+    if (call.over) return;
+    call.route = SOCKET_PATH;
+    const open = (caller: Caller): void => this.open(call, handshake, caller);
+    const fail = (error: unknown): void => this.pipeline.replier.fail(call, error);
+    try {
+      this.checkForm(call, handshake);
+      const caller = this.callerOf(call);
+      if (caller instanceof Promise) caller.then(open).catch(fail);
+      else open(caller);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  private checkForm(call: Call, handshake: Handshake): void {
+    if (call.upgrade.toLowerCase() !== 'websocket') throw invalid('upgrade', 'must be websocket');
+    if (handshake.version !== '13') throw invalid('sec-websocket-version', 'must be 13');
+    // The body would be read as frames.
+    if (call.chunked || call.contentLength > 0) throw invalid('body', 'must be absent');
+  }
+
+  /** The Authorization header wins over `?token=`, that over `?ticket=` (contract 4). */
+  private callerOf(call: Call): Caller | Promise<Caller> {
+    const { authenticator } = this.pipeline;
+    call.tenantId = authenticator.tenantOf(call.host);
+    const given = call.authorization === '' ? call.parameter('token') : bearerOf(call.authorization);
+    const ticket = given === undefined && call.authorization === '' ? call.parameter('ticket') : undefined;
+    if (ticket !== undefined) return this.redeem(call, ticket);
+    call.claims = authenticator.claimsOf(given, call.tenantId);
+    return authenticator.callerOf(call.claims);
+  }
+
+  private async redeem(call: Call, ticket: string): Promise<Caller> {
+    const { tenantId } = call;
+    const device = await this.app.tickets.redeemSocket(ticket, tenantId);
+    if (device === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
+    const claims: Claims = { tenantId, expiresAt: this.app.clock.now() + this.app.config.tokenTtlMs, ...device };
+    call.claims = claims;
+    return this.pipeline.authenticator.callerOf(claims);
+  }
+
+  private open(call: Call, handshake: Handshake, { actor, device }: Caller): void {
+    if (call.over) return;
+    if (this.closing) throw unavailable('the server is stopping');
+    call.deviceId = device.id;
+    checkState(actor.state, 'read');
+    this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');
+    this.sockets.checkRoom(call.tenantId, device.id);
+    if (call.fault !== undefined) throw call.fault;
+    this.app.devices.touch(call.tenantId, device.id);
+    const socket = new DeviceSocket(
+      {
+        actor,
+        deviceId: device.id,
+        tokenEpoch: call.claims?.epoch ?? 0,
+        shape: call.shape,
+        expiresAt: call.claims?.expiresAt ?? 0,
+      },
+      this.app.clock.now(),
+    );
+    call.end();
+    call.res.cork(() => {
+      const { key, protocol, extensions, context } = handshake;
+      call.res.upgrade<SocketData>({ socket }, key, protocol, extensions, context);
+    });
+  }
+}
