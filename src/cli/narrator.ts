@@ -1,0 +1,109 @@
+/** The demo's voice: numbered steps with their measured time, aligned, in colour on a terminal only. */
+
+const WIDTH = 86;
+const INDENT = '      ';
+
+export interface Palette {
+  readonly bold: (text: string) => string;
+  readonly dim: (text: string) => string;
+  readonly good: (text: string) => string;
+  readonly bad: (text: string) => string;
+  readonly accent: (text: string) => string;
+}
+
+/** Colours where they will be seen as such: on a terminal, unless NO_COLOR asks for none. */
+export function paletteFor(stream: { readonly isTTY?: boolean }, env: NodeJS.ProcessEnv): Palette {
+  const wanted = stream.isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb';
+  const code =
+    (open: number, close: number) =>
+    (text: string): string =>
+      wanted ? `\u001b[${open}m${text}\u001b[${close}m` : text;
+  return { bold: code(1, 22), dim: code(2, 22), good: code(32, 39), bad: code(31, 39), accent: code(36, 39) };
+}
+
+/** Milliseconds as a person reads them. */
+export function elapsed(ms: number): string {
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  return ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(2)} s`;
+}
+
+/** A check that failed: the step it belongs to ends here, and so does the demo. */
+export class CheckFailed extends Error {
+  override readonly name = 'CheckFailed';
+}
+
+/** What a step writes below its title. */
+export interface Told {
+  /** A line of the story. */
+  say(text: string): void;
+  /** A fact that was checked just now; throws `CheckFailed` where it does not hold. */
+  check(holds: boolean, fact: string): void;
+  /** A fact with a figure of its own, such as how long a push took. */
+  measured(fact: string, ms: number): void;
+}
+
+export class Narrator {
+  private step = 0;
+  private checks = 0;
+
+  constructor(
+    private readonly write: (text: string) => void,
+    private readonly colour: Palette,
+  ) {}
+
+  /** How many facts were checked so far. */
+  get checked(): number {
+    return this.checks;
+  }
+
+  title(text: string, below: string): void {
+    this.line('');
+    this.line(`  ${this.colour.bold(text)}`);
+    this.line(`  ${this.colour.dim(below)}`);
+  }
+
+  /** Plays one step. Its lines appear as they are told, its title with the time when it is over. */
+  async play<T>(title: string, act: (told: Told) => Promise<T>): Promise<T> {
+    this.step++;
+    const started = performance.now();
+    const lines: string[] = [];
+    const told = this.teller(lines);
+    try {
+      const result = await act(told);
+      this.heading(title, this.colour.good(elapsed(performance.now() - started).padStart(8)));
+      return result;
+    } catch (error) {
+      this.heading(title, this.colour.bad('failed'.padStart(8)));
+      throw error;
+    } finally {
+      for (const line of lines) this.line(line);
+    }
+  }
+
+  line(text: string): void {
+    this.write(`${text}\n`);
+  }
+
+  private heading(title: string, time: string): void {
+    this.line('');
+    this.line(
+      `  ${this.colour.accent(String(this.step).padStart(2))}  ${this.colour.bold(title.padEnd(WIDTH - 16))}  ${time}`,
+    );
+  }
+
+  private teller(lines: string[]): Told {
+    const { colour } = this;
+    return {
+      say: (text) => void lines.push(`${INDENT}${text}`),
+      check: (holds, fact) => {
+        lines.push(`${INDENT}${holds ? colour.good('✓') : colour.bad('✗')} ${fact}`);
+        if (!holds) throw new CheckFailed(fact);
+        this.checks++;
+      },
+      measured: (fact, ms) =>
+        void lines.push(
+          `${INDENT}${colour.dim('·')} ${fact.padEnd(WIDTH - 20)}  ${colour.dim(elapsed(ms).padStart(8))}`,
+        ),
+    };
+  }
+}

@@ -1,0 +1,101 @@
+/** Bins with their names, which only devices can read (contract 6). */
+import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
+import type { JsonObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { wireBytes, type DeviceApi } from './api.js';
+import { ApiError } from './errors.js';
+import type { Library } from './library.js';
+import type { BinRow } from './replies.js';
+import type { Writer } from './writer.js';
+
+/** What a user gives a bin. */
+export interface BinLabel {
+  readonly name: string;
+  readonly emoji?: string;
+}
+
+export interface BinView {
+  readonly id: string;
+  readonly slug: string;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  /** Live items, as the server counts; null where the reply does not say. */
+  readonly itemCount: number | null;
+  /** Null: nobody has named the bin, or its name does not open (see `readable`). */
+  readonly label: BinLabel | null;
+  /** False: there is a label and it does not verify. */
+  readonly readable: boolean;
+}
+
+export interface BinsOptions {
+  readonly api: DeviceApi;
+  readonly sodium: Sodium;
+  readonly masterKey: Uint8Array;
+  readonly library: Library;
+  readonly writer: Writer;
+  /** Catches up with the server. */
+  readonly pull: () => Promise<void>;
+}
+
+/** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
+const ROUNDS_MAX = 3;
+
+export class Bins {
+  constructor(private readonly options: BinsOptions) {}
+
+  async list(): Promise<readonly BinView[]> {
+    return (await this.options.api.bins()).map((row) => this.view(row));
+  }
+
+  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */
+  async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
+    return this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) }));
+  }
+
+  /** Another label for a bin. */
+  async rename(id: string, label: BinLabel): Promise<BinView> {
+    return this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) }));
+  }
+
+  /**
+   * Deletes a bin and what is in it. The items go first, one by one, so that each delete bears a tag and no other
+   * device has to take the server's word for it.
+   */
+  async remove(id: string): Promise<void> {
+    const { api, library, writer, pull } = this.options;
+    for (let round = 1; ; round++) {
+      await Promise.all((await library.idsIn(id)).map((item) => writer.delete(item)));
+      try {
+        await api.removeBin(id);
+        return;
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
+        await pull();
+      }
+    }
+  }
+
+  private sealed(binId: string, label: BinLabel): string {
+    const { sodium, masterKey } = this.options;
+    const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
+    return wireBytes(sealBinMeta(sodium, { masterKey, binId }, meta));
+  }
+
+  private view(row: BinRow): BinView {
+    const { id, slug, createdAt, updatedAt, itemCount, meta } = row;
+    const label = meta === null ? null : this.opened(id, meta);
+    return { id, slug, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
+  }
+
+  private opened(binId: string, meta: Uint8Array): BinLabel | null {
+    const { sodium, masterKey } = this.options;
+    try {
+      const { name, emoji } = openBinMeta(sodium, { masterKey, binId }, meta);
+      return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return null;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,141 @@
+/** What a client's calls throw. Callers match on the class and on `code`, never on a message. */
+import type { RefusalReason } from '../crypto/refusal.js';
+
+/** A refusal by the server, as its error body says it (specification, Errors). */
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  readonly code: string;
+  /** HTTP status; 0 for a refusal inside a batch, which has none of its own. */
+  readonly status: number;
+  readonly details: Readonly<Record<string, unknown>>;
+  /** Whole seconds from `Retry-After`, or null. */
+  readonly retryAfter: number | null;
+  /** `X-Request-Id`, under which the server's log has the cause of a 5xx. */
+  readonly requestId: string | null;
+
+  constructor(fields: {
+    readonly code: string;
+    readonly status: number;
+    readonly message: string;
+    readonly details?: Readonly<Record<string, unknown>>;
+    readonly retryAfter?: number | null;
+    readonly requestId?: string | null;
+  }) {
+    super(`${fields.code}: ${fields.message}`);
+    this.code = fields.code;
+    this.status = fields.status;
+    this.details = fields.details ?? {};
+    this.retryAfter = fields.retryAfter ?? null;
+    this.requestId = fields.requestId ?? null;
+  }
+}
+
+/** No answer came: the server is out of reach, or too slow. The request may have been carried out all the same. */
+export class NetworkError extends Error {
+  override readonly name = 'NetworkError';
+
+  constructor(
+    readonly code: 'network' | 'timeout' | 'aborted',
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** An answer or a frame that does not have the form the contract gives it. */
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError';
+}
+
+/** A device that the server lists and nobody with the master key vouches for. */
+export interface Uncertified {
+  readonly id: string;
+  readonly name: string;
+  readonly pairedAt: number;
+  /** What to compare with the fingerprint that the device itself shows. */
+  readonly fingerprint: string;
+}
+
+/**
+ * The server lists a device without a valid certificate, so nothing is sealed and nothing is written (contract 9).
+ * The way out: compare the fingerprint with the one on that device and call `certify`, or call `revoke`.
+ */
+export class UncertifiedDeviceError extends Error {
+  override readonly name = 'UncertifiedDeviceError';
+  readonly code = 'uncertified_device' satisfies RefusalReason;
+
+  constructor(readonly devices: readonly Uncertified[]) {
+    const named = devices.map(
+      ({ id, name, fingerprint }) => `${JSON.stringify(name)} (${id}, fingerprint ${fingerprint})`,
+    );
+    super(
+      `Nothing was written: the server lists ${named.join(', ')}, which no device of yours has vouched for. ` +
+        'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.',
+    );
+  }
+}
+
+/** Why a pairing or a recovery ended without a device. */
+export type PairingFailure =
+  /** The user, or the caller, said no. */
+  | 'rejected'
+  | 'cancelled'
+  /** No device shows this code. */
+  | 'unknown_code'
+  /** The five minutes are over, by this device's clock or the server's. */
+  | 'expired'
+  /** Every code drawn was in use. */
+  | 'no_code'
+  /** The request that arrived does not hold: see `cause`. */
+  | 'bad_request'
+  /** An account password is set and none was given. */
+  | 'password_required';
+
+/** A pairing that ended without a device. Nothing was released. */
+export class PairingError extends Error {
+  override readonly name = 'PairingError';
+
+  constructor(
+    readonly code: PairingFailure,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** A call that cannot be carried out as things stand on this device. */
+export class ClientError extends Error {
+  override readonly name = 'ClientError';
+
+  constructor(
+    readonly code:
+      'closed' | 'revoked' | 'unknown_item' | 'deleted_item' | 'quarantined_item' | 'unknown_device' | 'fingerprint',
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** A write that could not be sent now. It waits in the outbox and goes out when the server is back. */
+export class QueuedError extends Error {
+  override readonly name = 'QueuedError';
+  readonly code = 'queued';
+
+  constructor(
+    readonly id: string,
+    cause: Error,
+  ) {
+    super(`The change of ${id} waits in the outbox: ${cause.message}`, { cause });
+  }
+}
+
+/** True for a failure that passes: no answer, too many requests, or a server (or its proxy) in trouble. */
+export function isPassing(error: unknown): error is NetworkError | ApiError {
+  if (error instanceof NetworkError) return error.code !== 'aborted';
+  return error instanceof ApiError && (error.status === 429 || error.status >= 500 || error.code === 'unavailable');
+}
+
+/** True for the refusal that ends a device for good. */
+export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';

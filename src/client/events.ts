@@ -1,0 +1,92 @@
+/** What a device tells its user's program as it happens. */
+import type { JsonObject } from '../crypto/payload.js';
+import type { ContentType, LiveItem } from '../protocol/item.js';
+import type { Uncertified } from './errors.js';
+import type { DeviceEntry } from './replies.js';
+import type { LineState } from './socket.js';
+import type { Held, QuarantineReason } from './store.js';
+
+/** An item, decrypted. `payload` null: a blob without metadata. */
+export interface ItemView {
+  readonly id: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  /** Client clock of who wrote it, ms. */
+  readonly ts: number;
+  /** Who wrote the content, as the server says; no tag covers it. */
+  readonly senderDevice: string;
+  /** The server's version; 0 while this device's change is not acknowledged. */
+  readonly version: number;
+  /** True while this is this device's own change and the server has not acknowledged it. */
+  readonly pending: boolean;
+  readonly payload: JsonObject | null;
+}
+
+/** Event name to what its listeners get. */
+export interface DeviceEvents {
+  /** An item came or changed, from another device (or from this one, in a replay). `live`: after `caught_up`. */
+  readonly item: ItemView & { readonly live: boolean };
+  readonly delete: { readonly id: string; readonly version: number; readonly live: boolean };
+  /** An item does not verify: it is not shown. */
+  readonly quarantined: { readonly id: string; readonly version: number; readonly reason: QuarantineReason };
+  /** A delete without a valid tag: the item is hidden, its last content kept, and the user should hear of it. */
+  readonly untagged_delete: { readonly id: string; readonly version: number; readonly reason: 'no_sig' | 'bad_sig' };
+  /**
+   * Everything up to `version` is here. `complete`: the server's count and version sum fit what is held; null after a
+   * `pull`, which brings neither.
+   */
+  readonly caught_up: { readonly version: number; readonly complete: boolean | null };
+  /** Reading everything again did not help: items are missing, or too many. `unlisted`: held here, not there. */
+  readonly missing: { readonly expected: Held; readonly held: Held; readonly unlisted: readonly string[] };
+  /** The server's history is another one (a restored database). All versions are forgotten; replay follows. */
+  readonly reset: { readonly epoch: string };
+  /** After a reset: items held here that the new history does not know. `republish` writes them again. */
+  readonly orphaned: { readonly ids: readonly string[] };
+  /** A change that waited in the outbox was refused for good and is dropped; `row` is what it would have written. */
+  readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
+  readonly devices: { readonly devices: readonly DeviceEntry[] };
+  /** The server lists devices that nobody vouches for: no write goes out until they are certified or revoked. */
+  readonly uncertified: { readonly devices: readonly Uncertified[] };
+  /** A bin changed, or bins should be read again. */
+  readonly bins: { readonly reason: 'changed' | 'caught_up' };
+  readonly rewrapped: { readonly items: number };
+  readonly line: LineState;
+  /** This device was revoked. Nothing works any more. */
+  readonly revoked: { readonly deviceId: string };
+  /** Something failed in the background, and goes on or is tried again. */
+  readonly problem: { readonly error: Error };
+}
+
+export type EventName = keyof DeviceEvents;
+export type Listener<N extends EventName> = (event: DeviceEvents[N]) => void;
+
+/** Sends an event. */
+export type Emit = <N extends EventName>(name: N, event: DeviceEvents[N]) => void;
+
+/** Listeners by event. A listener that throws disturbs neither the others nor the sender; its error goes to `report`. */
+export class Emitter {
+  private readonly listeners = new Map<EventName, Set<(event: never) => void>>();
+
+  constructor(private readonly report: (error: Error) => void) {}
+
+  /** Adds a listener; the result removes it. */
+  on<N extends EventName>(name: N, listener: Listener<N>): () => void {
+    const known = this.listeners.get(name) ?? new Set();
+    this.listeners.set(name, known);
+    known.add(listener);
+    return () => known.delete(listener);
+  }
+
+  readonly emit: Emit = (name, event) => {
+    for (const listener of [...(this.listeners.get(name) ?? [])]) {
+      try {
+        (listener as Listener<typeof name>)(event);
+      } catch (error) {
+        this.report(asError(error));
+      }
+    }
+  };
+}
+
+/** What was thrown, as an Error. */
+export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

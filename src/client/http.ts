@@ -1,0 +1,184 @@
+/** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
+import type { Clock } from '../protocol/clock.js';
+import { backoffMs, RETRY, type Random } from './backoff.js';
+import { ApiError, NetworkError, ProtocolError } from './errors.js';
+import { delay, type Fetch } from './platform.js';
+import { count, nullable, object, record, string, type Read } from './reader.js';
+
+export interface HttpRequest {
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  /** Below `/api`, with a leading slash. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | number | null>>;
+  /** Sent as JSON; bytes must be text by now. */
+  readonly body?: unknown;
+  /** True where doing it twice is the same as doing it once: only then is it repeated. */
+  readonly repeatable: boolean;
+  /** How long one attempt may take, ms. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** Sends a request and gives the JSON of a 2xx answer. Throws `ApiError`, `NetworkError` or `ProtocolError`. */
+export type Call = (request: HttpRequest) => Promise<HttpReply>;
+
+export interface HttpReply {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+export interface HttpOptions {
+  /** Address of the server, as `http://host:port`, with or without a path. */
+  readonly baseUrl: string;
+  readonly fetch: Fetch;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** Aborted when nobody waits for answers any more: ends what is under way, and every wait before a repeat. */
+  readonly lifetime?: AbortSignal;
+}
+
+const TIMEOUT_MS = 15_000;
+/** Repeats after the first attempt. */
+const REPEATS_MAX = 4;
+/** A server that asks for a longer wait than this gets its refusal handed to the caller instead. */
+const WAIT_MAX_MS = 65_000;
+
+const readError = object({ error: object({ code: string, message: string, details: nullable(record) }) });
+
+/** The server's address in the one form that everything else is built on: no query, no fragment, no slash at the end. */
+export function baseOf(url: string): string {
+  const parsed = new URL(url);
+  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')
+    throw new TypeError(`not an http address: ${parsed.protocol}`);
+  return `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
+}
+
+/** A server's HTTP side. Holds no token and no state: see `Session` for calls that need one. */
+export class Http {
+  readonly baseUrl: string;
+
+  constructor(private readonly options: HttpOptions) {
+    this.baseUrl = baseOf(options.baseUrl);
+  }
+
+  /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
+  async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
+    const ends = [request.signal, this.options.lifetime].filter((signal) => signal !== undefined);
+    const cancel = ends.length === 0 ? undefined : AbortSignal.any(ends);
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.once({ ...request, signal: cancel }, token);
+      } catch (error) {
+        const wait = this.waitBefore(attempt, request, error);
+        if (wait === undefined) throw error;
+        await delay(this.options.clock, wait, cancel).catch((cause: unknown) => {
+          throw new NetworkError('aborted', `${request.path} was cancelled`, { cause });
+        });
+      }
+    }
+  }
+
+  /** How long to wait before the same request again, or undefined when it is not repeated. */
+  private waitBefore(attempt: number, request: HttpRequest, error: unknown): number | undefined {
+    if (attempt >= REPEATS_MAX) return undefined;
+    const backoff = backoffMs(attempt, RETRY, this.options.random);
+    if (error instanceof NetworkError) return request.repeatable && error.code !== 'aborted' ? backoff : undefined;
+    if (!(error instanceof ApiError)) return undefined;
+    // 429 is decided before anything is done, so it may be repeated whatever the request is.
+    const again = error.status === 429 || (request.repeatable && [502, 503, 504].includes(error.status));
+    const asked = (error.retryAfter ?? 0) * 1_000;
+    return again && asked <= WAIT_MAX_MS ? Math.max(backoff, asked) : undefined;
+  }
+
+  private async once(request: HttpRequest, token: string | null): Promise<HttpReply> {
+    const stop = new AbortController();
+    const limit = request.timeoutMs ?? TIMEOUT_MS;
+    const timer = this.options.clock.setTimer(limit, () =>
+      stop.abort(new NetworkError('timeout', `no answer from ${request.path} within ${limit} ms`)),
+    );
+    const cancelled = (): void => stop.abort(new NetworkError('aborted', `${request.path} was cancelled`));
+    if (request.signal?.aborted === true) cancelled();
+    request.signal?.addEventListener('abort', cancelled, { once: true });
+    try {
+      return await this.exchange(request, token, stop.signal);
+    } finally {
+      timer.cancel();
+      request.signal?.removeEventListener('abort', cancelled);
+    }
+  }
+
+  private async exchange(request: HttpRequest, token: string | null, signal: AbortSignal): Promise<HttpReply> {
+    let response: Response;
+    let text: string;
+    try {
+      response = await this.options.fetch(this.urlOf(request), {
+        method: request.method,
+        headers: headersOf(request, token),
+        body: request.body === undefined ? undefined : JSON.stringify(request.body),
+        // A token must not follow a redirect to wherever a proxy or an attacker points.
+        redirect: 'error',
+        credentials: 'omit',
+        cache: 'no-store',
+        signal,
+      });
+      text = await response.text();
+    } catch (error) {
+      if (signal.reason instanceof NetworkError) throw signal.reason;
+      throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
+    }
+    return settle(request, response, text);
+  }
+
+  private urlOf(request: HttpRequest): string {
+    const query = new URLSearchParams();
+    for (const [key, value] of Object.entries(request.query ?? {})) if (value !== null) query.set(key, String(value));
+    const tail = query.size === 0 ? '' : `?${query.toString()}`;
+    return `${this.baseUrl}/api${request.path}${tail}`;
+  }
+}
+
+function headersOf(request: HttpRequest, token: string | null): Record<string, string> {
+  return {
+    accept: 'application/json',
+    // The server's default may be the other shape; this one is always named.
+    'x-wire-shape': 'a',
+    ...(request.body === undefined ? {} : { 'content-type': 'application/json' }),
+    ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+  };
+}
+
+function settle(request: HttpRequest, response: Response, text: string): HttpReply {
+  if (!response.ok) throw refusal(response, errorOf(response, text));
+  try {
+    return { status: response.status, body: JSON.parse(text) as unknown };
+  } catch (cause) {
+    throw new ProtocolError(`${request.method} ${request.path} was answered with something that is not JSON`, {
+      cause,
+    });
+  }
+}
+
+/** The error body, or for a proxy's error page, which has none of ours, what its status says. */
+function errorOf(response: Response, text: string): Read<typeof readError>['error'] {
+  try {
+    return readError(JSON.parse(text), '').error;
+  } catch {
+    return {
+      code: `http_${response.status}`,
+      message: `status ${response.status} without an error body`,
+      details: null,
+    };
+  }
+}
+
+function refusal(response: Response, error: Read<typeof readError>['error']): ApiError {
+  const seconds = response.headers.get('retry-after');
+  return new ApiError({
+    code: error.code,
+    status: response.status,
+    message: error.message,
+    details: error.details ?? {},
+    retryAfter: seconds !== null && /^\d{1,9}$/.test(seconds) ? count(Number(seconds), 'Retry-After') : null,
+    requestId: response.headers.get('x-request-id'),
+  });
+}

@@ -1,0 +1,151 @@
+/** This device's own changes on their way (see `store.ts`): what is not sent, what is under way, what is acknowledged. */
+import type { Clock } from '../protocol/clock.js';
+import { delay } from './platform.js';
+import type { Entry, Pending, Store } from './store.js';
+
+/** `Omit` that keeps a union a union. */
+type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
+
+/** How long an `ack` waits for the reply that says what it acknowledges. The reply is normally there already. */
+const REPLY_WAIT_MS = 5_000;
+
+export class Outbox {
+  private readonly byId = new Map<string, Pending[]>();
+  private readonly underWay = new Map<string, Promise<void>>();
+  private lastSeq = 0;
+
+  private constructor(
+    private readonly store: Store,
+    private readonly clock: Clock,
+  ) {}
+
+  /** The outbox as the store kept it. */
+  static async load(store: Store, clock: Clock): Promise<Outbox> {
+    const outbox = new Outbox(store, clock);
+    for (const pending of await store.pending()) outbox.remember(pending);
+    return outbox;
+  }
+
+  /** The newest change of an item, which is what its owner sees; undefined where the stream has the last word. */
+  newest(id: string, entry: Entry | undefined): Pending | undefined {
+    const last = this.byId.get(id)?.at(-1);
+    if (last === undefined) return undefined;
+    return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
+  }
+
+  /** Ids with a pending change. */
+  ids(): readonly string[] {
+    return [...this.byId.keys()];
+  }
+
+  /** Of each item the first change that no reply has acknowledged, in order of making. */
+  unsent(): readonly Pending[] {
+    const heads = [...this.byId.values()].flatMap((list) => list.find((pending) => pending.version === null) ?? []);
+    return heads.sort((one, other) => one.seq - other.seq);
+  }
+
+  /** Changes of the same item made after this one. */
+  after(pending: Pending): readonly Pending[] {
+    return this.byId.get(pending.id)?.filter((other) => other.seq > pending.seq) ?? [];
+  }
+
+  /** Keeps a new change; durable when the promise resolves. */
+  async add(change: Without<Pending, 'seq' | 'version'>): Promise<Pending> {
+    const pending = { ...change, seq: this.lastSeq + 1, version: null };
+    this.remember(pending);
+    await this.store.apply({ pending: [pending] });
+    return pending;
+  }
+
+  /** Puts another state of a change in its place. */
+  async replace(pending: Pending): Promise<void> {
+    if (!this.has(pending)) return;
+    this.remember(pending);
+    await this.store.apply({ pending: [pending] });
+  }
+
+  /** Drops changes that were refused, or that the stream has confirmed or passed. */
+  async drop(pendings: readonly Pending[]): Promise<void> {
+    this.forget(pendings);
+    await this.store.apply({ done: pendings.map((pending) => pending.seq) });
+  }
+
+  /**
+   * A reply acknowledged a change. It stays on top until the stream brings that version; where the stream was faster it
+   * is done. Asked after it was recorded, so that a frame handled in between is not missed. The change made on top of
+   * it now has its base.
+   */
+  async acknowledged(pending: Pending, version: number): Promise<void> {
+    if (!this.has(pending)) return;
+    const [next] = this.after(pending);
+    const changed = [{ ...pending, version }, ...(next?.base === null ? [{ ...next, base: version }] : [])];
+    for (const change of changed) this.remember(change);
+    await this.store.apply({ pending: changed });
+    const entry = await this.store.get(pending.id);
+    if (entry !== undefined && entry.version >= version) await this.drop(this.covered(pending.id, version));
+  }
+
+  /** Acknowledged changes of an item that the stream has reached or passed at `version`. */
+  covered(id: string, version: number): readonly Pending[] {
+    return this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version <= version) ?? [];
+  }
+
+  /** Forgets changes whose removal the caller stores itself, together with the entries that replace them. */
+  forget(pendings: readonly Pending[]): void {
+    for (const { id, seq } of pendings) {
+      const left = this.byId.get(id)?.filter((other) => other.seq !== seq) ?? [];
+      if (left.length === 0) this.byId.delete(id);
+      else this.byId.set(id, left);
+    }
+  }
+
+  /** Notes that a change of an item was sent and its outcome is not known before `outcome` settles. */
+  sending(id: string, outcome: Promise<void>): void {
+    const tracked: Promise<void> = outcome.finally(() => {
+      if (this.underWay.get(id) === tracked) this.underWay.delete(id);
+    });
+    this.underWay.set(id, tracked);
+  }
+
+  /**
+   * The own change that the stream acknowledged as `version`: its frame may overtake the reply that tells the version,
+   * so a change under way is waited for. Undefined where it is not this program's: another one with the same identity.
+   */
+  async confirmed(id: string, version: number): Promise<Pending | undefined> {
+    const outcome = this.underWay.get(id);
+    if (outcome !== undefined) {
+      const stop = new AbortController();
+      await Promise.race([outcome, delay(this.clock, REPLY_WAIT_MS, stop.signal)]);
+      stop.abort();
+    }
+    return this.byId.get(id)?.find((pending) => pending.version === version);
+  }
+
+  /**
+   * Another history began: what was acknowledged in the old one is sent again, and every base is taken anew from what
+   * the new history holds (0 where it holds nothing). Call once that is known.
+   */
+  async rebase(): Promise<void> {
+    const all = [...this.byId.values()].flat();
+    await this.drop(all.filter((pending) => pending.kind === 'write' && pending.rewrap));
+    for (const list of [...this.byId.values()]) {
+      for (const [at, pending] of list.entries()) {
+        const base = at === 0 ? ((await this.store.get(pending.id))?.version ?? 0) : null;
+        await this.replace({ ...pending, version: null, base });
+      }
+    }
+  }
+
+  private has(pending: Pending): boolean {
+    return this.byId.get(pending.id)?.some((other) => other.seq === pending.seq) ?? false;
+  }
+
+  private remember(pending: Pending): void {
+    const others = this.byId.get(pending.id)?.filter((other) => other.seq !== pending.seq) ?? [];
+    this.byId.set(
+      pending.id,
+      [...others, pending].sort((one, other) => one.seq - other.seq),
+    );
+    this.lastSeq = Math.max(this.lastSeq, pending.seq);
+  }
+}

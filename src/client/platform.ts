@@ -1,0 +1,60 @@
+/** What a client needs from where it runs. Node and browsers bind the same ports; tests bind stand-ins. */
+import type { Sodium } from '../crypto/sodium.js';
+import type { Clock } from '../protocol/clock.js';
+import type { Random } from './backoff.js';
+
+/** What a socket tells its owner. `closed` comes exactly once, also when the connection never opened. */
+export interface SocketEvents {
+  opened(): void;
+  /** A text frame; a binary one is not handed on. */
+  message(text: string): void;
+  closed(code: number, reason: string): void;
+}
+
+/** One connection. */
+export interface OpenSocket {
+  send(text: string): void;
+  close(code: number, reason: string): void;
+  /** Stops and resumes reading, where the platform can (Node): keeps memory bounded while frames are being stored. */
+  pause?(): void;
+  resume?(): void;
+}
+
+/** Opens WebSockets. */
+export interface SocketPort {
+  open(url: string, events: SocketEvents): OpenSocket;
+}
+
+/** The platform's own `fetch`, or one like it. */
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+export interface Platform {
+  readonly sodium: Sodium;
+  readonly fetch: Fetch;
+  readonly sockets: SocketPort;
+  readonly clock: Clock;
+  /** For jitter only, never for keys. */
+  readonly random: Random;
+}
+
+/** Waits `ms`; rejects with the signal's reason when it is aborted first. */
+export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) {
+      reject(abortReason(signal));
+      return;
+    }
+    const aborted = (): void => {
+      timer.cancel();
+      reject(abortReason(signal));
+    };
+    const timer = clock.setTimer(ms, () => {
+      signal?.removeEventListener('abort', aborted);
+      resolve();
+    });
+    signal?.addEventListener('abort', aborted, { once: true });
+  });
+}
+
+const abortReason = (signal: AbortSignal | undefined): Error =>
+  signal?.reason instanceof Error ? signal.reason : new Error('aborted');

@@ -1,0 +1,83 @@
+/**
+ * Readers of JSON that a server sent: each takes an unknown value and gives a typed one, or throws `ProtocolError`
+ * with the path. A server is not trusted to keep to its own contract. Unknown keys are ignored: newer servers add some.
+ */
+import { decodeBase64 } from '../protocol/base64.js';
+import { isUlid } from '../protocol/ids.js';
+import { ProtocolError } from './errors.js';
+
+export type Reader<T> = (value: unknown, path: string) => T;
+
+/** What a reader gives. */
+export type Read<R> = R extends Reader<infer T> ? T : never;
+
+const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
+
+export const string: Reader<string> = (value, path) => {
+  if (typeof value !== 'string') throw wrong(path, 'must be a string');
+  return value;
+};
+
+export const nonEmpty: Reader<string> = (value, path) => {
+  if (typeof value !== 'string' || value === '') throw wrong(path, 'must be a string that is not empty');
+  return value;
+};
+
+export const boolean: Reader<boolean> = (value, path) => {
+  if (typeof value !== 'boolean') throw wrong(path, 'must be true or false');
+  return value;
+};
+
+/** An integer from 0 to 2^53 - 1: a version, a count, a time in ms. */
+export const count: Reader<number> = (value, path) => {
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
+    throw wrong(path, 'must be an integer from 0 to 2^53 - 1');
+  }
+  return value;
+};
+
+export const ulidText: Reader<string> = (value, path) => {
+  if (!isUlid(value)) throw wrong(path, 'must be a ULID');
+  return value;
+};
+
+/** Base64 or base64url as bytes, of exactly `length` bytes where it is given. */
+export const bytes =
+  (length?: number): Reader<Uint8Array> =>
+  (value, path) => {
+    const decoded = typeof value === 'string' ? decodeBase64(value) : undefined;
+    if (decoded === undefined) throw wrong(path, 'must be base64');
+    if (length !== undefined && decoded.length !== length)
+      throw wrong(path, `must be ${length} bytes, got ${decoded.length}`);
+    return decoded;
+  };
+
+/** Null, also for a field that is absent. */
+export const nullable =
+  <T>(inner: Reader<T>): Reader<T | null> =>
+  (value, path) =>
+    value === null || value === undefined ? null : inner(value, path);
+
+export const array =
+  <T>(inner: Reader<T>): Reader<T[]> =>
+  (value, path) => {
+    if (!Array.isArray(value)) throw wrong(path, 'must be an array');
+    return value.map((entry, at) => inner(entry, `${path}[${at}]`));
+  };
+
+export const record: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrong(path, 'must be an object');
+  return value as Record<string, unknown>;
+};
+
+/** An object with these fields; others are left out of the result. */
+export const object =
+  <S extends Readonly<Record<string, Reader<unknown>>>>(fields: S): Reader<{ readonly [K in keyof S]: Read<S[K]> }> =>
+  (value, path) => {
+    const source = record(value, path);
+    const out: Record<string, unknown> = {};
+    for (const [key, read] of Object.entries(fields)) {
+      out[key] = read(Object.hasOwn(source, key) ? source[key] : undefined, path === '' ? key : `${path}.${key}`);
+    }
+    return out as { readonly [K in keyof S]: Read<S[K]> };
+  };

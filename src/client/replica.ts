@@ -1,0 +1,264 @@
+/**
+ * The local copy of the tenant's items: what the ordered stream brings is verified, stored and told, once.
+ *
+ * Invariant: after `apply`, the store's entries are what the stream said up to the cursor, and both were stored in one
+ * step. That makes a repeated frame a no-op, a crash harmless, and the count at `caught_up` comparable. The methods
+ * must be called one after the other; `Sync` sees to that.
+ */
+import { checkDeleteTag } from '../crypto/item-tag.js';
+import { openItem, type Reader } from '../crypto/item.js';
+import type { JsonObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { equalBytes } from '../protocol/bytes.js';
+import type { LiveItem } from '../protocol/item.js';
+import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
+import { ProtocolError } from './errors.js';
+import type { Emit, ItemView } from './events.js';
+import type { Outbox } from './outbox.js';
+import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
+import type { Change, Completeness } from './wire.js';
+
+export interface ReplicaOptions {
+  readonly store: Store;
+  readonly outbox: Outbox;
+  readonly sodium: Sodium;
+  readonly reader: Reader;
+  readonly emit: Emit;
+  /** The first change above a version, from the server: for an `ack` of content that is not here. */
+  readonly fetchNext: (since: number) => Promise<Change | undefined>;
+}
+
+/** What one call of `apply` gathers before it stores it in one step. */
+interface Draft {
+  readonly entries: Map<string, Entry>;
+  readonly done: Pending[];
+  readonly tell: (() => void)[];
+}
+
+export class Replica {
+  /** After `caught_up`: what comes now is news. */
+  private live = false;
+
+  constructor(private readonly options: ReplicaOptions) {}
+
+  /** A new connection or listing begins: until the next `caught_up` everything is catching up. */
+  replaying(): void {
+    this.live = false;
+  }
+
+  cursor(): Promise<Cursor> {
+    return this.options.store.cursor();
+  }
+
+  /** Applies changes of the ordered stream; those at or below the cursor change nothing. */
+  async apply(changes: readonly Change[]): Promise<void> {
+    let cursor = await this.options.store.cursor();
+    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    for (const change of changes) {
+      const next = passed(cursor, change.version);
+      if (next === undefined) continue;
+      await this.merge(change, draft);
+      cursor = next;
+    }
+    await this.store(draft, cursor);
+  }
+
+  /**
+   * Applies rows of a listing that started at or below the cursor: each counts if it is newer than what is held. The
+   * cursor moves only with the last page, to the head of that page's snapshot.
+   */
+  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
+    const cursor = await this.options.store.cursor();
+    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    for (const change of changes) await this.merge(change, draft);
+    await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
+  }
+
+  /** Another history: all versions are forgotten, what is held stays readable, and everything comes again. */
+  async reset(epoch: string): Promise<void> {
+    this.live = false;
+    await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
+    this.options.emit('reset', { epoch });
+  }
+
+  /**
+   * The end of a replay. True when what is held is what the server counts, false when it is not, undefined when the
+   * server speaks of another history without having said so: then it must be asked from 0.
+   */
+  async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+    const cursor = caughtUp(await this.options.store.cursor(), at);
+    if (cursor === undefined) return undefined;
+    await this.options.store.apply({ cursor });
+    this.live = true;
+    const held = await this.options.store.held();
+    const complete =
+      cursor.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
+    return { complete, held };
+  }
+
+  /** The end of a listing that began at the cursor: its head becomes the cursor, in the history it names. */
+  async settlePulled(at: Pick<Completeness, 'version' | 'epoch'>): Promise<void> {
+    const cursor = caughtUp(await this.options.store.cursor(), at);
+    if (cursor === undefined) throw new ProtocolError('the epoch changed during a listing');
+    await this.options.store.apply({ cursor });
+    this.live = true;
+  }
+
+  /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
+  async unversioned(): Promise<readonly string[]> {
+    const entries = await this.options.store.entries();
+    return entries.filter((entry) => entry.state !== 'deleted' && entry.version === 0).map((entry) => entry.id);
+  }
+
+  /**
+   * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
+   * counted; they stay readable, since a server that lost them is no reason to lose them here.
+   */
+  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly string[]> {
+    const entries = await this.options.store.entries();
+    const unlisted = entries.filter(
+      ({ id, version, state }) => state !== 'deleted' && version > 0 && version <= head && !listed.has(id),
+    );
+    await this.options.store.apply({ entries: unlisted.map((entry) => ({ ...entry, version: 0 })) });
+    return unlisted.map((entry) => entry.id);
+  }
+
+  private async store(draft: Draft, cursor: Cursor): Promise<void> {
+    for (const { id, version } of draft.entries.values()) draft.done.push(...this.options.outbox.covered(id, version));
+    this.options.outbox.forget(draft.done);
+    const done = draft.done.map((pending) => pending.seq);
+    await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
+    // Told only when it is stored: who hears of an item can read it.
+    for (const tell of draft.tell) tell();
+  }
+
+  private async merge(change: Change, draft: Draft): Promise<void> {
+    const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
+    if (before !== undefined && before.version >= change.version) return;
+    if (change.kind === 'ack') await this.mergeAck(change, draft);
+    else draft.entries.set(change.id, this.judged(change, before, draft));
+  }
+
+  /** An own change takes its place in the order. Its content is in the outbox; if not, another program of this device made it. */
+  private async mergeAck(ack: Change & { kind: 'ack' }, draft: Draft): Promise<void> {
+    const { id, version } = ack;
+    const own = await this.options.outbox.confirmed(id, version);
+    if (own === undefined) {
+      const next = await this.options.fetchNext(version - 1);
+      // Where it was changed again meanwhile, the newer state comes with its own frame.
+      if (next?.id === id && next.version === version) await this.merge(next, draft);
+    } else if (own.kind === 'delete') {
+      draft.entries.set(id, { id, version, state: 'deleted', tagged: true, kept: null });
+    } else {
+      draft.entries.set(id, { id, version, state: 'live', row: { ...own.row, version } });
+    }
+  }
+
+  private judged(change: Exclude<Change, { kind: 'ack' }>, before: Entry | undefined, draft: Draft): Entry {
+    if (change.kind === 'delete') return this.deleted(change, before, draft);
+    if (change.kind === 'item') return this.arrived(change.item, before, draft);
+    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, draft);
+  }
+
+  private arrived(row: LiveItem, before: Entry | undefined, draft: Draft): Entry {
+    const { id, version } = row;
+    const forbidden = contradiction(row, before);
+    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, draft);
+    try {
+      const payload = openItem(this.options.sodium, row, this.options.reader);
+      const view = { ...viewOf(row, payload), live: this.live };
+      if (isNews(row, before)) draft.tell.push(() => this.options.emit('item', view));
+      return { id, version, state: 'live', row };
+    } catch (error) {
+      if (!(error instanceof CryptoRefusal)) throw error;
+      return this.quarantined({ id, version, reason: error.reason, row }, before, draft);
+    }
+  }
+
+  private quarantined(
+    found: {
+      readonly id: string;
+      readonly version: number;
+      readonly reason: QuarantineReason;
+      readonly row: LiveItem | null;
+    },
+    before: Entry | undefined,
+    draft: Draft,
+  ): Entry {
+    const { id, version, reason, row } = found;
+    draft.tell.push(() => this.options.emit('quarantined', { id, version, reason }));
+    return { id, version, reason, row, state: 'quarantined', kept: keptOf(before) };
+  }
+
+  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, draft: Draft): Entry {
+    const { id, version, sig } = change;
+    const refused = this.tagRefusal(id, sig);
+    const { emit } = this.options;
+    const live = this.live;
+    // Of an item that was never here nobody misses anything: only a delete that takes something away is told.
+    if (before !== undefined && before.state !== 'deleted') {
+      draft.tell.push(() => emit('delete', { id, version, live }));
+      if (refused !== undefined) draft.tell.push(() => emit('untagged_delete', { id, version, reason: refused }));
+    }
+    return {
+      id,
+      version,
+      state: 'deleted',
+      tagged: refused === undefined,
+      kept: refused === undefined ? null : keptOf(before),
+    };
+  }
+
+  private tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
+    try {
+      checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof CryptoRefusal)) throw error;
+      return error.reason === 'no_sig' ? 'no_sig' : 'bad_sig';
+    }
+  }
+}
+
+const keptOf = (entry: Entry | undefined): LiveItem | null =>
+  entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
+
+const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
+  a === undefined || b === undefined ? a === b : equalBytes(a, b);
+
+const sameContent = (one: LiveItem, other: LiveItem): boolean =>
+  one.ts === other.ts &&
+  sameBytes(one.inline?.ct, other.inline?.ct) &&
+  sameBytes(one.inline?.nonce, other.inline?.nonce) &&
+  one.blob?.ref === other.blob?.ref &&
+  sameBytes(one.blob?.nonce, other.blob?.nonce);
+
+/**
+ * What no honest server does within one history: bring back a deleted item, or give older or other content under the
+ * same time (contract 5, order of decisions). `sig` does not cover the version, so a lying server could replay an old
+ * state of an item; this finds it. After a reset (version 0) anything older is legitimate.
+ */
+function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
+  if (before === undefined || before.version === 0) return undefined;
+  if (before.state === 'deleted') return 'resurrected';
+  const kept = keptOf(before);
+  if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
+  return 'rolled_back';
+}
+
+/** A re-wrap changes nothing that a user sees. */
+const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
+  before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);
+
+/** An item as its user sees it. */
+export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({
+  id: row.id,
+  binId: row.binId,
+  type: row.type,
+  ts: row.ts,
+  senderDevice: row.senderDevice,
+  version: row.version,
+  pending,
+  payload,
+});

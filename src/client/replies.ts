@@ -1,0 +1,141 @@
+/** What the endpoints answer, as typed values (specification, Endpoints; contract 4, 6, 9, 9b). */
+import { DEFAULT_BIN } from '../protocol/limits.js';
+import { ApiError } from './errors.js';
+import {
+  array,
+  boolean,
+  bytes,
+  count,
+  nonEmpty,
+  nullable,
+  object,
+  record,
+  string,
+  ulidText,
+  type Read,
+  type Reader,
+} from './reader.js';
+import { itemChange, type Change } from './wire.js';
+
+/** A device as bootstrap, pairing and recovery answer it. */
+const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
+const device = object(deviceFields);
+
+export const readDevice = object({ device });
+
+/** A device of `GET /devices`. `cert` null: nobody has vouched for it. Times are ms. */
+const deviceEntry = object({
+  ...deviceFields,
+  cert: nullable(bytes()),
+  revokedAt: nullable(count),
+  lastSeenAt: nullable(count),
+  online: boolean,
+  current: boolean,
+});
+export const readDevices = object({ devices: array(deviceEntry) });
+export type DeviceEntry = Read<typeof deviceEntry>;
+
+export const readClaimed = object({ device, token: nonEmpty });
+export const readRecovered = readClaimed;
+
+export const readPaired = object({
+  device,
+  token: nonEmpty,
+  wrappedMasterKey: bytes(),
+  deviceCert: bytes(),
+  confirmation: bytes(),
+});
+
+export const readPairInit = object({ lookupId: string, code: string, expiresAt: count });
+export const readPairEpk = object({ epk: bytes(), expiresAt: count, tenantId: nonEmpty });
+
+const pairRequest = object({
+  code: string,
+  deviceId: nullable(string),
+  host: nullable(string),
+  pubkey: bytes(),
+  name: string,
+  glyph: string,
+  attestation: bytes(),
+});
+/** What a new device asks for, as a frame and in `GET /devices/pair-requests`. */
+export type PairRequest = Read<typeof pairRequest>;
+export const readPairRequest: Reader<PairRequest> = pairRequest;
+export const readPairRequests = object({ requests: array(pairRequest) });
+
+export const readReauthChallenge = object({ challengeId: nonEmpty, challenge: bytes() });
+export const readToken = object({ token: nonEmpty, expiresAt: count });
+export const readRecoverChallenge = object({ challengeId: nonEmpty, challenge: bytes(), tenantId: nonEmpty });
+export const readTicket = object({ ticket: nonEmpty });
+export const readExists = object({ exists: boolean });
+
+export const readStatus = object({
+  version: string,
+  mode: string,
+  claimed: boolean,
+  tenantId: nonEmpty,
+  epoch: nullable(string),
+  database: string,
+});
+export type ServiceStatus = Read<typeof readStatus>;
+
+export const readMe = object({
+  device: object({ id: ulidText, name: string, glyph: string, pairedAt: count }),
+  server: object({
+    version: string,
+    region: string,
+    storageUsedBytes: count,
+    storageCapBytes: count,
+    itemCount: count,
+    deviceCount: count,
+    devicesOnline: count,
+  }),
+});
+export type Me = Read<typeof readMe>;
+
+const bin = object({
+  id: string,
+  slug: string,
+  meta: nullable(bytes()),
+  createdAt: count,
+  updatedAt: count,
+  itemCount: nullable(count),
+});
+export type BinRow = Read<typeof bin>;
+export const readBin = object({ bin });
+export const readBins = object({ bins: array(bin) });
+
+/** The bin that every tenant has and that stays (contract 6). */
+export const INBOX = DEFAULT_BIN;
+
+export const readStored = object({ id: ulidText, version: count });
+export type Stored = Read<typeof readStored>;
+
+const batchError = object({ code: string, message: string, details: nullable(record) });
+const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(batchError) });
+const readResults = object({ results: array(batchResult) });
+
+/** The outcome of each write of a batch, in the order of the writes: the version, or the refusal. */
+export const readBatch: Reader<(number | ApiError)[]> = (value, path) =>
+  readResults(value, path).results.map(({ version, error }, at) =>
+    error === null
+      ? count(version, `results[${at}].version`)
+      : new ApiError({ code: error.code, status: 0, message: error.message, details: error.details ?? {} }),
+  );
+
+const listing = object({
+  items: array<Change>((row) => itemChange(row, 'type')),
+  nextSince: count,
+  hasMore: boolean,
+  epoch: nonEmpty,
+});
+
+/** A page of `GET /items`. `reset`: it starts at 0, because the epoch or the cursor asked for is of another history. */
+export interface Page extends Read<typeof listing> {
+  readonly reset: boolean;
+}
+
+export const readPage: Reader<Page> = (value, path) => ({
+  ...listing(value, path),
+  reset: record(value, path)['reset'] === true,
+});

@@ -1,0 +1,112 @@
+/**
+ * The device's right to call: its token, renewed by the device's own key (contract 4).
+ * Renewal needs no user: the server seals a challenge to the device, and only this device can answer it.
+ */
+import { answerReauthChallenge } from '../crypto/reauth.js';
+import type { Sodium } from '../crypto/sodium.js';
+import type { Clock } from '../protocol/clock.js';
+import { PublicApi } from './api.js';
+import { ApiError, ClientError, isRevoked } from './errors.js';
+import type { Http, HttpReply, HttpRequest } from './http.js';
+import type { Identity, Token } from './identity.js';
+
+/** A token is renewed when less of its life than this is left. */
+const RENEW_BEFORE_MS = 24 * 3_600_000;
+/** Nor is it renewed more often than this on account of its age, whatever a server with a short life or a wrong clock says. */
+const RENEW_GAP_MS = 60_000;
+
+export interface SessionOptions {
+  readonly http: Http;
+  readonly sodium: Sodium;
+  readonly clock: Clock;
+  readonly identity: Identity;
+  /** Told of each new token, to be kept with the identity. */
+  readonly onToken: (token: Token) => void;
+  /** Told once, when the server says that this device is revoked. */
+  readonly onRevoked: () => void;
+}
+
+/** Calls in the device's name. `call` may be handed around as a plain function. */
+export class Session {
+  private token: Token;
+  private renewing: Promise<void> | undefined;
+  private renewedAt = Number.NEGATIVE_INFINITY;
+  private revoked = false;
+
+  constructor(private readonly options: SessionOptions) {
+    this.token = options.identity.token;
+  }
+
+  /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
+  readonly call = async (request: HttpRequest): Promise<HttpReply> => {
+    this.expectStanding();
+    if (this.runsOut()) await this.renew();
+    const used = this.token;
+    try {
+      return await this.options.http.send(request, used.text);
+    } catch (error) {
+      if (isRevoked(error)) this.endRevoked();
+      if (!isTokenRefusal(error)) throw error;
+      // Another call may have renewed it while this one was under way.
+      if (this.token === used) await this.renew();
+      return this.options.http.send(request, this.token.text);
+    }
+  };
+
+  /** Gets a new token by the device's key; calls that come meanwhile share it. */
+  renew(): Promise<void> {
+    this.renewing ??= this.reauthenticate().finally(() => {
+      this.renewing = undefined;
+    });
+    return this.renewing;
+  }
+
+  /** Ends the session because the server said so, here or by a socket's close code. */
+  endRevoked(): void {
+    if (this.revoked) return;
+    this.revoked = true;
+    this.options.onRevoked();
+  }
+
+  private expectStanding(): void {
+    if (this.revoked) throw new ClientError('revoked', 'this device was revoked');
+  }
+
+  private runsOut(): boolean {
+    const { expiresAt } = this.token;
+    const now = this.options.clock.now();
+    return expiresAt !== null && expiresAt - now < RENEW_BEFORE_MS && now - this.renewedAt > RENEW_GAP_MS;
+  }
+
+  private async reauthenticate(): Promise<void> {
+    const { http, identity, sodium } = this.options;
+    this.expectStanding();
+    try {
+      this.token = await reauthenticate(new PublicApi((request) => http.send(request)), sodium, identity);
+    } catch (error) {
+      if (isRevoked(error)) this.endRevoked();
+      throw error;
+    }
+    this.renewedAt = this.options.clock.now();
+    this.options.onToken(this.token);
+  }
+}
+
+/**
+ * One re-authentication. The tenant id is the one stored when the device joined, never one from the challenge.
+ * Throws `CryptoRefusal` `bad_challenge` for anything but a challenge for this device.
+ */
+export async function reauthenticate(
+  api: PublicApi,
+  sodium: Sodium,
+  device: Pick<Identity, 'tenantId' | 'deviceId' | 'keys'>,
+): Promise<Token> {
+  const { deviceId, tenantId, keys } = device;
+  const { challengeId, challenge } = await api.reauthChallenge(deviceId);
+  const answer = answerReauthChallenge(sodium, { tenantId, deviceId, challengeId }, { challenge, keys });
+  const { token, expiresAt } = await api.reauth({ deviceId, challengeId, answer });
+  return { text: token, expiresAt };
+}
+
+/** 401: expired, or signed with a secret that the server no longer has. Either way the device's key mends it. */
+const isTokenRefusal = (error: unknown): boolean => error instanceof ApiError && error.status === 401;

@@ -1,0 +1,257 @@
+/**
+ * The device's line to the server (contract 11): ticket, connection, `hello`, heartbeat, and all over again when it
+ * breaks. It hands frames on in order and knows nothing of items; where to start from is asked anew for each `hello`.
+ */
+import type { Clock, Timer } from '../protocol/clock.js';
+import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
+import { backoffMs, RECONNECT, type Random } from './backoff.js';
+import type { Cursor } from './cursor.js';
+import { isRevoked, ProtocolError } from './errors.js';
+import type { OpenSocket, SocketPort } from './platform.js';
+import { readFrame, type Frame } from './wire.js';
+
+/** Close codes of contract 11 that a client treats each in its own way. */
+export const CLOSE = {
+  protocol: 4400,
+  expired: 4401,
+  revoked: 4403,
+  silent: 4408,
+  restart: 1012,
+  overloaded: 1013,
+} as const;
+
+/** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */
+const ASK_AFTER_MS = 65_000;
+const GIVE_UP_AFTER_MS = 90_000;
+const LOOK_EVERY_MS = 5_000;
+/** A connection that was not open by then never will be. */
+const OPEN_WITHIN_MS = 20_000;
+/** An overloaded server is left alone for longer: the wait starts as if so many attempts had failed. */
+const OVERLOADED_ATTEMPTS = 3;
+
+export type LineState =
+  | { readonly state: 'connecting' }
+  | { readonly state: 'connected' }
+  | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
+  | { readonly state: 'closed' };
+
+export interface LineOptions {
+  /** The server's base URL, http or https. */
+  readonly baseUrl: string;
+  readonly sockets: SocketPort;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** A ticket for one connection: the token never stands in a URL (contract 4). */
+  readonly ticket: () => Promise<string>;
+  /** Gets a new token, after the server closed because the old one ran out. */
+  readonly renew: () => Promise<void>;
+  /** The cursor to say `hello` with. Asked after all frames of the last connection were handled. */
+  readonly cursor: () => Promise<Cursor>;
+  readonly onFrame: (frame: Frame) => void;
+  readonly onState: (state: LineState) => void;
+  readonly onRevoked: () => void;
+  /** Anything that went wrong on the way and does not end the line. */
+  readonly onProblem: (error: Error) => void;
+}
+
+/** One connection's life; what belongs to an older one is recognised by identity and ignored. */
+interface Connection {
+  socket: OpenSocket | null;
+  opened: boolean;
+  heardAt: number;
+  helloAt: number;
+  asked: boolean;
+}
+
+/** Keeps one connection up from `start` until `stop` or revocation. */
+export class Line {
+  private current: Connection | undefined;
+  private timer: Timer | undefined;
+  private helloTimer: Timer | undefined;
+  private attempt = 0;
+  private running = false;
+  private renewFirst = false;
+  private reading = true;
+
+  constructor(private readonly options: LineOptions) {}
+
+  start(): void {
+    if (this.running) return;
+    this.running = true;
+    this.connect();
+  }
+
+  /** Closes for good. No frame is handed on after this. */
+  stop(): void {
+    if (!this.running) return;
+    this.running = false;
+    this.drop(1000, 'client closed');
+    this.options.onState({ state: 'closed' });
+  }
+
+  /** The history was read up to the head: the next failure starts with a short wait again. */
+  settled(): void {
+    this.attempt = 0;
+  }
+
+  /** Says `hello` again on the open connection, not before the server takes one (contract 9: one per 5 s and socket). */
+  helloAgain(): void {
+    const connection = this.current;
+    if (connection?.opened !== true) return;
+    const wait = Math.max(0, connection.helloAt + HELLO_INTERVAL_MS + 250 - this.options.clock.now());
+    this.helloTimer?.cancel();
+    this.helloTimer = this.options.clock.setTimer(wait, () => {
+      if (this.current === connection) this.hello(connection);
+    });
+  }
+
+  /** Breaks the connection and makes another after the usual wait. */
+  restart(reason: string): void {
+    if (!this.running || this.current === undefined) return;
+    this.drop(1000, 'starting anew');
+    this.again(reason);
+  }
+
+  /** Reads on, or stops reading for a while so that frames do not pile up here. */
+  flow(reading: boolean): void {
+    if (reading === this.reading) return;
+    this.reading = reading;
+    const connection = this.current;
+    if (reading) connection?.socket?.resume?.();
+    else connection?.socket?.pause?.();
+    // Who does not read hears nothing: that silence is not the server's.
+    if (connection !== undefined) connection.heardAt = this.options.clock.now();
+  }
+
+  private connect(): void {
+    const now = this.options.clock.now();
+    const connection: Connection = { socket: null, opened: false, heardAt: now, helloAt: 0, asked: false };
+    this.current = connection;
+    this.options.onState({ state: 'connecting' });
+    this.open(connection).catch((error: unknown) => this.failed(connection, error));
+  }
+
+  private async open(connection: Connection): Promise<void> {
+    if (this.renewFirst) {
+      await this.options.renew();
+      this.renewFirst = false;
+    }
+    const ticket = await this.options.ticket();
+    if (this.current !== connection) return;
+    const url = `${this.options.baseUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
+    connection.heardAt = this.options.clock.now();
+    connection.socket = this.options.sockets.open(url, {
+      opened: () => this.opened(connection),
+      message: (text) => this.message(connection, text),
+      closed: (code, reason) => this.closed(connection, code, reason),
+    });
+    this.look(connection);
+  }
+
+  private opened(connection: Connection): void {
+    if (this.current !== connection) return;
+    connection.opened = true;
+    connection.heardAt = this.options.clock.now();
+    if (!this.reading) connection.socket?.pause?.();
+    this.hello(connection);
+  }
+
+  private hello(connection: Connection): void {
+    connection.helloAt = this.options.clock.now();
+    this.options
+      .cursor()
+      .then(({ since, epoch }) => {
+        if (this.current !== connection) return;
+        connection.socket?.send(JSON.stringify({ type: 'hello', since, epoch, acks: true }));
+        this.options.onState({ state: 'connected' });
+      })
+      .catch((error: unknown) => this.failed(connection, error));
+  }
+
+  private message(connection: Connection, text: string): void {
+    if (this.current !== connection) return;
+    connection.heardAt = this.options.clock.now();
+    connection.asked = false;
+    try {
+      const frame = readFrame(text);
+      if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
+      else if (frame.kind === 'error') this.options.onProblem(new ProtocolError(`${frame.code}: ${frame.message}`));
+      else this.options.onFrame(frame);
+    } catch (error) {
+      // One bad frame does not end the line: what it would have brought is found missing at the next `caught_up`.
+      this.options.onProblem(asError(error));
+    }
+  }
+
+  /** One look at a time for the whole line: nothing heard for long means a broken connection, whatever TCP believes. */
+  private look(connection: Connection): void {
+    this.timer?.cancel();
+    this.timer = this.options.clock.setTimer(LOOK_EVERY_MS, () => {
+      if (this.current !== connection) return;
+      if (!this.reading) connection.heardAt = this.options.clock.now();
+      const silent = this.options.clock.now() - connection.heardAt;
+      if (silent >= (connection.opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
+        this.drop(CLOSE.silent, 'server silent');
+        this.again(connection.opened ? 'the server fell silent' : 'the connection did not open');
+        return;
+      }
+      if (connection.opened && silent >= ASK_AFTER_MS && !connection.asked) {
+        connection.asked = true;
+        connection.socket?.send('{"type":"ping"}');
+      }
+      this.look(connection);
+    });
+  }
+
+  private closed(connection: Connection, code: number, reason: string): void {
+    if (this.current !== connection) return;
+    this.current = undefined;
+    this.helloTimer?.cancel();
+    if (code === CLOSE.revoked) {
+      this.endRevoked();
+      return;
+    }
+    if (code === CLOSE.expired) this.renewFirst = true;
+    if (code === CLOSE.overloaded) this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
+    if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
+    this.again(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`);
+  }
+
+  private failed(connection: Connection, error: unknown): void {
+    if (this.current !== connection) return;
+    this.drop(1000, 'giving up this attempt');
+    if (isRevoked(error)) {
+      this.endRevoked();
+      return;
+    }
+    this.options.onProblem(asError(error));
+    this.again(asError(error).message);
+  }
+
+  private endRevoked(): void {
+    this.running = false;
+    this.timer?.cancel();
+    this.options.onRevoked();
+    this.options.onState({ state: 'closed' });
+  }
+
+  private again(reason: string): void {
+    if (!this.running) return;
+    const retryInMs = backoffMs(this.attempt++, RECONNECT, this.options.random);
+    this.options.onState({ state: 'waiting', retryInMs, reason });
+    this.timer?.cancel();
+    this.timer = this.options.clock.setTimer(retryInMs, () => {
+      if (this.running) this.connect();
+    });
+  }
+
+  private drop(code: number, reason: string): void {
+    const socket = this.current?.socket;
+    this.current = undefined;
+    this.timer?.cancel();
+    this.helloTimer?.cancel();
+    socket?.close(code, reason);
+  }
+}
+
+const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

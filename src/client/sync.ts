@@ -1,0 +1,206 @@
+/**
+ * Everything that comes from the server, one after the other: frames are gathered into batches, applied, and what
+ * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
+ */
+import type { DeviceApi } from './api.js';
+import { ProtocolError } from './errors.js';
+import { asError, type Emit } from './events.js';
+import type { Outbox } from './outbox.js';
+import type { Replica } from './replica.js';
+import type { Sender } from './sender.js';
+import type { Held } from './store.js';
+import type { Change, Completeness, Frame } from './wire.js';
+
+export interface SyncOptions {
+  readonly api: DeviceApi;
+  readonly replica: Replica;
+  readonly outbox: Outbox;
+  readonly sender: Sender;
+  readonly emit: Emit;
+  /** Asks the open connection for another `hello`. */
+  readonly helloAgain: () => void;
+  /** Breaks the connection and connects anew: what was lost on the way comes again. */
+  readonly reconnect: (reason: string) => void;
+  /** Stops or resumes the reading of frames. */
+  readonly flow: (reading: boolean) => void;
+  /** Devices, bins and pairing requests are read again. */
+  readonly refresh: () => Promise<void>;
+}
+
+/** Applied and stored in one step. */
+const BATCH_MAX = 256;
+/** Above this many frames in hand, reading stops until half of them are done. */
+const QUEUE_MAX = 2_000;
+
+type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
+
+export class Sync {
+  private queue: StreamFrame[] = [];
+  private tail: Promise<void> = Promise.resolve();
+  private draining = false;
+  /** Set by the first failure after a connection began: what is queued behind it is out of order. */
+  private broken = false;
+  private afterReset = false;
+  private refetched = false;
+  private unlisted: readonly string[] = [];
+  private waiting: (() => void)[] = [];
+
+  constructor(private readonly options: SyncOptions) {}
+
+  /** A frame of the ordered stream. */
+  receive(frame: StreamFrame): void {
+    if (this.broken) return;
+    this.queue.push(frame);
+    if (this.queue.length >= QUEUE_MAX) this.options.flow(false);
+    if (this.draining) return;
+    this.draining = true;
+    void this.exclusive(() => this.drain());
+  }
+
+  /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
+  async begin() {
+    return this.exclusive(async () => {
+      this.queue = [];
+      this.broken = false;
+      this.options.replica.replaying();
+      return this.options.replica.cursor();
+    });
+  }
+
+  /** Resolves at the next `caught_up` that was dealt with. */
+  caughtUp(): Promise<void> {
+    return new Promise((resolve) => this.waiting.push(resolve));
+  }
+
+  /** Catches up over HTTP instead of a socket, from the cursor to the head. */
+  pull(): Promise<void> {
+    return this.exclusive(async () => {
+      for (;;) {
+        const { since, epoch } = await this.options.replica.cursor();
+        const page = await this.options.api.page({ since, epoch });
+        if (page.reset || (epoch !== null && page.epoch !== epoch)) await this.reset(page.epoch);
+        await this.options.replica.applyListed(page.items, page.nextSince);
+        if (page.hasMore && page.nextSince <= since && !page.reset)
+          throw new ProtocolError('a listing does not advance');
+        if (page.hasMore) continue;
+        await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
+        await this.settled(page.nextSince, null);
+        return;
+      }
+    });
+  }
+
+  /** Reads the whole history again and compares; for a user who does not trust what is shown. */
+  async resync(): Promise<void> {
+    this.refetched = false;
+    await this.exclusive(() => this.refetch());
+    this.options.helloAgain();
+  }
+
+  /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
+  private exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.tail.then(work);
+    this.tail = turn.then(
+      () => undefined,
+      () => undefined,
+    );
+    return turn;
+  }
+
+  private async drain(): Promise<void> {
+    try {
+      while (this.queue.length > 0) {
+        await this.next();
+        if (this.queue.length <= QUEUE_MAX / 2) this.options.flow(true);
+      }
+    } catch (error) {
+      this.broken = true;
+      this.queue = [];
+      this.options.flow(true);
+      this.options.emit('problem', { error: asError(error) });
+      this.options.reconnect('frames could not be applied');
+    } finally {
+      this.draining = false;
+    }
+  }
+
+  /** The changes at the front of the queue as one batch, or the one frame there that is something else. */
+  private async next(): Promise<void> {
+    const changes: Change[] = [];
+    for (const frame of this.queue) {
+      if (frame.kind !== 'change' || changes.length >= BATCH_MAX) break;
+      changes.push(frame.change);
+    }
+    if (changes.length > 0) {
+      this.queue.splice(0, changes.length);
+      await this.options.replica.apply(changes);
+      return;
+    }
+    const frame = this.queue.shift();
+    if (frame?.kind === 'reset') await this.reset(frame.epoch);
+    if (frame?.kind === 'caught_up') await this.settle(frame.at);
+  }
+
+  private async reset(epoch: string): Promise<void> {
+    this.afterReset = true;
+    this.options.sender.hold();
+    await this.options.replica.reset(epoch);
+  }
+
+  private async settle(at: Completeness): Promise<void> {
+    const outcome = await this.options.replica.settle(at);
+    if (outcome === undefined) {
+      await this.reset(at.epoch);
+      throw new ProtocolError('caught_up names another epoch than the replay before it');
+    }
+    const { complete, held } = outcome;
+    if (!complete && !this.refetched) {
+      await this.refetch();
+      this.refetched = true;
+      this.options.helloAgain();
+      return;
+    }
+    if (!complete || this.unlisted.length > 0) this.missing(at, held);
+    if (complete) this.refetched = false;
+    this.unlisted = [];
+    await this.settled(at.version, complete);
+  }
+
+  private missing(at: Completeness, held: Held): void {
+    const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
+    this.options.emit('missing', { expected, held, unlisted: this.unlisted });
+  }
+
+  /** What a history that is complete up to here makes possible: own changes go out, and the rest is read again. */
+  private async settled(version: number, complete: boolean | null): Promise<void> {
+    if (this.afterReset) {
+      this.afterReset = false;
+      await this.options.outbox.rebase();
+      const ids = await this.options.replica.unversioned();
+      if (ids.length > 0) this.options.emit('orphaned', { ids });
+    }
+    this.options.sender.release();
+    this.options.emit('caught_up', { version, complete });
+    for (const resolve of this.waiting.splice(0)) resolve();
+    this.options.refresh().catch((error: unknown) => this.options.emit('problem', { error: asError(error) }));
+  }
+
+  /**
+   * Every item from 0, by listing. Versions only rise, so a row that changes while the pages are read comes again on a
+   * later page: together they are exactly the state at the last page's head.
+   */
+  private async refetch(): Promise<void> {
+    const { epoch } = await this.options.replica.cursor();
+    const listed = new Set<string>();
+    for (let since = 0, more = true; more;) {
+      const page = await this.options.api.page({ since, epoch });
+      if (epoch !== null && page.epoch !== epoch) throw new ProtocolError('the epoch changed during a listing');
+      for (const { id } of page.items) listed.add(id);
+      await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
+      if (page.hasMore && page.nextSince <= since) throw new ProtocolError('a listing does not advance');
+      since = page.nextSince;
+      more = page.hasMore;
+      if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
+    }
+  }
+}

@@ -1,0 +1,18 @@
+/** New ids (specification, Conventions): 48 bits of time, then 80 random bits, as upper-case Crockford base 32. */
+
+const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+const TIME_CHARS = 10;
+const RANDOM_CHARS = 16;
+
+/**
+ * A ULID. `random` gives so many random bytes; each of 16 gives the five bits of one character.
+ */
+export function ulid(now: number, random: (length: number) => Uint8Array): string {
+  let time = '';
+  let left = now;
+  for (let at = 0; at < TIME_CHARS; at++) {
+    time = CROCKFORD.charAt(left % 32) + time;
+    left = Math.floor(left / 32);
+  }
+  return time + Array.from(random(RANDOM_CHARS), (byte) => CROCKFORD.charAt(byte & 31)).join('');
+}

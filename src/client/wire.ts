@@ -1,0 +1,200 @@
+/** Items and frames of shape A between the wire and the model, as a client writes and reads them. */
+import { toBase64Url } from '../protocol/base64.js';
+import { ServiceError } from '../protocol/errors.js';
+import { isBinId } from '../protocol/ids.js';
+import { decodeWriteA } from '../protocol/item-codec.js';
+import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
+import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
+import { ProtocolError } from './errors.js';
+import { bytes, count, nonEmpty, nullable, object, record, string, ulidText, type Reader } from './reader.js';
+
+const keysText = (keys: SealedKeys): Record<string, string> =>
+  Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
+
+const masterText = (wrap: MasterWrap): MasterBody => ({ nonce: toBase64Url(wrap.nonce), ct: toBase64Url(wrap.ct) });
+
+/** The seal of an item: in the envelope where there is one, else at top level (contract 5). */
+const sealText = (write: ItemWrite): { master?: MasterBody; sig?: string } => ({
+  ...(write.master === null ? {} : { master: masterText(write.master) }),
+  ...(write.sig === null ? {} : { sig: toBase64Url(write.sig) }),
+});
+
+/** The body of an item write. The same write always gives the same text, which makes a retry a retry (contract 5). */
+export function writeBody(write: ItemWrite): ItemBodyA {
+  const { inline, blob } = write;
+  const envelope: EnvelopeBody | null =
+    inline === null
+      ? null
+      : {
+          ct: toBase64Url(inline.ct),
+          nonce: toBase64Url(inline.nonce),
+          keys: keysText(inline.keys),
+          ...sealText(write),
+        };
+  return {
+    id: write.id,
+    binId: write.binId,
+    type: write.type,
+    ts: write.ts,
+    ...(envelope === null ? sealText(write) : { payloadEnc: envelope }),
+    ...(blob === null ? {} : { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: keysText(blob.keys) }),
+    ...(write.ifVersion === null ? {} : { ifVersion: write.ifVersion }),
+  };
+}
+
+const keyMap: Reader<Record<string, string>> = (value, path) =>
+  Object.fromEntries(Object.entries(record(value, path)).map(([id, key]) => [id, string(key, `${path}.${id}`)]));
+
+const masterBody = object({ nonce: string, ct: string });
+
+const envelopeBody = object({
+  ct: string,
+  nonce: string,
+  keys: keyMap,
+  master: nullable(masterBody),
+  sig: nullable(string),
+});
+
+const itemHead = object({
+  id: ulidText,
+  binId: string,
+  version: count,
+  deletedAt: nullable(count),
+  senderDevice: nullable(string),
+  ts: nullable(count),
+});
+
+const payloadFields = object({
+  payloadEnc: nullable(envelopeBody),
+  blobRef: nullable(string),
+  blobNonce: nullable(string),
+  blobKeys: nullable(keyMap),
+  master: nullable(masterBody),
+  sig: nullable(string),
+});
+
+/** A row of `GET /items`, or an `item` frame with its type under `itemType`. Throws `ProtocolError`. */
+export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
+  const head = itemHead(value, '');
+  if (!isBinId(head.binId)) throw new ProtocolError('binId: must be a bin id');
+  const type = record(value, '')[typeKey];
+  if (head.deletedAt !== null) {
+    const sig = nullable(bytes())(record(value, '')['sig'], 'sig');
+    // A tombstone's type, time and writer are gone after the purge, and nobody needs them before it.
+    return { ...head, deletedAt: head.deletedAt, type: null, senderDevice: null, ts: null, sig };
+  }
+  const ts = count(head.ts, 'ts');
+  const row = { ...payloadFields(value, ''), id: head.id, binId: head.binId, type: nonEmpty(type, typeKey), ts };
+  const { ifVersion: _unused, ...write } = decoded(row);
+  return {
+    ...write,
+    senderDevice: nonEmpty(head.senderDevice, 'senderDevice'),
+    version: head.version,
+    deletedAt: null,
+  };
+}
+
+/** The codec of writes reads rows as well: they are spelled alike. An unsigned row passes here and is refused later. */
+function decoded(row: ItemBodyA): ItemWrite {
+  try {
+    return decodeWriteA(row, 'never');
+  } catch (error) {
+    if (error instanceof ServiceError) throw new ProtocolError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+/** A row as a write of the same content: for a re-wrap, and after a reset. */
+export const writeOf = (row: LiveItem, ifVersion: number | null): ItemWrite => ({
+  id: row.id,
+  binId: row.binId,
+  type: row.type,
+  ts: row.ts,
+  inline: row.inline,
+  blob: row.blob,
+  master: row.master,
+  sig: row.sig,
+  ifVersion,
+});
+
+/** A change out of the ordered stream, from a frame or from a listing. */
+export type Change =
+  | { readonly kind: 'item'; readonly version: number; readonly id: string; readonly item: LiveItem }
+  | { readonly kind: 'delete'; readonly version: number; readonly id: string; readonly sig: Uint8Array | null }
+  | { readonly kind: 'ack'; readonly version: number; readonly id: string }
+  /** An item that says which it is, and of which nothing else can be read. */
+  | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
+
+/** Where the history stood at `caught_up`: its head, and what a client must hold then (contract 11). */
+export interface Completeness {
+  readonly version: number;
+  readonly epoch: string;
+  readonly itemCount: number;
+  readonly versionSum: number;
+}
+
+/** A server frame, read. `other` is one that this client has no use for (contract 11: ignored). */
+export type Frame =
+  | { readonly kind: 'change'; readonly change: Change }
+  | { readonly kind: 'caught_up'; readonly at: Completeness }
+  | { readonly kind: 'reset'; readonly epoch: string }
+  | { readonly kind: 'pair_request'; readonly body: unknown }
+  | { readonly kind: 'device_joined' }
+  | { readonly kind: 'device_revoked'; readonly id: string }
+  | { readonly kind: 'bin' }
+  | { readonly kind: 'error'; readonly code: string; readonly message: string }
+  | { readonly kind: 'ping' }
+  | { readonly kind: 'other' };
+
+const named = object({ id: ulidText, version: count });
+const deleteFrame = object({ id: ulidText, version: count, sig: nullable(bytes()) });
+const completeness = object({ version: count, epoch: nonEmpty, itemCount: count, versionSum: count });
+
+/** An item or tombstone as a change; one that cannot be read keeps its place in the order. */
+export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change {
+  const { id, version } = named(value, '');
+  try {
+    const item = readItem(value, typeKey);
+    return item.deletedAt === null
+      ? { kind: 'item', id, version, item }
+      : { kind: 'delete', id, version, sig: item.sig };
+  } catch (error) {
+    if (error instanceof ProtocolError) return { kind: 'unreadable', id, version, problem: error.message };
+    throw error;
+  }
+}
+
+/** A text frame from the server. Throws `ProtocolError` for one that breaks the contract. */
+export function readFrame(text: string): Frame {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new ProtocolError('a frame that is not JSON', { cause });
+  }
+  const type = string(record(value, 'frame')['type'], 'frame.type');
+  switch (type) {
+    case 'item':
+      return { kind: 'change', change: itemChange(value, 'itemType') };
+    case 'delete':
+      return { kind: 'change', change: { kind: 'delete', ...deleteFrame(value, '') } };
+    case 'ack':
+      return { kind: 'change', change: { kind: 'ack', ...named(value, '') } };
+    case 'caught_up':
+      return { kind: 'caught_up', at: completeness(value, '') };
+    case 'reset':
+      return { kind: 'reset', epoch: nonEmpty(record(value, '')['epoch'], 'epoch') };
+    case 'pair_request':
+      return { kind: 'pair_request', body: value };
+    case 'device_revoked':
+      return { kind: 'device_revoked', id: string(record(value, '')['id'], 'id') };
+    case 'error':
+      return { kind: 'error', ...object({ code: string, message: string })(value, '') };
+    case 'device_joined':
+    case 'bin':
+    case 'ping':
+      return { kind: type };
+    default:
+      return { kind: 'other' };
+  }
+}

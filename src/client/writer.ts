@@ -1,0 +1,218 @@
+/**
+ * Makes this device's changes: seals, tags, names the version they were made against, and hands them to the sender.
+ * Changes are prepared one after the other, so that each sees the one before it.
+ */
+import type { ListedDevice } from '../crypto/device.js';
+import { makeDeleteTag } from '../crypto/item-tag.js';
+import { moveTag, rewrapItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { Sodium } from '../crypto/sodium.js';
+import type { Clock } from '../protocol/clock.js';
+import type { ContentType, LiveItem } from '../protocol/item.js';
+import { BATCH_WRITES_MAX } from '../protocol/limits.js';
+import { ApiError, ClientError } from './errors.js';
+import type { Outbox } from './outbox.js';
+import type { Stored } from './replies.js';
+import type { Roster } from './roster.js';
+import type { Sender } from './sender.js';
+import type { Entry, Pending, Store } from './store.js';
+import { ulid } from './ulid.js';
+
+export interface PutRequest {
+  /** Drawn where it is absent: a new item. */
+  readonly id?: string;
+  readonly binId: string;
+  readonly type: ContentType;
+  readonly payload: PlainPayload;
+  /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
+  readonly onConflict?: 'fail' | 'overwrite';
+}
+
+export interface WriterOptions {
+  readonly store: Store;
+  readonly outbox: Outbox;
+  readonly sender: Sender;
+  readonly roster: Roster;
+  readonly sodium: Sodium;
+  readonly reader: Reader;
+  readonly deviceId: string;
+  readonly clock: Clock;
+}
+
+/** An item as it stands for its owner: the stream's state, or the own change on top of it. */
+export interface Standing {
+  /** The version a change is made against; 0: the item does not exist; null: not acknowledged yet. */
+  readonly base: number | null;
+  readonly deleted: boolean;
+  readonly row: LiveItem | null;
+  readonly quarantined: boolean;
+}
+
+/** Where another device is faster every time, the newest of its changes is not overwritten for ever. */
+const OVERWRITES_MAX = 3;
+
+export class Writer {
+  private preparing: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly options: WriterOptions) {}
+
+  /**
+   * Creates or replaces an item. Resolves when the server has it durably. Throws `UncertifiedDeviceError` (nothing was
+   * written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the outbox.
+   */
+  async put(request: PutRequest): Promise<Stored> {
+    const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
+    let over: { readonly version: number; readonly ts: number } | null = null;
+    for (let attempt = 0; ; attempt++) {
+      const pending = await this.inTurn(() => this.prepare(id, request, over));
+      try {
+        return await this.options.sender.outcome(pending);
+      } catch (error) {
+        over = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX ? newerThan(error) : null;
+        if (over === null) throw error;
+      }
+    }
+  }
+
+  /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
+  async delete(id: string): Promise<Stored> {
+    const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
+    const pending = await this.inTurn(async () => {
+      const standing = await this.standing(id);
+      if (standing.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
+      return this.options.outbox.add({ kind: 'delete', id, sig, base: standing.base });
+    });
+    return this.options.sender.outcome(pending);
+  }
+
+  /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
+  async move(id: string, binId: string): Promise<Stored> {
+    const pending = await this.inTurn(async () => {
+      const { sodium, reader } = this.options;
+      const { row, base } = this.writable(id, await this.standing(id));
+      if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
+      const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
+      return this.options.outbox.add({ kind: 'move', id, base, row: { ...row, binId, sig } });
+    });
+    return this.options.sender.outcome(pending);
+  }
+
+  /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
+  async republish(id: string): Promise<Stored> {
+    const pending = await this.inTurn(async () => {
+      const { sodium, reader, roster, outbox, deviceId } = this.options;
+      const { row, base } = this.writable(id, await this.standing(id));
+      if (row === null || base !== 0)
+        throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
+      const payload = rewrapItem(sodium, row, { ...reader, devices: await roster.recipients() });
+      const again = { ...row, ...payload, senderDevice: deviceId, version: 0 };
+      return outbox.add({ kind: 'write', id, base, row: again, rewrap: false });
+    });
+    return this.options.sender.outcome(pending);
+  }
+
+  /**
+   * Adds what is missing to every item held: keys of devices that joined, and the master wrap (contract 9). Resolves
+   * with the number of items when the server has them all. An item that another device mends first is left alone.
+   */
+  async rewrapMissing(): Promise<number> {
+    const { store, outbox, roster, sodium, reader } = this.options;
+    const devices = await roster.recipients();
+    let mended = 0;
+    let waiting: Promise<Stored>[] = [];
+    const drain = async (): Promise<void> => {
+      for (const outcome of await Promise.allSettled(waiting)) {
+        if (outcome.status === 'fulfilled') mended++;
+        else if (!isConflict(outcome.reason)) throw outcome.reason;
+      }
+      waiting = [];
+    };
+    for (const { id } of await store.entries()) {
+      const pending = await this.inTurn(async () => {
+        const entry = await store.get(id);
+        if (entry?.state !== 'live' || entry.version === 0 || outbox.newest(id, entry) !== undefined) return undefined;
+        if (!lacksKeys(entry.row, devices)) return undefined;
+        const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
+        if (payload === null) return undefined;
+        return outbox.add({ kind: 'write', id, base: entry.version, row: { ...entry.row, ...payload }, rewrap: true });
+      });
+      if (pending !== undefined) waiting.push(this.options.sender.outcome(pending));
+      if (waiting.length >= BATCH_WRITES_MAX) await drain();
+    }
+    await drain();
+    return mended;
+  }
+
+  /** How an item stands, own changes included. */
+  async standing(id: string): Promise<Standing> {
+    const entry = await this.options.store.get(id);
+    const own = this.options.outbox.newest(id, entry);
+    return own === undefined ? standingOf(entry) : standingOfOwn(own);
+  }
+
+  private async prepare(
+    id: string,
+    request: PutRequest,
+    over: { readonly version: number; readonly ts: number } | null,
+  ): Promise<Pending> {
+    const { sodium, reader, roster, outbox, deviceId, clock } = this.options;
+    const standing = this.writable(id, await this.standing(id));
+    const base = over?.version ?? standing.base;
+    const { binId, type, payload } = request;
+    // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
+    const ts = Math.max(clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
+    const devices = await roster.recipients();
+    const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
+    const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+    return outbox.add({ kind: 'write', id, base, row, rewrap: false });
+  }
+
+  private writable(id: string, standing: Standing): Standing {
+    if (standing.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
+    return standing;
+  }
+
+  private inTurn<T>(prepare: () => Promise<T>): Promise<T> {
+    const turn = this.preparing.then(prepare);
+    this.preparing = turn.catch(() => undefined);
+    return turn;
+  }
+}
+
+const standingOf = (entry: Entry | undefined): Standing => ({
+  base: entry?.version ?? 0,
+  deleted: entry?.state === 'deleted' && entry.version > 0,
+  row: entry === undefined || entry.state === 'deleted' ? null : entry.row,
+  quarantined: entry?.state === 'quarantined',
+});
+
+const standingOfOwn = (own: Pending): Standing => ({
+  base: own.version,
+  deleted: own.kind === 'delete',
+  row: own.kind === 'delete' ? null : own.row,
+  quarantined: false,
+});
+
+const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';
+
+/** What stands in a conflict's way, where the server says so; of a deleted item it cannot be overcome. */
+function newerThan(error: unknown): { readonly version: number; readonly ts: number } | null {
+  if (!isConflict(error)) return null;
+  const { version, ts } = error.details;
+  return typeof version === 'number' && typeof ts === 'number' ? { version, ts } : null;
+}
+
+/** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */
+const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
+  row.master === null ||
+  devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
+
+/** An item whose key this device cannot prove is not re-wrapped; a device that can does it. */
+function rewrapped<T>(make: () => T): T | null {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof CryptoRefusal && error.reason !== 'uncertified_device') return null;
+    throw error;
+  }
+}
