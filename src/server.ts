@@ -1,0 +1,274 @@
+/** The composition root: puts the rings together into one running server. Nothing else knows all of them. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import type { Logger } from 'pino';
+import { ulid } from 'ulid';
+import { Bootstrap } from './account/bootstrap.js';
+import { Devices } from './account/devices.js';
+import { Passwords } from './account/password.js';
+import { AddressLimits } from './account/rates.js';
+import { Reauthentication } from './account/reauth.js';
+import { Recovery } from './account/recovery.js';
+import { Tickets } from './account/tickets.js';
+import { tokenIssuer, TokenVerifier } from './account/tokens.js';
+import { Bins } from './bins/bins.js';
+import type { Config } from './config.js';
+import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
+import { startFront, type Front } from './front/server.js';
+import { Pairing } from './pairing/pairing.js';
+import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
+import { BinStore } from './postgres/bin-store.js';
+import { ChangeFeed } from './postgres/change-feed.js';
+import { PostgresCommitLanes } from './postgres/commit-lanes.js';
+import { clientConfig, createPool, openClient } from './postgres/database.js';
+import { PostgresDirectory } from './postgres/directory.js';
+import { EmbeddedPostgres } from './postgres/embedded.js';
+import { History } from './postgres/history.js';
+import { IdentityStore } from './postgres/identity.js';
+import { PostgresItemLog } from './postgres/item-log.js';
+import { PostgresKeyPurger } from './postgres/key-purger.js';
+import { migrate } from './postgres/migrate.js';
+import { PairingStore } from './postgres/pairing-store.js';
+import { Presence } from './postgres/presence.js';
+import { RateStore } from './postgres/rate-store.js';
+import { TicketStore } from './postgres/ticket-store.js';
+import { systemClock, type Clock } from './protocol/clock.js';
+import { SERVER_VERSION, SQL_FOLDER } from './root.js';
+import { keptSecret, serverSecrets } from './secrets.js';
+import { TenantRegistry } from './tenant/registry.js';
+
+/** Two lanes commit 1.6 times what one does; a third adds nothing (bench S1). */
+const LANES = 2;
+const POOL_SIZE = 12;
+/** Tokens whose MAC was verified once, kept by this instance. */
+const CACHED_TOKENS = 100_000;
+
+export interface ServerOptions {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly clock?: Clock;
+  /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
+  readonly resolveTenant?: (host: string) => string | undefined;
+}
+
+export interface Server {
+  readonly port: number;
+  /** The one tenant of single mode. */
+  readonly tenantId: string;
+  /** True once a device has claimed it. */
+  claimed(): Promise<boolean>;
+  /** For the operator, once, at start. */
+  readonly warnings: readonly string[];
+  /** Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Starts everything. On failure what was started is stopped again. */
+export async function startServer(options: ServerOptions): Promise<Server> {
+  const stops: (() => Promise<void>)[] = [];
+  const stopAll = async (): Promise<void> => {
+    for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) await stop();
+  };
+  try {
+    return await compose(options, stops, stopAll);
+  } catch (error) {
+    await stopAll();
+    throw error;
+  }
+}
+
+interface Database {
+  readonly pool: pg.Pool;
+  readonly history: History;
+  readonly url: string;
+  openLane(onLost: (error: Error) => void): Promise<pg.Client>;
+}
+
+async function compose(
+  options: ServerOptions,
+  stops: (() => Promise<void>)[],
+  stopAll: () => Promise<void>,
+): Promise<Server> {
+  const { config, log, clock = systemClock } = options;
+  const secrets = await serverSecrets(config);
+  const secret = new TextEncoder().encode(secrets.tokenSecret);
+  const instanceId = ulid();
+  const onFault = (error: unknown, tenantId?: string): void =>
+    log.error({ err: error, instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
+
+  // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
+  let onOtherHistory = (): void => undefined;
+  const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
+  const { pool, history } = database;
+
+  const tenantId = await ensureSingleTenant(pool, clock.now());
+  const accounts = new AccountStore(pool);
+  const directory = new PostgresDirectory(pool);
+  const items = new PostgresItemLog(pool);
+  const lanes = new PostgresCommitLanes({
+    connect: database.openLane,
+    lanes: LANES,
+    storageCap: config.storageCapBytes,
+    now: () => clock.now(),
+    wait: (ms) => sleep(ms),
+    onFault,
+  });
+  stops.push(() => lanes.close());
+  const purger = new PostgresKeyPurger(pool, onFault);
+  stops.push(() => purger.close());
+
+  const feed = new ChangeFeed({
+    instanceId,
+    pool,
+    connection: clientConfig({ url: database.url, name: 'service-listen' }),
+    clock,
+    onHint: (tenant, head, generation) => {
+      registry.nudge(tenant, head, generation);
+      pairing.changed(tenant);
+    },
+    onConnected: () => void registry.compareHeads(),
+    onOthers: () => presence.announceAll(),
+    onFault,
+  });
+  const registry: TenantRegistry = new TenantRegistry({
+    lanes,
+    log: items,
+    directory,
+    standings: directory,
+    announcer: feed,
+    purger,
+    onFault,
+    clock,
+    epoch: () => history.epoch,
+  });
+  onOtherHistory = () => registry.restart();
+  const presence: Presence = new Presence({
+    instanceId,
+    pool,
+    clock,
+    local: (tenant) => registry.peek(tenant)?.onlineDevices() ?? new Set(),
+    tenants: () => registry.tenantsWithSockets(),
+    othersUp: () => feed.othersUp,
+    onFault,
+  });
+  stops.push(() => presence.close());
+
+  const changed = async (tenant: string): Promise<void> => {
+    await registry.changed(tenant);
+    pairing.changed(tenant);
+  };
+  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
+  const tickets = new Tickets({ secret, clock, store: new TicketStore(pool) });
+  const { maxDevices } = config;
+  const bootstrap = new Bootstrap({
+    store: accounts,
+    clock,
+    issueToken,
+    bootstrapToken: config.bootstrapToken,
+    maxDevices,
+    changed,
+    reset: (tenant) => registry.reset(tenant),
+  });
+  const online = (tenant: string): Promise<ReadonlySet<string>> => presence.online(tenant);
+  const devices = new Devices({ store: accounts, clock, changed, online, onFault });
+  stops.push(() => devices.close());
+  const pairing: Pairing = new Pairing({
+    store: new PairingStore(pool),
+    clock,
+    issueToken,
+    tickets,
+    maxDevices,
+    changed,
+  });
+
+  await feed.start();
+  stops.push(() => feed.close());
+  registry.start();
+  stops.push(() => Promise.resolve(registry.stop()));
+
+  const front: Front = await startFront({
+    config,
+    clock,
+    log,
+    version: SERVER_VERSION,
+    resolveTenant: options.resolveTenant ?? (() => tenantId),
+    epoch: () => history.epoch,
+    tenants: registry,
+    items,
+    tokens: new TokenVerifier(secret, CACHED_TOKENS),
+    tickets,
+    bootstrap,
+    devices,
+    reauth: new Reauthentication({ store: accounts, clock, sodium: nodeSodium, issueToken }),
+    recovery: new Recovery({ store: accounts, clock, sodium: nodeSodium, issueToken, tickets, maxDevices, changed }),
+    passwords: new Passwords({ store: accounts, clock, hasher: nodePasswordHasher, tickets }),
+    pairing,
+    bins: new Bins({ store: new BinStore(pool), clock, changed }),
+    addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
+    presence,
+    identities: new IdentityStore(pool),
+  });
+
+  return {
+    port: front.port,
+    tenantId,
+    claimed: () => bootstrap.claimed(tenantId),
+    warnings: secrets.warnings,
+    async close(graceMs) {
+      await front.close(graceMs);
+      await stopAll();
+    },
+  };
+}
+
+interface DatabaseHooks {
+  readonly stops: (() => Promise<void>)[];
+  readonly onFault: (error: unknown) => void;
+  readonly onOtherHistory: () => void;
+}
+
+/** The database: external or embedded, migrated, every connection checked for the history it belongs to. */
+async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks): Promise<Database> {
+  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
+  const report = await migrate({ url, folder: SQL_FOLDER });
+  if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
+  if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
+  const history = new History((epoch) => {
+    log.warn({ epoch }, 'the database has another history: all sockets start anew');
+    hooks.onOtherHistory();
+  });
+  const pool = createPool({
+    url,
+    name: 'service',
+    size: POOL_SIZE,
+    onIdleError: hooks.onFault,
+    onConnect: (client) => history.check(client),
+  });
+  hooks.stops.push(() => pool.end());
+  await pool.query('SELECT 1');
+  return {
+    pool,
+    history,
+    url,
+    async openLane(onLost) {
+      const client = await openClient({ url, name: 'service-commit', onLost });
+      await history.check(client);
+      // The function's plan does not depend on its arguments; planning it anew costs more than a small batch.
+      await client.query("SET plan_cache_mode = force_generic_plan; SET work_mem = '32MB'; SET synchronous_commit = on");
+      return client;
+    },
+  };
+}
+
+async function startEmbedded(
+  { config, log }: Pick<ServerOptions, 'config' | 'log'>,
+  stops: (() => Promise<void>)[],
+): Promise<string> {
+  const embedded = await EmbeddedPostgres.start({
+    dataDir: config.dataDir,
+    password: await keptSecret(config.dataDir, 'database-password'),
+    onLog: (level, message) => log[level]({ from: 'postgres' }, message),
+  });
+  stops.push(() => embedded.stop());
+  return embedded.url;
+}
