@@ -30,6 +30,24 @@ BEGIN
   RETURN kept;
 END $$;
 
+-- A field of a packed row: 4 bytes of length, then the bytes; length -1 for NULL. Inlined by the planner.
+CREATE FUNCTION lp(field bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(int4send(octet_length(field)) || field, '\xffffffff'::bytea)
+$$;
+
+-- A stored item as one byte string, read by src/postgres/packing.ts. A page of items comes as one value: a driver's work
+-- per field and row is most of the cost of a replay otherwise. Identifiers hold no backslash, so `decode` gives their bytes.
+-- It takes columns, not the row: a whole row would fetch its large values before the page's size is known.
+CREATE FUNCTION packed_item(
+  version bigint, ts bigint, deleted_at bigint, id text, bin_id text, type text, sender_device text, changed_by text,
+  blob_ref text, nonce bytea, sig bytea, master bytea, blob_nonce bytea, blob_keys bytea, keys bytea, ct bytea
+) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT int8send(version) || int8send(coalesce(ts, -1)) || int8send(coalesce(deleted_at, -1))
+    || decode(id, 'escape') || lp(decode(bin_id, 'escape')) || lp(decode(type, 'escape'))
+    || lp(decode(sender_device, 'escape')) || lp(decode(changed_by, 'escape')) || lp(decode(blob_ref, 'escape'))
+    || lp(nonce) || lp(sig) || lp(master) || lp(blob_nonce) || lp(blob_keys) || (lp(keys) || lp(ct))
+$$;
+
 -- commit_changes: at most one change per (tenant, id).
 --
 -- p_tenants: the tenants of the batch.

@@ -19,6 +19,7 @@ import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
 import { ChangeFeed } from './postgres/change-feed.js';
+import { LANE_SETTINGS } from './postgres/commit-batch.js';
 import { PostgresCommitLanes } from './postgres/commit-lanes.js';
 import { clientConfig, createPool, openClient } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
@@ -253,8 +254,7 @@ async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks
     async openLane(onLost) {
       const client = await openClient({ url, name: 'service-commit', onLost });
       await history.check(client);
-      // The function's plan does not depend on its arguments; planning it anew costs more than a small batch.
-      await client.query("SET plan_cache_mode = force_generic_plan; SET work_mem = '32MB'; SET synchronous_commit = on");
+      await client.query(LANE_SETTINGS);
       return client;
     },
   };

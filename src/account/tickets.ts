@@ -25,6 +25,8 @@ export interface SocketRight {
   readonly tenantId: string;
   readonly deviceId: string;
   readonly epoch: number;
+  /** When the token ends that the ticket was asked for with, ms: the socket ends with it, as if opened by it. */
+  readonly tokenExpiresAt: number;
 }
 
 /** Whom a password ticket is for. */
@@ -52,19 +54,20 @@ export class Tickets {
       .text(right.tenantId)
       .text(right.deviceId)
       .number(right.epoch)
+      .number(right.tokenExpiresAt)
       .done();
     return { ticket: sealText(secret, body), expiresAt };
   }
 
   /** The device whose socket may open, for the first caller on any instance; else undefined. */
-  async redeemSocket(ticket: string, tenantId: string): Promise<{ deviceId: string; epoch: number } | undefined> {
+  async redeemSocket(ticket: string, tenantId: string): Promise<Omit<SocketRight, 'tenantId'> | undefined> {
     const body = this.open(ticket, KIND.socketTicket);
     if (body === undefined) return undefined;
     const fields = new FieldReader(body);
     const id = fields.bytes().toString('hex');
     const expiresAt = fields.number();
     if (fields.text() !== tenantId || expiresAt <= this.options.clock.now()) return undefined;
-    const right = { deviceId: fields.text(), epoch: fields.number() };
+    const right = { deviceId: fields.text(), epoch: fields.number(), tokenExpiresAt: fields.number() };
     return (await this.options.store.spend(id, expiresAt)) ? right : undefined;
   }
 

@@ -51,7 +51,10 @@ export class Pipeline {
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
   }
 
-  /** Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too. */
+  /**
+   * Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too.
+   * One with a fault in its framing is refused here, and not to be looked at any further.
+   */
   begin(res: HttpResponse, req: HttpRequest): Call {
     const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape });
     res.onAborted(() => {
@@ -69,7 +72,7 @@ export class Pipeline {
   /** Takes one request through all steps. Never throws. */
   handle(res: HttpResponse, req: HttpRequest): void {
     const call = this.begin(res, req);
-    if (call.over) return;
+    if (call.framing !== undefined) return;
     try {
       const row = this.rowOf(call);
       if (row !== undefined) this.admitAndRun(call, row);

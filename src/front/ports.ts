@@ -61,11 +61,11 @@ export interface TokenVerifier {
 type Answer = Promise<object>;
 
 export interface SocketTickets {
-  issueSocket(device: { tenantId: string; deviceId: string; epoch: number }): object;
+  issueSocket(right: { tenantId: string; deviceId: string; epoch: number; tokenExpiresAt: number }): object;
   redeemSocket(
     ticket: string,
     tenantId: string,
-  ): Promise<{ readonly deviceId: string; readonly epoch: number } | undefined>;
+  ): Promise<{ readonly deviceId: string; readonly epoch: number; readonly tokenExpiresAt: number } | undefined>;
 }
 
 export interface BootstrapService {
@@ -163,7 +163,6 @@ export interface FrontConfig {
   readonly corsOrigins: readonly string[];
   readonly trustedProxies: readonly string[];
   readonly storageCapBytes: number;
-  readonly tokenTtlMs: number;
   readonly rateReadPerS: number;
   readonly rateWritePerS: number;
   readonly wsPingIntervalMs: number;

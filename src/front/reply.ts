@@ -129,11 +129,17 @@ export class Replier {
 
   private send(call: Call, out: Outgoing): void {
     if (call.over) return;
+    // The library does not read trailers, so nobody can say where a chunked request ends.
+    if (call.chunked || call.contentLength > SWALLOW_MAX) call.closing = 'cut';
+    if (call.closing !== 'cut') this.deliver(call, out);
+    // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
+    // from the connection but drops it, so what stands behind doubtful framing is never run.
+    else setImmediate(() => this.deliver(call, out));
+  }
+
+  private deliver(call: Call, out: Outgoing): void {
+    if (call.over) return;
     call.end();
-    if (call.chunked || call.contentLength > SWALLOW_MAX) {
-      // The library does not read trailers: what follows a chunked body may not be taken for a request.
-      call.closing = 'cut';
-    }
     call.res.cork(() => this.write(call, out));
     this.record(call, out.status);
   }

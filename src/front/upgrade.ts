@@ -38,7 +38,7 @@ export class Upgrader {
       context,
     };
     const call = this.pipeline.begin(res, req);
-    if (call.over) return;
+    if (call.framing !== undefined) return;
     call.route = SOCKET_PATH;
     const open = (caller: Caller): void => this.open(call, handshake, caller);
     const fail = (error: unknown): void => this.pipeline.replier.fail(call, error);
@@ -72,9 +72,10 @@ export class Upgrader {
 
   private async redeem(call: Call, ticket: string): Promise<Caller> {
     const { tenantId } = call;
-    const device = await this.app.tickets.redeemSocket(ticket, tenantId);
-    if (device === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
-    const claims: Claims = { tenantId, expiresAt: this.app.clock.now() + this.app.config.tokenTtlMs, ...device };
+    const right = await this.app.tickets.redeemSocket(ticket, tenantId);
+    if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
+    const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
+    const claims: Claims = { tenantId, deviceId, epoch, expiresAt };
     call.claims = claims;
     return this.pipeline.authenticator.callerOf(claims);
   }

@@ -5,6 +5,15 @@ import { packedLength, writeKeys } from './packing.js';
 
 export const COMMIT_SQL = 'SELECT * FROM commit_changes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)';
 
+/**
+ * Settings of a lane's connection. The function's plan is made once, maybe while the tables are still empty, and kept:
+ * it must look rows up by their keys, however small the tables were at that moment. Planning it anew would cost
+ * more than a small batch.
+ */
+export const LANE_SETTINGS = `
+  SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+  SET enable_mergejoin = off; SET work_mem = '32MB'; SET synchronous_commit = on`;
+
 const HASH_BYTES = 32;
 const MASTER_BYTES = NONCE_BYTES + MASTER_WRAP_BYTES;
 const HASH_AT = 0;

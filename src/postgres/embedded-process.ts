@@ -19,13 +19,14 @@ import {
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Binaries } from './embedded-binaries.js';
 import type { SystemUser } from './embedded-user.js';
 
 const run = promisify(execFile);
 
 /** Database superuser and owner of everything. */
-export const DATABASE_USER = 'service';
+export const DATABASE_USER: string = SERVICE_NAME;
 
 /** Where an embedded PostgreSQL lives and what it runs as. */
 export interface Cluster {
@@ -60,13 +61,22 @@ async function sweepUnfinished(dataDir: string): Promise<void> {
   }
 }
 
+/** What a failed program wrote, or the error itself. */
+function reason(error: unknown): string {
+  const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
+  return output === '' && error instanceof Error ? error.message : output;
+}
+
+/** An empty folder, as a mounted volume is at first, is no cluster yet; initdb's may be renamed over it. */
+const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
+
 /**
  * Makes the cluster in a folder of another name and renames it into place, so that `folder` is whole or absent.
  * Of two starts at once the slower one finds the name taken and uses the other's.
  */
 export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
   const { dataDir, folder, binaries, user } = cluster;
-  if (existsSync(folder)) return;
+  if (isMade(folder)) return;
   await sweepUnfinished(dataDir);
   const workshop = join(dataDir, `${UNFINISHED}${process.pid}-${randomBytes(4).toString('hex')}`);
   const made = join(workshop, 'data');
@@ -91,9 +101,8 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
     await rename(made, folder);
     await syncFolder(dataDir);
   } catch (error) {
-    const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
-    if (!existsSync(folder))
-      throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${output}`, { cause: error });
+    if (!isMade(folder))
+      throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${reason(error)}`, { cause: error });
   } finally {
     await rm(workshop, { recursive: true, force: true });
   }
@@ -134,11 +143,11 @@ async function processState(pid: number): Promise<'dead' | { readonly name: stri
 async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   const state = await processState(pid);
   if (state === 'dead' || !/postgres$/.test(state.name)) return false;
-  if (process.platform !== 'linux') return true;
   try {
-    return (await readlink(`/proc/${pid}/cwd`)) === folder; // a postmaster works in its data folder
+    if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // it works in its folder
+    return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout.includes(` -D ${folder} `);
   } catch {
-    return (await processState(pid)) !== 'dead'; // not ours to look at: then its name has to do
+    return false; // it has ended, or is another user's, who could not run this folder's
   }
 }
 
@@ -228,6 +237,8 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
     child.unref();
     const exited = new Promise<true>((resolve) => child.once('exit', () => resolve(true)));
     await once(child, 'spawn');
+    const { pid } = child;
+    if (pid === undefined) throw new Error('the system gave PostgreSQL no process id');
     const isAlive = async (): Promise<boolean> => Promise.resolve(child.exitCode === null && child.signalCode === null);
     const ended = async (withinMs: number): Promise<boolean> => {
       const clock = new AbortController();
@@ -237,7 +248,7 @@ export async function launch(cluster: Cluster, port: number, settings: Record<st
       clock.abort();
       return answer;
     };
-    return { pid: child.pid ?? 0, port, isAlive, ended };
+    return { pid, port, isAlive, ended };
   } finally {
     await log.close();
   }

@@ -3,9 +3,10 @@
  * hands it to the user `postgres`; a server started by anybody else runs it as itself.
  */
 import { execFile } from 'node:child_process';
-import { stat } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
 import { sep } from 'node:path';
 import { promisify } from 'node:util';
+import { SERVICE_NAME } from '../protocol/limits.js';
 
 const run = promisify(execFile);
 
@@ -76,7 +77,7 @@ export async function databaseUser(clusterFolder: string): Promise<SystemUser | 
   }
   if (owner !== undefined && owner.uid !== 0) return owner;
   const user = (await lookUp()) ?? (await createUser());
-  if (owner !== undefined) await run('chown', ['-R', `${user.uid}:${user.gid}`, clusterFolder]);
+  if (owner !== undefined) await run('chown', ['-Rh', `${user.uid}:${user.gid}`, clusterFolder]);
   return user;
 }
 
@@ -95,7 +96,7 @@ export async function canReach(path: string, user: SystemUser | null): Promise<b
 /** The outermost folder above `path` that `user` may not enter, by its mode. */
 async function closedFolder(path: string, user: SystemUser): Promise<string> {
   let folder = '';
-  for (const part of path.split(sep).slice(1)) {
+  for (const part of (await realpath(path)).split(sep).slice(1)) {
     folder += `${sep}${part}`;
     const { uid, gid, mode } = await stat(folder);
     const bit = uid === user.uid ? 0o100 : gid === user.gid ? 0o010 : 0o001;
@@ -112,6 +113,6 @@ export async function requireReachable(dataDir: string, user: SystemUser | null)
   throw new Error(
     `The embedded PostgreSQL runs as the user "${USER_NAME}" because the server was started by root, and that user ` +
       `may not enter ${await closedFolder(dataDir, user)}, so it cannot keep its data in ${dataDir}. ` +
-      'Choose a folder that is open to it, for example: DATA_DIR=/var/lib/service',
+      `Choose a folder that is open to it, for example: DATA_DIR=/var/lib/${SERVICE_NAME}`,
   );
 }

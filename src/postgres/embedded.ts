@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { SERVICE_NAME } from '../protocol/limits.js';
 import { isUnavailable, openClient } from './database.js';
 import { findBinaries } from './embedded-binaries.js';
 import {
@@ -45,7 +46,7 @@ class StartFailedError extends Error {
   override readonly name = 'StartFailedError';
 }
 
-const DATABASE = 'service';
+const DATABASE: string = SERVICE_NAME;
 /** Key of the advisory lock, in the database `postgres`, that the server which owns the postmaster holds. */
 const OWNER_LOCK = 7_265_763_001;
 /** A killed server's lock is gone as soon as its connection is seen closed; a living one's stays longer than this. */
@@ -53,6 +54,8 @@ const OWNER_WAIT = '3s';
 const START_MAX_MS = 300_000;
 const LOOK_AGAIN_MS = 25;
 const STARTS_MAX = 10;
+/** What PostgreSQL says when another server's postmaster, or another program on the port, was quicker. */
+const RACE_LOST = /already exists|is empty|could not bind/;
 const FAST_STOP_MS = 10_000;
 const QUICK_STOP_MS = 5_000;
 const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
@@ -114,8 +117,7 @@ export class EmbeddedPostgres {
    * @throws DataDirInUseError, or an Error that says what is wrong and what to do.
    */
   static async start(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
-    if (process.platform === 'win32')
-      throw new Error('The embedded PostgreSQL does not run on Windows: set DATABASE_URL.');
+    if (process.platform === 'win32') throw new Error('No embedded PostgreSQL on Windows: set DATABASE_URL.');
     const { dataDir, password, settings = {} } = options;
     await mkdir(dataDir, { recursive: true });
     const folder = await clusterFolder(dataDir);
@@ -158,17 +160,11 @@ export class EmbeddedPostgres {
   async #firstStart(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        await this.#acquire(await freePort());
+        await this.#acquire();
         break;
       } catch (error) {
-        // The port was taken in between, or another server's postmaster was quicker: then look again.
-        if (
-          !(error instanceof StartFailedError) ||
-          attempt >= STARTS_MAX ||
-          !/already exists|could not bind/.test(error.message)
-        ) {
-          throw error;
-        }
+        const raceLost = error instanceof StartFailedError && RACE_LOST.test(error.message);
+        if (!raceLost || attempt >= STARTS_MAX) throw error;
         await sleep(LOOK_AGAIN_MS * attempt);
       }
     }
@@ -176,15 +172,19 @@ export class EmbeddedPostgres {
     if (exists?.rowCount === 0) await this.#owner?.query(`CREATE DATABASE ${DATABASE}`);
   }
 
-  /** One try: the running postmaster, or a new one on `port`; then its ownership. */
-  async #acquire(port: number): Promise<void> {
+  /** One try: the running postmaster, or a new one; then its ownership. `only`: on this port and no other. */
+  async #acquire(only?: number): Promise<void> {
     const running = await runningPostmaster(this.#cluster.folder);
     if (running !== null) {
       this.#options.onLog('info', `found the database running (process ${running.pid}); taking it over`);
-      if (await this.#own(running)) return;
-      this.#options.onLog('info', `that database has stopped; starting it`);
+      if (await this.#own(running)) {
+        if (only === undefined || running.port === only) return;
+        // Another server had started it in between, elsewhere than our pools look for it.
+        await this.#disown(running);
+      }
+      this.#options.onLog('info', 'that database has stopped; starting it');
     }
-    const launched = await launch(this.#cluster, port, { ...this.#options.settings });
+    const launched = await launch(this.#cluster, only ?? (await freePort()), { ...this.#options.settings });
     try {
       if (await this.#own(launched)) return;
     } catch (error) {
@@ -216,8 +216,7 @@ export class EmbeddedPostgres {
           );
         }
         if (!isUnavailable(error)) throw error;
-        if (performance.now() > deadline)
-          throw new Error(`PostgreSQL does not answer: ${textOf(error)}`, { cause: error });
+        if (performance.now() > deadline) throw new Error(`PostgreSQL is silent: ${textOf(error)}`, { cause: error });
       }
       if (await postmaster.ended(LOOK_AGAIN_MS)) return false;
     }
@@ -226,7 +225,7 @@ export class EmbeddedPostgres {
   async #lock(): Promise<pg.Client> {
     const client: pg.Client = await openClient({
       url: this.#urlOf('postgres'),
-      name: 'service owner',
+      name: `${SERVICE_NAME} owner`,
       onLost: (error) => this.#onLost(client, error),
     });
     try {
@@ -264,9 +263,8 @@ export class EmbeddedPostgres {
         await this.#acquire(port);
         this.#options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
       } catch (error) {
-        // Aborted: `stop` was called, and takes it from here.
-        if (!this.#closing.signal.aborted)
-          this.#options.onLog('error', `the database is not back yet: ${textOf(error)}`);
+        if (this.#closing.signal.aborted) return; // `stop` was called, and takes it from here
+        this.#options.onLog('error', `the database is not back yet: ${textOf(error)}`);
       }
     }
   }
@@ -292,9 +290,7 @@ export class EmbeddedPostgres {
     await this.#recovering;
     await this.#ownAgain();
     // Not owned: another server has it now, or nothing runs. Neither is ours to stop.
-    if (this.#owner !== null && this.#postmaster !== null) await this.#end(this.#postmaster);
-    await this.#owner?.end();
-    this.#owner = null;
+    if (this.#owner !== null && this.#postmaster !== null) await this.#disown(this.#postmaster);
   }
 
   /** The lock's connection may be lost just when `stop` comes: the postmaster is still ours unless another took it. */
@@ -305,6 +301,14 @@ export class EmbeddedPostgres {
     } catch (error) {
       this.#options.onLog('error', `the database keeps running (process ${this.pid}): ${textOf(error)}`);
     }
+  }
+
+  /** Stops a postmaster that is owned, so that it can be started otherwise; its loss is no news. */
+  async #disown(postmaster: Postmaster): Promise<void> {
+    const owner = this.#owner;
+    this.#owner = null;
+    await this.#end(postmaster);
+    await owner?.end();
   }
 
   async #end(postmaster: Postmaster): Promise<void> {

@@ -4,30 +4,45 @@ import { ServiceError } from '../protocol/errors.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { asUnavailable } from './database.js';
-import { ITEM_COLUMNS, rowOf, type ItemColumns } from './packing.js';
+import { readRows } from './packing.js';
+
+/** What `packed_item` takes, in its order. */
+const COLUMNS =
+  'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, ' +
+  'blob_ref, nonce, sig, master, blob_nonce, blob_keys, keys, ct';
 
 /**
  * One statement, so rows and sums are of one snapshot (contract 5, GET /items). The running sum of sizes ends the page
  * at about 4 MiB before any large value is fetched; the first row always comes. ROWS, not the default RANGE, which would
- * look at each row twice.
+ * look at each row twice. The page comes packed into one value (see `packed_item`).
  */
 const pageSql = (binFilter: string): string => `
-  SELECT t.head, t.item_count, t.version_sum, i.*
+  SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
   FROM tenants t
-  LEFT JOIN LATERAL (
-    SELECT ${ITEM_COLUMNS}, bytes, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
+  CROSS JOIN LATERAL (
+    SELECT string_agg(packed_item(${COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total) AS total
     FROM (
-      SELECT ${ITEM_COLUMNS}, bytes FROM items
-      WHERE tenant_id = t.id AND version > $2 ${binFilter} ORDER BY version LIMIT $3
-    ) page
-  ) i ON i.total - i.bytes < ${PAGE_BYTES}
-  WHERE t.id = $1 ORDER BY i.version`;
+      SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
+      FROM (
+        SELECT ${COLUMNS}, bytes FROM items WHERE tenant_id = t.id AND version > $2 ${binFilter}
+        ORDER BY version LIMIT $3
+      ) found
+    ) weighed WHERE total - bytes < ${PAGE_BYTES}
+  ) p
+  WHERE t.id = $1`;
 
 const PAGE = pageSql('');
 const BIN_PAGE = pageSql('AND bin_id = $4');
 const BIN_KNOWN = 'SELECT 1 FROM bins WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL AND closed_at IS NULL';
 
-type PageRow = [head: number, itemCount: number, versionSum: number, ...item: ItemColumns, bytes: number, total: number];
+interface PageRow {
+  head: number;
+  item_count: number;
+  version_sum: number;
+  packed: Buffer | null;
+  count: number;
+  total: number | null;
+}
 
 export class PostgresItemLog implements ItemLog {
   constructor(private readonly pool: pg.Pool) {}
@@ -37,14 +52,12 @@ export class PostgresItemLog implements ItemLog {
     try {
       if (binId !== undefined) await this.requireBin(tenantId, binId);
       // One row more than asked for tells whether there is more.
-      const values = [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])];
       const { rows } = await this.pool.query<PageRow>({
         name: binId === undefined ? 'page' : 'bin-page',
         text: binId === undefined ? PAGE : BIN_PAGE,
-        values,
-        rowMode: 'array',
+        values: [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])],
       });
-      return pageOf(rows, limit);
+      return pageOf(rows[0], limit);
     } catch (error) {
       throw asUnavailable(error);
     }
@@ -56,13 +69,11 @@ export class PostgresItemLog implements ItemLog {
   }
 }
 
-function pageOf(found: readonly PageRow[], limit: number): LogPage {
-  const first = found[0];
-  if (first === undefined) throw new ServiceError('tenant_not_found');
-  const summary = { version: first[0], itemCount: first[1], versionSum: first[2] };
-  const kept = found.filter((row) => row[3] !== null).slice(0, limit);
-  const rows = kept.map((row) => rowOf(row.slice(3, 19) as unknown as ItemColumns));
+function pageOf(found: PageRow | undefined, limit: number): LogPage {
+  if (found === undefined) throw new ServiceError('tenant_not_found');
+  const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
+  const rows = found.packed === null ? [] : readRows(found.packed).slice(0, limit);
   // A page that reached its size may have been the last one: then the next one is empty.
-  const full = (kept.at(-1)?.[20] ?? 0) >= PAGE_BYTES;
-  return { rows, more: found.length > limit || full, summary };
+  const more = found.count > limit || (found.total ?? 0) >= PAGE_BYTES;
+  return { rows, more, summary };
 }

@@ -3,8 +3,8 @@ import type { Blob, ContentType, Inline, Item, MasterWrap, SealedKeys } from '..
 import { NONCE_BYTES } from '../protocol/limits.js';
 import type { LogRow } from '../tenant/ports.js';
 
-const DEVICE_ID_BYTES = 26;
-const ENTRY_HEAD = DEVICE_ID_BYTES + 2;
+const ULID_CHARS = 26;
+const ENTRY_HEAD = ULID_CHARS + 2;
 
 /** Bytes that `writeKeys` needs. */
 export function packedLength(keys: SealedKeys): number {
@@ -17,8 +17,8 @@ export function packedLength(keys: SealedKeys): number {
 export function writeKeys(into: Buffer, offset: number, keys: SealedKeys): number {
   let at = offset;
   for (const [device, key] of keys) {
-    into.write(device, at, DEVICE_ID_BYTES, 'latin1');
-    into.writeUInt16BE(key.length, at + DEVICE_ID_BYTES);
+    into.write(device, at, ULID_CHARS, 'latin1');
+    into.writeUInt16BE(key.length, at + ULID_CHARS);
     into.set(key, at + ENTRY_HEAD);
     at += ENTRY_HEAD + key.length;
   }
@@ -29,66 +29,92 @@ export function readKeys(packed: Buffer): SealedKeys {
   const keys = new Map<string, Uint8Array>();
   let at = 0;
   while (at < packed.length) {
-    const end = at + ENTRY_HEAD + packed.readUInt16BE(at + DEVICE_ID_BYTES);
-    keys.set(packed.toString('latin1', at, at + DEVICE_ID_BYTES), packed.subarray(at + ENTRY_HEAD, end));
+    const end = at + ENTRY_HEAD + packed.readUInt16BE(at + ULID_CHARS);
+    keys.set(packed.toString('latin1', at, at + ULID_CHARS), packed.subarray(at + ENTRY_HEAD, end));
     at = end;
   }
   return keys;
 }
 
-/** Columns of a stored item in the order that `itemOf` reads them. */
-export const ITEM_COLUMNS =
-  'id, version, bin_id, type, ts, sender_device, changed_by, deleted_at, ct, nonce, sig, master, keys, ' +
-  'blob_ref, blob_nonce, blob_keys';
-
-/** One row of `ITEM_COLUMNS`. */
-export type ItemColumns = readonly [
-  id: string,
-  version: number,
-  binId: string,
-  type: ContentType | null,
-  ts: number | null,
-  senderDevice: string | null,
-  changedBy: string | null,
-  deletedAt: number | null,
-  ct: Buffer | null,
-  nonce: Buffer | null,
-  sig: Buffer | null,
-  master: Buffer | null,
-  keys: Buffer | null,
-  blobRef: string | null,
-  blobNonce: Buffer | null,
-  blobKeys: Buffer | null,
-];
-
 const masterOf = (bytes: Buffer | null): MasterWrap | null =>
   bytes === null ? null : { nonce: bytes.subarray(0, NONCE_BYTES), ct: bytes.subarray(NONCE_BYTES) };
 
-/** A stored row as the model has it. */
-export function rowOf(columns: ItemColumns): LogRow {
-  const [id, version, binId, type, ts, senderDevice, changedBy, deletedAt] = columns;
-  const [, , , , , , , , ct, nonce, sig, master, keys, blobRef, blobNonce, blobKeys] = columns;
-  if (deletedAt !== null) {
-    return { item: { id, version, binId, type, ts, senderDevice, deletedAt, sig }, changedBy };
+/** Reads rows packed by `packed_item` (sql/0002_commit.sql), one after the other. Byte fields are views, not copies. */
+class PackedReader {
+  private at = 0;
+
+  constructor(private readonly packed: Buffer) {}
+
+  get ended(): boolean {
+    return this.at >= this.packed.length;
   }
-  if (type === null || ts === null || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
+
+  /** An int8 that fits a safe integer; -1 stands for NULL. */
+  number(): number {
+    const { packed, at } = this;
+    this.at += 8;
+    return packed.readInt32BE(at) * 4_294_967_296 + packed.readUInt32BE(at + 4);
+  }
+
+  bytes(length: number): Buffer {
+    const { packed, at } = this;
+    this.at += length;
+    return packed.subarray(at, this.at);
+  }
+
+  field(): Buffer | null {
+    const length = this.packed.readInt32BE(this.at);
+    this.at += 4;
+    return length < 0 ? null : this.bytes(length);
+  }
+
+  text(): string | null {
+    const length = this.packed.readInt32BE(this.at);
+    const from = this.at + 4;
+    if (length < 0) {
+      this.at = from;
+      return null;
+    }
+    this.at = from + length;
+    return this.packed.toString('latin1', from, this.at);
+  }
+}
+
+/** The stored rows of a page. */
+export function readRows(packed: Buffer): LogRow[] {
+  const reader = new PackedReader(packed);
+  const rows: LogRow[] = [];
+  while (!reader.ended) rows.push(readRow(reader));
+  return rows;
+}
+
+function readRow(reader: PackedReader): LogRow {
+  const version = reader.number();
+  const ts = reader.number();
+  const deletedAt = reader.number();
+  const id = reader.bytes(ULID_CHARS).toString('latin1');
+  const binId = reader.text() ?? '';
+  const type = reader.text() as ContentType | null;
+  const senderDevice = reader.text();
+  const changedBy = reader.text();
+  const blobRef = reader.text();
+  const nonce = reader.field();
+  const sig = reader.field();
+  const master = masterOf(reader.field());
+  const blobNonce = reader.field();
+  const blobKeys = reader.field();
+  const keys = reader.field();
+  const ct = reader.field();
+  if (deletedAt >= 0) {
+    const item: Item = { id, version, binId, type, ts: ts < 0 ? null : ts, senderDevice, deletedAt, sig };
+    return { item, changedBy };
+  }
+  if (type === null || ts < 0 || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
   const inline: Inline | null = ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
   const blob: Blob | null =
     blobRef === null || blobNonce === null || blobKeys === null
       ? null
       : { ref: blobRef, nonce: blobNonce, keys: readKeys(blobKeys) };
-  const item: Item = {
-    id,
-    version,
-    binId,
-    type,
-    ts,
-    senderDevice,
-    deletedAt,
-    inline,
-    blob,
-    master: masterOf(master),
-    sig,
-  };
+  const item: Item = { id, version, binId, type, ts, senderDevice, deletedAt: null, inline, blob, master, sig };
   return { item, changedBy };
 }

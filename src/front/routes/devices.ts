@@ -34,4 +34,9 @@ export const recover: Handler = (call, { recovery }) =>
 
 /** `POST /ws-ticket`: a right of one minute and one use, so that no token has to stand in a URL. */
 export const issueTicket: Handler = (call, { tickets }) =>
-  tickets.issueSocket({ tenantId: call.tenantId, deviceId: call.deviceId, epoch: call.claims?.epoch ?? 0 });
+  tickets.issueSocket({
+    tenantId: call.tenantId,
+    deviceId: call.deviceId,
+    epoch: call.claims?.epoch ?? 0,
+    tokenExpiresAt: call.claims?.expiresAt ?? 0,
+  });
