@@ -48,7 +48,7 @@ CREATE FUNCTION packed_item(
     || lp(nonce) || lp(sig) || lp(master) || lp(blob_nonce) || lp(blob_keys) || (lp(keys) || lp(ct))
 $$;
 
--- commit_changes: at most one change per (tenant, id).
+-- commit_changes: at most one change per (tenant, id) and one write per (tenant, blob).
 --
 -- p_tenants: the tenants of the batch.
 -- Per change (arrays of one length): p_tenant index into p_tenants (1-based); p_generation what it was checked against;
@@ -86,7 +86,7 @@ BEGIN
       t.generation AS current_generation, t.head, t.item_count, t.version_sum, t.storage_bytes,
       i.id AS old_id, i.version AS old_version, i.ts AS old_ts, i.bytes AS old_bytes, i.deleted_at AS old_deleted_at,
       i.blob_ref AS old_blob_ref, i.type IS NULL AS purged, i.bin_id = u.bin_id AS same_bin,
-      i.write_hash = substr(p_bytes, u.at + 1, 32) AS same_write,
+      substr(p_bytes, u.at + 1, 32) IN (substr(i.write_hash, 1, 32), substr(i.write_hash, 33)) AS same_write,
       u.kind = 'm' AND i.sig IS NOT DISTINCT FROM substr(p_bytes, u.at + 57, 32) AS same_sig,
       CASE WHEN u.kind = 'w' AND i.id IS NOT NULL THEN
         (i.type, i.ts, i.blob_ref, i.ct, i.nonce, i.blob_nonce) IS NOT DISTINCT FROM (u.type, u.ts, u.blob_ref,
@@ -128,7 +128,10 @@ BEGIN
         WHEN k.refused THEN 'refused'
         ELSE 'replace' END
       WHEN k.old_id IS NULL OR k.purged THEN 'missing'
-      WHEN k.kind = 'd' THEN CASE WHEN k.old_deleted_at IS NOT NULL THEN 'same' ELSE 'delete' END
+      WHEN k.kind = 'd' THEN CASE
+        WHEN k.old_deleted_at IS NOT NULL THEN 'same'
+        WHEN k.refused THEN 'refused'
+        ELSE 'delete' END
       WHEN k.old_deleted_at IS NOT NULL THEN 'conflict'
       WHEN k.same_bin AND k.same_sig THEN 'same'
       WHEN k.if_version <> k.old_version THEN 'conflict'
@@ -145,7 +148,9 @@ BEGIN
       CASE
         WHEN r.rule = 'delete' THEN -r.old_bytes
         WHEN r.rule = 'insert' THEN r.bytes
-        WHEN r.rule IN ('replace', 'rewrap') THEN r.bytes - r.old_bytes
+        WHEN r.rule = 'replace' OR r.rule = 'rewrap' AND r.same_bin THEN r.bytes - r.old_bytes
+        -- Of an item that was moved the blob's keys stay as they are.
+        WHEN r.rule = 'rewrap' THEN r.ct + r.keys + coalesce(octet_length(r.old_blob_keys), 0) - r.old_bytes
         ELSE 0 END AS grows
     FROM ruled r
   ), capped AS (
@@ -191,9 +196,10 @@ BEGIN
     FROM decided d
     WHERE d.verdict = 'replace' AND i.tenant_id = d.tenant_id AND i.id = d.id
   ), rewrapped AS (
-    -- The sender stays. A wrap is never lost. `sig` covers the bin and the blob's keys, so where the item was
-    -- moved meanwhile the stored ones stay: the new ones would not verify.
+    -- The sender stays. A wrap is never lost. `sig` covers the bin and the blob's keys, so where the item was moved
+    -- meanwhile the stored ones stay: the new ones would not verify. Either write may be sent again: both hashes stay.
     UPDATE items i SET version = d.version, changed_by = d.device, bytes = i.bytes + d.grows,
+      write_hash = substr(i.write_hash, 1, 32) || substr(p_bytes, d.at + 1, 32),
       keys = CASE WHEN d.has & 16 > 0 THEN substr(p_bytes, d.at + 185 + d.ct, d.keys) END,
       master = CASE WHEN d.has & 4 > 0 THEN substr(p_bytes, d.at + 89, 72) ELSE i.master END,
       sig = CASE WHEN d.same_bin AND d.has & 2 > 0 THEN substr(p_bytes, d.at + 57, 32) ELSE i.sig END,

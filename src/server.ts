@@ -104,7 +104,7 @@ async function compose(
 
   const tenantId = await ensureSingleTenant(pool, clock.now());
   const accounts = new AccountStore(pool);
-  const directory = new PostgresDirectory(pool);
+  const directory = new PostgresDirectory(pool, () => clock.now());
   const items = new PostgresItemLog(pool);
   const lanes = new PostgresCommitLanes({
     connect: database.openLane,

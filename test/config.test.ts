@@ -88,14 +88,15 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
 
-t.test('CFG-01: what is not set, or empty, takes its default', async (t) => {
+t.test('CFG-01: what is not set, or empty, takes its default', (t) => {
   t.strictSame(readConfig({}), DEFAULTS);
   const names = [...new Set(BAD.map(([name]) => name))];
   t.equal(names.length, Object.keys(DEFAULTS).length, 'the list of bad values below knows every variable');
   t.strictSame(readConfig(Object.fromEntries(names.map((name) => [name, ' ']))), DEFAULTS);
+  t.end();
 });
 
-t.test('CFG-01: what is set is read with its unit', async (t) => {
+t.test('CFG-01: what is set is read with its unit', (t) => {
   const config = readConfig({
     PORT: '0',
     HOST: '::1',
@@ -150,9 +151,10 @@ t.test('CFG-01: what is set is read with its unit', async (t) => {
   });
   t.strictSame(readConfig({ TRUSTED_PROXIES: 'none' }).trustedProxies, []);
   t.strictSame(readConfig({ CORS_ORIGINS: '*' }).corsOrigins, ['*']);
+  t.end();
 });
 
-t.test('CFG-02: a bad value stops the start with its name, what it got and what it takes', async (t) => {
+t.test('CFG-02: a bad value stops the start with its name, what it got and what it takes', (t) => {
   const secrets = ['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'];
   for (const [name, values, rule] of BAD) {
     for (const value of values) {
@@ -167,9 +169,10 @@ t.test('CFG-02: a bad value stops the start with its name, what it got and what 
       t.ok(message.includes(`${name}: got ${problem?.got}; takes ${problem?.takes}`));
     }
   }
+  t.end();
 });
 
-t.test('CFG-02: all bad values are told at once, long ones shortened, control characters escaped', async (t) => {
+t.test('CFG-02: all bad values are told at once, long ones shortened, control characters escaped', (t) => {
   const all = Object.fromEntries(BAD.map(([name, values]) => [name, values[0]]));
   t.strictSame(
     problemsOf(all).problems.map(({ name }) => name),
@@ -178,26 +181,30 @@ t.test('CFG-02: all bad values are told at once, long ones shortened, control ch
   const { message } = problemsOf({ LOG_LEVEL: `\u001b[31m\n${'x'.repeat(5_000)}y` });
   t.ok(message.length < 500);
   t.notMatch(message, /\u001b/);
+  t.end();
 });
 
-t.test('CFG-02: a pong grace that no ping can meet is refused', async (t) => {
+t.test('CFG-02: a pong grace that no ping can meet is refused', (t) => {
   const [problem] = problemsOf({ WS_PING_INTERVAL_MS: '5000', WS_PONG_GRACE_MS: '5000' }).problems;
   t.equal(problem?.name, 'WS_PONG_GRACE_MS');
   t.match(problem?.takes, /more than WS_PING_INTERVAL_MS \(5000\)/);
+  t.end();
 });
 
-t.test('CFG-08: the configuration does not change after it was read', async (t) => {
+t.test('CFG-08: the configuration does not change after it was read', (t) => {
   const env: NodeJS.ProcessEnv = { PORT: '1234', CORS_ORIGINS: 'https://a.example' };
   const config = readConfig(env);
   env['PORT'] = '4321';
   t.equal(config.port, 1234);
   for (const value of [config, config.corsOrigins, config.trustedProxies]) t.ok(Object.isFrozen(value));
+  t.end();
 });
 
-t.test('the base of URLs: PUBLIC_URL, else DOMAIN, else none', async (t) => {
+t.test('the base of URLs: PUBLIC_URL, else DOMAIN, else none', (t) => {
   t.equal(publicBase(readConfig({})), null);
   t.equal(publicBase(readConfig({ DOMAIN: 'a.example' })), 'https://a.example');
   t.equal(publicBase(readConfig({ DOMAIN: 'a.example', PUBLIC_URL: 'http://b.example:81/' })), 'http://b.example:81');
+  t.end();
 });
 
 t.test(

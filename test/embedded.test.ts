@@ -48,7 +48,7 @@ async function preparedFolder(t: WithTeardown): Promise<string> {
 }
 
 async function startLoose(dataDir: string, log = new Log()): Promise<EmbeddedPostgres> {
-  const password = await keptSecret(dataDir, 'postgres-password');
+  const password = await keptSecret(dataDir, 'database-password');
   return EmbeddedPostgres.start({ dataDir, password, onLog: log.add });
 }
 
@@ -273,7 +273,7 @@ root.test('another password than the cluster was made with is told as such', asy
 
 root.test('a start that fails shows what PostgreSQL said', async (t) => {
   const dataDir = await preparedFolder(t);
-  const password = await keptSecret(dataDir, 'postgres-password');
+  const password = await keptSecret(dataDir, 'database-password');
   const bad = EmbeddedPostgres.start({
     dataDir,
     password,
@@ -291,7 +291,7 @@ root.test(
     await mkdir(closed);
     await chmod(closed, 0o700);
     const dataDir = join(closed, 'data');
-    const password = await keptSecret(dataDir, 'postgres-password');
+    const password = await keptSecret(dataDir, 'database-password');
     await t.rejects(EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined }), {
       message: new RegExp(
         `may not enter ${closed}, so it cannot keep its data in ${dataDir}.*DATA_DIR=/var/lib/service`,

@@ -52,7 +52,9 @@ export class Bootstrap {
     const now = clock.now();
     const wrapped = body.wrappedMasterKey ?? null;
     const wrappedMasterKey =
-      wrapped === null ? null : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
+      wrapped === null
+        ? null
+        : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
     const recovery = body.recoveryPubkey ?? null;
     const device: NewDevice = {
       id: body.deviceId ?? ulid(now),

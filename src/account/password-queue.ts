@@ -22,7 +22,8 @@ export class PasswordQueue {
     if (this.working < this.limits.working) {
       this.working++;
     } else {
-      if (this.waiting.length >= this.limits.waiting) throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
+      if (this.waiting.length >= this.limits.waiting)
+        throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
       // Whoever leaves hands its place over, so the count stays as it is.
       await new Promise<void>((resolve) => this.waiting.push(resolve));
     }

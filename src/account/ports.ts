@@ -24,8 +24,7 @@ export interface PasswordProof {
 
 /** A refusal by the error catalogue's name, or the token epoch of the device that was added. */
 export type Joined<Refusal extends string> =
-  | { readonly verdict: 'ok'; readonly epoch: number }
-  | { readonly verdict: Refusal };
+  { readonly verdict: 'ok'; readonly epoch: number } | { readonly verdict: Refusal };
 
 /** Common to the ways a device is added. */
 export interface JoinLimits {

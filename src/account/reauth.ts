@@ -26,7 +26,8 @@ export interface ReauthChallenge {
 }
 
 /** One refusal for a challenge that is unknown, late, used or wrongly answered: which of them is nobody's business. */
-const refused = (): ServiceError => new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
+const refused = (): ServiceError =>
+  new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
 
 export class Reauthentication {
   constructor(private readonly options: ReauthOptions) {}
@@ -41,10 +42,7 @@ export class Reauthentication {
     const challengeId = ulid(now);
     const { challenge, answer } = makeReauthChallenge(sodium, { tenantId, deviceId, challengeId }, device.pubkey);
     const expiresAt = now + CHALLENGE_MS;
-    await store.putChallenge(
-      { id: challengeId, tenantId, kind: 'reauth', deviceId, secret: answer, expiresAt },
-      now,
-    );
+    await store.putChallenge({ id: challengeId, tenantId, kind: 'reauth', deviceId, secret: answer, expiresAt }, now);
     return { challengeId, challenge, expiresAt };
   }
 
@@ -56,7 +54,8 @@ export class Reauthentication {
     const { store, clock, sodium, issueToken } = this.options;
     const answer = bytesField('answer', body.answer, SIG_BYTES);
     const challenge = await store.takeChallenge({ id: body.challengeId, tenantId, kind: 'reauth' });
-    if (challenge === undefined || challenge.deviceId !== body.deviceId || challenge.expiresAt <= clock.now()) throw refused();
+    if (challenge === undefined || challenge.deviceId !== body.deviceId || challenge.expiresAt <= clock.now())
+      throw refused();
     if (!sodium.equal(challenge.secret, answer)) throw refused();
     // The token carries the epoch read now: one that a revocation overtakes is born dead.
     const device = await store.device(tenantId, body.deviceId);

@@ -31,7 +31,8 @@ export interface RecoveryChallenge {
 }
 
 /** One refusal for all that may be wrong: a stranger does not learn whether a recovery key is registered. */
-const refused = (): ServiceError => new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
+const refused = (): ServiceError =>
+  new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
 
 export class Recovery {
   constructor(private readonly options: RecoveryOptions) {}
@@ -53,7 +54,11 @@ export class Recovery {
    * another host is refused, so that nobody can pass on what a client signed for him.
    * Throws `password_required` (which leaves the challenge as it is), `forbidden`, `device_exists`, `device_limit`.
    */
-  async recover(tenantId: string, body: RecoverBody, dialled?: string): Promise<{ device: DeviceReply; token: string }> {
+  async recover(
+    tenantId: string,
+    body: RecoverBody,
+    dialled?: string,
+  ): Promise<{ device: DeviceReply; token: string }> {
     const { store, tickets, issueToken, maxDevices, changed } = this.options;
     const cert = bytesField('deviceCert', body.deviceCert, SIG_BYTES);
     const device: NewDevice = {
@@ -92,7 +97,8 @@ export class Recovery {
     const { tenantId, body, device, cert, signature } = attempt;
     const challenge = await this.options.store.takeChallenge({ id: body.challengeId, tenantId, kind: 'recovery' });
     const { recoveryPubkey } = attempt.standing;
-    if (challenge === undefined || challenge.expiresAt <= this.options.clock.now() || recoveryPubkey === null) throw refused();
+    if (challenge === undefined || challenge.expiresAt <= this.options.clock.now() || recoveryPubkey === null)
+      throw refused();
     const claim = {
       host: body.host,
       tenantId,

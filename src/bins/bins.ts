@@ -78,10 +78,11 @@ export class Bins {
     const { store, clock, changed } = this.options;
     if (id === DEFAULT_BIN) throw new ServiceError('conflict', `The bin ${DEFAULT_BIN} cannot be deleted.`);
     const verdict = await store.close({ tenantId, id, force: body.force === true, now: clock.now() });
-    if (verdict === 'conflict') throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
+    if (verdict === 'conflict')
+      throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
     if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
     await changed(tenantId);
-    for (let done = verdict === 'deleted'; !done; ) {
+    for (let done = verdict === 'deleted'; !done;) {
       ({ done } = await store.deleteItems({ tenantId, id, limit: DELETE_BATCH, now: clock.now() }));
       await changed(tenantId);
     }

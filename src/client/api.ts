@@ -154,8 +154,10 @@ export class DeviceApi {
     await ask(this.call, { path: `/devices/${id}/revoke`, body: {}, repeatable: true });
   }
 
+  /** A repeat whose first attempt arrived may be a `conflict`, as any code in use: then another one is drawn. */
   pairInit(code: string, epk: Uint8Array) {
-    return read(this.call, { path: '/devices/pair-init', body: { code, epk: wireBytes(epk) } }, replies.readPairInit);
+    const send = { path: '/devices/pair-init', body: { code, epk: wireBytes(epk) }, repeatable: true };
+    return read(this.call, send, replies.readPairInit);
   }
 
   async pairRequests(): Promise<readonly replies.PairRequest[]> {
@@ -163,7 +165,7 @@ export class DeviceApi {
   }
 
   async pairWrap(body: PairWrapBody): Promise<void> {
-    await ask(this.call, { path: '/devices/pair-wrap', body });
+    await ask(this.call, { path: '/devices/pair-wrap', body, repeatable: true });
   }
 
   async bins(): Promise<readonly replies.BinRow[]> {

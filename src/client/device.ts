@@ -2,29 +2,22 @@
  * A device: what an application holds in its hand. It keeps itself in step with the other devices of its user over a
  * server that it does not trust with anything but delivery (specification, What the service does; contract 5, 9 to 11).
  */
-import type { Reader } from '../crypto/item.js';
 import { stretchPassword } from '../crypto/password.js';
 import type { Timer } from '../protocol/clock.js';
-import { DeviceApi } from './api.js';
-import { Bins } from './bins.js';
+import { assemble, type Hooks, type Parts } from './assemble.js';
+import type { Bins } from './bins.js';
 import { ClientError, isRevoked } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
-import { Http } from './http.js';
 import type { Identity } from './identity.js';
-import { Library } from './library.js';
+import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import type { Platform } from './platform.js';
-import { Replica } from './replica.js';
 import { readPairRequest, type Me, type PairRequest } from './replies.js';
-import { fingerprintOf, Roster } from './roster.js';
-import { Sender } from './sender.js';
-import { Session } from './session.js';
-import { Line } from './socket.js';
+import { fingerprintOf, type Roster } from './roster.js';
 import { MemoryStore, type Store } from './store.js';
-import { Sync } from './sync.js';
 import type { Frame } from './wire.js';
-import { Writer } from './writer.js';
+import type { Writer } from './writer.js';
 
 export interface DeviceOptions {
   readonly platform: Platform;
@@ -42,22 +35,19 @@ const REWRAP_AFTER_MS = 10 * 60_000;
 /** So that they do not all begin at once. */
 const REWRAP_SPREAD_MS = 60_000;
 
+/** One device in one program. Made by `Device.open` from an identity that `claim`, `join` or `recover` gave. */
 export class Device {
+  /** Bins: list, create, rename, remove. */
   readonly bins: Bins;
+  /** The tenant's devices: list, certify. */
   readonly roster: Roster;
   private identity: Identity;
   private readonly emitter: Emitter;
-  private readonly api: DeviceApi;
-  private readonly session: Session;
-  private readonly library: Library;
-  private readonly writer: Writer;
-  private readonly sender: Sender;
-  private readonly sync: Sync;
-  private readonly line: Line;
+  private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
+  private readonly lifetime = new AbortController();
   private rewrapTimer: Timer | undefined;
   private state: 'open' | 'closed' | 'revoked' = 'open';
-  private readonly lifetime = new AbortController();
   private ended: (error: Error) => void = () => undefined;
 
   private constructor(
@@ -65,72 +55,24 @@ export class Device {
     store: Store,
     outbox: Outbox,
   ) {
-    const { platform, identity } = options;
-    const { sodium, clock, random, sockets } = platform;
+    const { platform, identity, onProblem } = options;
     this.identity = identity;
-    this.emitter = new Emitter(options.onProblem);
-    const { emit } = this.emitter;
-    this.emitter.on('problem', ({ error }) => options.onProblem(error));
-    const http = new Http({ ...platform, baseUrl: identity.serverUrl, lifetime: this.lifetime.signal });
-    this.session = new Session({
-      http,
-      sodium,
-      clock,
-      identity,
+    this.emitter = new Emitter(onProblem);
+    const hooks: Hooks = {
       onToken: (token) => {
         this.identity = { ...this.identity, token };
         options.onIdentity?.(this.identity);
       },
       onRevoked: () => this.endRevoked(),
-    });
-    const api = new DeviceApi(this.session.call);
-    const reader: Reader = {
-      masterKey: identity.masterKey,
-      device: { id: identity.deviceId, keys: identity.keys },
-    };
-    const roster = new Roster({ api, sodium, identity, emit });
-    const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
-    const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
-    const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
-    this.library = new Library({ store, outbox, sodium, reader });
-    this.writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId: identity.deviceId, clock });
-    this.line = new Line({
-      baseUrl: http.baseUrl,
-      sockets,
-      clock,
-      random,
-      ticket: () => api.ticket(),
-      renew: () => this.session.renew(),
-      cursor: () => this.sync.begin(),
       onFrame: (frame) => this.receive(frame),
-      onState: (state) => emit('line', state),
-      onRevoked: () => this.session.endRevoked(),
-      onProblem: (error) => emit('problem', { error }),
-    });
-    this.sync = new Sync({
-      api,
-      replica,
-      outbox,
-      sender,
-      emit,
-      helloAgain: () => this.line.helloAgain(),
-      reconnect: (reason) => this.line.restart(reason),
-      flow: (reading) => this.line.flow(reading),
       refresh: () => this.refresh(),
-    });
-    this.api = api;
-    this.roster = roster;
-    this.sender = sender;
-    const pull = (): Promise<void> => this.pull();
-    this.bins = new Bins({
-      api,
-      sodium,
-      masterKey: identity.masterKey,
-      library: this.library,
-      writer: this.writer,
-      pull,
-    });
-    this.emitter.on('caught_up', () => this.line.settled());
+    };
+    const { emit } = this.emitter;
+    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime: this.lifetime.signal, hooks });
+    this.bins = this.parts.bins;
+    this.roster = this.parts.roster;
+    this.emitter.on('problem', ({ error }) => onProblem(error));
+    this.emitter.on('caught_up', () => this.parts.line.settled());
   }
 
   /** A device with what its store kept. Nothing is sent before the first call. */
@@ -139,6 +81,7 @@ export class Device {
     return new Device(options, store, await Outbox.load(store, options.platform.clock));
   }
 
+  /** This device's ULID. */
   get id(): string {
     return this.identity.deviceId;
   }
@@ -157,11 +100,11 @@ export class Device {
   /** Connects and stays connected; once, and again after `disconnect`. Resolves when everything that was missed is here; rejects when closed or revoked first. */
   async connect(): Promise<void> {
     this.expectOpen();
-    const caughtUp = this.sync.caughtUp();
+    const caughtUp = this.parts.sync.caughtUp();
     const ended = new Promise<never>((_, reject) => {
       this.ended = reject;
     });
-    this.line.start();
+    this.parts.line.start();
     await Promise.race([caughtUp, ended]);
   }
 
@@ -169,7 +112,7 @@ export class Device {
   disconnect(): void {
     this.rewrapTimer?.cancel();
     this.rewrapTimer = undefined;
-    this.line.stop();
+    this.parts.line.stop();
     this.ended(new ClientError('closed', 'the connection was closed'));
   }
 
@@ -181,13 +124,13 @@ export class Device {
   /** Catches up once over HTTP, without a socket. */
   pull(): Promise<void> {
     this.expectOpen();
-    return this.sync.pull();
+    return this.parts.sync.pull();
   }
 
   /** Reads the whole history again and compares. */
   resync(): Promise<void> {
     this.expectOpen();
-    return this.sync.resync();
+    return this.parts.sync.resync();
   }
 
   /** See `Writer.put`. */
@@ -199,25 +142,26 @@ export class Device {
   /** See `Writer.republish`. */
   readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
 
-  readonly get: Library['get'] = (id) => this.library.get(id);
-  readonly list: Library['list'] = (filter) => this.library.list(filter);
-  readonly hidden: Library['hidden'] = () => this.library.hidden();
-  readonly kept: Library['kept'] = (id) => this.library.kept(id);
+  /** See `Library.get`, and so on. */
+  readonly get: Library['get'] = (id) => this.parts.library.get(id);
+  readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
+  readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
+  readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
 
   /** This device and the server's figures, as the server tells them. */
   me(): Promise<Me> {
-    return this.api.me();
+    return this.parts.api.me();
   }
 
   /** Ends another device's access, or, with its own id, signs out. Throws `ApiError` `last_device`. */
   async revoke(id: string): Promise<void> {
     try {
-      await this.api.revoke(id);
+      await this.parts.api.revoke(id);
     } catch (error) {
       // The reply was lost and the second attempt met the fact: signed out all the same.
       if (!(id === this.id && isRevoked(error))) throw error;
     }
-    if (id === this.id) this.session.endRevoked();
+    if (id === this.id) this.parts.session.endRevoked();
     else await this.roster.refresh();
   }
 
@@ -226,7 +170,7 @@ export class Device {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
     const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
-    await this.api.setPassword(await stretched(password), current === null ? null : await stretched(current));
+    await this.parts.api.setPassword(await stretched(password), current === null ? null : await stretched(current));
   }
 
   /**
@@ -238,7 +182,7 @@ export class Device {
     const { sodium, clock } = this.options.platform;
     const offer = await offerPairing(
       {
-        api: this.api,
+        api: this.parts.api,
         sodium,
         clock,
         identity: this.identity,
@@ -261,14 +205,14 @@ export class Device {
   /** Adds missing keys to all items now; resolves with their number. */
   async rewrap(): Promise<number> {
     await this.roster.refresh();
-    const items = await this.writer.rewrapMissing();
+    const items = await this.parts.writer.rewrapMissing();
     this.emitter.emit('rewrapped', { items });
     return items;
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
     this.expectOpen();
-    return work(this.writer);
+    return work(this.parts.writer);
   }
 
   private receive(frame: Frame): void {
@@ -276,7 +220,7 @@ export class Device {
       case 'change':
       case 'caught_up':
       case 'reset':
-        this.sync.receive(frame);
+        this.parts.sync.receive(frame);
         return;
       case 'pair_request':
         this.pairRequested(frame.body);
@@ -286,7 +230,7 @@ export class Device {
         this.rewrapLater();
         return;
       case 'device_revoked':
-        if (frame.id === this.id) this.session.endRevoked();
+        if (frame.id === this.id) this.parts.session.endRevoked();
         else this.inBackground(() => this.roster.refresh());
         return;
       case 'bin':
@@ -334,8 +278,8 @@ export class Device {
   private end(state: 'closed' | 'revoked', error: ClientError): void {
     this.state = state;
     this.rewrapTimer?.cancel();
-    this.line.stop();
-    this.sender.close(error);
+    this.parts.line.stop();
+    this.parts.sender.close(error);
     this.lifetime.abort();
     this.ended(error);
   }

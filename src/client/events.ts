@@ -42,6 +42,8 @@ export interface DeviceEvents {
   readonly reset: { readonly epoch: string };
   /** After a reset: items held here that the new history does not know. `republish` writes them again. */
   readonly orphaned: { readonly ids: readonly string[] };
+  /** A change that waited in the outbox is with the server now. */
+  readonly sent: { readonly id: string; readonly version: number };
   /** A change that waited in the outbox was refused for good and is dropped; `row` is what it would have written. */
   readonly rejected: { readonly id: string; readonly error: Error; readonly row: LiveItem | null };
   readonly devices: { readonly devices: readonly DeviceEntry[] };

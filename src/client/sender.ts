@@ -178,7 +178,9 @@ export class Sender {
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
       this.reseals.delete(pending.seq);
-      this.finish(pending, (waiter) => waiter.resolve({ id: pending.id, version: outcome.version }));
+      const stored = { id: pending.id, version: outcome.version };
+      const told = this.finish(pending, (waiter) => waiter.resolve(stored));
+      if (!told && !isRewrap(pending)) this.options.emit('sent', stored);
     }
     if (failures[0] !== undefined) throw failures[0];
   }
@@ -208,7 +210,7 @@ export class Sender {
     for (const change of gone) {
       this.reseals.delete(change.seq);
       const told = this.finish(change, (waiter) => waiter.reject(error));
-      if (told || (change.kind === 'write' && change.rewrap)) continue;
+      if (told || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
     }
   }
@@ -251,6 +253,8 @@ export class Sender {
     this.timer = this.options.clock.setTimer(wait, () => this.kick());
   }
 }
+
+const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 
 /** As many writes from the front as one batch takes. A single one goes alone, whatever its size. */
 function fitting(ready: readonly Pending[]): readonly Pending[] {

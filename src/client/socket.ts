@@ -3,7 +3,6 @@
  * breaks. It hands frames on in order and knows nothing of items; where to start from is asked anew for each `hello`.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
-import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
 import type { Cursor } from './cursor.js';
 import { isRevoked, ProtocolError } from './errors.js';
@@ -59,7 +58,6 @@ interface Connection {
   socket: OpenSocket | null;
   opened: boolean;
   heardAt: number;
-  helloAt: number;
   asked: boolean;
 }
 
@@ -67,7 +65,6 @@ interface Connection {
 export class Line {
   private current: Connection | undefined;
   private timer: Timer | undefined;
-  private helloTimer: Timer | undefined;
   private attempt = 0;
   private running = false;
   private renewFirst = false;
@@ -94,17 +91,6 @@ export class Line {
     this.attempt = 0;
   }
 
-  /** Says `hello` again on the open connection, not before the server takes one (contract 9: one per 5 s and socket). */
-  helloAgain(): void {
-    const connection = this.current;
-    if (connection?.opened !== true) return;
-    const wait = Math.max(0, connection.helloAt + HELLO_INTERVAL_MS + 250 - this.options.clock.now());
-    this.helloTimer?.cancel();
-    this.helloTimer = this.options.clock.setTimer(wait, () => {
-      if (this.current === connection) this.hello(connection);
-    });
-  }
-
   /** Breaks the connection and makes another after the usual wait. */
   restart(reason: string): void {
     if (!this.running || this.current === undefined) return;
@@ -125,7 +111,7 @@ export class Line {
 
   private connect(): void {
     const now = this.options.clock.now();
-    const connection: Connection = { socket: null, opened: false, heardAt: now, helloAt: 0, asked: false };
+    const connection: Connection = { socket: null, opened: false, heardAt: now, asked: false };
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));
@@ -157,7 +143,6 @@ export class Line {
   }
 
   private hello(connection: Connection): void {
-    connection.helloAt = this.options.clock.now();
     this.options
       .cursor()
       .then(({ since, epoch }) => {
@@ -206,7 +191,6 @@ export class Line {
   private closed(connection: Connection, code: number, reason: string): void {
     if (this.current !== connection) return;
     this.current = undefined;
-    this.helloTimer?.cancel();
     if (code === CLOSE.revoked) {
       this.endRevoked();
       return;
@@ -249,7 +233,6 @@ export class Line {
     const socket = this.current?.socket;
     this.current = undefined;
     this.timer?.cancel();
-    this.helloTimer?.cancel();
     socket?.close(code, reason);
   }
 }

@@ -17,8 +17,6 @@ export interface SyncOptions {
   readonly outbox: Outbox;
   readonly sender: Sender;
   readonly emit: Emit;
-  /** Asks the open connection for another `hello`. */
-  readonly helloAgain: () => void;
   /** Breaks the connection and connects anew: what was lost on the way comes again. */
   readonly reconnect: (reason: string) => void;
   /** Stops or resumes the reading of frames. */
@@ -94,7 +92,7 @@ export class Sync {
   async resync(): Promise<void> {
     this.refetched = false;
     await this.exclusive(() => this.refetch());
-    this.options.helloAgain();
+    this.options.reconnect('everything was read again');
   }
 
   /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
@@ -157,7 +155,8 @@ export class Sync {
     if (!complete && !this.refetched) {
       await this.refetch();
       this.refetched = true;
-      this.options.helloAgain();
+      // Only another replay brings a count to compare with at exactly the version that is held then.
+      this.options.reconnect('everything was read again: is it complete now?');
       return;
     }
     if (!complete || this.unlisted.length > 0) this.missing(at, held);

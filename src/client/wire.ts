@@ -85,13 +85,11 @@ export function readItem(value: unknown, typeKey: 'type' | 'itemType'): Item {
   }
   const ts = count(head.ts, 'ts');
   const row = { ...payloadFields(value, ''), id: head.id, binId: head.binId, type: nonEmpty(type, typeKey), ts };
-  const { ifVersion: _unused, ...write } = decoded(row);
-  return {
-    ...write,
-    senderDevice: nonEmpty(head.senderDevice, 'senderDevice'),
-    version: head.version,
-    deletedAt: null,
-  };
+  const { inline, blob, master, sig, type: known } = decoded(row);
+  const payload = { inline, blob, master, sig };
+  const senderDevice = nonEmpty(head.senderDevice, 'senderDevice');
+  const { id, binId, version } = head;
+  return { id, binId, type: known, ts, ...payload, senderDevice, version, deletedAt: null };
 }
 
 /** The codec of writes reads rows as well: they are spelled alike. An unsigned row passes here and is refused later. */

@@ -173,12 +173,27 @@ export class Pipeline {
       const unfit = call.fault ?? fault;
       if (unfit !== undefined) throw unfit;
       if (row.body > 0) takeBody(call, bytes);
-      const answer = row.run(call, this.app);
-      if (answer instanceof Promise) this.await(call, load, answer);
-      else this.replier.answer(call, answer);
+      if (row.auth === 'device') this.runFor(call, row);
+      else this.answer(call, load, row.run(call, this.app));
     } catch (error) {
       this.replier.fail(call, error);
     }
+  }
+
+  /** While the body came the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
+  private runFor(call: Call, row: Row): void {
+    const go = ({ actor }: Caller): void => {
+      call.actor = actor;
+      this.answer(call, this.devices, row.run(call, this.app));
+    };
+    const caller = this.authenticator.callerOf(call.claims);
+    if (caller instanceof Promise) caller.then(go).catch((error: unknown) => this.replier.fail(call, error));
+    else go(caller);
+  }
+
+  private answer(call: Call, load: Load, answer: Answer | Promise<Answer>): void {
+    if (answer instanceof Promise) this.await(call, load, answer);
+    else this.replier.answer(call, answer);
   }
 
   private await(call: Call, load: Load, answer: Promise<Answer>): void {

@@ -68,7 +68,6 @@ export class Call {
   /** The part of the path that stands for `:id`. */
   id = '';
   tenantId = '';
-  claims: Claims | undefined;
   deviceId = '';
   body: Record<string, unknown> = {};
   /** Status of a success. */
@@ -83,6 +82,7 @@ export class Call {
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
   private knownActor: TenantActor | undefined;
+  private knownClaims: Claims | undefined;
 
   constructor(
     readonly res: HttpResponse,
@@ -188,6 +188,16 @@ export class Call {
 
   set actor(actor: TenantActor) {
     this.knownActor = actor;
+  }
+
+  /** What the caller's token or ticket says. Only where the row asks for a device. */
+  get claims(): Claims {
+    if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
+    return this.knownClaims;
+  }
+
+  set claims(claims: Claims) {
+    this.knownClaims = claims;
   }
 
   /** Calls back once, when the call is over: answered, or its client gone. */

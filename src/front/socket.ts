@@ -182,11 +182,25 @@ export class Sockets {
     throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
   }
 
+  /** Nothing may be thrown into the library: it would end the process. */
+  private guarded(socket: DeviceSocket, work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.options.log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'socket failed');
+      socket.close(CLOSE.overloaded, 'internal');
+    }
+  }
+
   opened(wire: Wire): void {
     const { socket } = wire.getUserData();
     socket.wire = wire;
     this.count(socket, 1);
     this.wheel.add(socket);
+    this.guarded(socket, () => this.register(socket));
+  }
+
+  private register(socket: DeviceSocket): void {
     // Checks the device again in the step that registers: no socket slips past a revocation (contract 4).
     const session = socket.actor.open(socket);
     if (typeof session === 'string') {
@@ -233,7 +247,8 @@ export class Sockets {
 
   drained(wire: Wire): void {
     const { socket } = wire.getUserData();
-    if (socket.session !== undefined) socket.actor.drained(socket.session);
+    const { session } = socket;
+    if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
   }
 
   closed(wire: Wire, code: number): void {
@@ -244,8 +259,10 @@ export class Sockets {
     const { session } = socket;
     if (session === undefined) return;
     socket.session = undefined;
-    socket.actor.closed(session);
-    this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    this.guarded(socket, () => {
+      socket.actor.closed(session);
+      this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    });
     this.record(socket, 'socket closed', code);
   }
 

@@ -93,9 +93,9 @@ export class Upgrader {
       {
         actor,
         deviceId: device.id,
-        tokenEpoch: call.claims?.epoch ?? 0,
+        tokenEpoch: call.claims.epoch,
         shape: call.shape,
-        expiresAt: call.claims?.expiresAt ?? 0,
+        expiresAt: call.claims.expiresAt,
       },
       this.app.clock.now(),
     );

@@ -57,7 +57,8 @@ export class Pairing {
     const now = this.options.clock.now();
     const session = { lookupId: ulid(now), code, expiresAt: now + PAIR_SESSION_MS };
     const verdict = await this.options.store.open({ tenantId, deviceId, epk, now, ...session });
-    if (verdict !== 'ok') throw new ServiceError(verdict, verdict === 'conflict' ? 'The code is in use: draw another.' : undefined);
+    if (verdict !== 'ok')
+      throw new ServiceError(verdict, verdict === 'conflict' ? 'The code is in use: draw another.' : undefined);
     await this.announce(tenantId);
     return session;
   }

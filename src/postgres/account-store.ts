@@ -25,7 +25,10 @@ const DEVICE_COLUMNS = `id, name, glyph, pubkey, cert, token_epoch AS "tokenEpoc
 
 /** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
 export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
-  const row = await askOne<{ id: string }>(pool, { text: 'SELECT single_tenant($1, $2) AS id', values: [ulid(now), now] });
+  const row = await askOne<{ id: string }>(pool, {
+    text: 'SELECT single_tenant($1, $2) AS id',
+    values: [ulid(now), now],
+  });
   return row.id;
 }
 
@@ -37,35 +40,32 @@ interface Verdict<V extends string> {
 type JoinRow<Refusal extends string> = Verdict<'ok' | Refusal> & { readonly epoch: number | null };
 
 function joined<Refusal extends string>(row: JoinRow<Refusal>): Joined<Refusal> {
-  return row.verdict === 'ok' ? { verdict: 'ok', epoch: row.epoch ?? 0 } : { verdict: row.verdict as Refusal };
+  return row.verdict === 'ok' ? { verdict: 'ok', epoch: row.epoch ?? 0 } : { verdict: row.verdict };
 }
 
-export class PostgresAccountStore
-  implements BootstrapStore, DeviceStore, ChallengeStore, RecoveryStore, PasswordStore
-{
+export class AccountStore implements BootstrapStore, DeviceStore, ChallengeStore, RecoveryStore, PasswordStore {
   constructor(private readonly pool: pg.Pool) {}
 
   async claim(claim: Claim): ReturnType<BootstrapStore['claim']> {
     const { device } = claim;
-    const row = await askOne<JoinRow<'tenant_not_found' | 'bootstrap_already_done' | 'forbidden' | 'device_exists' | 'device_limit'>>(
-      this.pool,
-      {
-        text: 'SELECT * FROM claim_tenant($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
-        values: [
-          claim.tenantId,
-          claim.admitted,
-          claim.claimHash,
-          device.id,
-          device.name,
-          device.glyph,
-          device.pubkey,
-          device.cert,
-          claim.recoveryPubkey,
-          claim.maxDevices,
-          claim.now,
-        ],
-      },
-    );
+    const row = await askOne<
+      JoinRow<'tenant_not_found' | 'bootstrap_already_done' | 'forbidden' | 'device_exists' | 'device_limit'>
+    >(this.pool, {
+      text: 'SELECT * FROM claim_tenant($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+      values: [
+        claim.tenantId,
+        claim.admitted,
+        claim.claimHash,
+        device.id,
+        device.name,
+        device.glyph,
+        device.pubkey,
+        device.cert,
+        claim.recoveryPubkey,
+        claim.maxDevices,
+        claim.now,
+      ],
+    });
     return joined(row);
   }
 
@@ -120,11 +120,7 @@ export class PostgresAccountStore
   async touch(seen: readonly Seen[]): Promise<void> {
     await ask(this.pool, {
       text: 'SELECT touch_devices($1, $2, $3)',
-      values: [
-        seen.map(({ tenantId }) => tenantId),
-        seen.map(({ deviceId }) => deviceId),
-        seen.map(({ at }) => at),
-      ],
+      values: [seen.map(({ tenantId }) => tenantId), seen.map(({ deviceId }) => deviceId), seen.map(({ at }) => at)],
     });
   }
 
@@ -156,26 +152,25 @@ export class PostgresAccountStore
 
   async recover(join: RecoveryJoin): ReturnType<RecoveryStore['recover']> {
     const { device, proof } = join;
-    const row = await askOne<JoinRow<'tenant_not_found' | 'forbidden' | 'password_required' | 'device_exists' | 'device_limit'>>(
-      this.pool,
-      {
-        text: 'SELECT * FROM recover_device($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)',
-        values: [
-          join.tenantId,
-          join.recoveryPubkey,
-          proof?.ticketId ?? null,
-          proof?.setAt ?? null,
-          proof?.expiresAt ?? null,
-          device.id,
-          device.name,
-          device.glyph,
-          device.pubkey,
-          device.cert,
-          join.maxDevices,
-          join.now,
-        ],
-      },
-    );
+    const row = await askOne<
+      JoinRow<'tenant_not_found' | 'forbidden' | 'password_required' | 'device_exists' | 'device_limit'>
+    >(this.pool, {
+      text: 'SELECT * FROM recover_device($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)',
+      values: [
+        join.tenantId,
+        join.recoveryPubkey,
+        proof?.ticketId ?? null,
+        proof?.setAt ?? null,
+        proof?.expiresAt ?? null,
+        device.id,
+        device.name,
+        device.glyph,
+        device.pubkey,
+        device.cert,
+        join.maxDevices,
+        join.now,
+      ],
+    });
     return joined(row);
   }
 
@@ -196,4 +191,3 @@ export class PostgresAccountStore
     return row.verdict;
   }
 }
-export { PostgresAccountStore as AccountStore };

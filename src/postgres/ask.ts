@@ -1,7 +1,6 @@
 /** One statement on a pool, with what every store wants of it: deadlocks tried again, losses as `unavailable`. */
 import type pg from 'pg';
-import { ServiceError, unavailable } from '../protocol/errors.js';
-import { isRetryable, isUnavailable, withRetry } from './database.js';
+import { asUnavailable, withRetry } from './database.js';
 
 /** A statement with its parameters. The text is constant: it names the prepared statement of each connection. */
 export interface Statement {
@@ -19,7 +18,7 @@ export async function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statemen
     const { rows } = await withRetry(() => pool.query<Row>(statement.text, [...statement.values]));
     return rows;
   } catch (error) {
-    throw unavailableOr(error);
+    throw asUnavailable(error);
   }
 }
 
@@ -28,11 +27,4 @@ export async function askOne<Row extends pg.QueryResultRow>(pool: pg.Pool, state
   const [row] = await ask<Row>(pool, statement);
   if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
   return row;
-}
-
-function unavailableOr(error: unknown): unknown {
-  if (error instanceof ServiceError || !(isUnavailable(error) || isRetryable(error))) return error;
-  const replaced = unavailable('the database is out of reach');
-  replaced.cause = error;
-  return replaced;
 }

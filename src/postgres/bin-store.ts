@@ -1,15 +1,15 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
 import type pg from 'pg';
-import type { BinPatch, BinRecord, BinStore, NewBin } from '../bins/ports.js';
+import type { BinPatch, BinRecord, BinStore as BinStorePort, NewBin } from '../bins/ports.js';
 import { ask, askOne } from './ask.js';
 
-type CreateVerdict = Awaited<ReturnType<BinStore['create']>>;
-type PatchVerdict = Awaited<ReturnType<BinStore['patch']>>;
-type CloseVerdict = Awaited<ReturnType<BinStore['close']>>;
+type CreateVerdict = Awaited<ReturnType<BinStorePort['create']>>;
+type PatchVerdict = Awaited<ReturnType<BinStorePort['patch']>>;
+type CloseVerdict = Awaited<ReturnType<BinStorePort['close']>>;
 
 const COLUMNS = 'b.id, b.slug, b.meta, b.created_at AS "createdAt", b.updated_at AS "updatedAt"';
 
-export class PostgresBinStore implements BinStore {
+export class BinStore implements BinStorePort {
   constructor(private readonly pool: pg.Pool) {}
 
   bins(tenantId: string): Promise<BinRecord[]> {
@@ -50,7 +50,7 @@ export class PostgresBinStore implements BinStore {
     return row.verdict;
   }
 
-  async close({ tenantId, id, force, now }: Parameters<BinStore['close']>[0]): Promise<CloseVerdict> {
+  async close({ tenantId, id, force, now }: Parameters<BinStorePort['close']>[0]): Promise<CloseVerdict> {
     const row = await askOne<{ verdict: CloseVerdict }>(this.pool, {
       text: 'SELECT * FROM close_bin($1, $2, $3, $4)',
       values: [tenantId, id, force, now],
@@ -58,11 +58,15 @@ export class PostgresBinStore implements BinStore {
     return row.verdict;
   }
 
-  async deleteItems({ tenantId, id, limit, now }: Parameters<BinStore['deleteItems']>[0]): ReturnType<BinStore['deleteItems']> {
+  async deleteItems({
+    tenantId,
+    id,
+    limit,
+    now,
+  }: Parameters<BinStorePort['deleteItems']>[0]): ReturnType<BinStorePort['deleteItems']> {
     return askOne<{ deleted: number; done: boolean }>(this.pool, {
       text: 'SELECT * FROM delete_bin_items($1, $2, $3, $4, NULL)',
       values: [tenantId, id, limit, now],
     });
   }
 }
-export { PostgresBinStore as BinStore };

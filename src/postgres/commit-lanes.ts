@@ -26,6 +26,8 @@ interface Entry {
   readonly change: Change;
   readonly sink: CommitSink;
   readonly bytes: number;
+  /** Rises from change to change of a lane. */
+  readonly order: number;
   /** Judged without others of its tenant, because together they would pass the storage cap. */
   alone: boolean;
 }
@@ -81,6 +83,7 @@ export class PostgresCommitLanes implements CommitLanes {
 class Lane {
   private queue: Entry[] = [];
   private queuedBytes = 0;
+  private orders = 0;
   private client: pg.Client | undefined;
   private working: Promise<void> | undefined;
   private downUntil = 0;
@@ -91,7 +94,7 @@ class Lane {
     const bytes = changeBytes(change);
     if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES) throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
-    this.queue.push({ change, sink, bytes, alone: false });
+    this.queue.push({ change, sink, bytes, order: this.orders++, alone: false });
     this.queuedBytes += bytes;
     if (this.working === undefined) this.begin();
   }
@@ -110,7 +113,7 @@ class Lane {
     try {
       while (this.queue.length > 0) await this.commit(this.take());
     } catch (error) {
-      // A sink that throws is a fault of ours; the lane goes on with what comes next.
+      // A fault of ours; the lane goes on with what comes next.
       this.options.onFault(error);
     } finally {
       this.working = undefined;
@@ -118,11 +121,14 @@ class Lane {
     }
   }
 
-  /** The next batch: at most one change per (tenant, id), in the order they came. What is left waits for the next. */
+  /**
+   * The next batch: at most one change of an item and one write that names a blob, in the order they came. What is
+   * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
+   */
   private take(): Entry[] {
     const batch: Entry[] = [];
     const left: Entry[] = [];
-    const items = new Set<string>();
+    const taken = new Set<string>();
     const tenants = new Map<string, boolean>();
     let bytes = 0;
     let at = 0;
@@ -130,16 +136,17 @@ class Lane {
       const entry = this.queue[at];
       if (entry === undefined) break;
       if (batch.length > 0 && bytes + entry.bytes > BATCH_BYTES) break;
-      const { tenantId, id } = entry.change;
-      const key = tenantId + id;
+      const { tenantId, id, write } = entry.change;
+      const item = tenantId + id;
+      const blob = write?.blob ? tenantId + write.blob.ref : item;
       const shares = tenants.get(tenantId);
-      if (items.has(key) || shares === false || (entry.alone && shares !== undefined)) {
+      if (taken.has(item) || taken.has(blob) || shares === false || (entry.alone && shares !== undefined)) {
         left.push(entry);
         // A later change of the same item must not overtake this one.
-        items.add(key);
+        taken.add(item).add(blob);
         continue;
       }
-      items.add(key);
+      taken.add(item).add(blob);
       tenants.set(tenantId, !entry.alone);
       bytes += entry.bytes;
       batch.push(entry);
@@ -147,6 +154,14 @@ class Lane {
     this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
     this.queuedBytes -= bytes;
     return batch;
+  }
+
+  /** What waits behind a batch that found no database would find none either, and only after as long a wait. */
+  private takeAll(): Entry[] {
+    const all = this.queue;
+    this.queue = [];
+    this.queuedBytes = 0;
+    return all;
   }
 
   /** Commits a batch; one that fails for its content is split until the bad change stands alone (contract 13). */
@@ -158,7 +173,7 @@ class Lane {
       if (isUnavailable(error) || isRetryable(error)) {
         this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
         this.options.onFault(error);
-        this.fail(batch, unavailable('the database is out of reach'));
+        this.fail(isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch, unavailable('the database is out of reach'));
       } else if (batch.length === 1) {
         this.fail(batch, error instanceof Error ? error : new Error(String(error)));
       } else {
@@ -206,6 +221,7 @@ class Lane {
 
   private answer(batch: readonly Entry[], rows: readonly ResultRow[]): void {
     const at = this.options.now();
+    const alone: Entry[] = [];
     const sinks = new Map<CommitSink, { outcomes: Outcome[]; last: ResultRow }>();
     for (const row of rows) {
       const [n, verdict, version, ts] = row;
@@ -213,17 +229,28 @@ class Lane {
       if (entry === undefined) continue;
       if (verdict === 'alone') {
         entry.alone = true;
-        this.queue.push(entry);
         this.queuedBytes += entry.bytes;
+        alone.push(entry);
         continue;
       }
       const found = sinks.get(entry.sink) ?? { outcomes: [], last: row };
       found.outcomes.push({ change: entry.change, verdict, version, ts, at });
       sinks.set(entry.sink, found);
     }
+    // Back to where they stood: what came later must not overtake them, least of all a change of the same item.
+    if (alone.length > 0) this.queue = [...alone, ...this.queue].sort((a, b) => a.order - b.order);
     for (const [sink, { outcomes, last }] of sinks) {
       const [, , , , head, itemCount, versionSum, generation] = last;
-      sink.committed(outcomes, { summary: { version: head, itemCount, versionSum }, generation });
+      this.tell(() => sink.committed(outcomes, { summary: { version: head, itemCount, versionSum }, generation }));
+    }
+  }
+
+  /** A sink that throws is a fault of ours: the others are told all the same, and the lane goes on. */
+  private tell(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.options.onFault(error);
     }
   }
 
@@ -234,6 +261,6 @@ class Lane {
       if (changes === undefined) sinks.set(sink, [change]);
       else changes.push(change);
     }
-    for (const [sink, changes] of sinks) sink.failed(changes, error);
+    for (const [sink, changes] of sinks) this.tell(() => sink.failed(changes, error));
   }
 }

@@ -211,7 +211,13 @@ export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions
   }
 }
 
-/** The same error, or `unavailable` (503) in place of one that says the database cannot do its work at present. */
+/**
+ * The same error, or `unavailable` (503) with it as its cause where the database cannot do its work at present. Of a
+ * statement whose connection was lost it stays open whether it was done: the client asks again.
+ */
 export function asUnavailable(error: unknown): unknown {
-  return isUnavailable(error) ? unavailable('the database is out of reach') : error;
+  if (!isUnavailable(error) && !isRetryable(error)) return error;
+  const replaced = unavailable('the database is out of reach');
+  replaced.cause = error;
+  return replaced;
 }

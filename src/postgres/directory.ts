@@ -95,7 +95,7 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
   /** @param now milliseconds since 1970: pairings past their time are left out. */
   constructor(
     private readonly pool: pg.Pool,
-    now: () => number = Date.now,
+    now: () => number,
   ) {
     this.loads = new Gather(BATCH_MAX, async (ids) => {
       const rows = await ask<TenantRow>(pool, { text: LOAD, values: [[...new Set(ids)], now()] });

@@ -37,7 +37,7 @@ export class Gather<K, R> {
         if (results.length !== batch.length) throw new Error(`${results.length} answers to ${batch.length} questions`);
         for (const [at, result] of results.entries()) batch[at]?.resolve(result);
       } catch (error) {
-        for (const { reject } of batch) reject(error);
+        for (const caller of batch) caller.reject(error);
       }
     }
     this.busy = false;

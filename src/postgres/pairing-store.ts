@@ -37,7 +37,7 @@ interface StandingRow {
   readonly epoch: number;
 }
 
-export class PostgresPairStore implements PairStore {
+export class PairingStore implements PairStore {
   constructor(private readonly pool: pg.Pool) {}
 
   async open(opening: PairOpening): Promise<OpeningVerdict> {
@@ -133,4 +133,3 @@ function standingOf(row: StandingRow): PairStanding {
   const { epoch, deviceCert, confirmation } = row;
   return { state, expiresAt, release: { device, epoch, wrappedMasterKey, deviceCert, confirmation } };
 }
-export { PostgresPairStore as PairingStore };

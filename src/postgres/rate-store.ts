@@ -1,12 +1,12 @@
 /** Limits that hold across instances, in PostgreSQL (contract 9). */
 import type pg from 'pg';
-import type { RateStore } from '../account/ports.js';
+import type { RateStore as RateStorePort } from '../account/ports.js';
 import { askOne } from './ask.js';
 
-export class PostgresRateStore implements RateStore {
+export class RateStore implements RateStorePort {
   constructor(private readonly pool: pg.Pool) {}
 
-  async take({ key, now, windowMs, limit }: Parameters<RateStore['take']>[0]): Promise<number> {
+  async take({ key, now, windowMs, limit }: Parameters<RateStorePort['take']>[0]): Promise<number> {
     const row = await askOne<{ wait: number }>(this.pool, {
       text: 'SELECT rate_take($1, $2, $3, $4) AS wait',
       values: [key, now, windowMs, limit],
@@ -14,4 +14,3 @@ export class PostgresRateStore implements RateStore {
     return row.wait;
   }
 }
-export { PostgresRateStore as RateStore };

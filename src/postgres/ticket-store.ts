@@ -1,6 +1,6 @@
 /** Spent one-use tickets in PostgreSQL (contract 4). Redemptions that come together go into one statement. */
 import type pg from 'pg';
-import type { TicketStore } from '../account/ports.js';
+import type { TicketStore as TicketStorePort } from '../account/ports.js';
 import { ask } from './ask.js';
 import { Gather } from './gather.js';
 
@@ -11,7 +11,7 @@ interface Spending {
   readonly expiresAt: number;
 }
 
-export class PostgresTicketStore implements TicketStore {
+export class TicketStore implements TicketStorePort {
   private readonly gather: Gather<Spending, boolean>;
 
   /** @param now milliseconds since 1970, for clearing away what has long run out. */
@@ -31,4 +31,3 @@ export class PostgresTicketStore implements TicketStore {
     return this.gather.ask({ id, expiresAt });
   }
 }
-export { PostgresTicketStore as TicketStore };

@@ -3,7 +3,7 @@
  * and what they bring back becomes a message again. Nothing else touches the state: that is what makes the order
  * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
  */
-import type { ErrorName } from '../protocol/errors.js';
+import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
 import { fingerprint } from './fingerprint.js';
 import type { Acknowledged, Ask, Effect, Message, Pending, Reply } from './messages.js';
@@ -20,7 +20,7 @@ import type {
   TenantSnapshot,
 } from './ports.js';
 import type { Session } from './session.js';
-import { initialState, type TenantState } from './state.js';
+import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
@@ -200,7 +200,7 @@ export class Actor implements CommitSink<Pending> {
   /** Closes every socket; the actor takes no new ones. */
   retire(code: number, reason: string): void {
     this.retired = true;
-    for (const session of [...this.tenant.sessions]) session.port.close(code, reason);
+    for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
   /** Gives up the frames kept for short absences. */
@@ -295,7 +295,7 @@ export class Actor implements CommitSink<Pending> {
     this.reloads = [];
     this.ports.directory.load(this.tenantId).then(
       (snapshot) => {
-        if (snapshot === undefined) this.retire(4401, 'tenant gone');
+        if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });
         for (const waiter of waiters) waiter.resolve();
       },
@@ -306,6 +306,13 @@ export class Actor implements CommitSink<Pending> {
         this.ports.onFault(error, this.tenantId);
       },
     );
+  }
+
+  /** The tenant is no more: sockets close, and whoever waited for its state is told. */
+  private vanish(): void {
+    this.retire(4401, 'tenant gone');
+    this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
+    for (const waiter of this.reloads.splice(0)) waiter.resolve();
   }
 
   private readGap(since: number): void {

@@ -20,6 +20,7 @@ export function noticeHead(state: TenantState, head: number): Effect[] {
   if (head > state.knownHead) state.knownHead = head;
   if (state.knownHead <= state.delivered || state.gapReading) return [];
   state.gapReading = true;
+  state.gapFor = state.knownHead;
   return [{ kind: 'read-gap', since: state.delivered }];
 }
 
@@ -33,16 +34,18 @@ export function onGap(state: TenantState, page: LogPage): Effect[] {
     ? deliver(state, fresh, last)
     : deliver(state, fresh, Math.max(page.summary.version, state.delivered));
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
-  return [...effects, ...noticeHead(state, page.more ? last + 1 : page.summary.version)];
+  // Whatever was heard of before this read is in it, or is not true. A hint too high would have the gap read for ever.
+  if (!page.more && state.knownHead === state.gapFor) state.knownHead = state.delivered;
+  return [...effects, ...noticeHead(state, page.summary.version)];
 }
 
 /**
- * The changes of one local transaction. Their versions are contiguous, since the transaction held the tenant's lock.
- * Delivered at once when nothing of another instance lies between and the rows are known here in full.
+ * The changes of one local transaction. Delivered at once when they are all there is between `delivered` and the head
+ * they made: versions are gapless, so their number tells. Of another instance's changes, or of another actor's
+ * (dropped, but with changes under way), nothing is known here: then the log is read.
  */
 export function onApplied(state: TenantState, applied: readonly Outcome<Pending>[], summary: Summary): Effect[] {
-  const first = applied[0]?.version ?? null;
-  if (first !== state.delivered + 1 || state.gapReading) return noticeHead(state, summary.version);
+  if (summary.version !== state.delivered + applied.length || state.gapReading) return noticeHead(state, summary.version);
   const rows: LogRow[] = [];
   for (const outcome of applied) {
     const row = rowOf(outcome);

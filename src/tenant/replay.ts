@@ -25,25 +25,31 @@ interface Hello {
 }
 
 /** `hello`: starts a replay above `since`; an earlier one of the same socket ends (contract 11). */
-export function onHello(state: TenantState, hello: Hello, now: number): Effect[] {
+export function onHello(state: TenantState, hello: Hello): Effect[] {
   const { session } = hello;
+  const { now } = state;
   if (session.phase.kind === 'closed') return [];
   if (session.helloAt > 0 && now - session.helloAt < HELLO_INTERVAL_MS) return refuseHello(session);
   session.helloAt = now;
   const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
   const phase = startReplay(session, rewound ? 0 : hello.since, hello.acks);
-  if (!rewound) return advance(state, session, phase);
-  return [resetFrame(state, session), ...advance(state, session, phase)];
+  const reset = rewound ? [resetFrame(state, session)] : [];
+  return phase.draining ? reset : [...reset, ...advance(state, session, phase)];
 }
 
+const isDraining = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.draining;
+
 function refuseHello(session: Session): Effect[] {
-  if (session.port.shape === 'b') return [];
+  // Whoever asks without end and reads nothing gets no answers to pile up.
+  if (session.port.shape === 'b' || isDraining(session)) return [];
   const message = 'one hello per 5 seconds and socket';
   return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
 }
 
 function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
-  const phase: Replaying = { kind: 'replaying', cursor, acks, greeting: true, committed: null, draining: false };
+  // The buffer that has to empty is the socket's, whichever replay filled it.
+  const draining = isDraining(session);
+  const phase: Replaying = { kind: 'replaying', cursor, acks, greeting: true, committed: null, draining };
   session.phase = phase;
   return phase;
 }
@@ -150,7 +156,8 @@ function goLive(
     const { epoch } = state;
     frames.push(plainFrame(session.port.shape, { type: 'caught_up', version, epoch, itemCount, versionSum }));
     for (const request of state.pairRequests) {
-      if (request.existingDevice === session.deviceId) frames.push(plainFrame(session.port.shape, request.frame));
+      const pending = request.existingDevice === session.deviceId && request.expiresAt > state.now;
+      if (pending) frames.push(plainFrame(session.port.shape, request.frame));
     }
   }
   session.phase = { kind: 'live', cursor, acks };

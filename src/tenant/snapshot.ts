@@ -7,7 +7,7 @@ import type { Effect } from './messages.js';
 import type { TenantSnapshot } from './ports.js';
 import { plainFrame } from './replay.js';
 import type { Session } from './session.js';
-import { binsOf, devicesOf, type TenantState } from './state.js';
+import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
 
 /** Reads the tenant again, unless that is under way; then once more after it, since it may read the older state. */
 export function requestReload(state: TenantState): Effect[] {
@@ -46,7 +46,7 @@ function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   for (const known of state.devices.values()) {
     const current = now.get(known.id);
     if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked)) continue;
-    effects.push(...dismiss(state, known.id));
+    effects.push(...dismissDevice(state, known.id));
     effects.push(...tellAll(state, { type: 'device_revoked', id: known.id }));
   }
   for (const device of snapshot.devices) {
@@ -57,10 +57,10 @@ function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
 }
 
 /** A revoked device's sockets close on every instance (contract 4). */
-function dismiss(state: TenantState, deviceId: string): Effect[] {
+function dismissDevice(state: TenantState, deviceId: string): Effect[] {
   return [...state.sessions]
     .filter((session) => session.deviceId === deviceId)
-    .map((session) => ({ kind: 'close', session, code: 4403, reason: 'device revoked' }));
+    .map((session) => dismiss(state, session, { code: 4403, reason: 'device revoked' }));
 }
 
 function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
@@ -82,11 +82,13 @@ function pairChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
     .filter((request) => !known.has(request.lookupId))
     .flatMap((request) =>
       greeted(state)
-        // Before `caught_up` it would come twice: the end of the replay sends what is still pending.
-        .filter((session) => session.deviceId === request.existingDevice && session.phase.kind === 'live')
+        .filter((session) => session.deviceId === request.existingDevice && !awaitsCaughtUp(session))
         .map((session) => sendPlain(session, request.frame)),
     );
 }
+
+/** `caught_up` is still to come, and what is pending by then follows it: told now, it would come twice. */
+const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.greeting;
 
 const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);
 

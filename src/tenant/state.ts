@@ -1,14 +1,16 @@
 /** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
 import type { Summary } from '../protocol/item.js';
-import type { Pending } from './messages.js';
+import type { Effect, Pending } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
 import { Recent } from './recent.js';
-import type { Session } from './session.js';
+import { CLOSED, type Session } from './session.js';
 
 export interface TenantState {
   readonly tenantId: string;
   /** Names the history that versions belong to (contract 11). */
   readonly epoch: string;
+  /** When the message in hand came, ms. */
+  now: number;
   /** active, past_due, suspended, inactive, pending (contract 12). */
   standing: string;
   generation: number;
@@ -25,6 +27,8 @@ export interface TenantState {
   /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
   knownHead: number;
   gapReading: boolean;
+  /** The highest head heard of when the gap under way, or the last one, began to be read. */
+  gapFor: number;
 
   /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
   waiting: Pending[];
@@ -43,6 +47,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string): TenantSta
   return {
     tenantId: snapshot.tenantId,
     epoch,
+    now: 0,
     standing: snapshot.state,
     generation: snapshot.generation,
     claimed: snapshot.claimed,
@@ -53,6 +58,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string): TenantSta
     summary: snapshot.summary,
     knownHead: snapshot.summary.version,
     gapReading: false,
+    gapFor: snapshot.summary.version,
     waiting: [],
     reloading: false,
     reloadAgain: false,
@@ -71,4 +77,14 @@ export function devicesOf(snapshot: TenantSnapshot): Map<string, DeviceStanding>
 
 export function binsOf(snapshot: TenantSnapshot): Set<string> {
   return new Set(snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id));
+}
+
+/**
+ * Takes a session out and has its socket closed. Both in one step: however long the close takes, nothing more is sent
+ * to a socket that has lost its right or its place in the history.
+ */
+export function dismiss(state: TenantState, session: Session, because: { code: number; reason: string }): Effect {
+  session.phase = CLOSED;
+  state.sessions.delete(session);
+  return { kind: 'close', session, ...because };
 }

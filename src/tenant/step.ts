@@ -9,12 +9,13 @@ import { noticeHead, onGap } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { SocketPort } from './ports.js';
 import { onCongested, onDrained, onHead, onHello, onPage, onSent } from './replay.js';
-import { CLOSED, Session } from './session.js';
+import { CLOSED, Session, type Replaying } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
-import type { TenantState } from './state.js';
+import { dismiss, type TenantState } from './state.js';
 
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
+  state.now = now;
   switch (message.kind) {
     case 'ask':
       return ask(state, message.ask, message.reply);
@@ -38,13 +39,13 @@ export function step(state: TenantState, message: Message, now: number): Effect[
       state.gapReading = false;
       return [];
     case 'hello':
-      return onHello(state, message, now);
+      return onHello(state, message);
     case 'head':
       return onHead(state, message);
     case 'page':
       return onPage(state, message);
     case 'replay-failed':
-      return onReplayFailed(message.session, message.phase);
+      return onReplayFailed(state, message);
     case 'sent':
       return onSent(state, message);
     case 'congested':
@@ -80,7 +81,7 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
 }
 
 /** The database cannot be read: the client comes back with its cursor, which has not moved. */
-function onReplayFailed(session: Session, phase: unknown): Effect[] {
+function onReplayFailed(state: TenantState, { session, phase }: { session: Session; phase: Replaying }): Effect[] {
   if (session.phase !== phase) return [];
-  return [{ kind: 'close', session, code: 1013, reason: 'try again' }];
+  return [dismiss(state, session, { code: 1013, reason: 'try again' })];
 }

@@ -18,7 +18,10 @@ function throwing<T>(validate: Validate<T>, spell: (path: string) => string = (p
     const result = validate(input);
     if (result.success) return result.data;
     const [first] = result.errors;
-    throw invalid(first === undefined ? 'body' : spell(pathOf(first.path)), ruleOf(first?.expected ?? '', first?.value));
+    throw invalid(
+      first === undefined ? 'body' : spell(pathOf(first.path)),
+      ruleOf(first?.expected ?? '', first?.value),
+    );
   };
 }
 

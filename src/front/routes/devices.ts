@@ -37,6 +37,6 @@ export const issueTicket: Handler = (call, { tickets }) =>
   tickets.issueSocket({
     tenantId: call.tenantId,
     deviceId: call.deviceId,
-    epoch: call.claims?.epoch ?? 0,
-    tokenExpiresAt: call.claims?.expiresAt ?? 0,
+    epoch: call.claims.epoch,
+    tokenExpiresAt: call.claims.expiresAt,
   });

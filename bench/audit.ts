@@ -1,0 +1,168 @@
+/**
+ * Correctness before figures. Every acknowledged (id, version) is stored; versions go from 1 to the head without a gap;
+ * nothing is stored twice; each receiver saw exactly the other devices' versions, in order.
+ */
+import { readFileSync } from 'node:fs';
+import type pg from 'pg';
+import type { Population } from './population.js';
+
+/** An audit that failed: the figures beside it mean nothing. */
+export class AuditError extends Error {
+  override readonly name = 'AuditError';
+}
+
+const RECORD = 56;
+
+/** One record of a driver's log: see `struct record` in native/bench.h. */
+interface Record {
+  /** Number of the device: who wrote, or whose socket received. */
+  readonly who: number;
+  readonly version: number;
+  /** Receivers: 0 live, 1 replayed, 2 after a reconnect. */
+  readonly flags: number;
+  readonly id: string;
+}
+
+function* records(file: string): Generator<Record> {
+  const all = readFileSync(file);
+  if (all.length % RECORD !== 0) throw new AuditError(`${file} is cut off`);
+  for (let at = 0; at < all.length; at += RECORD) {
+    yield {
+      who: all.readUInt32LE(at + 12),
+      version: all.readUInt32LE(at + 16),
+      flags: all.readUInt32LE(at + 20),
+      id: all.toString('latin1', at + 24, at + 50),
+    };
+  }
+}
+
+interface Stored {
+  readonly id: string;
+  readonly device: string;
+}
+
+/** What an audit looks at. */
+export interface AuditInput {
+  readonly client: pg.Client;
+  readonly population: Population;
+  /** The writers' logs since the last audit. */
+  readonly acked: readonly string[];
+  /** The receivers' log since the last audit. */
+  readonly received?: string;
+  /** Server or database were killed: writes may be stored that nobody was answered, and sockets were replayed to. */
+  readonly crashed?: boolean;
+}
+
+/** What was found right. */
+export interface Audited {
+  readonly acked: number;
+  readonly stored: number;
+  readonly received: number;
+}
+
+/** Audits what was written since the last call with this object. */
+export class Audit {
+  /** Head of each tenant at the last audit. */
+  private readonly heads = new Map<string, number>();
+
+  async run(input: AuditInput): Promise<Audited> {
+    const stored = await this.stored(input);
+    const acked = this.checkAcked(input, stored);
+    const rows = [...stored.values()].reduce((sum, tenant) => sum + tenant.length, 0);
+    if (input.crashed !== true && acked !== rows) throw new AuditError(`${acked} writes acknowledged, ${rows} stored`);
+    const received = input.received === undefined ? 0 : this.checkReceived(input, stored);
+    for (const [tenant, items] of stored) this.heads.set(tenant, this.head(tenant) + items.length);
+    return { acked, stored: rows, received };
+  }
+
+  private head(tenant: string): number {
+    return this.heads.get(tenant) ?? 0;
+  }
+
+  /** New rows of each tenant; the place in the list is the version less the old head, less one. */
+  private async stored({ client, population }: AuditInput): Promise<Map<string, Stored[]>> {
+    const { tenants } = population;
+    const since = tenants.map((tenant) => this.head(tenant));
+    const found = await client.query<[string, string, number, string]>({
+      text: `SELECT i.tenant_id, i.id, i.version::int, i.sender_device
+        FROM unnest($1::text[], $2::bigint[]) AS t(id, since) JOIN items i ON i.tenant_id = t.id AND i.version > t.since
+        ORDER BY i.tenant_id, i.version`,
+      values: [tenants, since],
+      rowMode: 'array',
+    });
+    const all = new Map<string, Stored[]>();
+    for (const [tenant, id, version, device] of found.rows) {
+      const items = all.get(tenant) ?? [];
+      all.set(tenant, items);
+      items.push({ id, device });
+      const expected = this.head(tenant) + items.length;
+      if (version !== expected)
+        throw new AuditError(`tenant ${tenant}: version ${expected} is missing, ${version} is there`);
+    }
+    const { rows } = await client.query<{ id: string; head: number }>(
+      'SELECT id, head::int FROM tenants WHERE id = ANY ($1)',
+      [tenants],
+    );
+    for (const { id, head } of rows) {
+      const last = this.head(id) + (all.get(id)?.length ?? 0);
+      if (head !== last) throw new AuditError(`tenant ${id}: head ${head}, but the last item is ${last}`);
+    }
+    return all;
+  }
+
+  private checkAcked({ acked, population }: AuditInput, stored: Map<string, Stored[]>): number {
+    const seen = new Set<string>();
+    for (const file of acked) {
+      for (const { who, version, id } of records(file)) {
+        const tenant = population.devices[who]?.tenant ?? '';
+        const item = stored.get(tenant)?.[version - this.head(tenant) - 1];
+        if (item?.id !== id)
+          throw new AuditError(`acknowledged ${id} as version ${version} of ${tenant}; stored: ${item?.id}`);
+        if (seen.has(id)) throw new AuditError(`${id} was acknowledged twice`);
+        seen.add(id);
+      }
+    }
+    return seen.size;
+  }
+
+  private checkReceived(input: AuditInput, stored: Map<string, Stored[]>): number {
+    const { population, received = '' } = input;
+    // Place in the tenant's list up to which each socket has everything.
+    const reached = new Uint32Array(population.devices.length);
+    let count = 0;
+    for (const { who, version, flags, id } of records(received)) {
+      const device = population.devices[who];
+      if (device === undefined) throw new AuditError(`socket ${who} is unknown`);
+      const items = stored.get(device.tenant) ?? [];
+      const place = version - this.head(device.tenant) - 1;
+      const item = items[place];
+      const socket = `socket of ${device.id}, tenant ${device.tenant}`;
+      if (item?.id !== id) throw new AuditError(`${socket}: got ${id} as version ${version}; stored: ${item?.id}`);
+      if (item.device === device.id && flags === 0) throw new AuditError(`${socket}: got its own version ${version}`);
+      this.checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: place });
+      reached[who] = place + 1;
+      count++;
+    }
+    population.devices.forEach((device, who) => {
+      const items = stored.get(device.tenant) ?? [];
+      const socket = `socket of ${device.id}, tenant ${device.tenant}`;
+      this.checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: items.length });
+    });
+    return count;
+  }
+
+  /** Between two frames of a socket there may only be its own device's versions; and never less than none. */
+  private checkSkipped(gap: {
+    socket: string;
+    device: string;
+    items: readonly Stored[];
+    from: number;
+    to: number;
+  }): void {
+    if (gap.to < gap.from) throw new AuditError(`${gap.socket}: versions out of order or repeated`);
+    for (let place = gap.from; place < gap.to; place++) {
+      if (gap.items[place]?.device !== gap.device)
+        throw new AuditError(`${gap.socket}: missed ${gap.items[place]?.id}`);
+    }
+  }
+}

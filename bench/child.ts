@@ -1,0 +1,149 @@
+/** Processes the bench starts: drivers, servers and references. Each talks in JSON lines on stdout: {"event": ...}. */
+import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+/** One line a child said. `event` names it; the rest depends on the event. */
+export interface Line {
+  readonly event: string;
+  readonly [field: string]: unknown;
+}
+
+/** A field of a line that must be a number. */
+export function numberIn(line: Line, field: string): number {
+  const value = line[field];
+  if (typeof value !== 'number') throw new Error(`${line.event} has no number ${field}: ${JSON.stringify(line)}`);
+  return value;
+}
+
+/** A field of a line that must be text. */
+export function textIn(line: Line, field: string): string {
+  const value = line[field];
+  if (typeof value !== 'string') throw new Error(`${line.event} has no text ${field}: ${JSON.stringify(line)}`);
+  return value;
+}
+
+interface Waiter {
+  readonly event: string;
+  resolve(line: Line): void;
+  reject(error: Error): void;
+}
+
+const running = new Set<Child>();
+// Nothing the bench started outlives it, however it ends. A child that has something to put in order itself ends when
+// its stdin closes.
+process.on('exit', () => {
+  for (const child of running) if (!child.tidies) child.process.kill('SIGKILL');
+});
+
+function parse(text: string): Line | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && 'event' in value && typeof value.event === 'string') {
+      return value as Line;
+    }
+  } catch {
+    // Not a line of ours: a log line of the server under test.
+  }
+  return undefined;
+}
+
+const WAIT_MS = 180_000;
+const STOP_MS = 20_000;
+
+export class Child {
+  readonly process: ChildProcess;
+  readonly name: string;
+  /** Settles when the process is gone: its exit code, or -1 after a signal. */
+  readonly ended: Promise<number>;
+  private readonly said: Line[] = [];
+  private readonly waiters: Waiter[] = [];
+  private over = false;
+  /** It ends by itself, in order, when its stdin closes. */
+  readonly tidies: boolean;
+
+  constructor(name: string, command: readonly string[], options: SpawnOptions & { readonly tidies?: boolean } = {}) {
+    this.tidies = options.tidies ?? false;
+    const [file, ...args] = command;
+    if (file === undefined) throw new Error('nothing to start');
+    this.name = name;
+    this.process = spawn(file, args, { ...options, stdio: ['pipe', 'pipe', 'pipe'] });
+    running.add(this);
+    this.ended = new Promise((resolve) => {
+      this.process.once('error', (error) => this.finish(error.message, -1, resolve));
+      this.process.once('exit', (code, signal) => this.finish(`exit ${code ?? signal}`, code ?? -1, resolve));
+    });
+    // A child that ended closes its stdin; what was still to be written to it no longer matters.
+    this.process.stdin?.on('error', () => undefined);
+    if (this.process.stdout) createInterface({ input: this.process.stdout }).on('line', (text) => this.heard(text));
+    if (this.process.stderr) {
+      createInterface({ input: this.process.stderr }).on('line', (text) => {
+        process.stderr.write(`[${name}] ${text.slice(0, 500)}\n`);
+      });
+    }
+  }
+
+  get pid(): number {
+    if (this.process.pid === undefined) throw new Error(`${this.name} did not start`);
+    return this.process.pid;
+  }
+
+  /** The next line with this event, already said or still to come. Rejects when the child ends without saying it. */
+  async next(event: string, timeoutMs = WAIT_MS): Promise<Line> {
+    const at = this.said.findIndex((line) => line.event === event);
+    const line = this.said[at];
+    if (line !== undefined) {
+      this.said.splice(at, 1);
+      return line;
+    }
+    if (this.over) throw new Error(`${this.name} ended before it said "${event}"`);
+    return await new Promise<Line>((resolve, reject) => {
+      const timer = setTimeout(
+        () => reject(new Error(`${this.name} did not say "${event}" in ${timeoutMs / 1000} s`)),
+        timeoutMs,
+      );
+      const settle = <T>(then: (value: T) => void) => {
+        return (value: T): void => {
+          clearTimeout(timer);
+          then(value);
+        };
+      };
+      this.waiters.push({ event, resolve: settle(resolve), reject: settle(reject) });
+    });
+  }
+
+  /** Sends one command line and waits for its answer. */
+  async ask(command: string, event: string, timeoutMs = WAIT_MS): Promise<Line> {
+    const answer = this.next(event, timeoutMs);
+    this.process.stdin?.write(`${command}\n`);
+    return await answer;
+  }
+
+  /** Asks it to end (SIGTERM, or the signal given), and ends it by force if it does not. */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    this.process.kill(signal);
+    const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS);
+    await this.ended;
+    clearTimeout(timer);
+  }
+
+  private heard(text: string): void {
+    const line = parse(text);
+    if (line === undefined) return;
+    const at = this.waiters.findIndex((waiter) => waiter.event === line.event);
+    const [waiter] = at < 0 ? [] : this.waiters.splice(at, 1);
+    if (waiter) waiter.resolve(line);
+    else this.said.push(line);
+  }
+
+  private finish(how: string, code: number, resolve: (code: number) => void): void {
+    this.over = true;
+    running.delete(this);
+    // Lines still in the pipe come before the failure of who waits for them.
+    setImmediate(() => {
+      for (const waiter of this.waiters.splice(0)) {
+        waiter.reject(new Error(`${this.name}: ${how} before it said "${waiter.event}"`));
+      }
+      resolve(code);
+    });
+  }
+}

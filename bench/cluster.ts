@@ -1,0 +1,38 @@
+/**
+ * Runs the service's own embedded PostgreSQL in a process of its own: with a library preloaded it is a slow disk, and
+ * killing the server under test does not touch it. Says {"event":"up","url":...}; answers "pid". On SIGTERM, and when
+ * whoever started it is gone, it stops the database and removes the folder.
+ *
+ *   cluster folder=PATH
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { EmbeddedPostgres } from '../src/postgres/embedded.js';
+import { option, say } from './reference/say.js';
+
+const folder = option('folder');
+const dataDir = join(folder, 'data');
+mkdirSync(dataDir);
+const postgres = await EmbeddedPostgres.start({
+  dataDir,
+  password: randomBytes(16).toString('hex'),
+  onLog: () => undefined,
+});
+let stopping = false;
+const stop = (): void => {
+  if (stopping) return;
+  stopping = true;
+  void postgres.stop().then(() => {
+    rmSync(folder, { recursive: true, force: true });
+    process.exit(0);
+  });
+};
+process.on('SIGTERM', stop);
+createInterface({ input: process.stdin })
+  .on('line', (line) => {
+    if (line === 'pid') say({ event: 'pid', pid: postgres.pid });
+  })
+  .on('close', stop);
+say({ event: 'up', url: postgres.url, pid: postgres.pid });

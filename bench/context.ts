@@ -1,0 +1,71 @@
+/** What every scenario is given: options, drivers, databases and a folder, made when first asked for. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Child, numberIn } from './child.js';
+import { Cluster } from './database.js';
+import type { Drivers } from './drivers.js';
+
+export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S7';
+
+export interface Options {
+  readonly scenarios: ReadonlySet<ScenarioId>;
+  readonly rounds: number;
+  /** Measured seconds of each leg. */
+  readonly seconds: number;
+  readonly markdown: boolean;
+  readonly node: boolean;
+  /** Smaller populations and shorter crashes, for a look in a minute or two; not for figures to quote. */
+  readonly quick: boolean;
+}
+
+export class Context {
+  readonly folder: string;
+  private fastCluster: Promise<Cluster> | undefined;
+  private slowCluster: Promise<Cluster> | undefined;
+  private bareServer: Promise<{ child: Child; port: number }> | undefined;
+
+  constructor(
+    readonly options: Options,
+    readonly drivers: Drivers,
+  ) {
+    this.folder = mkdtempSync(join(tmpdir(), 'service-bench-'));
+    // Also after an error or Ctrl-C.
+    process.once('exit', () => rmSync(this.folder, { recursive: true, force: true }));
+  }
+
+  /** PostgreSQL on the disk as it is. */
+  async fast(): Promise<Cluster> {
+    return await (this.fastCluster ??= Cluster.start('fast'));
+  }
+
+  /** PostgreSQL on a disk whose flush takes 1 ms longer. */
+  async slow(): Promise<Cluster> {
+    const { slowFlush } = this.drivers;
+    if (slowFlush === undefined) throw new Error('S4 needs a C compiler: the slow disk is a C library');
+    return await (this.slowCluster ??= Cluster.start('slow', slowFlush));
+  }
+
+  /** The bare uWebSockets.js server. */
+  async bare(): Promise<{ child: Child; port: number }> {
+    return await (this.bareServer ??= startBare());
+  }
+
+  /** A line about what is going on, for who waits. */
+  tell(text: string): void {
+    process.stderr.write(`${text}\n`);
+  }
+
+  async close(): Promise<void> {
+    await (await this.bareServer)?.child.stop();
+    await Promise.all([this.fastCluster, this.slowCluster].map(async (cluster) => (await cluster)?.remove()));
+  }
+}
+
+/** A bare server of its own. */
+export async function startBare(): Promise<{ child: Child; port: number }> {
+  const script = fileURLToPath(new URL('./reference/bare-uws.js', import.meta.url));
+  const child = new Child('bare uWS', [process.execPath, '--expose-gc', script]);
+  return { child, port: numberIn(await child.next('listening'), 'port') };
+}

@@ -1,0 +1,101 @@
+/** The bench's PostgreSQL servers: the service's embedded one in a temporary folder, on a fast or a slow disk, killable. */
+import { chmodSync, copyFileSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { Child, numberIn, textIn } from './child.js';
+import { childrenOf, cpuOfFamily } from './machine.js';
+
+const UP_MS = 60_000;
+
+export class Cluster {
+  private constructor(
+    private readonly keeper: Child,
+    private readonly base: string,
+    private postmaster: number,
+  ) {}
+
+  /** `slowFlush`: path of the library that makes each flush 1 ms longer. */
+  static async start(name: string, slowFlush?: string): Promise<Cluster> {
+    const folder = mkdtempSync(join(tmpdir(), `service-bench-${name}-`));
+    // PostgreSQL runs as a user of its own, who must reach data and library.
+    chmodSync(folder, 0o755);
+    const library = join(folder, 'slow-flush.so');
+    if (slowFlush !== undefined) copyFileSync(slowFlush, library);
+    const script = fileURLToPath(new URL('./cluster.js', import.meta.url));
+    const keeper = new Child(`postgres ${name}`, [process.execPath, script, `folder=${folder}`], {
+      tidies: true,
+      env: { ...process.env, ...(slowFlush !== undefined && { LD_PRELOAD: library }) },
+    });
+    const up = await keeper.next('up', UP_MS);
+    return new Cluster(keeper, textIn(up, 'url'), numberIn(up, 'pid'));
+  }
+
+  url(database: string): string {
+    const url = new URL(this.base);
+    url.pathname = `/${database}`;
+    return url.href;
+  }
+
+  /** Statements on a connection of its own. */
+  async with<T>(database: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+    const client = new pg.Client({ connectionString: this.url(database) });
+    client.on('error', () => undefined);
+    await client.connect();
+    try {
+      return await work(client);
+    } finally {
+      await client.end();
+    }
+  }
+
+  async create(database: string): Promise<void> {
+    await this.with('postgres', async (client) => client.query(`CREATE DATABASE ${database}`));
+  }
+
+  /** What was written so far is on disk, so that no leg pays for the one before it. */
+  async checkpoint(): Promise<void> {
+    await this.with('postgres', async (client) => client.query('CHECKPOINT'));
+  }
+
+  async version(): Promise<string> {
+    return await this.with('postgres', async (client) => {
+      const { rows } = await client.query<{ server_version: string }>('SHOW server_version');
+      return rows[0]?.server_version ?? '';
+    });
+  }
+
+  cpuSeconds(): number {
+    return cpuOfFamily(this.postmaster);
+  }
+
+  /** kill -9 of every process of the server, as when the power goes, less the disk cache. */
+  kill(): void {
+    for (const pid of [this.postmaster, ...childrenOf(this.postmaster)]) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch (error) {
+        // A child of a dead postmaster may have ended by itself in between.
+        if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
+      }
+    }
+  }
+
+  /** Waits until the killed server, started again by its supervisor, has recovered. */
+  async recovered(): Promise<void> {
+    const before = this.postmaster;
+    const until = performance.now() + UP_MS;
+    while (this.postmaster === before) {
+      if (performance.now() > until) throw new Error('the database did not come back');
+      await sleep(100);
+      this.postmaster = numberIn(await this.keeper.ask('pid', 'pid'), 'pid');
+    }
+  }
+
+  /** Stops it; its folder goes with it. */
+  async remove(): Promise<void> {
+    await this.keeper.stop();
+  }
+}

@@ -1,0 +1,195 @@
+/** The load drivers: C where there is a compiler, Node otherwise. Both take the same options and say the same lines. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { PROJECT_ROOT } from '../src/root.js';
+import { Child, numberIn, textIn, type Line } from './child.js';
+
+/** How to start the two drivers, and the slow-flush library where it could be built. */
+export interface Drivers {
+  readonly kind: string;
+  readonly writers: readonly string[];
+  readonly receivers: readonly string[];
+  readonly slowFlush: string | undefined;
+}
+
+const SOURCES = join(PROJECT_ROOT, 'bench', 'native');
+const BUILT = join(PROJECT_ROOT, 'build', 'bench', 'native');
+
+function compiler(): string | undefined {
+  const wanted = process.env['CC'] ?? 'cc';
+  return [wanted, 'gcc', 'clang'].find((name) => spawnSync(name, ['--version']).status === 0);
+}
+
+function compile(cc: string, name: string, flags: readonly string[]): string {
+  const source = join(SOURCES, `${name}.c`);
+  const shared = flags.includes('-shared');
+  const out = join(BUILT, shared ? `${name}.so` : name);
+  const newest = Math.max(statSync(source).mtimeMs, statSync(join(SOURCES, 'bench.h')).mtimeMs);
+  if ((statSync(out, { throwIfNoEntry: false })?.mtimeMs ?? 0) < newest) {
+    execFileSync(cc, ['-O2', '-Wall', ...flags, '-o', out, source, '-lm', '-ldl'], { stdio: 'inherit' });
+  }
+  return out;
+}
+
+/** Builds the drivers. Without a compiler the Node ones stand in, and S4, which needs the C library, is left out. */
+export function buildDrivers(forceNode = false): Drivers {
+  const cc = forceNode || process.platform !== 'linux' ? undefined : compiler();
+  if (cc === undefined) {
+    const script = (name: string): string => fileURLToPath(new URL(`./fallback/${name}.js`, import.meta.url));
+    return {
+      kind: 'Node (no C compiler: the client is likely the limit)',
+      writers: [process.execPath, script('writers')],
+      receivers: [process.execPath, script('receivers')],
+      slowFlush: undefined,
+    };
+  }
+  mkdirSync(BUILT, { recursive: true });
+  return {
+    kind: 'C',
+    writers: [compile(cc, 'writers', [])],
+    receivers: [compile(cc, 'receivers', [])],
+    slowFlush: compile(cc, 'slow-flush', ['-shared', '-fPIC']),
+  };
+}
+
+/** Percentiles in microseconds. */
+export interface Latency {
+  readonly counted: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly max: number;
+}
+
+function latencyIn(line: Line): Latency {
+  const of = (name: string): number => numberIn(line, name);
+  return { counted: of('counted'), p50: of('p50'), p90: of('p90'), p99: of('p99'), p999: of('p999'), max: of('max') };
+}
+
+/** Options of one run of the writers. Times are seconds. */
+export interface WriterOptions {
+  readonly port: number;
+  readonly plan: string;
+  readonly out: string;
+  readonly connections: number;
+  readonly seconds: number;
+  readonly warmup?: number;
+  /** Arrivals a second by schedule; without it each connection writes as fast as it is answered. */
+  readonly rate?: number;
+  readonly retry?: boolean;
+  readonly path?: string;
+}
+
+/** What the writers measured. */
+export interface WriterResult {
+  readonly perSecond: number;
+  /** Writes answered with 200 inside the measured window, and in the whole run. */
+  readonly inWindow: number;
+  readonly acked: number;
+  readonly refused: number;
+  readonly failed: number;
+  readonly requestBytes: number;
+  /** The window in ns of the monotonic clock, for the receivers' report. */
+  readonly from: string;
+  readonly to: string;
+  /** From send, or from the scheduled time, to the answer. */
+  readonly latency: Latency;
+}
+
+const pairs = (options: object): string[] =>
+  Object.entries(options)
+    .filter(([, value]) => value !== undefined && value !== false)
+    .map(([name, value]) => `${name}=${value === true ? 1 : String(value)}`);
+
+/** Starts the writers; they begin at once. `window` and `end` are said when the measured time begins and ends. */
+export const startWriters = (drivers: Drivers, options: WriterOptions): Child =>
+  new Child('writers', [...drivers.writers, ...pairs(options)]);
+
+/** Waits for the writers' result. */
+export async function writerResult(writers: Child): Promise<WriterResult> {
+  const line = await writers.next('result');
+  await writers.ended;
+  const of = (name: string): number => numberIn(line, name);
+  return {
+    perSecond: of('perSecond'),
+    inWindow: of('inWindow'),
+    acked: of('acked'),
+    refused: of('refused'),
+    failed: of('failed'),
+    requestBytes: of('requestBytes'),
+    from: textIn(line, 'from'),
+    to: textIn(line, 'to'),
+    latency: latencyIn(line),
+  };
+}
+
+/** Options of one receivers process. */
+export interface ReceiverOptions {
+  readonly port: number;
+  readonly sockets: string;
+  readonly kind?: 'service' | 'socketio' | 'bare';
+  readonly path?: string;
+  /** `later`: open all, and send the hellos on command. */
+  readonly hello?: '1' | '0' | 'later';
+  readonly reconnect?: boolean;
+  readonly opening?: number;
+}
+
+/** What a receivers process counted so far. */
+export interface ReceiverReport {
+  readonly live: number;
+  readonly rows: number;
+  readonly closes: number;
+  readonly disorder: number;
+  readonly unstamped: number;
+  readonly recorded: number;
+  /** From the stamp to the frame's arrival. */
+  readonly latency: Latency;
+}
+
+/** A process full of sockets. */
+export class Receivers {
+  readonly child: Child;
+
+  constructor(drivers: Drivers, options: ReceiverOptions) {
+    this.child = new Child('receivers', [...drivers.receivers, ...pairs(options)]);
+  }
+
+  /** All sockets are open and, where hello was sent, caught up. */
+  async ready(): Promise<void> {
+    await this.child.next('ready');
+  }
+
+  /** Counters, and latency of the items stamped in [from, to). */
+  async report(from = '0', to = '0'): Promise<ReceiverReport> {
+    const line = await this.child.ask(`report ${from} ${to}`, 'report');
+    const of = (name: string): number => numberIn(line, name);
+    return {
+      live: of('live'),
+      rows: of('rows'),
+      closes: of('closes'),
+      disorder: of('disorder'),
+      unstamped: of('unstamped'),
+      recorded: of('recorded'),
+      latency: latencyIn(line),
+    };
+  }
+
+  /** Writes the records since the last dump to a file. */
+  async dump(file: string): Promise<void> {
+    await this.child.ask(`dump ${file}`, 'dumped');
+  }
+
+  /** Sends every hello at once; seconds and rows until all have caught up. */
+  async replay(): Promise<{ readonly seconds: number; readonly rows: number; readonly bytes: number }> {
+    const line = await this.child.ask('hello', 'replayed');
+    return { seconds: numberIn(line, 'seconds'), rows: numberIn(line, 'rows'), bytes: numberIn(line, 'bytes') };
+  }
+
+  async stop(): Promise<void> {
+    await this.child.stop('SIGKILL');
+  }
+}

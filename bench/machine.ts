@@ -1,0 +1,98 @@
+/** Facts about the machine, and what processes cost: both from /proc and git, none from memory. */
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { availableParallelism, cpus, release, totalmem } from 'node:os';
+import { PROJECT_ROOT } from '../src/root.js';
+
+/** What a reader needs to compare a result with one of their own. */
+export interface MachineFacts {
+  readonly cores: number;
+  readonly cpu: string;
+  readonly memoryGiB: number;
+  readonly kernel: string;
+  readonly node: string;
+  readonly postgres: string;
+  readonly drivers: string;
+  readonly commit: string;
+  readonly at: string;
+}
+
+function commit(): string {
+  const git = (...args: string[]): string =>
+    execFileSync('git', args, { cwd: PROJECT_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  try {
+    const changed = git('status', '--porcelain') === '' ? '' : ' with changes not committed';
+    return git('rev-parse', '--short=12', 'HEAD') + changed;
+  } catch {
+    return 'not in a commit';
+  }
+}
+
+export function machineFacts(postgres: string, drivers: string): MachineFacts {
+  return {
+    cores: availableParallelism(),
+    cpu: cpus()[0]?.model.trim() ?? 'unknown',
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    kernel: release(),
+    node: process.version,
+    postgres,
+    drivers,
+    commit: commit(),
+    at: new Date().toISOString(),
+  };
+}
+
+/** Linux counts CPU time in ticks of 10 ms here; every kernel that Node 20 runs on does. */
+const TICKS_PER_SECOND = 100;
+
+/** utime, stime, cutime and cstime of a process in seconds; zeros when it is gone. */
+function times(pid: number): { own: number; reaped: number } {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The command's name may hold spaces and brackets; the fields proper follow its last bracket.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const field = (index: number): number => Number(fields[index]) / TICKS_PER_SECOND;
+    return { own: field(11) + field(12), reaped: field(13) + field(14) };
+  } catch {
+    return { own: 0, reaped: 0 };
+  }
+}
+
+/** Children of a process, at this moment. */
+export function childrenOf(pid: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((each) => {
+      try {
+        const stat = readFileSync(`/proc/${each}/stat`, 'utf8');
+        return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === pid;
+      } catch {
+        return false;
+      }
+    });
+}
+
+/** CPU seconds of one process so far, all threads. */
+export const cpuOf = (pid: number): number => times(pid).own;
+
+/** CPU seconds of a process and its children, those that ended included: PostgreSQL is a process per connection. */
+export function cpuOfFamily(pid: number): number {
+  const parent = times(pid);
+  return childrenOf(pid).reduce((sum, child) => sum + cpuOf(child), parent.own + parent.reaped);
+}
+
+/**
+ * Memory of a process that is its own: heap, stacks, buffers; bytes. Not the pages of its program files, which the
+ * kernel drops and reads again as it likes.
+ */
+export function ownBytes(pid: number): number {
+  const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+  return Number(/^Anonymous:\s+(\d+) kB/m.exec(rollup)?.[1] ?? NaN) * 1024;
+}
+
+/** Share of time the hypervisor gave to others, since boot: [stolen, all] ticks. A large share explains bad figures. */
+export function stolenTicks(): readonly [number, number] {
+  const fields = (readFileSync('/proc/stat', 'utf8').split('\n')[0] ?? '').trim().split(/\s+/).slice(1).map(Number);
+  return [fields[7] ?? 0, fields.slice(0, 8).reduce((sum, each) => sum + each, 0)];
+}

@@ -1,0 +1,90 @@
+/** Tenants and devices put straight into a database, and the files that tell the drivers about them. */
+import { writeFileSync } from 'node:fs';
+import type pg from 'pg';
+import { ulid } from 'ulid';
+
+export interface BenchDevice {
+  readonly id: string;
+  readonly tenant: string;
+  readonly token: string;
+}
+
+/**
+ * Devices of all tenants, the first of every tenant, then the second of every tenant, and so on: writers that take
+ * them in turn spread over the tenants. A device's place in `devices` is its number in every driver's log.
+ */
+export interface Population {
+  readonly tenants: readonly string[];
+  readonly perTenant: number;
+  readonly devices: readonly BenchDevice[];
+}
+
+export interface PopulationSize {
+  readonly tenants: number;
+  readonly perTenant: number;
+}
+
+/** Ids and tokens; nothing is stored yet. */
+export function imagine(size: PopulationSize, tokenOf: (tenant: string, device: string) => string): Population {
+  const tenants = Array.from({ length: size.tenants }, () => ulid());
+  const devices = Array.from({ length: size.perTenant }, () =>
+    tenants.map((tenant) => {
+      const id = ulid();
+      return { id, tenant, token: tokenOf(tenant, id) };
+    }),
+  ).flat();
+  return { tenants, perTenant: size.perTenant, devices };
+}
+
+/** Stores a population in the service's tables, as signup and pairing would have left it. */
+export async function settle(client: pg.Client, { tenants, devices }: Population): Promise<void> {
+  const now = Date.now();
+  await client.query('BEGIN');
+  await client.query(
+    `INSERT INTO tenants (id, slug, claimed_at, created_at)
+     SELECT t, lower('t' || t), $2, $2 FROM unnest($1::text[]) t`,
+    [tenants, now],
+  );
+  await client.query(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+     SELECT t, 'inbox', 'inbox', $2, $2, 1 FROM unnest($1::text[]) t`,
+    [tenants, now],
+  );
+  await client.query(
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, changed_at_generation)
+     SELECT d.tenant, d.id, 'bench', 'laptop', sha256(d.id::bytea), $3, 1 FROM unnest($1::text[], $2::text[]) AS d(tenant, id)`,
+    [devices.map((device) => device.tenant), devices.map((device) => device.id), now],
+  );
+  await client.query('COMMIT');
+  // Not items: a table known to be empty would be planned for as such, which no server in use ever is.
+  await client.query('ANALYZE tenants, devices, bins');
+}
+
+/** The host a tenant is reached under: the server under test has a tenant a host, as in hosted use (see server.ts). */
+export const hostOf = (tenant: string): string => `${tenant.toLowerCase()}.bench.test`;
+
+/** The tenant of such a host. */
+export const tenantOf = (host: string): string => host.slice(0, host.indexOf('.')).toUpperCase();
+
+/** The writers' plan: a line for each device, with the devices its items are sealed for. */
+export function writePlan(file: string, { tenants, perTenant, devices }: Population): void {
+  const keys = tenants.map((_, tenant) =>
+    Array.from({ length: perTenant }, (_unused, nth) => devices[nth * tenants.length + tenant]?.id).join(','),
+  );
+  const lines = devices.map(
+    (device, i) => `${device.token} ${hostOf(device.tenant)} ${device.id} ${keys[i % tenants.length]}\n`,
+  );
+  writeFileSync(file, lines.join(''));
+}
+
+/** The receivers' sockets: a line for each device. `since`: what each has applied, 0 for all by default. */
+export function writeSockets(
+  file: string,
+  devices: readonly BenchDevice[],
+  since: (tenant: string) => number = () => 0,
+): void {
+  writeFileSync(
+    file,
+    devices.map((device) => `${device.token} ${since(device.tenant)} ${hostOf(device.tenant)}\n`).join(''),
+  );
+}

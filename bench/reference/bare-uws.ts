@@ -1,0 +1,116 @@
+/**
+ * uWebSockets.js and nothing else: what the same traffic costs without a service behind it.
+ * POST /api/items answers; POST /push/items also sends the body to the group's other sockets; /idle holds sockets.
+ * A token here is "group.member".
+ */
+import { createInterface } from 'node:readline';
+import uWS from 'uWebSockets.js';
+import { say } from './say.js';
+
+interface Member {
+  readonly group: string;
+  readonly token: string;
+}
+
+const groups = new Map<string, Map<string, uWS.WebSocket<Member>>>();
+const idle = new Set<unknown>();
+let version = 0;
+
+/** The value of "id" in a body that begins with it. */
+const idOf = (body: string): string => body.slice(7, 33);
+
+function post(res: uWS.HttpResponse, done: (body: string) => void): void {
+  let aborted = false;
+  const parts: Buffer[] = [];
+  res.onAborted(() => {
+    aborted = true;
+  });
+  res.onData((chunk, last) => {
+    // uWS takes the chunk back when this returns.
+    parts.push(Buffer.from(chunk.slice(0)));
+    if (!last || aborted) return;
+    const only = parts.length === 1 ? parts[0] : undefined;
+    done((only ?? Buffer.concat(parts)).toString('latin1'));
+  });
+}
+
+function answer(res: uWS.HttpResponse, body: string): void {
+  res.writeHeader('Content-Type', 'application/json').end(`{"id":"${idOf(body)}","version":${version}}`);
+}
+
+const bearer = (req: uWS.HttpRequest): string => req.getHeader('authorization').slice(7);
+
+const app = uWS
+  .App()
+  .post('/api/items', (res) => {
+    post(res, (body) => {
+      version++;
+      answer(res, body);
+    });
+  })
+  .post('/push/items', (res, req) => {
+    const token = bearer(req);
+    post(res, (body) => {
+      version++;
+      const frame = `{"type":"item","version":${version},${body.slice(1)}`;
+      for (const [member, socket] of groups.get(token.slice(0, token.indexOf('.'))) ?? []) {
+        if (member !== token) socket.send(frame);
+      }
+      answer(res, body);
+    });
+  })
+  .ws<Member>('/ws', {
+    compression: uWS.DISABLED,
+    upgrade: (res, req, context) => {
+      const token = bearer(req);
+      res.upgrade<Member>(
+        { group: token.slice(0, token.indexOf('.')), token },
+        req.getHeader('sec-websocket-key'),
+        req.getHeader('sec-websocket-protocol'),
+        req.getHeader('sec-websocket-extensions'),
+        context,
+      );
+    },
+    open: (socket) => {
+      const { group, token } = socket.getUserData();
+      const members = groups.get(group) ?? new Map<string, uWS.WebSocket<Member>>();
+      groups.set(group, members);
+      members.set(token, socket);
+    },
+    close: (socket) => {
+      const { group, token } = socket.getUserData();
+      groups.get(group)?.delete(token);
+    },
+  })
+  .ws<{ readonly since: number }>('/idle', {
+    // What any server needs that wants to send to its sockets one day: an upgrade, user data, and a set of them.
+    compression: uWS.DISABLED,
+    idleTimeout: 0,
+    upgrade: (res, req, context) => {
+      res.upgrade(
+        { since: 0 },
+        req.getHeader('sec-websocket-key'),
+        req.getHeader('sec-websocket-protocol'),
+        req.getHeader('sec-websocket-extensions'),
+        context,
+      );
+    },
+    open: (socket) => {
+      idle.add(socket);
+    },
+    message: () => undefined,
+    close: (socket) => {
+      idle.delete(socket);
+    },
+  });
+
+app.listen('127.0.0.1', 0, (token) => {
+  if (token === false) throw new Error('cannot listen');
+  say({ event: 'listening', port: uWS.us_socket_local_port(token) });
+});
+
+createInterface({ input: process.stdin }).on('line', (line) => {
+  if (line !== 'collect') return;
+  global.gc?.();
+  say({ event: 'collected' });
+});

@@ -1,0 +1,70 @@
+/**
+ * The raw limit of replay: PostgreSQL and its driver reading the same columns of the same rows in pages by version,
+ * with nothing done to them.
+ *
+ *   raw-read url=... tenants=FILE connections=N [page=500]
+ *
+ * tenants: one tenant id a line.
+ */
+import { readFileSync } from 'node:fs';
+import pg from 'pg';
+import { option, say } from './say.js';
+
+/** What a frame is made of. The version stands second: the next page needs it. */
+const COLUMNS =
+  'id, version, bin_id, type, ts, sender_device, changed_by, deleted_at, ct, nonce, sig, master, keys, ' +
+  'blob_ref, blob_nonce, blob_keys';
+
+const tenants = readFileSync(option('tenants'), 'utf8').trim().split('\n');
+const connections = Number(option('connections'));
+const page = Number(option('page', '500'));
+let rows = 0;
+let next = 0;
+
+interface BinaryQuery extends pg.QueryArrayConfig {
+  /** pg takes it, its types do not have it: results in binary, which is cheaper for bytea. */
+  readonly binary: boolean;
+}
+
+/** Bytes are left as they came, except the version, which the next page needs. */
+const types = { getTypeParser: () => (value: Buffer) => value } as unknown as pg.CustomTypesConfig;
+
+async function read(client: pg.Client, tenant: string): Promise<void> {
+  let since = 0;
+  for (;;) {
+    const query: BinaryQuery = {
+      name: 'raw-read',
+      text: `SELECT ${COLUMNS} FROM items WHERE tenant_id = $1 AND version > $2 ORDER BY version LIMIT ${page}`,
+      values: [tenant, since],
+      rowMode: 'array',
+      binary: true,
+      types,
+    };
+    const found = await client.query<Buffer[]>(query);
+    rows += found.rows.length;
+    if (found.rows.length < page) return;
+    since = Number(found.rows.at(-1)?.[1]?.readBigInt64BE() ?? 0n);
+  }
+}
+
+async function lane(client: pg.Client): Promise<void> {
+  for (;;) {
+    const tenant = tenants[next++];
+    if (tenant === undefined) return;
+    await read(client, tenant);
+  }
+}
+
+const clients = await Promise.all(
+  Array.from({ length: connections }, async () => {
+    const client = new pg.Client({ connectionString: option('url') });
+    await client.connect();
+    await client.query('SELECT 1');
+    return client;
+  }),
+);
+const begin = performance.now();
+await Promise.all(clients.map(lane));
+const seconds = (performance.now() - begin) / 1000;
+await Promise.all(clients.map(async (client) => client.end()));
+say({ event: 'result', seconds, rows, perSecond: rows / seconds });

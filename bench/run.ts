@@ -1,0 +1,119 @@
+/**
+ * npm run bench -- [S1 S2 S3 S4 S5 S7] [--rounds N] [--seconds N] [--quick] [--markdown] [--node]
+ *
+ * Exit code 1 only when the floor of a ratio is missed or an audit fails; see README.md.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { PROJECT_ROOT } from '../src/root.js';
+import { AuditError } from './audit.js';
+import { Context, type Options, type ScenarioId } from './context.js';
+import { buildDrivers } from './drivers.js';
+import { machineFacts, stolenTicks, type MachineFacts } from './machine.js';
+import { idleSockets } from './scenarios/idle.js';
+import { replays } from './scenarios/replay.js';
+import { WriteScenarios } from './scenarios/writes.js';
+import { meets, table, type Outcome } from './stats.js';
+
+const ALL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S7'];
+const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
+
+const USAGE = `npm run bench -- [${ALL.join(' ')}] [--rounds N] [--seconds N] [--quick] [--markdown] [--node]
+  --rounds N    interleaved rounds (5)
+  --seconds N   measured seconds of each leg (4)
+  --quick       one round of 2 s legs on small populations: a look, not figures to quote
+  --markdown    tables as Markdown
+  --node        the Node drivers even where there is a C compiler`;
+
+function positive(name: string, text: string): number {
+  const value = Number(text);
+  if (!(value > 0)) throw new Error(`--${name} takes a number above 0`);
+  return value;
+}
+
+function readOptions(): Options {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      rounds: { type: 'string' },
+      seconds: { type: 'string' },
+      quick: { type: 'boolean', default: false },
+      markdown: { type: 'boolean', default: false },
+      node: { type: 'boolean', default: false },
+    },
+  });
+  const asked = positionals.map((text) => text.toUpperCase());
+  const unknown = asked.find((text) => !ALL.some((id) => id === text));
+  if (unknown !== undefined) throw new Error(`unknown scenario ${unknown}`);
+  const { quick } = values;
+  return {
+    scenarios: new Set(asked.length === 0 ? ALL : ALL.filter((id) => asked.includes(id))),
+    rounds: Math.ceil(positive('rounds', values.rounds ?? (quick ? '1' : '5'))),
+    seconds: positive('seconds', values.seconds ?? (quick ? '2' : '4')),
+    quick,
+    markdown: values.markdown,
+    node: values.node,
+  };
+}
+
+async function scenarios(context: Context): Promise<Outcome[]> {
+  const { scenarios: asked } = context.options;
+  const has = (...ids: ScenarioId[]): boolean => ids.some((id) => asked.has(id));
+  const outcomes: Outcome[] = [];
+  if (has('S1', 'S2', 'S3', 'S4')) outcomes.push(...(await WriteScenarios.run(context)));
+  if (has('S5')) outcomes.push(await idleSockets(context));
+  if (has('S7')) outcomes.push(await replays(context));
+  return outcomes;
+}
+
+function factLines(facts: MachineFacts, { rounds, seconds }: Options, stolen: number): string[] {
+  return [
+    `${facts.cores} cores (${facts.cpu}), ${facts.memoryGiB} GiB, Linux ${facts.kernel}; client on the same cores`,
+    `Node ${facts.node}, PostgreSQL ${facts.postgres}, drivers in ${facts.drivers}`,
+    `commit ${facts.commit}, ${facts.at.slice(0, 16).replace('T', ' ')} UTC`,
+    `${rounds} interleaved rounds, ${seconds} s measured in each leg; ${(stolen * 100).toFixed(1)} % of the CPU time taken by neighbours`,
+  ];
+}
+
+function print(outcomes: readonly Outcome[], facts: readonly string[], markdown: boolean): void {
+  const lead = facts.map((line) => (markdown ? `- ${line}` : line)).join('\n');
+  const tables = outcomes.map((outcome) => table(outcome, markdown)).join('\n');
+  process.stdout.write(`${lead}\n\n${tables}\n`);
+}
+
+async function main(): Promise<number> {
+  const options = readOptions();
+  const drivers = buildDrivers(options.node);
+  const context = new Context(options, drivers);
+  const before = stolenTicks();
+  try {
+    const outcomes = await scenarios(context);
+    const after = stolenTicks();
+    const stolen = (after[0] - before[0]) / Math.max(1, after[1] - before[1]);
+    const facts = machineFacts(await (await context.fast()).version(), drivers.kind);
+    print(outcomes, factLines(facts, options, stolen), options.markdown);
+    mkdirSync(join(RESULTS, '..'), { recursive: true });
+    const { rounds, seconds, quick } = options;
+    writeFileSync(RESULTS, `${JSON.stringify({ facts, rounds, seconds, quick, stolen, outcomes }, null, 2)}\n`);
+    const missed = outcomes.flatMap(({ targets }) => targets).filter((target) => !meets(target, target.floor));
+    for (const { name } of missed) process.stderr.write(`below the floor: ${name}\n`);
+    return missed.length > 0 ? 1 : 0;
+  } finally {
+    await context.close();
+  }
+}
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
+
+let code: number;
+try {
+  code = await main();
+} catch (error) {
+  if (error instanceof AuditError) process.stderr.write(`audit failed: ${error.message}\n`);
+  else process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n${USAGE}\n`);
+  // An audit that fails is a result; anything else means that nothing was measured.
+  code = error instanceof AuditError ? 1 : 2;
+}
+// Children may still run after an error; they go with this process.
+process.exit(code);

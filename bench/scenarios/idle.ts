@@ -1,0 +1,106 @@
+/** S5: memory of an idle device socket, ours over bare uWS, in one process each. */
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Child } from '../child.js';
+import { startBare, type Context } from '../context.js';
+import { Receivers, type ReceiverOptions } from '../drivers.js';
+import { ownBytes } from '../machine.js';
+import { writeSockets } from '../population.js';
+import { Book, ratio, type Outcome } from '../stats.js';
+import { World } from '../world.js';
+
+/** A process may hold 20,000 descriptors here; the rest are the server's own. */
+const SOCKETS = 19_000;
+const PER_TENANT = 5;
+/** Opened and closed first, so that code and buffers which every server has once are not counted as sockets. */
+const FIRST = 500;
+const REST_MS = 1_000;
+
+/** Memory of a process after its garbage is gone. */
+async function restingBytes(server: Child): Promise<number> {
+  await sleep(REST_MS);
+  for (let i = 0; i < 2; i++) await server.ask('collect', 'collected');
+  return ownBytes(server.pid);
+}
+
+interface Held {
+  readonly context: Context;
+  readonly server: Child;
+  /** Everything but the file with the sockets. */
+  readonly options: Omit<ReceiverOptions, 'sockets'>;
+  readonly first: string;
+  readonly all: string;
+  readonly count: number;
+}
+
+/** Bytes of the server's own memory that each of `count` idle sockets costs. */
+async function bytesPerSocket({ context, server, options, first, all, count }: Held): Promise<number> {
+  const warming = new Receivers(context.drivers, { ...options, sockets: first });
+  await warming.ready();
+  await warming.stop();
+  const before = await restingBytes(server);
+  const receivers = new Receivers(context.drivers, { ...options, sockets: all });
+  await receivers.ready();
+  const after = await restingBytes(server);
+  const { live } = await receivers.report();
+  if (live !== count) throw new Error(`${live} of ${count} sockets were still open`);
+  await receivers.stop();
+  return (after - before) / count;
+}
+
+export async function idleSockets(context: Context): Promise<Outcome> {
+  const { options, drivers, folder } = context;
+  const count = options.quick ? SOCKETS / 5 : SOCKETS;
+  context.tell(`idle sockets: setting up ${count} devices`);
+  const size = { tenants: (count + FIRST) / PER_TENANT, perTenant: PER_TENANT };
+  const world = await World.open({ name: 'idle', folder, cluster: await context.fast(), drivers, size });
+  const first = join(folder, 'idle.first');
+  const all = join(folder, 'idle.all');
+  // Whole tenants in either part, so that the first do not load what the others then find in memory.
+  const early = new Set(world.population.tenants.slice(0, FIRST / PER_TENANT));
+  const { devices } = world.population;
+  writeSockets(
+    first,
+    devices.filter((device) => early.has(device.tenant)),
+  );
+  writeSockets(
+    all,
+    devices.filter((device) => !early.has(device.tenant)),
+  );
+  const book = new Book();
+  for (let round = 1; round <= options.rounds; round++) {
+    context.tell(`idle sockets: round ${round} of ${options.rounds}`);
+    const own = { context, first, all, count };
+    const bare = await startBare();
+    const bareOptions = { port: bare.port, kind: 'bare', path: '/idle' } as const;
+    book.add('bare uWS', 'bytes', await bytesPerSocket({ ...own, server: bare.child, options: bareOptions }));
+    await bare.child.stop();
+    // A fresh process each round: one that has held sockets before has memory to give them.
+    await world.stop();
+    await world.start();
+    book.add(
+      'a device socket',
+      'bytes',
+      await bytesPerSocket({ ...own, server: world.server, options: { port: world.port } }),
+    );
+  }
+  await world.stop();
+  const ours = book.values('a device socket');
+  return {
+    id: 'S5',
+    title: `memory of an idle socket, ${count} in one process, ${PER_TENANT} devices a tenant, hello sent and caught up`,
+    targets: [
+      {
+        name: 'a device socket / bare uWS',
+        unit: 'ratio',
+        values: ratio(ours, book.values('bare uWS')),
+        atLeast: false,
+        floor: 3,
+        goal: 2,
+      },
+      { name: 'a device socket', unit: 'bytes', values: ours, atLeast: false, floor: null, goal: 1_740 },
+    ],
+    figures: [{ name: 'bare uWS', unit: 'bytes', values: book.values('bare uWS') }],
+    audits: ['every socket was open at the end of each measurement'],
+  };
+}

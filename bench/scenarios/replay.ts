@@ -1,0 +1,141 @@
+/** S7: replay, cold from PostgreSQL over a bare read of the same rows, and warm from memory. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { AuditError } from '../audit.js';
+import { Child, numberIn } from '../child.js';
+import type { Context } from '../context.js';
+import type { Receivers } from '../drivers.js';
+import { startWriters, writerResult } from '../drivers.js';
+import { writeSockets, type BenchDevice } from '../population.js';
+import { Book, ratio, type Outcome } from '../stats.js';
+import { World, audit } from '../world.js';
+
+const PER_TENANT = 5;
+const COLD_TENANTS = 100;
+const COLD_ROWS = 60_000;
+const WARM_TENANTS = 200;
+/** Rows behind the head that each warm socket asks for; the actor keeps about 50 of this size. */
+const WARM_ROWS = 40;
+/** Sockets of each warm device; a device may have 16. */
+const WARM_SOCKETS = 5;
+const READERS = [1, 2, 4];
+
+/** Writes until the world's tenants hold about so many rows more, and audits them. */
+async function fill(context: Context, world: World, rows: number): Promise<void> {
+  const { drivers, folder } = context;
+  const out = join(folder, `${world.database}.fill`);
+  for (let written = 0; written < rows;) {
+    const writers = startWriters(drivers, {
+      port: world.port,
+      plan: world.plan,
+      out,
+      connections: 64,
+      seconds: 1,
+      warmup: 0,
+    });
+    written += (await writerResult(writers)).acked;
+    await audit(world, { acked: [out] });
+  }
+}
+
+async function heads(world: World): Promise<Map<string, number>> {
+  return await world.cluster.with(world.database, async (client) => {
+    const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int FROM tenants');
+    return new Map(rows.map(({ id, head }) => [id, head]));
+  });
+}
+
+/** All sockets of a file say hello at once. Rows a second until the last has caught up; none may be missing or twice. */
+async function replay(receivers: Receivers, expected: number): Promise<number> {
+  await receivers.ready();
+  const { seconds, rows } = await receivers.replay();
+  const { disorder, unstamped } = await receivers.report();
+  await receivers.stop();
+  if (rows !== expected || disorder + unstamped > 0) {
+    throw new AuditError(`replay of ${expected} rows gave ${rows}, ${disorder} out of order, ${unstamped} damaged`);
+  }
+  return rows / seconds;
+}
+
+async function bareRead(world: World, tenants: string, connections: number): Promise<number> {
+  const script = fileURLToPath(new URL('../reference/raw-read.js', import.meta.url));
+  const args = [`url=${world.cluster.url(world.database)}`, `tenants=${tenants}`, `connections=${connections}`];
+  const reader = new Child('raw read', [process.execPath, script, ...args]);
+  const result = await reader.next('result');
+  await reader.ended;
+  return numberIn(result, 'perSecond');
+}
+
+/** Memory holds what was written while the tenant was loaded, so the rows are written to this very process. */
+async function warm(context: Context, world: World, book: Book): Promise<void> {
+  await world.stop();
+  await world.start();
+  await fill(context, world, world.population.tenants.length * WARM_ROWS * 3);
+  const head = await heads(world);
+  const since = (tenant: string): number => Math.max(0, (head.get(tenant) ?? 0) - WARM_ROWS);
+  const devices = Array.from({ length: WARM_SOCKETS }, () => world.population.devices).flat();
+  const expected = devices.reduce((sum, { tenant }) => sum + (head.get(tenant) ?? 0) - since(tenant), 0);
+  const sockets = join(context.folder, 'warm.sockets');
+  writeSockets(sockets, devices, since);
+  book.add('warm replay', 'rows/s', await replay(world.receivers({ sockets, hello: 'later' }), expected));
+}
+
+export async function replays(context: Context): Promise<Outcome> {
+  const { options, drivers, folder } = context;
+  context.tell('replay: setting up');
+  const cluster = await context.fast();
+  const open = async (name: string, tenants: number): Promise<World> =>
+    World.open({ name, folder, cluster, drivers, size: { tenants, perTenant: PER_TENANT } });
+  const cold = await open('cold', COLD_TENANTS);
+  const memory = await open('warm', options.quick ? WARM_TENANTS / 4 : WARM_TENANTS);
+  await fill(context, cold, options.quick ? COLD_ROWS / 4 : COLD_ROWS);
+  await cluster.with('cold', async (client) => client.query('VACUUM ANALYZE items'));
+  const total = [...(await heads(cold)).values()].reduce((sum, head) => sum + head, 0);
+  const sockets = join(folder, 'cold.sockets');
+  const firsts: BenchDevice[] = cold.population.devices.slice(0, COLD_TENANTS);
+  writeSockets(sockets, firsts);
+  const tenants = join(folder, 'cold.tenants');
+  writeFileSync(tenants, `${cold.population.tenants.join('\n')}\n`);
+  const book = new Book();
+  for (let round = 1; round <= options.rounds; round++) {
+    context.tell(`replay: round ${round} of ${options.rounds}`);
+    const reads: number[] = [];
+    for (const connections of READERS) {
+      const rate = await bareRead(cold, tenants, connections);
+      book.add(`bare read, ${connections} at once`, 'rows/s', rate);
+      reads.push(rate);
+    }
+    book.add('bare read, the best', 'rows/s', Math.max(...reads));
+    await cold.stop();
+    await cold.start();
+    book.add('cold replay', 'rows/s', await replay(cold.receivers({ sockets, hello: 'later' }), total));
+    await warm(context, memory, book);
+  }
+  await cold.stop();
+  await memory.stop();
+  return {
+    id: 'S7',
+    title: `replay of ${total} rows to ${COLD_TENANTS} sockets by a server just started, and of rows in memory`,
+    targets: [
+      {
+        name: 'cold replay / bare PostgreSQL read',
+        unit: 'ratio',
+        values: ratio(book.values('cold replay'), book.values('bare read, the best')),
+        atLeast: true,
+        floor: 0.7,
+        goal: 0.9,
+      },
+      {
+        name: 'warm replay',
+        unit: 'rows/s',
+        values: book.values('warm replay'),
+        atLeast: true,
+        floor: null,
+        goal: 300_000,
+      },
+    ],
+    figures: book.series().filter(({ name }) => name !== 'warm replay'),
+    audits: ['every replay gave every row above its cursor once, in version order, and then caught_up'],
+  };
+}

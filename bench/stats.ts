@@ -1,0 +1,134 @@
+/** Series of figures, floors and the tables that show them. */
+
+/** One figure, measured once a round. */
+export interface Series {
+  readonly name: string;
+  readonly unit: string;
+  readonly values: readonly number[];
+}
+
+/** A figure with something to reach. `atLeast`: larger is better; else smaller is. */
+export interface Target extends Series {
+  readonly atLeast: boolean;
+  /** Missing it fails the run; null: no floor. */
+  readonly floor: number | null;
+  readonly goal: number | null;
+}
+
+/** What a scenario found. */
+export interface Outcome {
+  readonly id: string;
+  readonly title: string;
+  readonly targets: readonly Target[];
+  readonly figures: readonly Series[];
+  /** What was audited, in words: present only because it held. */
+  readonly audits: readonly string[];
+}
+
+/** Collects figures round by round, by name. */
+export class Book {
+  private readonly all = new Map<string, { unit: string; values: number[] }>();
+
+  add(name: string, unit: string, value: number): void {
+    const entry = this.all.get(name) ?? { unit, values: [] };
+    entry.values.push(value);
+    this.all.set(name, entry);
+  }
+
+  values(name: string): readonly number[] {
+    const entry = this.all.get(name);
+    if (entry === undefined) throw new Error(`nothing was measured as "${name}"`);
+    return entry.values;
+  }
+
+  has(name: string): boolean {
+    return this.all.has(name);
+  }
+
+  /** Every figure in the order of its first entry. */
+  series(): Series[] {
+    return [...this.all].map(([name, { unit, values }]) => ({ name, unit, values }));
+  }
+}
+
+const sorted = (values: readonly number[]): number[] => [...values].sort((a, b) => a - b);
+
+export function median(values: readonly number[]): number {
+  const all = sorted(values);
+  const middle = all.length >> 1;
+  return all.length % 2 === 1 ? (all[middle] ?? NaN) : ((all[middle - 1] ?? NaN) + (all[middle] ?? NaN)) / 2;
+}
+
+const least = (values: readonly number[]): number => sorted(values)[0] ?? NaN;
+const most = (values: readonly number[]): number => sorted(values).at(-1) ?? NaN;
+
+/** The median decides: one round beside a noisy neighbour must neither fail a run nor save it. */
+export function meets(target: Target, bound: number | null): boolean {
+  if (bound === null) return true;
+  const value = median(target.values);
+  return target.atLeast ? value >= bound : value <= bound;
+}
+
+/** Each round's quotient of two figures of that round. */
+export const ratio = (a: readonly number[], b: readonly number[]): number[] =>
+  a.map((value, round) => value / (b[round] ?? NaN));
+
+function shown(value: number): string {
+  if (!Number.isFinite(value)) return '-';
+  const digits = Math.abs(value) >= 1_000 ? 0 : Math.abs(value) >= 10 ? 1 : 3;
+  return digits === 0 ? Math.round(value).toLocaleString('en') : value.toFixed(digits);
+}
+
+function cells(series: Series): string[] {
+  const { values } = series;
+  return [series.name, series.unit, shown(least(values)), shown(median(values)), shown(most(values))];
+}
+
+function bound(target: Target, value: number | null): string {
+  return value === null ? '' : `${target.atLeast ? '>=' : '<='} ${shown(value)}`;
+}
+
+function verdict(target: Target): string {
+  if (!meets(target, target.floor)) return 'BELOW THE FLOOR';
+  if (target.goal !== null && meets(target, target.goal)) return 'goal reached';
+  return target.floor === null ? 'short of the goal' : 'floor holds';
+}
+
+const HEAD = ['', 'unit', 'min', 'median', 'max', 'floor', 'goal', ''];
+
+function rowsOf(outcome: Outcome): string[][] {
+  return [
+    ...outcome.targets.map((target) => [
+      ...cells(target),
+      bound(target, target.floor),
+      bound(target, target.goal),
+      verdict(target),
+    ]),
+    ...outcome.figures.map((series) => [...cells(series), '', '', '']),
+  ];
+}
+
+function plainTable(rows: readonly (readonly string[])[]): string {
+  const widths = HEAD.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, column) =>
+        column < 2 || column === 7 ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0),
+      )
+      .join('  ')
+      .trimEnd();
+  return rows.map(line).join('\n');
+}
+
+function markdownTable(rows: readonly (readonly string[])[]): string {
+  const [head = [], ...body] = rows.map((row) => `| ${row.join(' | ')} |`);
+  return [head, '| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |', ...body].join('\n');
+}
+
+/** One scenario as a table, for a terminal or for a Markdown page. */
+export function table(outcome: Outcome, markdown: boolean): string {
+  const rows = [HEAD, ...rowsOf(outcome)];
+  const title = markdown ? `### ${outcome.id}: ${outcome.title}` : `${outcome.id}  ${outcome.title}`;
+  const audits = outcome.audits.map((text) => (markdown ? `- ${text}` : `  audit: ${text}`)).join('\n');
+  return `${title}\n\n${markdown ? markdownTable(rows) : plainTable(rows)}\n${audits === '' ? '' : `\n${audits}\n`}`;
+}

@@ -1,0 +1,181 @@
+/** One service under test: its database, its population and its server process. */
+import { randomInt } from 'node:crypto';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { SQL_FOLDER } from '../src/root.js';
+import { migrate } from '../src/postgres/migrate.js';
+import { Audit, type Audited } from './audit.js';
+import { Child } from './child.js';
+import type { Cluster } from './database.js';
+import { Receivers, type Drivers, type ReceiverOptions } from './drivers.js';
+import { cpuOf } from './machine.js';
+import { imagine, settle, writePlan, writeSockets, type Population, type PopulationSize } from './population.js';
+import { BENCH_TOKEN_SECRET, benchToken } from './tokens.js';
+
+/** CPU seconds so far of a server process and of its database. */
+export interface CpuSeconds {
+  readonly server: number;
+  readonly database: number;
+  readonly client: number;
+}
+
+/** What a leg needs of the server it loads, ours or the reference. */
+export interface Target {
+  readonly port: number;
+  readonly plan: string;
+  readonly folder: string;
+  readonly cluster: Cluster;
+  readonly population: Population;
+  readonly database: string;
+  readonly audit: Audit;
+  readonly server: Child;
+}
+
+/** Server and database so far; `clients` are the drivers' processes. */
+export const cpuSeconds = (target: Target, clients: readonly number[]): CpuSeconds => ({
+  server: cpuOf(target.server.pid),
+  database: target.cluster.cpuSeconds(),
+  client: clients.reduce((sum, pid) => sum + cpuOf(pid), 0),
+});
+
+/** Audits what was written to a target since the last audit. */
+export async function audit(
+  target: Target,
+  logs: { readonly acked: readonly string[]; readonly received?: string; readonly crashed?: boolean },
+): Promise<Audited> {
+  const { cluster, population } = target;
+  return await cluster.with(target.database, async (client) => target.audit.run({ client, population, ...logs }));
+}
+
+/** How a world is set up. */
+export interface WorldOptions {
+  readonly name: string;
+  readonly folder: string;
+  readonly cluster: Cluster;
+  readonly drivers: Drivers;
+  readonly size: PopulationSize;
+}
+
+/**
+ * The limits stay on, so that their work is measured, but too high to be met: a driver's device writes far more often
+ * than a person's.
+ */
+const SERVER_ENVIRONMENT = {
+  HOST: '127.0.0.1',
+  TOKEN_SECRET: BENCH_TOKEN_SECRET,
+  RATE_READ_PER_S: '1000000',
+  RATE_WRITE_PER_S: '1000000',
+  LOG_LEVEL: 'warn',
+};
+
+/** Flags of Node for the server, such as --cpu-prof --cpu-prof-dir=/tmp/profiles: to see where its time goes. */
+const EXTRA_FLAGS = (process.env['BENCH_SERVER_FLAGS'] ?? '').split(' ').filter(Boolean);
+
+const PORT_MIN = 20_000;
+const PORT_MAX = 32_000;
+
+/**
+ * A free port below those that the system gives to outgoing connections. A driver that dials a server which was just
+ * killed could be given that very port as its own, would be connected with itself, and the server could not come back.
+ */
+async function quietPort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(PORT_MIN, PORT_MAX);
+    const free = await new Promise<boolean>((resolve) => {
+      const probe = createServer();
+      probe.once('error', () => resolve(false));
+      probe.listen({ port, host: '127.0.0.1', exclusive: true }, () => probe.close(() => resolve(true)));
+    });
+    if (free) return port;
+  }
+}
+
+export class World implements Target {
+  readonly audit = new Audit();
+  readonly plan: string;
+  readonly sockets: string;
+  private running: Child | undefined;
+
+  private constructor(
+    private readonly options: WorldOptions,
+    readonly population: Population,
+    readonly port: number,
+  ) {
+    this.plan = join(options.folder, `${options.name}.plan`);
+    this.sockets = join(options.folder, `${options.name}.sockets`);
+  }
+
+  /** A fresh database with the population in it, and a server on it. */
+  static async open(options: WorldOptions): Promise<World> {
+    const { cluster, name } = options;
+    await cluster.create(name);
+    await migrate({ url: cluster.url(name), folder: SQL_FOLDER });
+    const population = imagine(options.size, benchToken);
+    await cluster.with(name, async (client) => settle(client, population));
+    const world = new World(options, population, await quietPort());
+    writePlan(world.plan, population);
+    writeSockets(world.sockets, population.devices);
+    await world.start();
+    return world;
+  }
+
+  get cluster(): Cluster {
+    return this.options.cluster;
+  }
+
+  get folder(): string {
+    return this.options.folder;
+  }
+
+  get database(): string {
+    return this.options.name;
+  }
+
+  get server(): Child {
+    if (!this.running) throw new Error(`the server of ${this.options.name} is not running`);
+    return this.running;
+  }
+
+  /** Starts the server, each time on the same port. */
+  async start(): Promise<void> {
+    const script = fileURLToPath(new URL('./server.js', import.meta.url));
+    this.running = new Child(`server ${this.options.name}`, [process.execPath, '--expose-gc', ...EXTRA_FLAGS, script], {
+      env: {
+        ...process.env,
+        ...SERVER_ENVIRONMENT,
+        PORT: String(this.port),
+        DATABASE_URL: this.cluster.url(this.options.name),
+        DATA_DIR: join(this.folder, `${this.options.name}.data`),
+      },
+    });
+    await this.running.next('listening');
+  }
+
+  async stop(): Promise<void> {
+    await this.running?.stop();
+    this.running = undefined;
+  }
+
+  /** kill -9 of server and database at once. Then both come back: the database by its supervisor, the server here. */
+  async crash(): Promise<void> {
+    this.server.process.kill('SIGKILL');
+    this.cluster.kill();
+    await this.server.ended;
+    await this.cluster.recovered();
+    await this.start();
+  }
+
+  receivers(options: Partial<ReceiverOptions> = {}): Receivers {
+    return new Receivers(this.options.drivers, { port: this.port, sockets: this.sockets, ...options });
+  }
+}
+
+const ARRIVE_MS = 30_000;
+
+/** Waits until the receivers hold so many records since their last dump, or for 30 s: the audit then says what is missing. */
+export async function arrived(receivers: Receivers, records: number): Promise<void> {
+  const until = performance.now() + ARRIVE_MS;
+  while ((await receivers.report()).recorded < records && performance.now() < until) await sleep(20);
+}

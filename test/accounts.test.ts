@@ -1,0 +1,340 @@
+/** Bootstrap and devices, on a real database and two instances (contract 9). */
+import { randomBytes } from 'node:crypto';
+import t from 'tap';
+import { ulid } from 'ulid';
+import { answerReauthChallenge } from '../src/crypto/reauth.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { ensureSingleTenant } from '../src/postgres/account-store.js';
+import {
+  base64,
+  bootstrapBody,
+  claimedWorld,
+  DAY_MS,
+  generationOf,
+  newDevice,
+  newWorld,
+  outcomes,
+  pairOne,
+  random,
+  refusal,
+  valueOf,
+  type TestDevice,
+} from './support/accounts.js';
+
+t.test('two instances that start at once agree on the tenant; BIN-01: it has one bin', async (t) => {
+  const { a, b, tenantId, clock } = await newWorld(t);
+  await a.pool.query('DELETE FROM tenants');
+  const ids = await Promise.all([a, b, a, b].map(({ pool }) => ensureSingleTenant(pool, clock.now())));
+  t.equal(new Set(ids).size, 1);
+  t.not(ids[0], tenantId);
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM tenants'), 1);
+  t.same(
+    (await a.bins.list(ids[0] ?? '')).bins.map(({ id, slug }) => [id, slug]),
+    [['inbox', 'inbox']],
+  );
+});
+
+t.test('BOOT-01 BOOT-04 BOOT-06: the first call claims, and its token is let in', async (t) => {
+  const { a, tenantId, clock } = await newWorld(t);
+  const device = newDevice();
+  const sent = random(80);
+  t.equal(await a.bootstrap.claimed(tenantId), false);
+  const claimed = await a.bootstrap.claim(tenantId, {
+    ...bootstrapBody(device, { wrappedMasterKey: sent, deviceCert: random(32) }),
+    deviceId: undefined,
+  });
+  t.match(claimed.device.id, /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/);
+  t.same(claimed.device, {
+    id: claimed.device.id,
+    name: 'First',
+    glyph: 'laptop',
+    pubkey: Buffer.from(device.publicKey),
+    pairedAt: clock.now(),
+  });
+  t.equal(base64(claimed.wrappedMasterKey ?? new Uint8Array()), sent);
+  t.ok(await a.admits(tenantId, claimed.token, clock.now()));
+  t.equal(await a.bootstrap.claimed(tenantId), true);
+  t.same(a.told, [tenantId]);
+});
+
+t.test('TOKEN-10: a token lives as long as it was told', async (t) => {
+  const { a, tenantId, clock } = await newWorld(t);
+  const { token } = await a.bootstrap.claim(tenantId, bootstrapBody(newDevice()));
+  t.ok(a.tokens.verify(token, clock.now() + 30 * DAY_MS - 1).ok);
+  t.same(a.tokens.verify(token, clock.now() + 30 * DAY_MS), { ok: false, reason: 'expired' });
+});
+
+t.test('BOOT-02 BOOT-03: of any number of callers on two instances one wins', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const claims = [a, b, a, b, a, b, a, b].map((instance) => () => {
+    return instance.bootstrap.claim(tenantId, bootstrapBody(newDevice()));
+  });
+  for (let round = 0; round < 5; round++) {
+    const before = await generationOf(a.pool, tenantId);
+    const ends = await together(world, claims);
+    t.equal(ends.filter((end) => end === 'ok').length, 1);
+    t.equal(ends.filter((end) => end === 'bootstrap_already_done').length, 7);
+    t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 1);
+    t.equal(await generationOf(a.pool, tenantId), before + 1);
+    t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice()))), 'bootstrap_already_done');
+    await a.bootstrap.restart(tenantId);
+  }
+});
+
+t.test('BOOT-05: with BOOTSTRAP_TOKEN a stranger claims nothing', async (t) => {
+  const { a, tenantId } = await newWorld(t, { bootstrapToken: 'a long operator token' });
+  for (const claimToken of [undefined, null, '', 'a long operator tokem', 'a long operator token ']) {
+    t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { claimToken }))), 'forbidden');
+  }
+  t.equal(await a.bootstrap.claimed(tenantId), false);
+  await a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { claimToken: 'a long operator token' }));
+  t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice()))), 'bootstrap_already_done');
+});
+
+t.test('a tenant with a claim token of its own is claimed with that, which is spent', async (t) => {
+  const { a, tenantId } = await newWorld(t);
+  await a.pool.query("UPDATE tenants SET claim_token_hash = sha256('right'::bytea)");
+  t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice()))), 'forbidden');
+  t.equal(await refusal(a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { claimToken: 'wrong' }))), 'forbidden');
+  await a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { claimToken: 'right' }));
+  t.equal(await valueOf(a.pool, 'SELECT claim_token_hash AS value FROM tenants'), null);
+});
+
+t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId, clock } = world;
+  const recovery = nodeSodium.signKeyPair(randomBytes(32));
+  const device = newDevice();
+  const { token } = await a.bootstrap.claim(
+    tenantId,
+    bootstrapBody(device, { recoveryPubkey: base64(recovery.publicKey) }),
+  );
+  await a.passwords.set(tenantId, { password: 'old' });
+  const { ticket } = await a.passwords.verify(tenantId, { password: 'old' });
+  const session = { code: 'one two three four five six', epk: base64(newDevice().publicKey) };
+  await a.pairing.init(tenantId, device.id, session);
+  const { challengeId, challenge } = await a.reauth.challenge(tenantId, { deviceId: device.id });
+  const answer = answerReauthChallenge(
+    nodeSodium,
+    { tenantId, deviceId: device.id, challengeId },
+    {
+      challenge,
+      keys: device,
+    },
+  );
+
+  t.same(await b.bootstrap.restart(tenantId), { ok: true });
+  t.same(b.resets, [tenantId]);
+  t.equal(await a.bootstrap.claimed(tenantId), false);
+  t.notOk(await a.admits(tenantId, token, clock.now()));
+  t.same((await a.devices.list(tenantId, device.id)).devices, []);
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, session)), 'pair_invalid');
+  t.same(await a.passwords.exists(tenantId), { exists: false });
+  t.equal(
+    await refusal(a.reauth.answer(tenantId, { deviceId: device.id, challengeId, answer: base64(answer) })),
+    'forbidden',
+  );
+  t.equal(await valueOf(a.pool, 'SELECT recovery_pubkey AS value FROM tenants'), null);
+
+  // The same device id again: nothing of its earlier life may work.
+  const again = await a.bootstrap.claim(tenantId, bootstrapBody(device));
+  t.notOk(await a.admits(tenantId, token, clock.now()), 'an old token stays dead');
+  t.ok(await a.admits(tenantId, again.token, clock.now()));
+  await a.passwords.set(tenantId, { password: 'old' });
+  const proof = a.tickets.passwordProof(ticket, { tenantId, pubkey: device.publicKey });
+  t.equal((await a.accounts.recoveryStanding(tenantId, proof))?.passwordShown, false, 'an old ticket too');
+  t.equal(await refusal(a.bootstrap.restart(ulid())), 'tenant_not_found');
+});
+
+t.test('BOOT-08: an old token is dead after any number of restarts and revocations', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId, clock } = world;
+  const [first] = await claimedWorld(world);
+  const tokens: string[] = [];
+  for (let round = 0; round < 5; round++) {
+    await a.bootstrap.restart(tenantId);
+    const { token } = await a.bootstrap.claim(tenantId, bootstrapBody(first as TestDevice));
+    tokens.push(token);
+  }
+  const alive = await Promise.all(tokens.map((token) => a.admits(tenantId, token, clock.now())));
+  t.same(alive, [false, false, false, false, true]);
+});
+
+t.test('BOOT-10: a restart keeps items and bins', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  await claimedWorld(world);
+  await a.bins.create(tenantId, { id: 'work' });
+  await a.pool.query("INSERT INTO items (tenant_id, id, version, bin_id) VALUES ($1, $2, 1, 'work')", [
+    tenantId,
+    ulid(),
+  ]);
+  await a.bootstrap.restart(tenantId);
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM items'), 1);
+  t.same(
+    (await a.bins.list(tenantId)).bins.map(({ id }) => id),
+    ['inbox', 'work'],
+  );
+});
+
+t.test('DEV-09 DEV-14: names are shown to people, certificates are optional, keys must be usable', async (t) => {
+  const { a, tenantId } = await newWorld(t);
+  const claim = (more: object): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), more));
+  for (const name of ['', 'a\u0000b', 'a\nb', 'a\u202eb', 'a\u2066b', '\ud800', 'x'.repeat(65)]) {
+    t.equal(await refusal(claim({ name })), 'validation', JSON.stringify(name));
+  }
+  for (const pubkey of [
+    random(31),
+    random(33),
+    base64(new Uint8Array(32)),
+    base64(Uint8Array.of(1, ...new Uint8Array(31))),
+  ]) {
+    t.equal(await refusal(claim({ pubkey })), 'validation');
+  }
+  t.equal(await refusal(claim({ deviceCert: random(31) })), 'validation');
+  t.equal(await refusal(claim({ wrappedMasterKey: random(31) })), 'validation');
+  t.equal(await refusal(claim({ wrappedMasterKey: random(1_025) })), 'validation');
+  t.equal(await refusal(claim({ recoveryPubkey: random(31) })), 'validation');
+  t.equal(await a.bootstrap.claimed(tenantId), false);
+  await claim({ name: 'ｘ'.repeat(63) + '😀' });
+});
+
+t.test('DEV-01 DEV-02 DEV-03: the list shows all there is to say', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId, clock } = world;
+  const [first, second] = await claimedWorld(world, 1);
+  a.online.add(second?.id ?? '');
+  a.devices.touch(tenantId, first?.id ?? '');
+  await a.devices.close();
+  const { devices } = await a.devices.list(tenantId, first?.id ?? '');
+  t.same(
+    devices.map(({ id, online, current, revokedAt, lastSeenAt }) => ({ id, online, current, revokedAt, lastSeenAt })),
+    [
+      { id: first?.id, online: false, current: true, revokedAt: null, lastSeenAt: clock.now() },
+      { id: second?.id, online: true, current: false, revokedAt: null, lastSeenAt: null },
+    ],
+  );
+  t.same(Object.keys(devices[0] ?? {}).sort(), [
+    ...['cert', 'current', 'glyph', 'id', 'lastSeenAt', 'name', 'online', 'pairedAt', 'pubkey', 'revokedAt'],
+  ]);
+  t.equal(base64(devices[1]?.pubkey ?? new Uint8Array()), base64(second?.publicKey ?? new Uint8Array()));
+  t.equal(devices[1]?.cert?.length, 32);
+  t.equal(devices[0]?.cert, null);
+});
+
+t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes something', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  const [first] = await claimedWorld(world);
+  const id = first?.id ?? '';
+  const before = await generationOf(a.pool, tenantId);
+  const cert = random(32);
+  const { device } = await a.devices.patch(tenantId, id, { name: 'Desk', glyph: 'tablet', cert });
+  t.match(device, { id, name: 'Desk', glyph: 'tablet' });
+  t.equal(base64(device.cert ?? new Uint8Array()), cert);
+  t.equal(await generationOf(a.pool, tenantId), before + 1);
+  const at = 'SELECT changed_at_generation AS value FROM devices WHERE id = $1';
+  t.equal(await valueOf(a.pool, at, [id]), before + 1);
+  await a.devices.patch(tenantId, id, { name: 'Desk' });
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'nothing changed');
+  t.equal((await a.devices.patch(tenantId, id, { cert: null })).device.cert, null);
+  t.equal((await a.devices.patch(tenantId, id, {})).device.name, 'Desk');
+  t.equal(await refusal(a.devices.patch(tenantId, ulid(), { name: 'x' })), 'device_not_found');
+  t.equal(await refusal(a.devices.patch(ulid(), id, { name: 'x' })), 'device_not_found', 'TOKEN-26');
+  t.equal(await refusal(a.devices.patch(tenantId, id, { name: '\u202e' })), 'validation');
+  const both = [() => a.devices.patch(tenantId, id, { name: 'A' }), () => a.devices.patch(tenantId, id, { name: 'A' })];
+  const generation = await generationOf(a.pool, tenantId);
+  t.same(await together(world, both), ['ok', 'ok']);
+  t.equal(await generationOf(a.pool, tenantId), generation + 1, 'the same patch twice at once is one change');
+});
+
+t.test('DEV-05 TOKEN-11 TOKEN-12 TOKEN-13: revoking kills the tokens of that device, everywhere', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId, clock } = world;
+  const device = newDevice();
+  const { token } = await a.bootstrap.claim(tenantId, bootstrapBody(device));
+  const second = await pairOne(world, device);
+  const { challengeId, challenge } = await a.reauth.challenge(tenantId, { deviceId: second.id });
+  const ids = { tenantId, deviceId: second.id, challengeId };
+  const answer = base64(answerReauthChallenge(nodeSodium, ids, { challenge, keys: second }));
+  const reauthenticated = await a.reauth.answer(tenantId, { deviceId: second.id, challengeId, answer });
+  t.ok(await b.admits(tenantId, reauthenticated.token, clock.now()));
+
+  clock.advance(5);
+  const { device: revoked } = await a.devices.revoke(tenantId, second.id);
+  t.equal(revoked.revokedAt, clock.now());
+  t.notOk(await b.admits(tenantId, reauthenticated.token, clock.now()));
+  t.ok(await b.admits(tenantId, token, clock.now()));
+  const standing = (await b.directory.load(tenantId))?.devices.find(({ id }) => id === second.id);
+  t.match(standing, { revoked: true, keysPurged: false });
+  t.ok((standing?.tokenEpoch ?? 0) > (b.epochOf(reauthenticated.token, clock.now()) ?? Infinity));
+
+  clock.advance(5);
+  const generation = await generationOf(a.pool, tenantId);
+  t.equal((await b.devices.revoke(tenantId, second.id)).device.revokedAt, revoked.revokedAt, 'again: nothing changes');
+  t.equal(await generationOf(a.pool, tenantId), generation);
+  t.equal(await refusal(a.devices.revoke(tenantId, ulid())), 'device_not_found');
+  t.equal(await refusal(a.devices.revoke(ulid(), device.id)), 'device_not_found');
+  t.equal(await refusal(a.devices.revoke(tenantId, device.id)), 'last_device');
+});
+
+t.test('DEV-06 DEV-07: two that revoke each other, or themselves, leave one', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  let [standing] = (await claimedWorld(world)) as [TestDevice];
+  for (let round = 0; round < 5; round++) {
+    const other = await pairOne(world, standing);
+    const ends = await together(world, [
+      () => a.devices.revoke(tenantId, other.id, standing.id),
+      () => b.devices.revoke(tenantId, standing.id, other.id),
+    ]);
+    t.same(ends.toSorted(), ['last_device', 'ok']);
+    if (ends[1] === 'ok') standing = other;
+  }
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices WHERE revoked_at IS NULL'), 1);
+  t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), 'last_device');
+  const other = await pairOne(world, standing);
+  t.equal(await refusal(a.devices.revoke(tenantId, standing.id, standing.id)), undefined, 'signing out');
+  t.equal((await a.directory.load(tenantId))?.devices.find(({ id }) => id === other.id)?.revoked, false);
+});
+
+t.test('a device that was revoked a moment ago revokes nobody', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  const [first, second, third] = await claimedWorld(world, 2);
+  await a.devices.revoke(tenantId, second?.id ?? '', first?.id);
+  t.equal(await refusal(a.devices.revoke(tenantId, third?.id ?? '', second?.id)), 'device_revoked');
+  t.equal(await refusal(a.devices.revoke(tenantId, third?.id ?? '', first?.id)), undefined);
+});
+
+t.test('sightings are written rarely and together, and a lost one harms nothing', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId, clock } = world;
+  const [first] = await claimedWorld(world);
+  const id = first?.id ?? '';
+  const seen = (): Promise<number> => valueOf(a.pool, 'SELECT last_seen_at AS value FROM devices');
+  const generation = await generationOf(a.pool, tenantId);
+  const start = clock.now();
+  for (let n = 0; n < 100; n++) a.devices.touch(tenantId, id);
+  a.devices.touch(tenantId, ulid());
+  a.devices.touch(ulid(), id);
+  t.equal(clock.waiting, 1);
+  clock.advance(1_000);
+  await a.devices.flush();
+  t.equal(await seen(), start);
+  clock.advance(58_000);
+  a.devices.touch(tenantId, id);
+  t.equal(clock.waiting, 0);
+  clock.advance(2_000);
+  a.devices.touch(tenantId, id);
+  await a.devices.flush();
+  t.equal(await seen(), start + 61_000);
+  t.equal(await generationOf(a.pool, tenantId), generation, 'nothing is checked again for it');
+  t.same(a.faults, []);
+  await b.pool.end();
+  b.pool.end = () => Promise.resolve();
+  b.devices.touch(tenantId, id);
+  await b.devices.flush();
+  t.equal(b.faults.length, 1);
+});

@@ -1,0 +1,310 @@
+/** Bins (contract 6), on a real database and two instances. */
+import t from 'tap';
+import { ulid } from 'ulid';
+import { Bins, defaultSlug } from '../src/bins/bins.js';
+import { BinStore } from '../src/postgres/bin-store.js';
+import { PostgresItemLog } from '../src/postgres/item-log.js';
+import { BIN_SLUG } from '../src/protocol/ids.js';
+import {
+  base64,
+  claimedWorld,
+  generationOf,
+  newWorld,
+  outcomes,
+  random,
+  refusal,
+  valueOf,
+  type Instance,
+  type World,
+} from './support/accounts.js';
+
+interface Sums {
+  readonly head: number;
+  readonly item_count: number;
+  readonly version_sum: number;
+  readonly storage_bytes: number;
+}
+
+/** Live items straight into the tables, with the tenant's sums as a commit would leave them. */
+async function fill({ a, tenantId }: World, binId: string, count: number): Promise<void> {
+  const ids = Array.from({ length: count }, () => ulid());
+  await a.pool.query(
+    `WITH t AS (SELECT head FROM tenants WHERE id = $1), added AS (
+       INSERT INTO items (tenant_id, id, version, bin_id, type, ts, sender_device, changed_by, ct, nonce, sig, master, keys, bytes)
+       SELECT $1, u.id, t.head + n, $2, 'text', 1700000000000, 'd', 'd', '\\x00', '\\x01', '\\x02', '\\x03', '\\x04', 10
+       FROM t, unnest($3::text[]) WITH ORDINALITY AS u(id, n) RETURNING version)
+     UPDATE tenants SET head = head + $4, item_count = item_count + $4, storage_bytes = storage_bytes + 10 * $4,
+       version_sum = version_sum + (SELECT coalesce(sum(version), 0)::bigint FROM added) WHERE id = $1`,
+    [tenantId, binId, ids, count],
+  );
+}
+
+/** The tenant's sums, and the same counted from its items. */
+async function sums({ pool }: Instance, tenantId: string): Promise<{ kept: Sums; counted: Sums }> {
+  const kept = await pool.query<Sums>(
+    'SELECT head, item_count, version_sum, storage_bytes FROM tenants WHERE id = $1',
+    [tenantId],
+  );
+  const counted = await pool.query<Sums>(
+    `SELECT max(version) AS head, count(*) FILTER (WHERE deleted_at IS NULL) AS item_count,
+       coalesce(sum(version) FILTER (WHERE deleted_at IS NULL), 0)::bigint AS version_sum, sum(bytes)::bigint AS storage_bytes
+     FROM items WHERE tenant_id = $1`,
+    [tenantId],
+  );
+  return { kept: kept.rows[0] as Sums, counted: counted.rows[0] as Sums };
+}
+
+async function claimed(t: Parameters<typeof newWorld>[0]): Promise<World> {
+  const world = await newWorld(t);
+  await claimedWorld(world);
+  return world;
+}
+
+t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and everybody is told', async (t) => {
+  const { a, b, tenantId, clock } = await claimed(t);
+  clock.advance(1);
+  const before = await generationOf(a.pool, tenantId);
+  const meta = random(4_096);
+  const { bin } = await a.bins.create(tenantId, { id: 'Work_1', slug: 'work', meta });
+  const now = clock.now();
+  t.same(
+    { ...bin, meta: base64(bin.meta ?? new Uint8Array()) },
+    {
+      id: 'Work_1',
+      slug: 'work',
+      meta,
+      createdAt: now,
+      updatedAt: now,
+      itemCount: 0,
+    },
+  );
+  t.same((await b.bins.list(tenantId)).bins[1], bin);
+  t.equal(a.told.at(-1), tenantId);
+  t.equal(await generationOf(a.pool, tenantId), before + 1);
+  const change = (await b.directory.load(tenantId))?.bins.find((found) => found.id === 'Work_1');
+  const { id, slug, createdAt, updatedAt } = bin;
+  const view = { id, slug, meta: bin.meta, createdAt, updatedAt };
+  t.same(change, { id: 'Work_1', deletedAt: null, view, changedAtGeneration: before + 1, open: true });
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'big', meta: random(4_097) })), 'validation');
+  t.equal(await refusal(a.bins.create(ulid(), { id: 'x' })), 'tenant_not_found');
+});
+
+t.test('BIN-06: itemCount counts the live items of the bin', async (t) => {
+  const world = await claimed(t);
+  const { a, tenantId } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'work', 3);
+  await fill(world, 'inbox', 2);
+  await a.pool.query("UPDATE items SET deleted_at = 1 WHERE id = (SELECT min(id) FROM items WHERE bin_id = 'work')");
+  t.same(
+    (await a.bins.list(tenantId)).bins.map(({ id, itemCount }) => [id, itemCount]),
+    [
+      ['inbox', 2],
+      ['work', 2],
+    ],
+  );
+  t.equal((await a.bins.patch(tenantId, 'work', { slug: 'w' })).bin.itemCount, 2);
+});
+
+t.test('BIN-05 BIN-11: a patch changes what it names', async (t) => {
+  const { a, tenantId, clock } = await claimed(t);
+  const { bin } = await a.bins.create(tenantId, { id: 'work', meta: random(10) });
+  clock.advance(5);
+  const patched = (await a.bins.patch(tenantId, 'work', { slug: 'office' })).bin;
+  t.same(patched, { ...bin, slug: 'office', updatedAt: clock.now() });
+  const before = await generationOf(a.pool, tenantId);
+  clock.advance(5);
+  t.same((await a.bins.patch(tenantId, 'work', { slug: 'office' })).bin, patched, 'nothing changed');
+  t.equal(await generationOf(a.pool, tenantId), before);
+  t.equal((await a.bins.patch(tenantId, 'work', { meta: null })).bin.meta, null);
+  t.equal((await a.bins.patch(tenantId, 'inbox', { slug: 'in' })).bin.slug, 'in', 'also the bin that stays');
+  t.equal(await refusal(a.bins.patch(tenantId, 'none', { slug: 'x' })), 'bin_not_found');
+  t.equal(await refusal(a.bins.patch(ulid(), 'work', { slug: 'x' })), 'bin_not_found');
+});
+
+t.test('BIN-09 BIN-10: slugs are unique; the default is the id in lower case, made to fit', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  t.equal((await a.bins.create(tenantId, { id: 'Work' })).bin.slug, 'work');
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'work' })), 'slug_taken');
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'Work', slug: 'other' })), 'conflict');
+  await a.bins.create(tenantId, { id: 'work', slug: 'other' });
+  t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'work' })), 'slug_taken');
+  t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'other' })), undefined, 'its own');
+  const ids: [id: string, slug: string][] = [
+    ['A_b', 'a-b'],
+    ['-_x', 'x'],
+    ['___', 'bin'],
+    ['-', 'bin'],
+    ['Z'.repeat(64), 'z'.repeat(63)],
+  ];
+  for (const [id, slug] of ids) {
+    t.equal(defaultSlug(id), slug);
+    t.match(slug, BIN_SLUG);
+  }
+  const slugs = [1, 2, 3].map((n) => () => b.bins.create(tenantId, { id: `r${n}`, slug: 'race' }));
+  t.same((await together(world, slugs)).toSorted(), ['ok', 'slug_taken', 'slug_taken']);
+  const same = [1, 2].map((n) => () => b.bins.create(tenantId, { id: 'same', slug: `same-${n}` }));
+  t.same((await together(world, same)).toSorted(), ['conflict', 'ok']);
+  const patches = ['Work', 'same'].map((id) => () => b.bins.patch(tenantId, id, { slug: 'wanted' }));
+  t.same((await together(world, patches)).toSorted(), ['ok', 'slug_taken']);
+});
+
+t.test('BIN-16: at most 1,000 bins, deleted ones not counted', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  await a.pool.query(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+     SELECT $1, 'b' || n, 'b' || n, 1, 1, 1 FROM generate_series(1, 998) n`,
+    [tenantId],
+  );
+  const last = [1, 2, 3].map((n) => () => b.bins.create(tenantId, { id: `last${n}` }));
+  const ends = await together(world, last);
+  t.same(ends.toSorted(), ['conflict', 'conflict', 'ok']);
+  await a.bins.remove(tenantId, 'b1', {});
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'more' })), undefined);
+  t.equal((await a.bins.list(tenantId)).bins.length, 1_000);
+});
+
+t.test('BIN-02 BIN-11 BIN-12 BIN-17: an empty bin goes, inbox stays', async (t) => {
+  const { a, b, tenantId, clock } = await claimed(t);
+  await a.bins.create(tenantId, { id: 'work' });
+  t.same(await b.bins.remove(tenantId, 'work', {}), { ok: true });
+  t.same(
+    (await a.bins.list(tenantId)).bins.map(({ id }) => id),
+    ['inbox'],
+  );
+  const change = (await a.directory.load(tenantId))?.bins.find(({ id }) => id === 'work');
+  t.match(change, { deletedAt: clock.now(), view: null, open: false });
+  t.equal(change?.changedAtGeneration, await generationOf(a.pool, tenantId));
+  for (const force of [undefined, false, true]) {
+    t.equal(await refusal(a.bins.remove(tenantId, 'inbox', { force })), 'conflict');
+    t.equal(await refusal(a.bins.remove(tenantId, 'work', { force })), 'bin_not_found');
+    t.equal(await refusal(a.bins.remove(tenantId, 'none', { force })), 'bin_not_found');
+  }
+  t.equal(await refusal(a.bins.patch(tenantId, 'work', { slug: 'x' })), 'bin_not_found');
+});
+
+t.test('BIN-13 INST-11: a write that is committed while its bin is being deleted keeps the bin', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  const before = await generationOf(a.pool, tenantId);
+  const write = "INSERT INTO items (tenant_id, id, version, bin_id) VALUES ($1, $2, 1, 'work')";
+  const ends = await together(world, [() => b.bins.remove(tenantId, 'work', {})], (holder) =>
+    holder.query(write, [tenantId, ulid()]),
+  );
+  t.same(ends, ['conflict']);
+  t.equal(await generationOf(a.pool, tenantId), before);
+  await a.bins.remove(tenantId, 'work', { force: true });
+  t.ok((await generationOf(a.pool, tenantId)) > before, 'a write checked before it closed is checked again');
+});
+
+t.test('a deleted id may be used again, and so may its slug', async (t) => {
+  const { a, tenantId, clock } = await claimed(t);
+  await a.bins.create(tenantId, { id: 'work', meta: random(8) });
+  await a.bins.remove(tenantId, 'work', {});
+  await a.bins.create(tenantId, { id: 'other', slug: 'work' });
+  clock.advance(9);
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'work' })), 'slug_taken');
+  const { bin } = await a.bins.create(tenantId, { id: 'work', slug: 'again' });
+  t.match(bin, { meta: null, createdAt: clock.now(), updatedAt: clock.now(), itemCount: 0 });
+  t.match(
+    (await a.directory.load(tenantId))?.bins.find(({ id }) => id === 'work'),
+    { deletedAt: null, open: true },
+  );
+});
+
+t.test('BIN-13 BIN-14 BIN-15: with force the items go in batches, each with its version', async (t) => {
+  const world = await claimed(t);
+  const { a, tenantId, clock } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'inbox', 3);
+  await fill(world, 'work', 1_200);
+  t.equal(await refusal(a.bins.remove(tenantId, 'work', {})), 'conflict');
+  t.equal(await refusal(a.bins.remove(tenantId, 'work', { force: false })), 'conflict');
+  const before = await generationOf(a.pool, tenantId);
+  const told = a.told.length;
+  clock.advance(77);
+  t.same(await a.bins.remove(tenantId, 'work', { force: true }), { ok: true });
+  t.equal(a.told.length - told, 4, 'closed, two full batches, the rest');
+  t.equal(await generationOf(a.pool, tenantId), before + 2, 'closed, deleted');
+  const { kept, counted } = await sums(a, tenantId);
+  t.same(kept, counted);
+  t.match(kept, { head: 2_403, item_count: 3, storage_bytes: 30 });
+  const page = await new PostgresItemLog(a.pool).page({ tenantId, since: 1_203, limit: 1_000 });
+  t.equal(page.rows.length, 1_000);
+  for (const [at, { item, changedBy }] of page.rows.entries()) {
+    if (item.version !== 1_204 + at || item.deletedAt !== clock.now() || changedBy !== null) t.fail(`row ${at}`);
+  }
+  const content = 'num_nonnulls(ct, nonce, sig, master, keys, blob_ref, blob_nonce, blob_keys)';
+  t.equal(await valueOf(a.pool, `SELECT sum(${content}) AS value FROM items WHERE bin_id = 'work'`), 0);
+  t.equal(
+    await valueOf(a.pool, "SELECT count(*) AS value FROM items WHERE bin_id = 'work' AND sender_device = 'd'"),
+    1_200,
+  );
+});
+
+t.test('blobs of the deleted items are left to the reaper', async (t) => {
+  const world = await claimed(t);
+  const { a, tenantId } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'work', 2);
+  await a.pool.query("INSERT INTO blobs SELECT $1, r, 5, 'ready', NULL, 1 FROM unnest('{one,two}'::text[]) r", [
+    tenantId,
+  ]);
+  await a.pool.query("UPDATE items SET blob_ref = 'one' WHERE version = 1");
+  await a.bins.remove(tenantId, 'work', { force: true });
+  const states = await a.pool.query('SELECT ref, state FROM blobs ORDER BY ref');
+  t.same(states.rows, [
+    { ref: 'one', state: 'orphan' },
+    { ref: 'two', state: 'ready' },
+  ]);
+});
+
+t.test('BIN-14: what a crash left half done, the same call finishes, also without force', async (t) => {
+  for (const force of [true, false]) {
+    const world = await claimed(t);
+    const { a, b, tenantId, clock } = world;
+    await a.bins.create(tenantId, { id: 'work' });
+    await fill(world, 'work', 700);
+    let calls = 0;
+    const dying = new Bins({
+      store: new BinStore(a.pool),
+      clock,
+      changed: () => (++calls === 2 ? Promise.reject(new Error('killed')) : Promise.resolve()),
+    });
+    await t.rejects(dying.remove(tenantId, 'work', { force: true }), { message: 'killed' });
+    t.match(
+      (await b.directory.load(tenantId))?.bins.find(({ id }) => id === 'work'),
+      { open: false, deletedAt: null },
+    );
+    t.equal((await b.bins.list(tenantId)).bins[1]?.itemCount, 200);
+    t.equal(await refusal(b.bins.create(tenantId, { id: 'work' })), 'conflict');
+    t.equal(await refusal(b.bins.patch(tenantId, 'work', { slug: 'x' })), 'bin_not_found');
+    t.same(await b.bins.remove(tenantId, 'work', { force }), { ok: true });
+    t.equal((await b.bins.list(tenantId)).bins.length, 1);
+    const { kept, counted } = await sums(a, tenantId);
+    t.same(kept, counted);
+  }
+});
+
+t.test('two that delete one bin at once: every item once, and a bin made anew is left alone', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  for (let round = 0; round < 5; round++) {
+    await a.bins.create(tenantId, { id: 'work' });
+    await fill(world, 'work', 1_100);
+    const head = (await sums(a, tenantId)).kept.head;
+    const ends = await outcomes([a, b, a].map(({ bins }) => bins.remove(tenantId, 'work', { force: true })));
+    t.ok(ends.includes('ok') && ends.every((end) => end === 'ok' || end === 'bin_not_found'), ends.join());
+    const { kept, counted } = await sums(a, tenantId);
+    t.equal(kept.head, head + 1_100);
+    t.same(kept, counted);
+  }
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'work', 2);
+  const store = new BinStore(a.pool);
+  t.same(await store.deleteItems({ tenantId, id: 'work', limit: 500, now: 1 }), { deleted: 0, done: true });
+  t.equal((await a.bins.list(tenantId)).bins[1]?.itemCount, 2, 'a late batch of an earlier deletion finds it open');
+});

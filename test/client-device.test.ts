@@ -1,0 +1,278 @@
+/** Devices in step over a real server, also where it lists devices that are none (contract 5, 6, 9 to 11). */
+import t from 'tap';
+import { ApiError, UncertifiedDeviceError } from '../src/client/errors.js';
+import { fingerprintOf } from '../src/client/roster.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { systemClock, type Clock } from '../src/protocol/clock.js';
+import { TestClock } from './support/clock.js';
+import { newId, settle } from './support/client.js';
+import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
+
+const texts = async ({ device }: Client): Promise<unknown[]> =>
+  (await device.list()).map((item) => item.payload?.['text']).sort();
+
+t.test('two devices in step', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  const second = await all.pair();
+  await second.device.connect();
+
+  await t.test('CLIENT-23 CLIENT-24: each write names the version it was made against, and a later time', async (t) => {
+    const { id } = await first.device.put(note('one'));
+    await shows(second, id);
+    await second.device.put({ ...note('two'), id });
+    const [made] = writes(first);
+    const [changed] = writes(second);
+    t.match(made, { ifVersion: 0 });
+    t.match(changed, { ifVersion: 1 });
+    t.ok(Number(changed?.['ts']) > Number(made?.['ts']));
+    const behind = await all.open(second.identity(), { tap: wiretap(new TestClock(1_500_000_000_000)) });
+    await behind.device.pull();
+    await behind.device.put({ ...note('three'), id });
+    t.equal(writes(behind)[0]?.['ts'], Number(changed?.['ts']) + 1, 'also where the clock is years behind');
+    t.match(await behind.device.get(id), { payload: { text: 'three' }, pending: false });
+  });
+
+  await t.test('a change made against an old version is a conflict, and may be told to win', async (t) => {
+    const { id } = await first.device.put(note('base'));
+    const late = await all.open(second.identity());
+    await late.device.pull();
+    await first.device.put({ ...note('newer'), id });
+    const error = await refusal(late.device.put({ ...note('mine'), id }));
+    t.ok(error instanceof ApiError && error.code === 'conflict');
+    await late.device.put({ ...note('mine'), id, onConflict: 'overwrite' });
+    await shows(first, id, (item) => item.payload?.['text'] === 'mine');
+    await first.device.delete(id);
+    t.equal((await refusal(first.device.put({ ...note('back'), id }))).code, 'deleted_item', 'there is no restore');
+  });
+
+  await t.test('CLIENT-38: a moved item bears a new tag, and readers accept it', async (t) => {
+    await first.device.bins.create('work', { name: 'Work', emoji: '🛠' });
+    const { id } = await first.device.put(note('moving'));
+    await shows(second, id);
+    await first.device.move(id, 'work');
+    t.match(await shows(second, id, (item) => item.binId !== 'inbox'), { binId: 'work', payload: { text: 'moving' } });
+    t.match(await second.device.hidden(), []);
+    const bins = await second.device.bins.list();
+    t.match(
+      bins.find((bin) => bin.id === 'work'),
+      { label: { name: 'Work', emoji: '🛠' }, readable: true, itemCount: 1 },
+    );
+  });
+
+  await t.test("CLIENT-25 CLIENT-26: deletes are tagged, a bin's items go before the bin", async (t) => {
+    const ids = await Promise.all(
+      ['a', 'b', 'c'].map(async (text) => (await first.device.put({ ...note(text), binId: 'work' })).id),
+    );
+    const warned: string[] = [];
+    const stop = second.device.on('untagged_delete', ({ id }) => warned.push(id));
+    const before = first.tap.calls.length;
+    const gone = Promise.all(ids.map((id) => next(second, 'delete', (event) => event.id === id)));
+    await first.device.bins.remove('work');
+    await gone;
+    stop();
+    t.same(warned, [], 'every delete bore a tag that holds');
+    const deletes = first.tap.calls.slice(before).filter(({ method }) => method === 'DELETE');
+    t.equal(deletes.at(-1)?.path, '/bins/work');
+    t.ok(
+      deletes.slice(0, -1).every(({ path, body }) => path.startsWith('/items/') && typeof body?.['sig'] === 'string'),
+    );
+    t.equal(deletes.length, 5, 'four items and the bin');
+    t.notOk((await second.device.bins.list()).some((bin) => bin.id === 'work'));
+  });
+
+  await t.test(
+    'CLIENT-27 CLIENT-28: many writes on both at once: each ends with everything, and the count fits',
+    async (t) => {
+      const made = [first, second].flatMap((client) =>
+        Array.from({ length: 40 }, (_, at) => client.device.put(note(`${client.identity().name} ${at}`))),
+      );
+      await Promise.all(made);
+      for (const client of [first, second]) {
+        client.device.disconnect();
+        const caughtUp = next(client, 'caught_up');
+        await client.device.connect();
+        t.match(await caughtUp, { complete: true });
+      }
+      t.same(await texts(first), await texts(second));
+      const fresh = await all.open(first.identity());
+      await fresh.device.pull();
+      t.same(await texts(fresh), await texts(first), 'and so does one that reads it all by HTTP');
+    },
+  );
+
+  await t.test('CLIENT-20: a token is in no URL', (t) => {
+    for (const client of [first, second]) {
+      const { token } = client.identity();
+      t.ok(client.tap.sockets.length > 1);
+      t.notOk(client.tap.sockets.some((url) => url.includes(token.text)));
+      t.notOk(client.tap.calls.some(({ path }) => path.includes(token.text)));
+    }
+    t.end();
+  });
+
+  await t.test('CLIENT-01: no word of an item or a bin is in what is sent or stored', async (t) => {
+    await first.device.bins.create('secret', { name: 'Hippopotamus' });
+    await first.device.put({
+      binId: 'secret',
+      type: 'password',
+      payload: { service: 'Rhinoceros', user: 'me', secret: 'Crocodile' },
+    });
+    const rows = await all.server.sql(
+      "SELECT convert_from(string_agg(t::text::bytea, ''::bytea), 'utf8') AS text FROM (SELECT i::text AS t FROM items i UNION ALL SELECT b::text FROM bins b) x",
+    );
+    const dump = String(rows[0]?.['text']);
+    const raw = Buffer.from(dump.replaceAll('\\x', ''), 'utf8').toString();
+    for (const word of ['Hippopotamus', 'Rhinoceros', 'Crocodile']) {
+      const hex = Buffer.from(word).toString('hex');
+      for (const seen of [raw, first.tap.sent()]) {
+        t.notOk(
+          seen.includes(word) || seen.includes(hex) || seen.includes(Buffer.from(word).toString('base64').slice(0, 9)),
+        );
+      }
+    }
+    t.match(raw, /secret/, "the rows are there: the bin's id is no secret");
+  });
+  t.same([...first.problems, ...second.problems], []);
+});
+
+t.test('devices that nobody vouches for', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  const intruder = nodeSodium.boxKeyPair();
+
+  await t.test(
+    'CLIENT-05 CLIENT-06: a device that the server slipped in gets no key, and the write says so',
+    async (t) => {
+      const id = newId();
+      first.tap.lie = ({ path }, answer) => {
+        if (path !== '/devices') return undefined;
+        const [own] = answer['devices'] as object[];
+        const slipped = { ...own, id, pubkey: toBase64Url(intruder.publicKey), current: false };
+        return { devices: [own, slipped] };
+      };
+      const told = next(first, 'uncertified');
+      await first.device.roster.refresh();
+      t.match((await told).devices, [{ id }]);
+      const error = await refusal(first.device.put(note('secret')));
+      t.ok(error instanceof UncertifiedDeviceError);
+      t.match(error.message, id);
+      t.same(writes(first), [], 'nothing was written');
+      t.match(await refusal(first.device.roster.certify(id, '0000 0000')), { code: 'fingerprint' });
+      first.tap.lie = () => undefined;
+      await first.device.roster.refresh();
+    },
+  );
+
+  await t.test("CLIENT-05: a key swapped under a certified device's id gets nothing either", async (t) => {
+    const second = await all.pair();
+    first.tap.lie = ({ path }, answer) =>
+      path === '/devices'
+        ? {
+            devices: (answer['devices'] as { id: string }[]).map((device) =>
+              device.id === second.device.id ? { ...device, pubkey: toBase64Url(intruder.publicKey) } : device,
+            ),
+          }
+        : undefined;
+    await first.device.roster.refresh();
+    t.ok((await refusal(first.device.put(note('secret')))) instanceof UncertifiedDeviceError);
+    first.tap.lie = () => undefined;
+    await first.device.roster.refresh();
+    t.same((await first.device.roster.recipients()).length, 2);
+  });
+
+  await t.test('CLIENT-07: certified after comparing, or revoked, it is out of the way', async (t) => {
+    for (const way of ['certify', 'revoke'] as const) {
+      const stranger = await all.pair(`Stranger ${way}`);
+      await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
+      const fresh = await all.open(first.identity());
+      t.ok((await refusal(fresh.device.put(note(way)))) instanceof UncertifiedDeviceError);
+      if (way === 'certify') await fresh.device.roster.certify(stranger.device.id, stranger.device.fingerprint);
+      else await fresh.device.revoke(stranger.device.id);
+      t.type((await fresh.device.put(note(way))).version, 'number');
+      const sealed = Object.keys((writes(fresh)[0]?.['payloadEnc'] as { keys: object }).keys);
+      t.equal(sealed.includes(stranger.device.id), way === 'certify');
+    }
+  });
+
+  await t.test('a device whose own certificate is missing vouches for itself', async (t) => {
+    await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [first.device.id]);
+    const fresh = await all.open(first.identity());
+    await fresh.device.put(note('own'));
+    const [row] = await all.server.sql('SELECT cert IS NOT NULL AS there FROM devices WHERE id = $1', [
+      first.device.id,
+    ]);
+    t.equal(row?.['there'], true);
+    t.equal(
+      first.device.fingerprint,
+      fingerprintOf(nodeSodium, { id: first.device.id, pubkey: first.identity().keys.publicKey }),
+    );
+  });
+});
+
+t.test('keys for devices that join', async (t) => {
+  // Minutes are in the test's hand; what the network needs takes its own time.
+  const minutes = new TestClock();
+  const setTimer: Clock['setTimer'] = (ms, fn) => (ms < 120_000 ? systemClock : minutes).setTimer(ms, fn);
+  const clock: Clock = { now: () => minutes.now(), setTimer };
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  const ids = [];
+  for (const text of ['one', 'two', 'three']) ids.push((await first.device.put(note(text))).id);
+  const keysOf = async (): Promise<number[]> => {
+    const page = await all.open(first.identity());
+    const seen: number[] = [];
+    page.tap.lie = ({ path }, answer) => {
+      if (!path.startsWith('/items?')) return undefined;
+      for (const item of answer['items'] as { payloadEnc: { keys: object } | null }[]) {
+        if (item.payloadEnc !== null) seen.push(Object.keys(item.payloadEnc.keys).length);
+      }
+      return undefined;
+    };
+    await page.device.pull();
+    return seen;
+  };
+
+  await t.test('CLIENT-36: the pairing device re-wraps at once', async (t) => {
+    const rewrapped = next(first, 'rewrapped');
+    await all.pair();
+    t.match(await rewrapped, { items: 3 });
+    t.same(await keysOf(), [2, 2, 2]);
+    t.ok(first.tap.calls.filter(({ path }) => path === '/items/batch').length >= 1, 'in batches');
+  });
+
+  await t.test('CLIENT-37: another device re-wraps after 10 minutes what is still missing', async (t) => {
+    const patient = await all.open(first.identity(), { tap: wiretap(clock) });
+    await patient.device.connect();
+    // The device that pairs is stopped from doing its part.
+    first.tap.lie = ({ path }) => (path === '/devices' ? { devices: [] } : undefined);
+    const neglected = next(first, 'rewrapped');
+    await all.pair('Third');
+    t.match(await neglected, { items: 0 });
+    first.tap.lie = () => undefined;
+    t.same((await keysOf()).filter((count) => count === 3).length, 0);
+    const rewrapped = next(patient, 'rewrapped');
+    minutes.advance(9 * 60_000);
+    await settle();
+    t.notOk(writes(patient).length, 'not before');
+    minutes.advance(2 * 60_000);
+    t.match(await rewrapped, { items: 3 });
+    t.same(await keysOf(), [3, 3, 3]);
+  });
+
+  await t.test('a write that misses a device which joined meanwhile is sealed for it and sent again', async (t) => {
+    const fresh = await all.open(first.identity());
+    await fresh.device.roster.list();
+    const joined = await all.pair('Fourth');
+    const { id } = await fresh.device.put(note('for all'));
+    t.equal(writes(fresh).length, 2);
+    await joined.device.pull();
+    t.match(await joined.device.get(id), { payload: { text: 'for all' } });
+    const nonces = writes(fresh).map((body) => (body['payloadEnc'] as { nonce: string }).nonce);
+    t.equal(nonces[0], nonces[1], 'the same content: no nonce is used for two texts, none drawn twice');
+  });
+});

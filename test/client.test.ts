@@ -1,0 +1,279 @@
+/** The client's parts on their own: no server, no network, time in the test's hand. */
+import fc from 'fast-check';
+import t from 'tap';
+import { backoffMs, RECONNECT } from '../src/client/backoff.js';
+import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/client/cursor.js';
+import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
+import { Http } from '../src/client/http.js';
+import { CLOSE, Line, type LineState } from '../src/client/socket.js';
+import { ulid } from '../src/client/ulid.js';
+import { itemChange, readFrame, readItem, writeBody, writeOf, type Frame } from '../src/client/wire.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { isUlid } from '../src/protocol/ids.js';
+import { rowText } from '../src/protocol/item-codec.js';
+import { fakeFetch, fakeSockets, newId, newIdentity, sealedRow, settle, type FakeAnswer } from './support/client.js';
+import { TestClock } from './support/clock.js';
+
+t.test('CLIENT-34: waits double from about 1 s to about 60 s, and half of each is chance', (t) => {
+  const least = (attempt: number): number => backoffMs(attempt, RECONNECT, () => 0);
+  const most = (attempt: number): number => backoffMs(attempt, RECONNECT, () => 0.999999);
+  t.same([0, 1, 2, 3, 4, 5, 6, 7, 100].map(most), [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]);
+  t.same([0, 1, 6, 100].map(least), [500, 1000, 30000, 30000]);
+  const spread = new Set([0.1, 0.3, 0.5, 0.7].map((chance) => backoffMs(3, RECONNECT, () => chance)));
+  t.equal(spread.size, 4, 'devices that lost the same server do not come back in step');
+  t.end();
+});
+
+t.test('CLIENT-27 CLIENT-28 CLIENT-29: the cursor moves by the stream, upwards, and not by replies', (t) => {
+  fc.assert(
+    fc.property(fc.array(fc.nat(50)), (versions) => {
+      let cursor: Cursor = FRESH;
+      for (const version of versions) {
+        const next = passed(cursor, version);
+        if (version <= cursor.since ? next !== undefined : next?.since !== version) return false;
+        cursor = next ?? cursor;
+      }
+      return cursor.since === Math.max(0, ...versions);
+    }),
+  );
+  t.same(caughtUp(FRESH, { version: 7, epoch: 'e' }), { since: 7, epoch: 'e' });
+  t.same(caughtUp({ since: 9, epoch: 'e' }, { version: 7, epoch: 'e' }), { since: 9, epoch: 'e' }, 'never backwards');
+  t.equal(
+    caughtUp({ since: 9, epoch: 'e' }, { version: 12, epoch: 'f' }),
+    undefined,
+    'another history is not this one',
+  );
+  t.same(restarted('f'), { since: 0, epoch: 'f' });
+  t.end();
+});
+
+t.test('ids are ULIDs that sort by time', (t) => {
+  const bytes = (length: number): Uint8Array => nodeSodium.random(length);
+  const ids = [0, 1_700_000_000_000, 1_700_000_000_001, 2 ** 48 - 1].map((now) => ulid(now, bytes));
+  t.ok(ids.every(isUlid));
+  t.same([...ids].sort(), ids);
+  t.not(ulid(5, bytes), ulid(5, bytes));
+  t.end();
+});
+
+t.test('an item survives the way to the server and back', (t) => {
+  const device = newIdentity();
+  const row = sealedRow(device, { version: 3 });
+  const body = writeBody(writeOf(row, 2));
+  t.equal(body.ifVersion, 2);
+  t.same(Object.keys(body.payloadEnc?.keys ?? {}), [device.deviceId]);
+  t.equal(rowText('a', readItem(JSON.parse(rowText('a', row)), 'type')), rowText('a', row));
+  const frame = readFrame(`{"type":"delete","id":"${row.id}","version":9}`);
+  t.same(frame, { kind: 'change', change: { kind: 'delete', id: row.id, version: 9, sig: null } });
+  t.end();
+});
+
+t.test('CLIENT-32: unknown frames are nothing, broken ones are an error, an unreadable item keeps its place', (t) => {
+  t.same(readFrame('{"type":"weather","id":5}'), { kind: 'other' });
+  for (const text of ['', 'null', '[]', '{"type":7}', '{"type":"ack","id":"x","version":1}', '{"type":"caught_up"}']) {
+    t.throws(() => readFrame(text), ProtocolError, JSON.stringify(text));
+  }
+  const id = newId();
+  const change = itemChange({ id, version: 4, binId: 'inbox', type: 'text', ts: 'now', deletedAt: null }, 'type');
+  t.match(change, { kind: 'unreadable', id, version: 4 });
+  t.end();
+});
+
+const call = { method: 'GET', path: '/me', repeatable: true } as const;
+
+function http(answer: (nth: number) => FakeAnswer | Promise<FakeAnswer>) {
+  const clock = new TestClock();
+  const { fetch, requests } = fakeFetch((_, nth) => answer(nth));
+  return { clock, requests, http: new Http({ baseUrl: 'http://server.test/', fetch, clock, random: () => 0 }) };
+}
+
+const refusal = (status: number, code: string, headers: Record<string, string> = {}): FakeAnswer => ({
+  status,
+  headers,
+  body: { error: { code, message: 'no', details: { path: 'x' } } },
+});
+
+t.test('HTTP: a refusal is an ApiError with all that the server said', async (t) => {
+  const world = http(() => refusal(500, 'internal', { 'x-request-id': 'r1', 'retry-after': '7' }));
+  const error = await world.http.send({ ...call }).catch((cause: unknown) => cause);
+  t.ok(error instanceof ApiError);
+  t.match(error, { code: 'internal', status: 500, details: { path: 'x' }, retryAfter: 7, requestId: 'r1' });
+  t.equal(world.requests.length, 1, 'an internal error is not hammered');
+  t.match(world.requests[0], { path: '/me', headers: { 'x-wire-shape': 'a' } });
+});
+
+t.test('HTTP: what may be repeated is repeated after the wait that the server asks for', async (t) => {
+  const world = http((nth) =>
+    nth === 0 ? refusal(503, 'unavailable', { 'retry-after': '3' }) : { body: { ok: true } },
+  );
+  const reply = world.http.send({ ...call });
+  await settle();
+  world.clock.advance(2_999);
+  await settle();
+  t.equal(world.requests.length, 1, 'not before');
+  world.clock.advance(1);
+  t.same((await reply).body, { ok: true });
+  t.equal(world.requests.length, 2);
+});
+
+t.test('HTTP: what may not be repeated is not, but for a 429, which did nothing', async (t) => {
+  const once = http(() => new Error('connection reset'));
+  await t.rejects(once.http.send({ ...call, repeatable: false }), NetworkError);
+  t.equal(once.requests.length, 1);
+  const limited = http((nth) => (nth === 0 ? refusal(429, 'rate_limited', { 'retry-after': '1' }) : { body: {} }));
+  const reply = limited.http.send({ ...call, repeatable: false });
+  await settle();
+  limited.clock.advance(1_000);
+  await reply;
+  t.equal(limited.requests.length, 2);
+});
+
+t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML with 200 is an error', async (t) => {
+  const silent = http(() => new Promise<FakeAnswer>(() => undefined));
+  const late = silent.http.send({ ...call, repeatable: false });
+  await settle();
+  silent.clock.advance(15_000);
+  await t.rejects(late, { name: 'NetworkError', code: 'timeout' });
+  const proxy = new Http({
+    baseUrl: 'http://server.test',
+    fetch: async () => Promise.resolve(new Response('<h1>Bad gateway</h1>', { status: 502 })),
+    clock: new TestClock(),
+    random: () => 0,
+  });
+  await t.rejects(proxy.send({ ...call, repeatable: false }), { code: 'http_502', status: 502 });
+  const portal = new Http({
+    baseUrl: 'http://server.test',
+    fetch: async () => Promise.resolve(new Response('<h1>Please log in</h1>')),
+    clock: new TestClock(),
+    random: () => 0,
+  });
+  await t.rejects(portal.send({ ...call }), ProtocolError);
+});
+
+function line(overrides: { ticket?: () => Promise<string> } = {}) {
+  const clock = new TestClock();
+  const { port, connections } = fakeSockets();
+  const frames: Frame[] = [];
+  const states: LineState[] = [];
+  const problems: Error[] = [];
+  const at = { cursor: FRESH, revoked: 0, renewed: 0 };
+  const made = new Line({
+    baseUrl: 'https://server.test',
+    sockets: port,
+    clock,
+    random: () => 0,
+    ticket: overrides.ticket ?? (() => Promise.resolve('tick/et')),
+    renew: () => {
+      at.renewed++;
+      return Promise.resolve();
+    },
+    cursor: () => Promise.resolve(at.cursor),
+    onFrame: (frame) => frames.push(frame),
+    onState: (state) => states.push(state),
+    onRevoked: () => at.revoked++,
+    onProblem: (error) => problems.push(error),
+  });
+  const open = async () => {
+    await settle();
+    const connection = connections.at(-1);
+    if (connection === undefined) throw new Error('no connection was opened');
+    connection.events.opened();
+    await settle();
+    return connection;
+  };
+  return { line: made, clock, connections, frames, states, problems, at, open };
+}
+
+t.test('CLIENT-20 CLIENT-35: sockets open by ticket, and each says hello from the last applied version', async (t) => {
+  const world = line();
+  world.line.start();
+  const first = await world.open();
+  t.equal(first.url, 'wss://server.test/ws?shape=a&ticket=tick%2Fet');
+  t.same(first.sent, [{ type: 'hello', since: 0, epoch: null, acks: true }]);
+  world.at.cursor = { since: 41, epoch: 'e' };
+  first.events.closed(1006, '');
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
+  world.clock.advance(500);
+  const second = await world.open();
+  t.same(second.sent, [{ type: 'hello', since: 41, epoch: 'e', acks: true }]);
+  first.frame({ type: 'bin' });
+  t.same(world.frames, [], 'a connection that is over is not listened to');
+  world.line.stop();
+  t.equal(second.closed?.code, 1000);
+  t.equal(world.clock.waiting, 0, 'nothing is left behind');
+});
+
+t.test('CLIENT-34: failures in a row wait longer, and only a finished replay makes waits short again', async (t) => {
+  const world = line();
+  world.line.start();
+  const waits: number[] = [];
+  for (let attempt = 0; attempt < 4; attempt++) {
+    const connection = await world.open();
+    connection.events.closed(1006, '');
+    const state = world.states.at(-1);
+    waits.push(state?.state === 'waiting' ? state.retryInMs : 0);
+    world.clock.advance(60_000);
+  }
+  t.same(waits, [500, 1000, 2000, 4000], 'a server that accepts and drops is not hammered');
+  const connection = await world.open();
+  world.line.settled();
+  connection.events.closed(1012, 'restart');
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
+  world.line.stop();
+});
+
+t.test('HEART: pings are answered, silence is asked about, then given up', async (t) => {
+  const world = line();
+  world.line.start();
+  const connection = await world.open();
+  connection.frame({ type: 'ping' });
+  t.same(connection.sent.at(-1), { type: 'pong' });
+  world.clock.advance(65_000);
+  t.same(connection.sent.at(-1), { type: 'ping' }, 'the server is asked');
+  connection.frame({ type: 'pong' });
+  world.clock.advance(60_000);
+  t.equal(connection.closed, null, 'an answer is life');
+  world.clock.advance(30_000);
+  t.equal(connection.closed?.code, CLOSE.silent);
+  t.match(world.states.at(-1), { state: 'waiting' });
+  world.line.stop();
+});
+
+t.test('close codes: 4401 renews the token first, 4403 ends, 1013 waits longer', async (t) => {
+  const world = line();
+  world.line.start();
+  (await world.open()).events.closed(CLOSE.expired, '');
+  world.clock.advance(1_000);
+  (await world.open()).events.closed(CLOSE.overloaded, '');
+  t.equal(world.at.renewed, 1);
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 4_000 });
+  world.clock.advance(60_000);
+  (await world.open()).events.closed(CLOSE.revoked, '');
+  t.equal(world.at.revoked, 1);
+  t.match(world.states.at(-1), { state: 'closed' });
+  world.clock.advance(600_000);
+  await settle();
+  t.equal(world.connections.length, 3, 'no further attempt');
+});
+
+t.test('a ticket that is refused because the device is revoked ends the line as well', async (t) => {
+  const refused = new ApiError({ code: 'device_revoked', status: 403, message: 'revoked' });
+  const world = line({ ticket: () => Promise.reject(refused) });
+  world.line.start();
+  await settle();
+  t.equal(world.at.revoked, 1);
+  t.equal(world.clock.waiting, 0);
+});
+
+t.test('CLIENT-32: a broken frame is reported and does not end the line', async (t) => {
+  const world = line();
+  world.line.start();
+  const connection = await world.open();
+  connection.frame('{');
+  connection.frame({ type: 'error', code: 'validation', message: 'no' });
+  connection.frame({ type: 'weather' });
+  t.equal(world.problems.length, 2);
+  t.equal(connection.closed, null);
+  t.same(world.frames, [{ kind: 'other' }]);
+  world.line.stop();
+});

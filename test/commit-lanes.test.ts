@@ -1,0 +1,199 @@
+/** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit-lanes.ts). */
+import t from 'tap';
+import type pg from 'pg';
+import { PostgresCommitLanes } from '../src/postgres/commit-lanes.js';
+import type { Change, CommitLanes, Outcome } from '../src/tenant/ports.js';
+import { blob, blobRef, deleteChange, deviceId, inline, itemId, moveChange, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
+import { allRows, commit, memoryLogs, openLane, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
+
+type Write = Parameters<typeof writeOf>[0];
+const write = (tenantId: string, given: Write = {}): Change => writeChange(writeOf(given), { tenantId });
+const numbered = (tenantId: string, n: number, given: Write = {}): Change => write(tenantId, { id: itemId(n), text: `${n}`, ...given });
+/** Verdicts and versions of changes that are submitted in one turn and so wait together. */
+const together = async (lanes: CommitLanes, changes: readonly Change[]): Promise<(readonly [string, number | null])[]> =>
+  (await Promise.all(changes.map(async (change) => commit(lanes, change)))).map(({ outcome }) => [outcome.verdict, outcome.version] as const);
+
+const BOTH = [
+  ['the log in memory', async (_: t.Test, cap?: number) => memoryLogs(cap)],
+  ['PostgreSQL', async (t: t.Test, cap?: number) => postgresLogs(t, cap)],
+] as const;
+
+for (const [name, open] of BOTH) {
+  t.test(`INST-14: changes of one item that wait together are decided one after the other: ${name}`, async (t) => {
+    const { lanes, log, newTenant }: LogUnderTest = await open(t);
+    const tenantId = await newTenant();
+    const changes = [
+      write(tenantId),
+      write(tenantId, { text: 'two' }),
+      write(tenantId),
+      numbered(tenantId, 2),
+      write(tenantId, { text: 'three', ts: TS + 1 }),
+      deleteChange(itemId(1), null, { tenantId }),
+      deleteChange(itemId(2), null, { tenantId }),
+      write(tenantId, { text: 'four', ts: TS + 2 }),
+    ];
+    const verdicts = (await together(lanes, changes)).map(([verdict]) => verdict);
+    t.strictSame(verdicts, ['insert', 'conflict', 'same', 'insert', 'replace', 'delete', 'delete', 'conflict']);
+    t.strictSame((await allRows(log, tenantId)).map(({ item }) => item.deletedAt !== null), [true, true]);
+  });
+
+  t.test(`ITEM-19: of two items that name one new blob at once only one gets it: ${name}`, async (t) => {
+    const { lanes, newTenant, putBlob, blob: blobOf }: LogUnderTest = await open(t);
+    const tenantId = await newTenant();
+    await putBlob(tenantId, blobRef(1), { state: 'ready', itemId: null });
+    const named = { inline: null, blob: blob(blobRef(1)) };
+    t.strictSame(await together(lanes, [numbered(tenantId, 1, named), numbered(tenantId, 2, named)]), [['insert', 1], ['no_blob', null]]);
+    t.strictSame(await blobOf(tenantId, blobRef(1)), { state: 'ready', itemId: itemId(1) });
+  });
+
+  t.test(`ITEM-39 ITEM-40: the storage cap: ${name}`, async (t) => {
+    // A write of 100 bytes of ciphertext and one key of 28 + 80.
+    const size = 208;
+    const { lanes, newTenant, storageBytes }: LogUnderTest = await open(t, 3 * size);
+    const tenantId = await newTenant();
+    const of = (n: number, more: Write = {}): Change => numbered(tenantId, n, { inline: inline(`${n}`, [deviceId(1)], 100), ...more });
+    t.strictSame(await together(lanes, [of(1), of(2), of(3)]), [['insert', 1], ['insert', 2], ['insert', 3]], 'exactly full');
+    t.equal(await storageBytes(tenantId), 3 * size);
+    t.strictSame(await together(lanes, [of(4)]), [['cap', null]]);
+    t.strictSame(await together(lanes, [of(1)]), [['same', 1]], 'RETRY-11: the same write again');
+    t.strictSame(await together(lanes, [of(1, { inline: inline('less', [deviceId(1)], 99), ts: TS + 1 })]), [['replace', 4]], 'what shrinks may');
+    t.strictSame(await together(lanes, [of(1, { inline: inline('more', [deviceId(1)], 102), ts: TS + 2 })]), [['cap', 4]]);
+    t.strictSame(await together(lanes, [deleteChange(itemId(2), null, { tenantId })]), [['delete', 5]]);
+    t.equal(await storageBytes(tenantId), 2 * size - 1, 'freed at once');
+    t.strictSame(await together(lanes, [of(4)]), [['insert', 6]]);
+  });
+
+  t.test(`ITEM-39: writes of one batch that pass the cap only together: ${name}`, async (t) => {
+    const { lanes, newTenant, storageBytes }: LogUnderTest = await open(t, 3 * 208);
+    const [tenantId, other] = [await newTenant(), await newTenant()];
+    const of = (n: number): Change => numbered(tenantId, n, { inline: inline(`${n}`, [deviceId(1)], 100) });
+    const gone = deleteChange(itemId(1), null, { tenantId });
+    const verdicts = await together(lanes, [of(1), of(2), gone, of(3), of(4), numbered(other, 1), of(5)]);
+    const inserted = verdicts.filter(([verdict]) => verdict === 'insert');
+    t.strictSame(verdicts[2]?.[0], 'delete', 'after the insert that it came after');
+    t.equal(inserted.length, 5, 'one is freed again, so four of five are in, and the other tenant');
+    t.strictSame(verdicts.map(([verdict]) => verdict).filter((verdict) => verdict === 'cap').length, 1);
+    t.equal(await storageBytes(tenantId), 3 * 208);
+  });
+}
+
+t.test('INST-15: a bad write fails alone, whatever the batch', async (t) => {
+  const { lanes, log, pool, newTenant, faults } = await postgresLogs(t);
+  const [tenantId, other] = [await newTenant(), await newTenant()];
+  await pool.query("ALTER TABLE items ADD CONSTRAINT no_video CHECK (type <> 'video')");
+  const changes = Array.from({ length: 50 }, (_, n) => numbered(n % 3 === 0 ? other : tenantId, n, n === 17 || n === 40 ? { type: 'video' } : {}));
+  const results = await Promise.allSettled(changes.map(async (change) => commit(lanes, change)));
+  const failed = results.flatMap((result, n) => (result.status === 'rejected' ? [n] : []));
+  t.strictSame(failed, [17, 40]);
+  const rows = [...(await allRows(log, tenantId)), ...(await allRows(log, other))];
+  t.equal(rows.length, 48);
+  for (const id of [tenantId, other]) {
+    const { told, counted } = await sums(pool, id);
+    t.strictSame(told, counted);
+    t.equal((told as { head: number }).head, (told as { item_count: number }).item_count, 'no version was lost with the bad ones');
+  }
+  t.strictSame(faults, [], 'no outage: nothing for the operator');
+});
+
+t.test('a sink that throws keeps nobody else from being told', async (t) => {
+  const { moreLanes, newTenant } = await postgresLogs(t);
+  const [tenantId, other] = [await newTenant(), await newTenant()];
+  const faults: unknown[] = [];
+  const lanes = moreLanes({ lanes: 1, onFault: (error) => faults.push(error) });
+  const broken = { committed: () => { throw new Error('broken sink'); }, failed: () => undefined };
+  lanes.submit(numbered(tenantId, 1), broken);
+  t.strictSame(await together(lanes, [numbered(other, 1), numbered(other, 2)]), [['insert', 1], ['insert', 2]]);
+  t.match(faults, [{ message: 'broken sink' }]);
+});
+
+/** Lanes whose connection executes a commit and then loses the answer, as often as told. */
+function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): { lanes: PostgresCommitLanes; lose: (times: number) => void } {
+  let losses = 0;
+  const connect = async (onLost: (error: Error) => void): Promise<pg.Client> => {
+    const client = await openLane(logs.url, onLost);
+    const query = client.query.bind(client) as (...given: unknown[]) => Promise<unknown>;
+    const losing = async (...given: unknown[]): Promise<unknown> => {
+      const answer = await query(...given);
+      if (losses-- <= 0) return answer;
+      throw new Error('Connection terminated unexpectedly');
+    };
+    return Object.assign(client, { query: losing });
+  };
+  return { lanes: logs.moreLanes({ lanes: 1, connect, wait: () => Promise.resolve() }), lose: (times) => (losses = times) };
+}
+
+t.test('DUR-03 RETRY-10: a commit whose answer is lost is repeated and found done', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await logs.newTenant();
+  const { lanes, lose } = forgetful(logs);
+  const devices = [deviceId(1), deviceId(2)];
+  const steps: readonly (readonly [Change, number])[] = [
+    [write(tenantId, { ifVersion: 0 }), 1],
+    [write(tenantId, { inline: inline('one', devices), ifVersion: 1 }), 2],
+    [write(tenantId, { text: 'two', ts: TS + 1, ifVersion: 2 }), 3],
+    [moveChange({ id: itemId(1), binId: OTHER_BIN, version: 3, sig: sig('moved') }, { tenantId }), 4],
+    [deleteChange(itemId(1), sig('gone'), { tenantId }), 5],
+  ];
+  for (const [change, version] of steps) {
+    lose(1);
+    t.strictSame(await together(lanes, [change]), [['same', version]], `${change.kind} ${version}`);
+  }
+  lose(3);
+  await t.rejects(together(lanes, [numbered(tenantId, 2)]), { error: 'unavailable' }, 'after three times its fate is unknown');
+  t.strictSame(await together(logs.lanes, [numbered(tenantId, 2)]), [['same', 6]], 'DUR-03: sent again it is found');
+});
+
+t.test('ERR-15: without a database everybody who waits is told, and the lane comes back', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await logs.newTenant();
+  let now = 1_000;
+  let down = true;
+  let attempts = 0;
+  const connect = async (onLost: (error: Error) => void): Promise<pg.Client> => {
+    attempts++;
+    if (down) throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+    return openLane(logs.url, onLost);
+  };
+  const lanes = logs.moreLanes({ lanes: 1, connect, now: () => now, wait: () => Promise.resolve(), onFault: () => undefined });
+  const waiting = Array.from({ length: 600 }, async (_, n) => commit(lanes, numbered(tenantId, n)));
+  const results = await Promise.allSettled(waiting);
+  t.ok(results.every((result) => result.status === 'rejected' && (result.reason as { error?: string }).error === 'unavailable'));
+  t.equal(attempts, 3, 'nobody waits for attempts of batches before him');
+  t.throws(() => lanes.submit(numbered(tenantId, 1), { committed: () => undefined, failed: () => undefined }), { error: 'unavailable' }, 'and for a moment nobody is let in');
+  down = false;
+  now += 1_000;
+  t.strictSame(await together(lanes, [numbered(tenantId, 1)]), [['insert', 1]]);
+});
+
+t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
+  const { lanes, log, pool, newTenant } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  const kill = async (): Promise<unknown> =>
+    pool.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test lane' AND datname = current_database()");
+  let outcomes: readonly Outcome[] = [];
+  for (let round = 0; round < 8; round++) {
+    const changes = Array.from({ length: 40 }, (_, n) => numbered(tenantId, round * 40 + n));
+    const results = Promise.all(changes.map(async (change) => commit(lanes, change)));
+    await kill();
+    outcomes = [...outcomes, ...(await results).map(({ outcome }) => outcome)];
+  }
+  const versions = outcomes.map(({ version }) => version).sort((a, b) => Number(a) - Number(b));
+  t.strictSame(versions, Array.from({ length: 320 }, (_, n) => n + 1), 'every write is in once');
+  t.equal((await allRows(log, tenantId)).length, 320);
+});
+
+t.test('a queue that is full sheds load', async (t) => {
+  const { moreLanes, newTenant } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  const lanes = moreLanes({ lanes: 1 });
+  let open: (() => void) | undefined;
+  const opened = new Promise<void>((resolve) => (open = resolve));
+  const never = { committed: () => undefined, failed: () => undefined };
+  let admitted = 0;
+  t.throws(() => {
+    for (; admitted < 30_000; admitted++) lanes.submit(deleteChange(itemId(admitted), null, { tenantId }), never);
+  }, { error: 'unavailable' });
+  t.equal(admitted, 20_000);
+  lanes.submit(deleteChange(itemId(0), null, { tenantId: await newTenant() }), { committed: () => open?.(), failed: () => open?.() });
+  await opened;
+});

@@ -1,0 +1,271 @@
+/** The front's pure parts: client addresses, rates, the wheel, queries, names of fields. */
+import t from 'tap';
+import { DeviceRates, Load } from '../src/front/admit.js';
+import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/front/client-address.js';
+import { errorFields } from '../src/front/fail.js';
+import { hostName, parseQuery } from '../src/front/request.js';
+import { UNSEATED, Wheel, type Seat } from '../src/front/wheel.js';
+import { invalid, ServiceError } from '../src/protocol/errors.js';
+import { TestClock } from './support/clock.js';
+
+const PRIVATE = ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'];
+
+function keyOf(proxies: TrustedProxies, peer: string, forwardedFor: string): string {
+  const address = parseAddress(peer);
+  if (address === undefined) throw new Error(peer);
+  return limitKey(proxies.clientOf(address, forwardedFor));
+}
+
+t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no trusted proxy wrote', (t) => {
+  const proxies = new TrustedProxies(PRIVATE);
+  const cases: [peer: string, forwardedFor: string, key: string][] = [
+    ['203.0.113.7', '198.51.100.1', '203.0.113.7'],
+    ['10.0.0.1', '', '10.0.0.1'],
+    ['10.0.0.1', '198.51.100.1', '198.51.100.1'],
+    ['10.0.0.1', '1.1.1.1, 198.51.100.1', '198.51.100.1'],
+    ['10.0.0.1', '1.1.1.1, 198.51.100.1, 10.9.9.9', '198.51.100.1'],
+    ['10.0.0.1', '192.168.0.5, 172.31.0.1', '192.168.0.5'],
+    ['172.32.0.1', '198.51.100.1', '172.32.0.1'],
+    ['10.0.0.1', '198.51.100.1:4711', '198.51.100.1'],
+    ['::ffff:10.0.0.1', '::ffff:198.51.100.1', '198.51.100.1'],
+    ['::1', '[2001:db8:1:2:3::9]:443', '20010db800010002/64'],
+    ['fd12::1', '2001:db8:1:2:ffff::9', '20010db800010002/64'],
+    ['10.0.0.1', 'fe80::1%eth0', 'fe80000000000000/64'],
+    // What is no address ends the walk at who wrote it.
+    ['10.0.0.1', '198.51.100.1, unknown', '10.0.0.1'],
+    ['10.0.0.1', 'unknown, 192.168.0.5', '192.168.0.5'],
+    ['10.0.0.1', '198.51.100.1,', '10.0.0.1'],
+    ['10.0.0.1', '198.51.100.300', '10.0.0.1'],
+    ['10.0.0.1', '<script>', '10.0.0.1'],
+    ['10.0.0.1', '1.2.3.4:99999999', '10.0.0.1'],
+  ];
+  for (const [peer, forwardedFor, key] of cases)
+    t.equal(keyOf(proxies, peer, forwardedFor), key, `${peer} ${forwardedFor}`);
+  t.equal(keyOf(new TrustedProxies([]), '127.0.0.1', '1.1.1.1'), '127.0.0.1', 'nobody is trusted');
+  t.equal(keyOf(new TrustedProxies(['::/0']), '10.0.0.1', '1.1.1.1'), '10.0.0.1', '::/0 is IPv6 only');
+  t.equal(keyOf(new TrustedProxies(['0.0.0.0/0']), '::1', '1.1.1.1'), '0000000000000000/64', '0.0.0.0/0 is IPv4 only');
+  t.equal(keyOf(new TrustedProxies(['10.0.0.0/9']), '10.128.0.1', '1.1.1.1'), '10.128.0.1', 'a prefix within a byte');
+  t.throws(() => new TrustedProxies(['nonsense/8']));
+  t.end();
+});
+
+t.test('HTTP-12: an IPv6 /64 counts as one address', (t) => {
+  const key = (text: string): string => limitKey(parseAddress(text) ?? new Uint8Array(16));
+  t.equal(key('2001:db8::1'), key('2001:db8:0:0:ffff:ffff:ffff:ffff'));
+  t.not(key('2001:db8::1'), key('2001:db8:0:1::1'));
+  t.not(key('1.2.3.4'), key('1.2.3.5'));
+  t.equal(key('::ffff:102:304'), '1.2.3.4', 'one spelling for an address');
+  t.equal(limitKey(addressOfPeer(Uint8Array.of(1, 2, 3, 4)) ?? new Uint8Array(16)), '1.2.3.4');
+  t.equal(addressOfPeer(new Uint8Array(0)), undefined, 'a dead peer has no address');
+  for (const text of ['', '1.2.3', '1.2.3.4.5', ':::', '12345::', 'a.b.c.d'])
+    t.equal(parseAddress(text), undefined, text);
+  t.end();
+});
+
+const refusal = (work: () => void): ServiceError | undefined => {
+  try {
+    work();
+    return undefined;
+  } catch (error) {
+    return error as ServiceError;
+  }
+};
+
+t.test('RATE-01 RATE-02 RATE-05 RATE-06 RATE-07 RATE-08 RATE-13: token buckets per device', (t) => {
+  const clock = new TestClock();
+  const rates = new DeviceRates({ read: 3, write: 2 }, clock);
+  const taken = (device: string, kind: 'read' | 'write'): number => {
+    let count = 0;
+    while (count < 10 && refusal(() => rates.take(device, kind)) === undefined) count++;
+    return count;
+  };
+  t.equal(taken('a', 'read'), 3, 'one second is worth three');
+  t.equal(taken('a', 'write'), 2, 'writes have their own bucket');
+  t.equal(taken('b', 'read'), 3, 'another device has its own');
+  const refused = refusal(() => rates.take('a', 'write'));
+  t.equal(refused?.error, 'rate_limited');
+  t.equal(refused?.retryAfter, 1);
+  clock.advance(500);
+  t.equal(taken('a', 'write'), 1, 'half a second fills half');
+  clock.advance(1_000);
+  t.equal(taken('a', 'write'), 2, 'after Retry-After it goes on');
+  clock.advance(60_000);
+  t.equal(taken('a', 'write'), 2, 'never more than one second holds');
+
+  const off = new DeviceRates({ read: 0, write: 0 }, clock);
+  t.equal(
+    refusal(() => {
+      for (let i = 0; i < 1_000; i++) off.take('a', 'write');
+    }),
+    undefined,
+    '0 is off',
+  );
+  t.end();
+});
+
+t.test('RATE-05: a bucket that is used all the time is not forgotten when others are', (t) => {
+  const clock = new TestClock();
+  const rates = new DeviceRates({ read: 1, write: 1 }, clock);
+  let taken = 0;
+  for (let i = 0; i < 100; i++) {
+    if (refusal(() => rates.take('a', 'write')) === undefined) taken++;
+    clock.advance(100);
+  }
+  t.equal(taken, 10, 'ten in ten seconds');
+  t.end();
+});
+
+t.test('ERR-15: beyond its bounds the load is refused with a time to come back', (t) => {
+  const load = new Load(2, 100);
+  load.check();
+  load.calls = 2;
+  t.equal(refusal(() => load.check())?.error, 'unavailable');
+  load.calls = 0;
+  load.bytes = 100;
+  t.ok((refusal(() => load.check())?.retryAfter ?? 0) >= 1);
+  t.end();
+});
+
+interface Item extends Seat {
+  dueAt: number;
+}
+
+function wheelOf(clock: TestClock, intervalMs: number) {
+  const beats: { item: Item; at: number }[] = [];
+  const dues: { item: Item; at: number }[] = [];
+  let stalls = 0;
+  const wheel: Wheel<Item> = new Wheel<Item>({
+    clock,
+    intervalMs,
+    dueAt: (item) => item.dueAt,
+    due: (item, now) => {
+      dues.push({ item, at: now });
+      wheel.remove(item);
+    },
+    beat: (item) => void beats.push({ item, at: clock.now() }),
+    stalled: () => (stalls += 1),
+  });
+  const add = (dueAt = Infinity): Item => {
+    const item = { slot: UNSEATED, index: 0, dueAt };
+    wheel.add(item);
+    return item;
+  };
+  return { wheel, beats, dues, add, stalls: () => stalls };
+}
+
+t.test('HEART-01 HEART-05: each item is visited once an interval, and the visits are spread', (t) => {
+  const clock = new TestClock();
+  const { beats, add, wheel } = wheelOf(clock, 30_000);
+  const items = Array.from({ length: 600 }, () => add());
+  t.equal(clock.waiting, 1, 'one timer for all');
+  clock.advance(30_000);
+  t.equal(beats.length, 600);
+  t.equal(new Set(beats.map((beat) => beat.item)).size, 600);
+  const perTick = new Map<number, number>();
+  for (const { at } of beats) perTick.set(at, (perTick.get(at) ?? 0) + 1);
+  t.ok(Math.max(...perTick.values()) <= 2, 'at most two of 600 in a tick of 300');
+  beats.length = 0;
+  clock.advance(30_000);
+  t.equal(new Set(beats.map((beat) => beat.item)).size, 600, 'and again');
+  for (const item of items) wheel.remove(item);
+  t.equal(wheel.size, 0);
+  clock.advance(1_000);
+  t.equal(clock.waiting, 0, 'nothing ticks for nobody');
+  add();
+  beats.length = 0;
+  clock.advance(30_000);
+  t.equal(beats.length, 1, 'and it starts again');
+  t.end();
+});
+
+t.test('HEART-02 HEART-04: what falls due is found within a tick, however long the interval', (t) => {
+  for (const intervalMs of [20, 1_000, 30_000, 3_600_000]) {
+    const clock = new TestClock();
+    const { dues, add } = wheelOf(clock, intervalMs);
+    const tick = intervalMs / Math.min(300, Math.floor(intervalMs / 10));
+    const waits = [1, 700, 30_000, 90_000, 7_300_000];
+    const start = clock.now();
+    for (const wait of waits) add(start + wait);
+    clock.advance(7_300_000 + 2 * tick);
+    t.equal(dues.length, waits.length);
+    for (const [at, due] of dues.entries()) {
+      const late = due.at - start - (waits[at] ?? 0);
+      t.ok(late >= 0 && late <= tick + 1, `interval ${intervalMs}, due after ${waits[at] ?? 0}: late by ${late}`);
+    }
+  }
+  t.end();
+});
+
+t.test('HEART-02: items that leave while others are visited harm nobody', (t) => {
+  const clock = new TestClock();
+  const { wheel, beats, add } = wheelOf(clock, 1_000);
+  const items = Array.from({ length: 500 }, (_, at) => add(at % 3 === 0 ? clock.now() + 500 + at : Infinity));
+  for (const [at, item] of items.entries()) if (at % 3 === 1) wheel.remove(item);
+  clock.advance(5_000);
+  const staying = items.filter((_, at) => at % 3 === 2);
+  t.equal(wheel.size, staying.length);
+  t.same(new Set(wheel.items()), new Set(staying));
+  for (const item of staying) t.ok(beats.filter((beat) => beat.item === item).length >= 4);
+  t.end();
+});
+
+t.test('HEART-02: after a stall nobody is judged by what could not be read', (t) => {
+  const stopped = { time: 1_000, fn: (): void => undefined };
+  const clock = {
+    now: () => stopped.time,
+    setTimer: (_ms: number, fn: () => void) => {
+      stopped.fn = fn;
+      return { cancel: () => undefined };
+    },
+  };
+  let stalls = 0;
+  const wheel = new Wheel<Item>({
+    clock,
+    intervalMs: 1_000,
+    dueAt: () => Infinity,
+    due: () => undefined,
+    beat: () => undefined,
+    stalled: () => (stalls += 1),
+  });
+  wheel.add({ slot: UNSEATED, index: 0, dueAt: Infinity });
+  stopped.time += 10;
+  stopped.fn();
+  t.equal(stalls, 0);
+  stopped.time += 60_000;
+  stopped.fn();
+  t.equal(stalls, 1);
+  t.end();
+});
+
+t.test('LIST-07 LIST-08: queries keep what is empty, repeated or malformed apart', (t) => {
+  t.same(
+    [...(parseQuery('a=1&b=&c&d=x%20y+z&a=2') ?? [])],
+    [
+      ['a', null],
+      ['b', ''],
+      ['c', ''],
+      ['d', 'x y z'],
+    ],
+  );
+  t.equal(parseQuery('a=%zz'), undefined);
+  t.equal(parseQuery('a=%ff'), undefined, 'not UTF-8');
+  t.equal(parseQuery('')?.size, 0);
+  t.equal(hostName('Example.COM:8080'), 'example.com');
+  t.equal(hostName('[::1]:8080'), '[::1]');
+  t.end();
+});
+
+t.test('ERR-05 SHAPE-09: in B a field is named in B, and ids in a path stay whole', (t) => {
+  const path = 'blobKeys.01ARZ3NDEKTSV4RRFFQ69G5FAV';
+  t.match(errorFields(invalid(path, 'too short'), 'b'), {
+    code: 'invalid_payload',
+    message: 'blob_keys.01ARZ3NDEKTSV4RRFFQ69G5FAV: too short',
+    hint: '/docs/errors#invalid_payload',
+    details: { path: 'blob_keys.01ARZ3NDEKTSV4RRFFQ69G5FAV', rule: 'too short' },
+  });
+  t.match(errorFields(invalid(path, 'too short'), 'a'), { code: 'validation', details: { path } });
+  t.match(errorFields(new ServiceError('validation', 'x', { missingDevices: ['A'] }), 'b'), {
+    details: { missing_devices: ['A'] },
+  });
+  t.end();
+});

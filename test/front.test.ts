@@ -1,0 +1,352 @@
+/** The front over HTTP, with stand-ins behind it: framing, routes, callers, bodies, shapes, replies, logs. */
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import t from 'tap';
+import { ROWS } from '../src/front/server.js';
+import { ServiceError } from '../src/protocol/errors.js';
+import { ask, DEVICE, frontOf, ITEM, OTHER_DEVICE, tokenOf, writeA, type HttpAsk } from './support/front.js';
+import { raw } from './support/front-sockets.js';
+
+const post = (over: HttpAsk = {}): HttpAsk => ({ method: 'POST', ...over });
+const head = (path: string, lines: string): string => `POST ${path} HTTP/1.1\r\nHost: x\r\n${lines}\r\n`;
+
+t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise is refused, before the route', async (t) => {
+  const { port, actor } = await frontOf(t);
+  const cases: [name: string, request: string][] = [
+    ['two lengths', head('/api/items', 'Content-Length: 3\r\nContent-Length: 3\r\n') + 'abc'],
+    ['an empty length', head('/api/items', 'Content-Length: \r\n')],
+    ['a signed length', head('/api/items', 'Content-Length: +3\r\n') + 'abc'],
+    ['a list of lengths', head('/api/items', 'Content-Length: 3, 3\r\n') + 'abc'],
+    ['another encoding', head('/api/items', 'Transfer-Encoding: xchunked\r\n') + '0\r\n\r\n'],
+    [
+      'two encodings',
+      head('/api/items', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n') + '0\r\n\r\n',
+    ],
+    ['both', head('/api/items', 'Content-Length: 3\r\nTransfer-Encoding: chunked\r\n') + '0\r\n\r\n'],
+    ['two hosts', head('/api/items', 'Host: y\r\nContent-Length: 0\r\n')],
+    ['on an unknown path', head('/nowhere', 'Host: y\r\nContent-Length: 0\r\n')],
+    [
+      'at the upgrade',
+      'GET /ws HTTP/1.1\r\nHost: x\r\nHost: y\r\nUpgrade: websocket\r\n' +
+        'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n',
+    ],
+  ];
+  for (const [name, request] of cases) {
+    const connection = await raw(t, port, request);
+    t.equal(await connection.status(), 400, name);
+    await connection.until(() => connection.closed);
+    t.pass(`${name}: closed`);
+  }
+  t.equal(actor.writes.length, 0);
+});
+
+t.test('HTTP-01: what follows a chunked body is never taken for a request', async (t) => {
+  const { port, lines } = await frontOf(t);
+  const chunked = head('/api/ws-ticket', `Authorization: Bearer ${tokenOf()}\r\nTransfer-Encoding: chunked\r\n`);
+  const smuggled = 'GET /api/me HTTP/1.1\r\nHost: x\r\n\r\n';
+  const connection = await raw(t, port, `${chunked}0\r\n${smuggled}\r\n`);
+  await connection.until(() => connection.closed);
+  t.equal(connection.got, '', 'the connection is dropped');
+  const doubled = head('/api/items', 'Content-Length: 0\r\nContent-Length: 9\r\n');
+  const second = await raw(t, port, doubled + smuggled);
+  await second.until(() => second.closed);
+  t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
+  const alone = await raw(t, port, `${chunked}0\r\n\r\n`);
+  t.equal(await alone.status(), 200, 'a chunked body alone is taken');
+  await alone.until(() => alone.closed);
+});
+
+t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: unknown paths and methods, asked without a token', async (t) => {
+  const { port } = await frontOf(t);
+  for (const path of ['/nowhere', '/api', '/api/', '/api/items/', '/api/items/a/b', '/api/signup', '/api/tls-check']) {
+    const reply = await ask(port, path, { token: null });
+    t.equal(reply.status, 404, path);
+    t.equal(reply.error['code'], 'not_found');
+  }
+  const wrong = await ask(port, '/api/items', { method: 'PUT', token: null });
+  t.equal(wrong.status, 405);
+  t.equal(wrong.error['code'], 'method_not_allowed');
+  t.equal(wrong.headers['allow'], 'POST, GET, HEAD');
+  t.equal((await ask(port, '/api/items/batch', { method: 'DELETE' })).headers['allow'], 'POST');
+  t.equal((await ask(port, `/api/items/${ITEM}`)).headers['allow'], 'DELETE');
+  t.equal((await ask(port, '/api/items', { method: 'OPTIONS', token: null })).status, 405);
+  t.equal((await ask(port, '/ws', { token: null })).error['code'], 'not_found', 'no upgrade, no route');
+});
+
+t.test('TOKEN-01 TOKEN-23: every row of the table asks for what it says', async (t) => {
+  const { port } = await frontOf(t);
+  t.ok(ROWS.length > 30);
+  for (const { method, path, auth } of ROWS) {
+    const reply = await ask(port, path.replace(':id', ITEM), {
+      method,
+      token: null,
+      body: method === 'GET' ? undefined : {},
+    });
+    if (auth === 'none') t.not(reply.status, 401, `${method} ${path}`);
+    else t.equal(reply.status, 401, `${method} ${path}`);
+  }
+});
+
+t.test('HTTP-14: HEAD is GET without a body', async (t) => {
+  const { port } = await frontOf(t);
+  const reply = await ask(port, '/api/health', { method: 'HEAD' });
+  t.equal(reply.status, 200);
+  t.equal(reply.text, '');
+  t.ok(Number(reply.headers['content-length']) > 10);
+  t.equal((await ask(port, '/nowhere', { method: 'HEAD' })).status, 404);
+});
+
+t.test('TOKEN-01 TOKEN-02 TOKEN-03 TOKEN-04 TOKEN-05 TOKEN-06 TOKEN-11: the token of a device', async (t) => {
+  const { port, actor } = await frontOf(t);
+  const code = async (token: string | null, headers: Record<string, string> = {}, shape = 'a') => {
+    const reply = await ask(port, `/api/devices?shape=${shape}`, { token, headers });
+    return `${reply.status} ${String(reply.error['code'])}`;
+  };
+  t.match(await code(tokenOf()), '200');
+  t.equal(await code(null), '401 unauthorized');
+  t.equal(await code(null, {}, 'b'), '401 missing_token');
+  t.equal(await code(null, { authorization: 'Basic abc' }, 'b'), '401 missing_token');
+  t.equal(await code(tokenOf({ forged: true }), {}, 'b'), '401 invalid_token');
+  t.equal(await code('x'.repeat(5_000), {}, 'b'), '401 invalid_token');
+  t.equal(await code(tokenOf({ deviceId: OTHER_DEVICE }), {}, 'b'), '401 invalid_token', 'unknown device');
+  t.equal(await code(tokenOf({ tenantId: 'another' }), {}, 'b'), '401 invalid_token');
+  t.equal(await code(tokenOf({ expiresAt: 1 })), '401 expired_token');
+  t.equal(await code(tokenOf({ expiresAt: 1, forged: true })), '401 unauthorized');
+  t.match(await code(null, { authorization: `bEARER  ${tokenOf()}` }), '200');
+  actor.admit(DEVICE, 2);
+  t.equal(await code(tokenOf()), '403 device_revoked', 'an older epoch');
+  actor.admit(DEVICE, 2, true);
+  t.equal(await code(tokenOf({ epoch: 2 })), '403 device_revoked');
+});
+
+t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for before it is refused', async (t) => {
+  let reads = 0;
+  const test = await frontOf(t, {
+    services: {
+      tenants: {
+        peek: () => test.actor,
+        get: () => Promise.resolve(test.actor),
+        changed: () => {
+          reads++;
+          if (reads === 2) test.actor.admit(OTHER_DEVICE);
+          return Promise.resolve();
+        },
+      },
+    },
+  });
+  const token = tokenOf({ deviceId: OTHER_DEVICE });
+  t.equal((await ask(test.port, '/api/devices', { token })).status, 401);
+  t.equal(reads, 1);
+  // The next look waits, so that a wiped device's retries do not become the database's load.
+  const waiting = ask(test.port, '/api/devices', { token });
+  const sharing = ask(test.port, '/api/devices', { token });
+  t.equal((await ask(test.port, '/api/devices')).status, 200, 'others go on');
+  t.equal(reads, 1);
+  while (test.clock.waiting < 2) await new Promise((resolve) => setImmediate(resolve));
+  test.clock.advance(250);
+  t.same([(await waiting).status, (await sharing).status], [200, 200]);
+  t.equal(reads, 2, 'one look for both');
+});
+
+t.test('TOKEN-24 TOKEN-25: the admin token', async (t) => {
+  const path = '/api/devices/bootstrap/restart';
+  const { port } = await frontOf(t);
+  t.equal((await ask(port, path, post({ token: 'admin-token' }))).status, 200);
+  t.equal((await ask(port, path, post({ token: 'admin-tokem' }))).error['code'], 'forbidden');
+  t.equal((await ask(port, path, post())).error['code'], 'forbidden', "a device's token");
+  t.equal((await ask(port, path, post({ token: null }))).status, 401);
+  const unset = await frontOf(t, { config: { adminToken: null } });
+  for (const token of [null, 'admin-token', 'null']) {
+    t.equal((await ask(unset.port, path, post({ token }))).error['code'], 'forbidden', String(token));
+  }
+});
+
+t.test('ERR-11 ERR-12 RATE-03 RATE-04 RATE-07: token before rate before body', async (t) => {
+  const { port, clock } = await frontOf(t, { config: { rateReadPerS: 2, rateWritePerS: 1 } });
+  const write = (body: unknown = writeA(), token = tokenOf()) => ask(port, '/api/items', { body, token });
+  t.equal((await write('{bad')).status, 400);
+  const limited = await write('{bad');
+  t.equal(limited.status, 429);
+  t.equal(limited.headers['retry-after'], '1');
+  t.ok(limited.headers['x-request-id']);
+  t.equal((await write('{bad', tokenOf({ forged: true }))).status, 401);
+  t.equal((await ask(port, `/api/items/${ITEM}`, { method: 'DELETE' })).status, 429, 'a delete is a write');
+  t.equal((await ask(port, '/api/items/batch', { body: { items: [writeA()] } })).status, 429);
+  t.equal((await ask(port, '/api/items')).status, 200);
+  t.equal((await ask(port, '/api/bins', { body: { id: 'x' } })).status, 200, 'other calls are reads');
+  t.equal((await ask(port, '/api/me')).status, 429);
+  clock.advance(1_000);
+  t.equal((await write()).status, 200);
+});
+
+t.test('HTTP-12 RATE-09 RATE-11 RATE-12: which calls count against an address', async (t) => {
+  const taken: string[] = [];
+  const { port } = await frontOf(t, {
+    services: {
+      addressLimits: {
+        take: (purpose, address) => {
+          taken.push(`${purpose} ${address}`);
+          const refused = new ServiceError('rate_limited', undefined, undefined, 7);
+          return address === '9.9.9.9' ? Promise.reject(refused) : Promise.resolve();
+        },
+      },
+    },
+  });
+  const call = (path: string, from: string) =>
+    ask(port, path, { body: {}, token: null, headers: { 'x-forwarded-for': from } });
+  await call('/api/devices/pair-fetch-epk', '2001:db8::1');
+  await call('/api/password/verify', '1.2.3.4');
+  await call('/api/devices/recover/challenge', '1.2.3.4');
+  await call('/api/devices/reauth/challenge', '1.2.3.4');
+  await call('/api/devices/pair-fetch-npk', '1.2.3.4');
+  t.same(taken, ['pair 20010db800000000/64', 'password 1.2.3.4', 'challenge 1.2.3.4', 'challenge 1.2.3.4']);
+  const limited = await call('/api/devices/pair-fetch-epk', '9.9.9.9');
+  t.equal(limited.status, 429);
+  t.equal(limited.headers['retry-after'], '7');
+});
+
+t.test('TOKEN-23: what a tenant in trouble may still do', async (t) => {
+  const { port, actor } = await frontOf(t);
+  const code = async (path: string, options: HttpAsk = {}) => (await ask(port, path, options)).error['code'] ?? 200;
+  actor.state = 'suspended';
+  t.equal(await code('/api/items'), 200);
+  t.equal(await code('/api/items', { body: writeA() }), 'tenant_suspended');
+  t.equal(await code('/api/bins', { body: { id: 'x' } }), 'tenant_suspended');
+  t.equal(await code('/api/devices'), 200);
+  actor.state = 'inactive';
+  t.equal(await code('/api/items'), 'payment_required');
+  t.equal(await code('/api/me'), 200);
+  t.equal(await code('/api/health', { token: null }), 200);
+  t.equal(await code('/api/service/status', { token: null }), 200);
+  t.equal(await code('/api/password/exists', { token: null }), 'payment_required');
+});
+
+t.test('HTTP-05 HTTP-06 BATCH-03: bodies over their cap', async (t) => {
+  const { port, actor } = await frontOf(t);
+  const filled = (size: number): string =>
+    JSON.stringify(writeA({ note: '' })).replace('"note":""', (m) =>
+      m.replace('""', `"${'x'.repeat(size - JSON.stringify(writeA({ note: '' })).length)}"`),
+    );
+  t.equal((await ask(port, '/api/items', { body: filled(256 * 1024) })).status, 200);
+  const over = await ask(port, '/api/items', { body: filled(256 * 1024 + 1) });
+  t.equal(over.status, 413);
+  t.equal(over.error['code'], 'payload_too_large');
+  t.equal(over.headers['connection'], 'close');
+  t.equal((await ask(port, '/api/bins', { body: { id: 'x', pad: 'x'.repeat(64 * 1024) } })).status, 413);
+  t.equal((await ask(port, '/api/items/batch', { body: { items: [], pad: 'x'.repeat(1024 * 1024) } })).status, 413);
+  t.equal((await ask(port, '/api/items/batch', { body: { items: [writeA()], pad: 'x'.repeat(1e6) } })).status, 200);
+
+  const chunked = head('/api/bins', `Authorization: Bearer ${tokenOf()}\r\nTransfer-Encoding: chunked\r\n`);
+  const chunk = `8000\r\n${'x'.repeat(0x8000)}\r\n`;
+  const connection = await raw(t, port, `${chunked}${chunk.repeat(3)}0\r\n\r\n`);
+  t.equal(await connection.status(), 413, 'in chunks');
+  await connection.until(() => connection.closed);
+
+  const declared = await raw(
+    t,
+    port,
+    head('/api/bins', `Authorization: Bearer ${tokenOf()}\r\nContent-Length: 99999999999\r\n`),
+  );
+  t.equal(await declared.status(), 413, 'refused before anything is read');
+  await declared.until(() => declared.closed);
+  t.equal(actor.writes.length, 2);
+});
+
+t.test('HTTP-14: a body that comes slowly or not at all leaves nothing behind', async (t) => {
+  const { port, actor, clock } = await frontOf(t);
+  const started = head(
+    '/api/items',
+    `Authorization: Bearer ${tokenOf()}\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n`,
+  );
+  const gone = connect(port, '127.0.0.1');
+  await once(gone, 'connect');
+  gone.write(`${started}{"id"`);
+  gone.destroy();
+
+  const slow = await raw(t, port, `${started}{`);
+  t.equal((await ask(port, '/api/health')).status, 200);
+  clock.advance(30_001);
+  slow.socket.write('"');
+  t.equal(await slow.status(), 400, 'refused after 30 seconds');
+  await slow.until(() => slow.closed);
+  t.equal(actor.writes.length, 0);
+  const pieces = JSON.stringify(writeA()).match(/.{1,100}/g) ?? [];
+  const inPieces = await raw(t, port, started.replace('5000', String(pieces.join('').length)));
+  for (const piece of pieces) {
+    inPieces.socket.write(piece);
+    await ask(port, '/api/health');
+  }
+  t.equal(await inPieces.status(), 200, 'in many pieces');
+});
+
+t.test('TOKEN-11: a device that is revoked while its body is on the way is refused', async (t) => {
+  const { port, actor, lines } = await frontOf(t);
+  const text = JSON.stringify(writeA());
+  const fields = `Content-Type: application/json\r\nContent-Length: ${text.length}\r\n`;
+  const slow = await raw(
+    t,
+    port,
+    head('/api/items', `Authorization: Bearer ${tokenOf()}\r\n${fields}`) + text.slice(0, 9),
+  );
+  while (!lines.some((line) => line['path'] === '/api/health')) await ask(port, '/api/health');
+  actor.admit(DEVICE, 2, true);
+  slow.socket.write(text.slice(9));
+  t.equal(await slow.status(), 403);
+  t.match(slow.got, /device_revoked/);
+  t.equal(actor.writes.length, 0);
+});
+
+t.test('ERR-04 ERR-05 ERR-06 ERR-07 HTTP-13: what is no JSON object', async (t) => {
+  const { port } = await frontOf(t);
+  const send = (body: string, type = 'application/json') =>
+    ask(port, '/api/items', { body, headers: { 'content-type': type } });
+  const secret = '{"password":"hunter2"';
+  for (const body of [secret, 'null', '[]', '"x"', '1', '{"id":1}', '{}', ' ', '\u{feff}{}', '['.repeat(100_000)]) {
+    const reply = await send(body);
+    t.equal(reply.status, 400, body.slice(0, 20));
+    t.equal(reply.error['code'], 'validation');
+    t.type((reply.error['details'] as Record<string, unknown>)['path'], 'string');
+    t.notMatch(reply.text, 'hunter2');
+  }
+  for (const type of [
+    'text/plain',
+    'application/jsonp',
+    'application/json; charset=latin1',
+    'application/x-www-form-urlencoded',
+  ]) {
+    t.match((await send(JSON.stringify(writeA()), type)).error['message'], /content-type/, type);
+  }
+  for (const type of ['application/json; charset=utf-8', 'application/json;charset="UTF-8"', 'Application/JSON']) {
+    t.equal((await send(JSON.stringify(writeA()), type)).status, 200, type);
+  }
+  const bytes = await raw(
+    t,
+    port,
+    head('/api/items', `Authorization: Bearer ${tokenOf()}\r\nContent-Type: application/json\r\nContent-Length: 4\r\n`),
+  );
+  bytes.socket.write(Buffer.from([0x7b, 0xff, 0xfe, 0x7d]));
+  t.equal(await bytes.status(), 400, 'not UTF-8');
+  t.equal((await ask(port, '/api/ws-ticket', post())).status, 200, 'no body where none is needed');
+});
+
+t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
+  const { port, actor } = await frontOf(t, { loaded: false });
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200);
+  t.equal((await ask(port, '/api/items', { body: writeA(), token: tokenOf({ epoch: 0 }) })).status, 403);
+  t.equal((await ask(port, '/api/bins', { body: { id: 'x', pad: 'x'.repeat(64 * 1024) } })).status, 413);
+  t.equal((await ask(port, '/api/devices')).status, 200);
+  t.equal(actor.writes.length, 1);
+  const missing = await frontOf(t, {
+    services: {
+      tenants: { peek: () => undefined, get: () => Promise.resolve(undefined), changed: () => Promise.resolve() },
+    },
+  });
+  t.equal((await ask(missing.port, '/api/devices')).error['code'], 'tenant_not_found');
+  const noHost = await frontOf(t, { services: { resolveTenant: () => undefined } });
+  t.equal(
+    (await ask(noHost.port, '/api/devices', { token: null })).error['code'],
+    'tenant_not_found',
+    'host before token',
+  );
+  t.equal((await ask(noHost.port, '/api/health', { token: null })).status, 200);
+});

@@ -1,0 +1,225 @@
+/** The account password and recovery (contract 9). */
+import { randomBytes } from 'node:crypto';
+import t from 'tap';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { ShiftedClock } from './support/clock.js';
+import {
+  claim,
+  join,
+  lp,
+  mustWrite,
+  newCode,
+  newId,
+  newItem,
+  npkBody,
+  waitForRequest,
+  wrapBody,
+} from './support/devices.js';
+import { Scene } from './support/scene.js';
+import { runServer, type Running } from './support/server.js';
+import { camel, SHAPES, UpgradeRefused, type Json, type Reply } from './support/wire.js';
+
+const VALIDATION = { a: '400 validation', b: '400 invalid_payload' } as const;
+
+const verify = async (server: Running, password: string, more: Json = {}): Promise<Reply> =>
+  server.wire.post('/password/verify', { password, ...more }, { shape: 'a' });
+
+t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: setting and showing the password', async (t) => {
+  const scene = await Scene.start(t);
+  const { wire, server } = scene;
+  const exists = async (): Promise<unknown> => (await wire.get('/password/exists')).at('exists');
+  t.equal(await exists(), false);
+  t.equal((await verify(server, 'anything')).outcome, '403 password_invalid', 'none is set');
+  t.same((await wire.post('/password/set', { password: 'one' }, scene.as('a'))).body, { ok: true });
+  t.equal(await exists(), true);
+  for (const currentPassword of [undefined, null, '', 'two', 'One']) {
+    const reply = await wire.post('/password/set', { password: 'two', currentPassword }, scene.as('a'));
+    t.equal(reply.outcome, '403 password_invalid', String(currentPassword));
+  }
+  for (const shape of SHAPES) {
+    const good = await wire.post('/password/verify', { password: 'one' }, { shape });
+    const { ok, ticket, expiresAt } = camel(good.body);
+    t.equal(ok, true);
+    t.type(ticket, 'string');
+    t.ok(Math.abs(Number(expiresAt) - Date.now() - 600_000) < 10_000);
+    t.equal((await wire.post('/password/verify', { password: 'wrong' }, { shape })).outcome, '403 password_invalid');
+    for (const password of ['', 7, null, 'x'.repeat(1_025)])
+      t.equal((await wire.post('/password/verify', { password }, { shape })).outcome, VALIDATION[shape]);
+  }
+  t.equal((await wire.post('/password/set', { password: 'two', currentPassword: 'one' }, scene.as('b'))).status, 200);
+  t.equal((await verify(server, 'one')).outcome, '403 password_invalid', 'the old one');
+  t.equal((await verify(server, 'two')).status, 200);
+});
+
+t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: tickets for pairing', async (t) => {
+  const clock = new ShiftedClock();
+  const scene = await Scene.start(t, { clock });
+  const { wire, first, server } = scene;
+  await wire.post('/password/set', { password: 'pw' }, scene.as('a'));
+  const pubkey = Buffer.from(nodeSodium.boxKeyPair().publicKey);
+  const newTicket = async (key?: Buffer): Promise<string> =>
+    (await verify(server, 'pw', key ? { pubkey: key } : {})).text('ticket');
+  const attempt = async (
+    code: string,
+    passwordTicket: string | undefined,
+    key = pubkey,
+    signal?: AbortSignal,
+  ): Promise<Reply> =>
+    wire.post('/devices/pair-fetch-npk', npkBody(code, { pubkey: key, passwordTicket }), { shape: 'a', signal });
+  const code = newCode();
+  await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
+  for (const ticket of [undefined, '', 'nonsense', first.token, await newTicket(randomBytes(32))]) {
+    t.equal((await attempt(code, ticket)).outcome, '403 password_required', 'no ticket, or one for another key');
+  }
+  const old = await newTicket(pubkey);
+  clock.advance(601_000);
+  await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
+  t.equal((await attempt(code, old)).outcome, '403 password_required', 'after ten minutes');
+  const ticket = await newTicket(pubkey);
+  const held = attempt(code, ticket);
+  await waitForRequest(wire, first);
+  await wire.post('/devices/pair-wrap', wrapBody(code), scene.as('a'));
+  t.equal((await held).outcome, '200', 'the refusals spent no session');
+  const another = newCode();
+  await wire.post('/devices/pair-init', { code: another, epk: randomBytes(32) }, scene.as('a'));
+  t.equal((await attempt(another, ticket)).outcome, '403 password_required', 'a second use');
+  const elsewhere = await Scene.start(t);
+  await elsewhere.wire.post('/password/set', { password: 'pw' }, elsewhere.as('a'));
+  const foreign = (await verify(elsewhere.server, 'pw', { pubkey })).text('ticket');
+  t.equal((await attempt(another, foreign)).outcome, '403 password_required', 'of another tenant');
+  const joined = await join(wire, first, { passwordTicket: await newTicket() });
+  t.equal((await wire.get('/me', { token: joined.token })).status, 200, 'a ticket that names no key');
+});
+
+t.test('PASS-12 RATE-11: failures at one address lock nobody out at another', async (t) => {
+  const server = await runServer(t, { env: { RATE_PAIR_PER_MIN: '5' } });
+  const device = await claim(server.wire);
+  await server.wire.post('/password/set', { password: 'pw' }, { token: device.token });
+  const from = async (address: string, password: string): Promise<Reply> =>
+    server.wire.post('/password/verify', { password }, { headers: { 'x-forwarded-for': address } });
+  const outcomes: string[] = [];
+  for (let index = 0; index < 7; index++) outcomes.push((await from('203.0.113.9', 'guess')).outcome);
+  t.same(outcomes, [...Array<string>(5).fill('403 password_invalid'), ...Array<string>(2).fill('429 rate_limited')]);
+  t.equal((await from('203.0.113.9', 'pw')).outcome, '429 rate_limited');
+  t.equal((await from('203.0.113.10', 'pw')).status, 200);
+});
+
+t.test('PASS-13 PASS-14 ERR-15: checking passwords neither blocks nor piles up', async (t) => {
+  const scene = await Scene.start(t);
+  await scene.wire.post('/password/set', { password: 'pw' }, scene.as('a'));
+  let answered = 0;
+  const checks = Array.from({ length: 80 }, async (_, index) => {
+    const reply = await verify(scene.server, index % 2 === 0 ? 'pw' : 'guess');
+    answered++;
+    return reply;
+  });
+  for (let index = 0; index < 10; index++) t.equal((await scene.me()).status, 200);
+  t.ok(answered < 80, `10 other calls were answered while ${80 - answered} checks were under way`);
+  const replies = await Promise.all(checks);
+  const shed = replies.filter((reply) => reply.status === 503);
+  t.ok(shed.length > 0, `${shed.length} were refused at once`);
+  for (const reply of shed) {
+    t.equal(reply.outcome, '503 unavailable');
+    t.ok(Number(reply.headers['retry-after']) >= 1);
+    t.ok(reply.headers['x-request-id']);
+  }
+  t.ok(replies.every((reply) => [200, 403, 503].includes(reply.status)));
+  t.equal((await verify(scene.server, 'pw')).status, 200, 'and it goes on');
+});
+
+const HOST = '127.0.0.1';
+
+interface Recovery {
+  readonly body: Record<string, unknown>;
+  readonly sign: (changes?: Readonly<Record<string, string | Buffer>>) => Record<string, unknown>;
+}
+
+/** A challenge, and a body that answers it; `sign` takes other values than those that are signed. */
+async function recovery(server: Running, secretKey: Uint8Array, more: Json = {}): Promise<Recovery> {
+  const reply = await server.wire.post('/devices/recover/challenge', {}, { shape: 'a' });
+  t.equal(reply.at('tenantId'), server.tenantId);
+  const [challengeId, challenge] = [reply.text('challengeId'), Buffer.from(reply.text('challenge'), 'base64url')];
+  const device = { deviceId: newId(), pubkey: randomBytes(32), deviceCert: randomBytes(32) };
+  const body = { challengeId, host: HOST, ...device, name: 'back', glyph: 'laptop', ...more };
+  const signed = (of: Readonly<Record<string, string | Buffer>>): Buffer => {
+    const all = { ...body, challenge, tenantId: server.tenantId, ...of } as Record<string, string | Buffer>;
+    const parts = ['host', 'tenantId', 'challengeId', 'challenge', 'deviceId', 'pubkey', 'deviceCert'].map(
+      (name) => all[name] ?? '',
+    );
+    return Buffer.from(nodeSodium.sign(lp('service-recover-v1', ...parts), secretKey));
+  };
+  return {
+    body: { ...body, signature: signed({}) },
+    sign: (changes = {}) => ({ ...body, signature: signed(changes) }),
+  };
+}
+
+t.test(
+  'RECOV-01 RECOV-02 RECOV-03 RECOV-04 RECOV-05 RECOV-06 RECOV-08 RECOV-09 PASS-11: back from the phrase',
+  async (t) => {
+    const clock = new ShiftedClock();
+    const server = await runServer(t, { clock });
+    const keys = nodeSodium.signKeyPair(randomBytes(32));
+    const first = await claim(server.wire, { recoveryPubkey: Buffer.from(keys.publicKey) });
+    const item = newItem([first.id]);
+    await mustWrite(server.wire, first, item);
+    const post = async (body: Json): Promise<Reply> =>
+      server.wire.post('/devices/recover', body, { shape: 'a', headers: { host: `${HOST}:${server.port}` } });
+    const refused = async (what: string, body: Json): Promise<void> => {
+      const reply = await post(body);
+      t.ok(reply.status >= 400 && reply.status < 500 && reply.at('token') === undefined, `${what}: ${reply.outcome}`);
+    };
+    const changes = {
+      host: 'evil.test',
+      tenantId: newId(),
+      challengeId: newId(),
+      challenge: randomBytes(32),
+      deviceId: newId(),
+      pubkey: randomBytes(32),
+      deviceCert: randomBytes(32),
+    };
+    for (const [field, value] of Object.entries(changes))
+      await refused(`signed with another ${field}`, (await recovery(server, keys.secretKey)).sign({ [field]: value }));
+    await refused('another key', (await recovery(server, nodeSodium.signKeyPair(randomBytes(32)).secretKey)).body);
+    const late = await recovery(server, keys.secretKey);
+    clock.advance(121_000);
+    await refused('after two minutes', late.body);
+    await refused('an id that is taken', (await recovery(server, keys.secretKey, { deviceId: first.id })).body);
+
+    const watching = await server.wire.connect({ token: first.token });
+    await watching.hello();
+    const right = await recovery(server, keys.secretKey);
+    const reply = await post(right.body);
+    t.equal(reply.outcome, '200');
+    t.equal(reply.at('device.id'), right.body['deviceId']);
+    t.match(await watching.next('device_joined'), { device: { id: right.body['deviceId'] } });
+    await refused('the same challenge again', { ...right.body, deviceId: newId() });
+    const token = reply.text('token');
+    const row = (await server.wire.get('/items?since=0', { token, shape: 'b' })).list('items')[0];
+    t.match(
+      row?.['master'],
+      { nonce: item.master?.nonce.toString('base64'), ct: item.master?.ct.toString('base64') },
+      'the master wrap opens the item',
+    );
+
+    await server.wire.post('/password/set', { password: 'pw' }, { token });
+    const next = await recovery(server, keys.secretKey);
+    t.equal((await post(next.body)).outcome, '403 password_required');
+    const { ticket } = (await verify(server, 'pw', { pubkey: next.body['pubkey'] })).body as Json;
+    t.equal(
+      (await post({ ...next.body, passwordTicket: ticket })).outcome,
+      '200',
+      'with a ticket the same challenge still serves',
+    );
+    await watching.close();
+  },
+);
+
+t.test('RECOV-07 TOKEN-22: no recovery key, no recovery', async (t) => {
+  const scene = await Scene.start(t);
+  const { body } = await recovery(scene.server, nodeSodium.signKeyPair(randomBytes(32)).secretKey);
+  const reply = await scene.wire.post('/devices/recover', body, { shape: 'a' });
+  t.ok(reply.status >= 400 && reply.status < 500, reply.outcome);
+  t.equal(reply.at('token'), undefined);
+  await t.rejects(scene.wire.connect({ ticket: String(body['challengeId']) }), UpgradeRefused);
+});

@@ -1,0 +1,300 @@
+/** Pairing by six words, second half: the existing device answers; revocations and passwords in between (contract 9). */
+import t from 'tap';
+import { ulid } from 'ulid';
+import type { ServiceError } from '../src/protocol/errors.js';
+import {
+  base64,
+  claimedWorld,
+  generationOf,
+  joinBody,
+  newCode,
+  newDevice,
+  newWorld,
+  outcomes,
+  pairOne,
+  random,
+  refusal,
+  valueOf,
+  type TestDevice,
+} from './support/accounts.js';
+import { ask, open, openIn, request, stays, waits, wrapBody, type Opened } from './support/pairing.js';
+
+t.test('PAIR-16: only the device that opened the session, and only once somebody asked', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing } = world;
+  const other = await pairOne(world, existing);
+  const session = await openIn(world, existing);
+  const device = newDevice();
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(session.code))), 'pair_invalid');
+  await request(session, device);
+  t.same((await a.pairing.requests(tenantId, other.id)).requests, [], 'PAIR-12');
+  t.equal(await refusal(a.pairing.wrap(tenantId, other.id, wrapBody(session.code))), 'pair_invalid');
+  t.equal(await refusal(a.pairing.wrap(tenantId, other.id, { code: session.code, reject: true })), 'pair_invalid');
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(session.code))), undefined);
+});
+
+t.test('PAIR-18 PAIR-19: a reject ends the session', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing, code, clock } = world;
+  const device = newDevice();
+  const joining = b.pairing.fetchNpk(tenantId, joinBody(code, device), stays());
+  await waits(b, () => clock.waiting);
+  const before = await generationOf(a.pool, tenantId);
+  t.same(await a.pairing.wrap(tenantId, existing.id, { code, reject: true }), { ok: true });
+  t.equal(await generationOf(a.pool, tenantId), before + 1);
+  b.pairing.changed(tenantId);
+  t.equal(await refusal(joining), 'pair_invalid');
+  t.equal(await ask(world, device), 'pair_invalid');
+  t.equal(await ask(world, newDevice()), 'pair_invalid');
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid');
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'pair_invalid');
+  t.same(await a.pairing.wrap(tenantId, existing.id, { code, reject: true }), { ok: true }, 'a lost reply');
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 1);
+});
+
+t.test('the same answer again is fine, another one is a conflict', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing, code } = world;
+  await request(world, newDevice());
+  const wrap = wrapBody(code);
+  const ends = await outcomes([a, b, a, b].map(({ pairing }) => pairing.wrap(tenantId, existing.id, wrap)));
+  t.same(ends, ['ok', 'ok', 'ok', 'ok']);
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 2);
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'conflict');
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, { code, reject: true })), 'conflict');
+});
+
+t.test('an approval and a rejection at once: one of them, and the new device is told the same', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing } = world;
+  for (let round = 0; round < 4; round++) {
+    const session = await openIn(world, existing);
+    const device = newDevice();
+    await request(session, device);
+    const { code } = session;
+    const ends = await together(world, [
+      () => a.pairing.wrap(tenantId, existing.id, wrapBody(code)),
+      () => b.pairing.wrap(tenantId, existing.id, { code, reject: true }),
+    ]);
+    t.equal(ends.filter((end) => end === 'ok').length, 1);
+    const joined = (await a.devices.list(tenantId, '')).devices.some(({ id }) => id === device.id);
+    t.equal(joined, ends[0] === 'ok');
+    t.equal(typeof (await ask(session, device)) === 'object', joined);
+  }
+});
+
+t.test('what does not fit is refused', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code } = world;
+  await request(world, newDevice());
+  for (const more of [
+    { wrappedMasterKey: undefined },
+    { wrappedMasterKey: null },
+    { wrappedMasterKey: random(31) },
+    { wrappedMasterKey: random(1_025) },
+    { deviceCert: random(31) },
+    { confirmation: random(33) },
+    { reject: true },
+  ]) {
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, { ...wrapBody(code), ...more })), 'validation');
+  }
+});
+
+t.test('PAIR-22: two pairings at once do not pass MAX_DEVICES', async (t) => {
+  const world = await newWorld(t, { maxDevices: 3 });
+  const { a, b, tenantId } = world;
+  const [one, two] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
+  const sessions = [await openIn(world, one), await openIn(world, two)] as const;
+  for (const session of sessions) await request(session, newDevice());
+  const ends = await together(world, [
+    () => a.pairing.wrap(tenantId, one.id, wrapBody(sessions[0].code)),
+    () => b.pairing.wrap(tenantId, two.id, wrapBody(sessions[1].code)),
+  ]);
+  t.same(ends.toSorted(), ['device_limit', 'ok']);
+  t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 3);
+});
+
+t.test('PAIR-21: two pairings of one id at once: one device', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const [one, two] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
+  const sessions = [await openIn(world, one), await openIn(world, two)] as const;
+  const id = ulid();
+  for (const session of sessions) await request(session, { ...newDevice(), id });
+  const ends = await together(world, [
+    () => a.pairing.wrap(tenantId, one.id, wrapBody(sessions[0].code)),
+    () => b.pairing.wrap(tenantId, two.id, wrapBody(sessions[1].code)),
+  ]);
+  t.same(ends.toSorted(), ['device_exists', 'ok']);
+});
+
+t.test('the sessions of a revoked device end, open, requested or wrapped', async (t) => {
+  const world = await newWorld(t);
+  const { a, tenantId } = world;
+  const [first] = (await claimedWorld(world)) as [TestDevice];
+  for (const state of ['open', 'requested', 'wrapped']) {
+    const existing = await pairOne(world, first);
+    const session = await openIn(world, existing);
+    const device = newDevice();
+    if (state !== 'open') await request(session, device);
+    if (state === 'wrapped') await a.pairing.wrap(tenantId, existing.id, wrapBody(session.code));
+    await a.devices.revoke(tenantId, existing.id, first.id);
+    t.equal(await ask(session, device), 'pair_invalid', state);
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(session.code))), 'device_revoked');
+    t.equal(
+      await refusal(a.pairing.init(tenantId, existing.id, { code: newCode(), epk: random(32) })),
+      'device_revoked',
+    );
+  }
+  t.equal(await refusal(a.pairing.init(tenantId, ulid(), { code: newCode(), epk: random(32) })), 'bad_token');
+});
+
+t.test('a new device that is revoked before it fetched its key gets none', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code } = world;
+  const device = newDevice();
+  await request(world, device);
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  await a.devices.revoke(tenantId, device.id, existing.id);
+  t.equal(await ask(world, device), 'pair_invalid');
+});
+
+t.test('a revoke and a wrap of the same device at once: no device joins by a revoked one', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const [first] = (await claimedWorld(world)) as [TestDevice];
+  for (let round = 0; round < 6; round++) {
+    const existing = await pairOne(world, first);
+    const session = await openIn(world, existing);
+    const device = newDevice();
+    await request(session, device);
+    const calls = [
+      () => a.pairing.wrap(tenantId, existing.id, wrapBody(session.code)),
+      () => b.devices.revoke(tenantId, existing.id, first.id),
+    ];
+    // Whoever comes first to the lock goes first: both orders take place.
+    const ends = await together(world, round % 2 === 0 ? calls : calls.toReversed());
+    const [wrapped, revoked] = round % 2 === 0 ? ends : ends.toReversed();
+    t.equal(revoked, 'ok');
+    const order = await a.pool.query<{ id: string; at: number }>(
+      'SELECT id, changed_at_generation AS at FROM devices WHERE id = ANY ($1)',
+      [[existing.id, device.id]],
+    );
+    const at = (id: string): number | undefined => order.rows.find((row) => row.id === id)?.at;
+    if (wrapped === 'ok') t.ok((at(device.id) ?? 0) < (at(existing.id) ?? 0), 'it joined before');
+    else t.equal(at(device.id), undefined);
+  }
+});
+
+t.test('a restart and a wrap at once: nothing of the old life is left', async (t) => {
+  for (let round = 0; round < 2; round++) {
+    const world = await open(t);
+    const { a, b, tenantId, existing, code } = world;
+    const device = newDevice();
+    await request(world, device);
+    const calls = [() => a.pairing.wrap(tenantId, existing.id, wrapBody(code)), () => b.bootstrap.restart(tenantId)];
+    await together(world, round % 2 === 0 ? calls : calls.toReversed());
+    t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 0);
+    t.equal(await ask(world, device), 'pair_invalid');
+  }
+});
+
+t.test('INST-08: a write is checked against the devices as they are when it is committed', async (t) => {
+  // What a commit compares is the generation: it must have risen whenever the devices are others than it saw.
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const [first] = (await claimedWorld(world)) as [TestDevice];
+  const seen = new Map<number, string>();
+  let done = false;
+  const reader = (async () => {
+    while (!done) {
+      const snapshot = await b.directory.load(tenantId);
+      const devices = snapshot?.devices.map(({ id, revoked }) => `${id} ${revoked}`).join();
+      const before = seen.get(snapshot?.generation ?? 0);
+      if (before !== undefined && before !== devices) t.fail(`generation ${snapshot?.generation} means two things`);
+      seen.set(snapshot?.generation ?? 0, devices ?? '');
+    }
+  })();
+  for (let round = 0; round < 15; round++) {
+    const device = await pairOne(world, first);
+    await a.devices.revoke(tenantId, device.id, first.id);
+  }
+  done = true;
+  await reader;
+  t.ok(seen.size > 5);
+});
+
+t.test('PASS-09 PASS-10: once set, a ticket is needed, and asking without it spends nothing', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing } = world;
+  await a.passwords.set(tenantId, { password: 'p' });
+  const device = newDevice();
+  const pubkey = base64(device.publicKey);
+  t.equal(await ask(world, device), 'password_required');
+  t.equal(await ask(world, device, { passwordTicket: 'nonsense' }), 'password_required');
+  const { ticket: other } = await a.passwords.verify(tenantId, {
+    password: 'p',
+    pubkey: base64(newDevice().publicKey),
+  });
+  t.equal(await ask(world, device, { passwordTicket: other }), 'password_required');
+  const { ticket } = await a.passwords.verify(tenantId, { password: 'p', pubkey });
+  t.equal(
+    await ask(world, { ...device, id: existing.id }, { passwordTicket: ticket }),
+    'device_exists',
+    'which leaves it',
+  );
+  t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending');
+  t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending', 'the same call goes on');
+  t.equal(await ask(world, device), 'pending');
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(world.code));
+  t.match(await ask(world, device, { passwordTicket: ticket }), { device: { id: device.id } });
+});
+
+t.test('PASS-06: a ticket that was used for one session is not good for another', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing } = world;
+  await a.passwords.set(tenantId, { password: 'p' });
+  const { ticket } = await a.passwords.verify(tenantId, { password: 'p' });
+  const other = await newOther(world);
+  const sessions = [await openIn(world, existing), await openIn(world, other)] as const;
+  const leave = AbortSignal.abort();
+  const ends = await Promise.allSettled([
+    a.pairing.fetchNpk(tenantId, joinBody(sessions[0].code, newDevice(), { passwordTicket: ticket }), leave),
+    b.pairing.fetchNpk(tenantId, joinBody(sessions[1].code, newDevice(), { passwordTicket: ticket }), leave),
+  ]);
+  t.same(ends.map((end) => (end.status === 'fulfilled' ? end.value : (end.reason as ServiceError).error)).toSorted(), [
+    'password_required',
+    'pending',
+  ]);
+});
+
+t.test(
+  'a password that is set or changed while a request waits must be shown before the key is released',
+  async (t) => {
+    const world = await open(t);
+    const { a, tenantId, existing, code } = world;
+    const device = newDevice();
+    await request(world, device);
+    await a.passwords.set(tenantId, { password: 'p' });
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'password_required');
+    t.equal(await ask(world, device), 'password_required');
+    const { ticket } = await a.passwords.verify(tenantId, { password: 'p' });
+    t.equal(await ask(world, device, { passwordTicket: ticket }), 'pending');
+    await a.passwords.set(tenantId, { password: 'q', currentPassword: 'p' });
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'password_required');
+    const { ticket: again } = await a.passwords.verify(tenantId, { password: 'q' });
+    t.equal(await ask(world, device, { passwordTicket: again }), 'pending');
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), undefined);
+    t.match(await ask(world, device), { device: { id: device.id } });
+  },
+);
+
+/** A second device beside a set password. */
+async function newOther(world: Opened): Promise<TestDevice> {
+  const device = newDevice();
+  const { ticket } = await world.a.passwords.verify(world.tenantId, { password: 'p' });
+  const session = await openIn(world, world.existing);
+  await request(session, device, { passwordTicket: ticket });
+  await world.a.pairing.wrap(world.tenantId, world.existing.id, wrapBody(session.code));
+  return device;
+}

@@ -1,0 +1,330 @@
+/** Pairing by six words (contract 9, table), on a real database and two instances: codes, and the new device. */
+import t from 'tap';
+import { ulid } from 'ulid';
+import { pairCode } from '../src/pairing/rules.js';
+import type { ServiceError } from '../src/protocol/errors.js';
+import {
+  base64,
+  claimedWorld,
+  generationOf,
+  joinBody,
+  newCode,
+  newDevice,
+  newWorld,
+  outcomes,
+  pairOne,
+  random,
+  refusal,
+  type TestDevice,
+} from './support/accounts.js';
+import { ask, open, openIn, request, stays, told, waits, wrapBody } from './support/pairing.js';
+
+t.test('PAIR-01 PAIR-04 PAIR-15 PAIR-23: each step on either instance, to the end', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId, clock } = world;
+  const [existing] = (await claimedWorld(world)) as [TestDevice];
+  const code = newCode();
+  const epk = random(32);
+  const opened = await a.pairing.init(tenantId, existing.id, { code: code.toUpperCase().replaceAll(' ', '-'), epk });
+  t.same(opened, { lookupId: opened.lookupId, code, expiresAt: clock.now() + 300_000 });
+  const fetched = await b.pairing.fetchEpk(tenantId, { code });
+  t.same({ ...fetched, epk: base64(fetched.epk) }, { epk, expiresAt: opened.expiresAt, tenantId });
+
+  const device = newDevice();
+  const body = joinBody(code, device);
+  const before = await generationOf(a.pool, tenantId);
+  const asked = told(b);
+  const joining = b.pairing.fetchNpk(tenantId, body, stays());
+  await asked;
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'PAIR-11: E has to be told');
+  const { requests } = await a.pairing.requests(tenantId, existing.id);
+  const [waiting] = requests;
+  t.same(
+    {
+      ...waiting,
+      pubkey: base64(waiting?.pubkey ?? new Uint8Array()),
+      attestation: base64(waiting?.attestation ?? new Uint8Array()),
+    },
+    {
+      lookupId: opened.lookupId,
+      code,
+      deviceId: device.id,
+      host: 'sync.example',
+      pubkey: body.pubkey,
+      name: 'Phone',
+      glyph: 'phone',
+      attestation: body.attestation,
+      expiresAt: opened.expiresAt,
+    },
+    'PAIR-14',
+  );
+  const snapshot = await a.directory.load(tenantId);
+  t.same(snapshot?.pairRequests, [
+    {
+      lookupId: opened.lookupId,
+      existingDevice: existing.id,
+      expiresAt: opened.expiresAt,
+      frame: { type: 'pair_request', ...waiting },
+    },
+  ]);
+  t.equal(snapshot?.devices.length, 1, 'PAIR-17: nothing joins before E has approved');
+
+  const wrap = wrapBody(code);
+  t.same(await a.pairing.wrap(tenantId, existing.id, wrap), { ok: true });
+  b.pairing.changed(tenantId);
+  const paired = await joining;
+  if (paired === 'pending') return t.fail('still pending');
+  t.same(paired.device, { ...paired.device, id: device.id, name: 'Phone', glyph: 'phone', pairedAt: clock.now() });
+  t.equal(base64(paired.device.pubkey), body.pubkey);
+  t.equal(base64(paired.wrappedMasterKey), wrap.wrappedMasterKey);
+  t.equal(base64(paired.deviceCert ?? new Uint8Array()), wrap.deviceCert);
+  t.equal(base64(paired.confirmation ?? new Uint8Array()), wrap.confirmation);
+  t.ok(await a.admits(tenantId, paired.token, clock.now()), 'PAIR-08: the token works');
+  t.equal(await generationOf(a.pool, tenantId), before + 2, 'INST-11: writes are checked again');
+  t.equal(b.pairing.held, 0);
+  t.same((await a.pairing.requests(tenantId, existing.id)).requests, []);
+});
+
+t.test('PAIR-02: a code in use is a conflict, one that is over is not', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing, code, clock } = world;
+  const other = await pairOne(world, existing);
+  const fresh = await openIn(world, existing);
+  t.equal(await refusal(b.pairing.init(tenantId, other.id, { code: fresh.code, epk: random(32) })), 'conflict');
+  t.equal(await refusal(b.pairing.init(tenantId, existing.id, { code: fresh.code, epk: random(32) })), 'conflict');
+  t.equal(
+    await refusal(b.pairing.init(tenantId, other.id, { code, epk: random(32) })),
+    undefined,
+    'ended by a newer one',
+  );
+  clock.advance(300_000);
+  t.equal(await refusal(b.pairing.init(tenantId, other.id, { code: fresh.code, epk: random(32) })), undefined);
+  const found = await a.pairing.fetchEpk(tenantId, { code: fresh.code });
+  t.equal(found.expiresAt, clock.now() + 300_000, 'the live one of two with this code');
+});
+
+t.test('PAIR-02: of several that draw one code at once, one has it', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const devices = await claimedWorld(world, 3);
+  for (let round = 0; round < 3; round++) {
+    const body = { code: newCode(), epk: random(32) };
+    const ends = await together(
+      world,
+      devices.map((device) => () => b.pairing.init(tenantId, device.id, body)),
+    );
+    t.same(ends.toSorted(), ['conflict', 'conflict', 'conflict', 'ok']);
+  }
+});
+
+t.test('PAIR-03: a new session ends the old one', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code } = world;
+  const device = newDevice();
+  await request(world, device);
+  const before = await generationOf(a.pool, tenantId);
+  const second = await openIn(world, existing);
+  t.equal(await generationOf(a.pool, tenantId), before + 1, 'a request that E was told of is gone');
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid');
+  t.equal(await ask(world, device), 'pair_invalid');
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code: second.code })), undefined);
+  t.same((await a.directory.load(tenantId))?.pairRequests, []);
+});
+
+t.test('a new session leaves a key that waits for its device', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code } = world;
+  const device = newDevice();
+  await request(world, device);
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  await openIn(world, existing);
+  t.match(await ask(world, device), { device: { id: device.id } });
+});
+
+t.test('PAIR-05 PAIR-06: an unknown code is invalid, a late one expired', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code, clock } = world;
+  const device = newDevice();
+  for (const wrong of [
+    newCode(),
+    'one two three',
+    '',
+    ' '.repeat(50),
+    `${code} more`,
+    '\u0000',
+    'ünï cödë in six wörds hërë',
+    ulid(),
+  ]) {
+    t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code: wrong })), 'pair_invalid', wrong);
+    t.equal(await refusal(a.pairing.fetchNpk(tenantId, joinBody(wrong, device), stays())), 'pair_invalid');
+    t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(wrong))), 'pair_invalid');
+  }
+  t.equal(
+    await refusal(a.pairing.init(tenantId, existing.id, { code: 'five words are too few', epk: random(32) })),
+    'pair_invalid',
+  );
+  t.equal(await refusal(a.pairing.fetchEpk(ulid(), { code })), 'pair_invalid', 'TOKEN-26: another tenant');
+  clock.advance(299_999);
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), undefined);
+  clock.advance(1);
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
+  t.equal(await ask(world, device), 'pair_expired');
+  t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(code))), 'pair_expired');
+  clock.advance(600_000);
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
+  clock.advance(1);
+  await openIn(world, existing);
+  t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid', 'cleared away');
+});
+
+t.test('a code is read in any spelling that people write', (t) => {
+  for (const spelled of [
+    'Able-Bake  car\tdog-EASY fox',
+    'able\u2014bake\u00a0car dog easy fox ',
+    'ａble bake car dog easy fox',
+  ]) {
+    t.equal(pairCode(spelled), 'able bake car dog easy fox');
+  }
+  t.end();
+});
+
+t.test('PAIR-07: it waits for 25 s, looking again, then goes on in the next call', async (t) => {
+  const world = await open(t);
+  const { b, tenantId, clock } = world;
+  const device = newDevice();
+  const joining = b.pairing.fetchNpk(tenantId, joinBody(world.code, device), stays());
+  const started = clock.now();
+  let ended = false;
+  const watched = joining.finally(() => {
+    ended = true;
+  });
+  for (;;) {
+    await waits(
+      b,
+      () => clock.waiting,
+      () => ended,
+    );
+    if (ended) break;
+    clock.advance(1_000);
+  }
+  t.equal(await watched, 'pending');
+  t.equal(clock.now() - started, 25_000);
+  t.equal(b.pairing.held, 0);
+  t.equal(await ask(world, device), 'pending', 'PAIR-09');
+});
+
+t.test('a wrap on another instance is found within 2 s without any notification', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing, code, clock } = world;
+  const device = newDevice();
+  const joining = b.pairing.fetchNpk(tenantId, joinBody(code, device), stays());
+  await waits(b, () => clock.waiting);
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  clock.advance(2_000);
+  t.match(await joining, { device: { id: device.id } });
+});
+
+t.test('PAIR-24: one held call a session: a second takes over, and who leaves is let go', async (t) => {
+  const world = await open(t);
+  const { b, tenantId, code, clock } = world;
+  const body = joinBody(code, newDevice());
+  const first = b.pairing.fetchNpk(tenantId, body, stays());
+  await waits(b, () => clock.waiting);
+  const caller = new AbortController();
+  const second = b.pairing.fetchNpk(tenantId, body, caller.signal);
+  t.equal(await first, 'pending');
+  await waits(b, () => clock.waiting);
+  t.equal(b.pairing.held, 1);
+  caller.abort();
+  t.equal(await second, 'pending');
+  t.equal(b.pairing.held, 0);
+  t.equal(clock.waiting, 0, 'no timer is left');
+});
+
+t.test('PAIR-09 PAIR-10: the same key goes on and gets the result again, another key is refused', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code, clock } = world;
+  const device = newDevice();
+  await request(world, device);
+  const before = await generationOf(a.pool, tenantId);
+  t.equal(await ask(world, { ...newDevice(), id: device.id }), 'pair_invalid');
+  t.equal(await ask(world, device, { name: 'Other name' }), 'pending');
+  t.equal((await a.pairing.requests(tenantId, existing.id)).requests[0]?.name, 'Phone', 'the first request stands');
+  t.equal(await generationOf(a.pool, tenantId), before, 'asking again tells nobody');
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  t.equal(await ask(world, newDevice()), 'pair_invalid');
+  const first = (await ask(world, device)) as { token: string };
+  t.same(await ask(world, device), first, 'a lost reply');
+  t.ok(await a.admits(tenantId, first.token, clock.now()));
+  clock.advance(300_000);
+  t.equal(await ask(world, device), 'pair_expired');
+});
+
+t.test('PAIR-10: of two keys that ask at once one has the session', async (t) => {
+  const world = await open(t);
+  const { a, b, tenantId, existing } = world;
+  for (let round = 0; round < 20; round++) {
+    const { code } = await openIn(world, existing);
+    const callers = [new AbortController(), new AbortController()];
+    const asked = Promise.race([told(a), told(b)]);
+    const joining = [a, b].map((instance, n) =>
+      instance.pairing.fetchNpk(tenantId, joinBody(code, newDevice()), callers[n]?.signal ?? stays()),
+    );
+    const settled = Promise.allSettled(joining);
+    await asked;
+    for (const caller of callers) caller.abort();
+    const ends = (await settled).map((end) =>
+      end.status === 'fulfilled' ? end.value : (end.reason as ServiceError).error,
+    );
+    t.same(ends.toSorted(), ['pair_invalid', 'pending']);
+    t.equal((await a.pairing.requests(tenantId, existing.id)).requests.length, 1);
+  }
+});
+
+t.test('PAIR-20: a device that gives no id, host and certificate is paired; the server draws its id', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, code } = world;
+  const device = newDevice();
+  const bare = { deviceId: undefined, host: undefined };
+  await request(world, device, bare);
+  const [waiting] = (await a.pairing.requests(tenantId, existing.id)).requests;
+  t.match(waiting, { host: null, deviceId: /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/ });
+  await a.pairing.wrap(tenantId, existing.id, { code, wrappedMasterKey: random(80) });
+  t.match(await ask(world, device, bare), {
+    device: { id: waiting?.deviceId },
+    deviceCert: null,
+    confirmation: null,
+  });
+});
+
+t.test('PAIR-21 PAIR-22: a known id or a device too many is refused, and binds nothing', async (t) => {
+  const world = await open(t, { maxDevices: 2 });
+  const { a, tenantId, existing, code } = world;
+  t.equal(await ask(world, { ...newDevice(), id: existing.id }), 'device_exists');
+  const second = newDevice();
+  await request(world, second);
+  await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+  const full = await openIn(world, existing);
+  t.equal(await ask(full, newDevice()), 'device_limit');
+  await a.devices.revoke(tenantId, second.id);
+  t.equal(await ask(full, second), 'device_exists', 'a revoked id is known too');
+  t.equal(await ask(full, newDevice()), 'pending', 'the session is still free');
+});
+
+t.test('DEV-09 DEV-11: what does not fit is refused, and binds nothing', async (t) => {
+  const world = await open(t);
+  const device = newDevice();
+  for (const more of [
+    { name: 'a\u202eb' },
+    { host: 'a\u0000b' },
+    { host: 'a b' },
+    { pubkey: base64(new Uint8Array(32)) },
+    { pubkey: random(31) },
+    { attestation: random(31) },
+  ]) {
+    t.equal(await ask(world, device, more), 'validation', JSON.stringify(more));
+  }
+  t.equal(await ask(world, newDevice()), 'pending');
+  const { a, tenantId, existing } = world;
+  t.equal(await refusal(a.pairing.init(tenantId, existing.id, { code: newCode(), epk: random(16) })), 'validation');
+});

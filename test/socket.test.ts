@@ -1,0 +1,336 @@
+/** Device sockets: frames, their order, refusals and bounds (specification, Events; contract 9 and 11). */
+import t from 'tap';
+import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
+import { runServer, runSql, type Running } from './support/server.js';
+import { barrier, changesOf, difference, notRising, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
+import { ShiftedClock, TestClock } from './support/clock.js';
+import { SHAPES, UpgradeRefused, Wire, type Json, type Shape, type Socket } from './support/wire.js';
+import type { WithTeardown } from './support/postgres.js';
+
+interface World {
+  readonly server: Running;
+  readonly wire: Wire;
+  readonly first: TestDevice;
+  readonly second: TestDevice;
+  readonly all: string[];
+  /** A socket of a device that said hello at the head. */
+  live(device: TestDevice, options?: { shape?: Shape; acks?: boolean }): Promise<Socket>;
+  put(device: TestDevice): Promise<number>;
+}
+
+async function world(t: WithTeardown, options: Parameters<typeof runServer>[1] = {}): Promise<World> {
+  const server = await runServer(t, options);
+  const { wire } = server;
+  const first = await claim(wire);
+  const second = await join(wire, first, { name: 'second' });
+  const all = [first.id, second.id];
+  return {
+    server,
+    wire,
+    first,
+    second,
+    all,
+    async live(device, { shape = 'a', acks = false } = {}) {
+      const socket = await wire.connect({ shape, token: device.token });
+      await socket.hello(0, { acks });
+      return socket;
+    },
+    put: async (device) => mustWrite(wire, device, newItem(all)),
+  };
+}
+
+/** How a frame looks to whoever reads the raw wire. */
+function rawFrames(socket: Socket): { text: string; binary: boolean }[] {
+  const raw: { text: string; binary: boolean }[] = [];
+  socket.ws.on('message', (data: Buffer, binary: boolean) => raw.push({ text: data.toString('utf8'), binary }));
+  return raw;
+}
+
+t.test('frames', async (t) => {
+  const { server, wire, first, second, all, live, put } = await world(t);
+
+  t.test('WS-01: every frame is a JSON text frame with a type', async (t) => {
+    for (const shape of SHAPES) {
+      const socket = await wire.connect({ shape, token: second.token });
+      const raw = rawFrames(socket);
+      await socket.hello(0, { acks: true });
+      const item = newItem(all);
+      await mustWrite(wire, first, item);
+      await wire.delete(`/items/${item.id}`, { token: first.token });
+      await put(second);
+      await wire.post('/bins', { id: newId() }, { token: first.token });
+      socket.send('nonsense');
+      await socket.next('bin');
+      await barrier(socket);
+      const kinds = new Set(raw.map(({ text }) => (JSON.parse(text) as Json)['type']));
+      for (const kind of ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong']) t.ok(kinds.has(kind), `${shape} ${kind}`);
+      t.same(raw.filter(({ binary }) => binary), [], 'none is binary');
+      t.ok(raw.every(({ text }) => typeof (JSON.parse(text) as Json)['type'] === 'string'));
+      await socket.close();
+    }
+  });
+
+  t.test('WS-02 WS-03: a change goes to every socket of the other devices and to none of the writer', async (t) => {
+    const others = [await live(second), await live(second), await live(second, { shape: 'b' })];
+    const own = [await live(first), await live(first, { shape: 'b' })];
+    const item = newItem(all);
+    const written = await mustWrite(wire, first, item);
+    const removed = (await wire.delete(`/items/${item.id}`, { token: first.token })).number('version');
+    const marker = await put(second);
+    for (const socket of others) {
+      await untilVersion(socket, removed);
+      const news = changesOf(socket.frames).filter(({ version }) => version >= written && version <= marker);
+      t.same(news.map(({ kind, version }) => [kind, version]), [['item', written], ['delete', removed]]);
+    }
+    for (const socket of own) {
+      await untilVersion(socket, marker);
+      t.same(versionsOf(socket.frames).filter((version) => version >= written), [marker], 'the others change only');
+    }
+    await Promise.all([...others, ...own].map(async (socket) => socket.close()));
+  });
+
+  t.test('WS-04 WS-05: an item frame is flat in A, and the row under `item` in B', async (t) => {
+    const item = newItem(all, { type: 'code' });
+    const [a, b] = [await live(second), await live(second, { shape: 'b' })];
+    const version = await mustWrite(wire, first, item);
+    await Promise.all([untilVersion(a, version), untilVersion(b, version)]);
+    const url = (bytes: Buffer): string => bytes.toString('base64url');
+    const std = (bytes: Buffer): string => bytes.toString('base64');
+    const { id, ts, ct, nonce, keys, master, sig } = item;
+    if (master === null || sig === null) throw new Error('a test item is sealed');
+    t.strictSame(a.of('item').at(-1), {
+      type: 'item', id, binId: 'inbox', itemType: 'code', senderDevice: first.id, ts, version, deletedAt: null,
+      payloadEnc: {
+        ct: url(ct), nonce: url(nonce), sig: url(sig),
+        keys: Object.fromEntries(Object.entries(keys).map(([device, key]) => [device, url(key)])),
+        master: { nonce: url(master.nonce), ct: url(master.ct) },
+      },
+      blobRef: null, blobNonce: null, blobKeys: null,
+    });
+    t.strictSame(b.of('item').at(-1), {
+      type: 'item',
+      item: {
+        id, bin_id: 'inbox', type: 'code', sender_device: first.id, ts, version, deleted_at: null,
+        ct: std(ct), nonce: std(nonce), sig: std(sig),
+        wrapped: Object.entries(keys).map(([device_id, key]) => ({ device_id, key: std(key) })),
+        master: { nonce: std(master.nonce), ct: std(master.ct) },
+        blob_ref: null, blob_nonce: null, blob_keys: null,
+      },
+    });
+    await Promise.all([a.close(), b.close()]);
+  });
+
+  t.test('WS-06 WS-07 WS-08 WS-09: beside writers each socket gets every version once and in order', async (t) => {
+    const third = await join(wire, first, { name: 'third' });
+    const devices = [first, second, third];
+    const plain = await Promise.all(SHAPES.map(async (shape) => live(first, { shape })));
+    const acking = await Promise.all(SHAPES.map(async (shape) => live(first, { shape, acks: true })));
+    const reader = await live(second);
+    const start = Number(plain[0]?.of('caught_up')[0]?.['version']);
+    const writing = startWriters({ wires: [wire], devices, writers: 12, limit: 1_500 });
+    await writing.until(1_500);
+    await writing.stop();
+    t.same([writing.refusals, writing.errors], [[], []]);
+    const last = await mustWrite(wire, third, newItem(devices.map(({ id }) => id)));
+    const after = (frames: Json[]): number[] => versionsOf(frames).filter((version) => version > start);
+    const byFirst = new Set(writing.acked.filter(({ device }) => device === first.id).map(({ version }) => version));
+    t.ok(byFirst.size > 300, 'the reading device wrote too');
+    for (const socket of plain) {
+      await untilVersion(socket, last);
+      const others = range(start + 1, last).filter((version) => !byFirst.has(version));
+      t.equal(difference(after(socket.frames), others), '');
+      t.same(socket.of('ack'), [], 'no ack unless asked for');
+    }
+    for (const socket of acking) {
+      await untilVersion(socket, last);
+      t.equal(difference(after(socket.frames), range(start + 1, last)), '', 'own changes have their place in the order');
+      const acks = changesOf(socket.of('ack')).filter(({ version }) => version > start);
+      t.equal(difference(acks.map(({ version }) => version), [...byFirst].sort((x, y) => x - y)), '');
+      const ids = new Map(writing.acked.map(({ version, id }) => [version, id]));
+      t.ok(acks.every(({ version, id }) => ids.get(version) === id), 'each names its item');
+      t.strictSame(Object.keys(acks[0]?.frame ?? {}).sort(), ['id', 'type', 'version']);
+    }
+    await untilVersion(reader, last);
+    for (const socket of [...plain, ...acking, reader]) {
+      t.same(notRising(versionsOf(socket.frames)), []);
+      await socket.close();
+    }
+    t.equal((await wire.post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status, 200);
+  });
+
+  t.test('WS-18: a ping of the client is answered', async (t) => {
+    for (const shape of SHAPES) {
+      const socket = await wire.connect({ shape, token: first.token });
+      socket.send({ type: 'ping' });
+      t.strictSame(await socket.next(), { type: 'pong' });
+      await socket.hello();
+      socket.send({ type: 'ping' });
+      t.strictSame(await socket.next('pong'), { type: 'pong' });
+      await socket.close();
+    }
+  });
+
+  t.test('WS-20: a server that stops closes its sockets with 1012', async (t) => {
+    const mine = new Wire(server.port);
+    t.teardown(() => mine.close());
+    const greeted = await mine.connect({ token: first.token });
+    await greeted.hello();
+    const silent = await mine.connect({ shape: 'b', token: second.token });
+    await server.stop(100);
+    t.equal((await greeted.closed).code, 1012);
+    t.equal((await silent.closed).code, 1012, 'also one that never said hello');
+  });
+});
+
+/** Frames that no client should send; each as the wire carries it. */
+const MALFORMED: readonly (string | Buffer)[] = [
+  'nonsense', '', '[]', 'null', '"hello"', '1', '{}', '{"type":null}', '{"type":"subscribe"}', '{"type":["hello"]}',
+  '{"type":"item","id":"x"}', '{"type":"hello"', '\u0000', '{"type":"HELLO","since":0}',
+];
+const BAD_SINCE = ['-1', '1.5', '"0"', 'null', 'true', '9007199254740992', '1e300', '[]', '{}', '-0.1'];
+const badHellos: readonly string[] = [
+  '{"type":"hello"}', ...BAD_SINCE.map((since) => `{"type":"hello","since":${since}}`),
+  '{"type":"hello","since":0,"epoch":5}', '{"type":"hello","since":0,"acks":"yes"}',
+];
+const BINARY = Buffer.from('{"type":"hello","since":0}');
+
+t.test('frames that do not fit', async (t) => {
+  const { wire, first, second, live, put } = await world(t);
+
+  t.test('WS-10 WS-15 WS-16: in A a first frame that is none of the three ends the socket', async (t) => {
+    for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
+      const socket = await wire.connect({ shape: 'a', token: first.token });
+      socket.send(frame);
+      const { code } = await socket.closed;
+      const label = frame.toString().slice(0, 40);
+      t.equal(code, 4400, label);
+      t.match(socket.frames, [{ type: 'error', code: 'validation', message: String }], label);
+      t.equal(socket.frames.length, 1, label);
+    }
+  });
+
+  t.test('WS-11 WS-12: in B such a frame is ignored; ping and pong may come first', async (t) => {
+    for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
+      const socket = await wire.connect({ shape: 'b', token: first.token });
+      socket.send(frame);
+      socket.send({ type: 'hello', since: 0 });
+      t.equal((await socket.next())['type'], 'caught_up', frame.toString().slice(0, 40));
+      await socket.close();
+    }
+    for (const shape of SHAPES) {
+      const socket = await wire.connect({ shape, token: first.token });
+      socket.send({ type: 'pong' });
+      socket.send({ type: 'ping' });
+      t.strictSame(await socket.next(), { type: 'pong' });
+      t.equal((await socket.hello()).at(-1)?.['type'], 'caught_up');
+      await socket.close();
+    }
+  });
+
+  t.test('WS-13 WS-14 WS-15 WS-16: after hello A tells, B does not, and the socket stays', async (t) => {
+    const [a, b] = [await live(second), await live(second, { shape: 'b' })];
+    for (const frame of [...MALFORMED, ...badHellos, BINARY]) {
+      const label = frame.toString().slice(0, 40);
+      a.send(frame);
+      t.match(await a.next(), { type: 'error', code: 'validation', message: String }, label);
+      b.send(frame);
+      b.send({ type: 'ping' });
+      t.strictSame(await b.next(), { type: 'pong' }, label);
+    }
+    const version = await put(first);
+    for (const socket of [a, b]) {
+      t.equal((await untilVersion(socket, version)).at(-1)?.version, version, 'still live');
+      t.equal(socket.of('caught_up').length, 1, 'no malformed hello was taken for one');
+      await socket.close();
+    }
+  });
+
+  t.test('WS-15: since may be 0 and 2^53-1', async (t) => {
+    for (const shape of SHAPES) {
+      for (const since of [0, Number.MAX_SAFE_INTEGER]) {
+        const socket = await wire.connect({ shape, token: first.token });
+        t.equal((await socket.hello(since)).at(-1)?.['type'], 'caught_up');
+        await socket.close();
+      }
+    }
+  });
+
+  t.test('WS-17: a frame of 16 KiB is read, a larger one closes with 1009', async (t) => {
+    const padded = (size: number): string => {
+      const bare = '{"type":"ping","pad":""}';
+      return bare.replace('""', `"${'x'.repeat(size - bare.length)}"`);
+    };
+    for (const shape of SHAPES) {
+      for (const size of [16_385, 20_000, 65_536, 262_144, 1_048_576]) {
+        const socket = await wire.connect({ shape, token: first.token });
+        await socket.hello();
+        socket.send(padded(16_384));
+        t.strictSame(await socket.next(), { type: 'pong' });
+        socket.send(padded(size));
+        t.equal((await socket.closed).code, 1009, `${size} bytes`);
+      }
+    }
+  });
+});
+
+t.test('bounds', async (t) => {
+  t.test('WS-19: a socket ends with its token', async (t) => {
+    const clock = new TestClock();
+    const env = { TOKEN_TTL_DAYS: '0.01', WS_PING_INTERVAL_MS: '3600000', WS_PONG_GRACE_MS: '10800000' };
+    const { wire, first, live } = await world(t, { clock, env });
+    const sockets = [await live(first), await live(first, { shape: 'b' })];
+    clock.advance(860_000);
+    for (const socket of sockets) await barrier(socket);
+    clock.advance(30_000);
+    for (const socket of sockets) t.equal((await socket.closed).code, 4401);
+    await t.rejects(wire.connect({ token: first.token }), UpgradeRefused, 'nor is another opened with it');
+  });
+
+  t.test('WS-22: a device has at most 16 sockets', async (t) => {
+    const { wire, first, second } = await world(t);
+    const sockets = await Promise.all(range(1, 16).map(async () => wire.connect({ token: first.token })));
+    const refusal = await wire.connect({ token: first.token }).catch((error: unknown) => error);
+    t.ok(refusal instanceof UpgradeRefused, 'the seventeenth is refused');
+    if (refusal instanceof UpgradeRefused) t.equal(refusal.reply.outcome, '429 rate_limited');
+    await (await wire.connect({ token: second.token })).close();
+    await sockets[0]?.close();
+    await (await wire.connect({ token: first.token })).hello();
+  });
+
+  t.test('WS-23: a socket has at most one hello in 5 s', async (t) => {
+    const clock = new ShiftedClock();
+    const { wire, first, put, second } = await world(t, { clock });
+    for (const shape of SHAPES) {
+      const socket = await wire.connect({ shape, token: first.token });
+      await socket.hello();
+      for (const _ of range(1, 3)) socket.send({ type: 'hello', since: 0 });
+      await barrier(socket);
+      t.equal(socket.of('caught_up').length, 1, 'no second one yet');
+      t.equal((await untilVersion(socket, await put(second))).at(-1)?.kind, 'item', 'the socket stays live');
+      clock.advance(5_000);
+      const again = await socket.hello(0);
+      t.ok(changesOf(again).length > 0, 'after 5 s everything comes again');
+      await socket.close();
+    }
+  });
+
+  t.test('WS-21: a hello that cannot be served now is closed with 1013', async (t) => {
+    const { server, wire, first, second, put } = await world(t);
+    await put(second);
+    const admin = new URL(server.databaseUrl);
+    const name = admin.pathname.slice(1);
+    admin.pathname = '/postgres';
+    const sockets = await Promise.all(SHAPES.map(async (shape) => wire.connect({ shape, token: first.token })));
+    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+    t.teardown(async () => runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`));
+    await runSql(admin.href, 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [name]);
+    for (const socket of sockets) socket.send({ type: 'hello', since: 0 });
+    for (const socket of sockets) t.equal((await socket.closed).code, 1013);
+    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
+    while ((await wire.get('/service/status')).status !== 200);
+    const socket = await wire.connect({ token: first.token });
+    await socket.hello();
+    await untilVersion(socket, await put(second));
+    t.pass('when the database is back, the service is');
+  });
+});

@@ -1,0 +1,265 @@
+/** A tenant's services on real databases, without a server: two instances share one database, as in production. */
+import { createHash, randomBytes } from 'node:crypto';
+import type pg from 'pg';
+import { ulid } from 'ulid';
+import { Bootstrap } from '../../src/account/bootstrap.js';
+import { Devices } from '../../src/account/devices.js';
+import { Passwords } from '../../src/account/password.js';
+import { PasswordQueue } from '../../src/account/password-queue.js';
+import { Reauthentication } from '../../src/account/reauth.js';
+import { Recovery } from '../../src/account/recovery.js';
+import { Tickets } from '../../src/account/tickets.js';
+import { tokenIssuer, TokenVerifier } from '../../src/account/tokens.js';
+import { Bins } from '../../src/bins/bins.js';
+import type { PasswordHasher } from '../../src/crypto/sodium.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import { Pairing } from '../../src/pairing/pairing.js';
+import { ensureSingleTenant, AccountStore } from '../../src/postgres/account-store.js';
+import { BinStore } from '../../src/postgres/bin-store.js';
+import { createPool } from '../../src/postgres/database.js';
+import { PostgresDirectory } from '../../src/postgres/directory.js';
+import { PairingStore } from '../../src/postgres/pairing-store.js';
+import { TicketStore } from '../../src/postgres/ticket-store.js';
+import { toBase64Url } from '../../src/protocol/base64.js';
+import type { Clock } from '../../src/protocol/clock.js';
+import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
+import type { BootstrapBody, PairFetchNpkBody } from '../../src/protocol/requests.js';
+import { TestClock } from './clock.js';
+import { testDatabase, type WithTeardown } from './postgres.js';
+
+export const SECRET = createHash('sha256').update('accounts').digest();
+export const DAY_MS = 86_400_000;
+
+/** Stands in for Argon2id, which costs a tenth of a second; src/crypto proves the real one. */
+export const quickHasher: PasswordHasher = {
+  hash: (password) => Promise.resolve(`quick ${randomBytes(8).toString('hex')} ${password}`),
+  verify: (stored, password) => Promise.resolve(stored.split(' ').slice(2).join(' ') === password),
+};
+
+export const base64 = (bytes: Uint8Array): string => toBase64Url(bytes);
+export const random = (length: number): string => base64(randomBytes(length));
+
+export interface InstanceOptions {
+  readonly url: string;
+  readonly clock: Clock;
+  readonly bootstrapToken?: string | null;
+  readonly maxDevices?: number;
+  readonly hasher?: PasswordHasher;
+}
+
+/** One server process's worth of services. */
+export class Instance {
+  readonly pool: pg.Pool;
+  readonly accounts: AccountStore;
+  readonly directory: PostgresDirectory;
+  readonly bootstrap: Bootstrap;
+  readonly devices: Devices;
+  readonly tickets: Tickets;
+  readonly passwords: Passwords;
+  readonly reauth: Reauthentication;
+  readonly recovery: Recovery;
+  readonly pairing: Pairing;
+  readonly bins: Bins;
+  readonly tokens = new TokenVerifier(SECRET);
+  readonly online = new Set<string>();
+  readonly faults: unknown[] = [];
+  /** Tenants that were told of, in order. */
+  readonly told: string[] = [];
+  readonly resets: string[] = [];
+  /** Called when something changed, before the caller goes on. */
+  onChanged: (tenantId: string) => void = () => undefined;
+
+  constructor(options: InstanceOptions) {
+    const { clock, maxDevices = 100, bootstrapToken = null } = options;
+    const pool = createPool({
+      url: options.url,
+      name: 'accounts',
+      size: 8,
+      onIdleError: (error) => this.faults.push(error),
+    });
+    const changed = (tenantId: string): Promise<void> => {
+      this.told.push(tenantId);
+      this.onChanged(tenantId);
+      return Promise.resolve();
+    };
+    const store = new AccountStore(pool);
+    const issueToken = tokenIssuer({ secret: SECRET, ttlMs: 30 * DAY_MS, clock });
+    const tickets = new Tickets({ secret: SECRET, clock, store: new TicketStore(pool, () => clock.now()) });
+    const shared = { store, clock, issueToken, maxDevices, changed, sodium: nodeSodium, tickets };
+    const reset = (tenantId: string): Promise<void> => {
+      this.resets.push(tenantId);
+      return Promise.resolve();
+    };
+    this.pool = pool;
+    this.accounts = store;
+    this.tickets = tickets;
+    this.directory = new PostgresDirectory(pool, () => clock.now());
+    this.bootstrap = new Bootstrap({ ...shared, bootstrapToken, reset });
+    this.devices = new Devices({
+      ...shared,
+      online: () => Promise.resolve(this.online),
+      onFault: (error) => this.faults.push(error),
+    });
+    this.reauth = new Reauthentication(shared);
+    this.recovery = new Recovery(shared);
+    this.passwords = new Passwords({ ...shared, hasher: options.hasher ?? quickHasher, queue: new PasswordQueue() });
+    this.pairing = new Pairing({ ...shared, store: new PairingStore(pool) });
+    this.bins = new Bins({ ...shared, store: new BinStore(pool) });
+  }
+
+  /** The epoch in a token, where it is good by its signature. */
+  epochOf(token: string, now: number): number | undefined {
+    const verified = this.tokens.verify(token, now);
+    return verified.ok ? verified.claims.epoch : undefined;
+  }
+
+  /** Would the server let this token in: signature, expiry, device, epoch? */
+  async admits(tenantId: string, token: string, now: number): Promise<boolean> {
+    const verified = this.tokens.verify(token, now);
+    if (!verified.ok || verified.claims.tenantId !== tenantId) return false;
+    const snapshot = await this.directory.load(tenantId);
+    const device = snapshot?.devices.find(({ id }) => id === verified.claims.deviceId);
+    return device !== undefined && !device.revoked && device.tokenEpoch === verified.claims.epoch;
+  }
+
+  async close(): Promise<void> {
+    await this.devices.close();
+    await this.pool.end();
+  }
+}
+
+/** Two instances on one fresh database with its single tenant. */
+export interface World {
+  readonly url: string;
+  readonly clock: TestClock;
+  readonly tenantId: string;
+  readonly a: Instance;
+  readonly b: Instance;
+}
+
+export async function newWorld(t: WithTeardown, options: Partial<InstanceOptions> = {}): Promise<World> {
+  const { url } = await testDatabase(t);
+  const clock = new TestClock();
+  const a = new Instance({ url, clock, ...options });
+  const b = new Instance({ url, clock, ...options });
+  t.teardown(async () => {
+    await Promise.all([a.close(), b.close()]);
+  });
+  return { url, clock, a, b, tenantId: await ensureSingleTenant(a.pool, clock.now()) };
+}
+
+/** A device of a test with its X25519 pair. */
+export function newDevice(): { id: string; publicKey: Uint8Array; secretKey: Uint8Array } {
+  return { id: ulid(), ...nodeSodium.boxKeyPair() };
+}
+
+export type TestDevice = ReturnType<typeof newDevice>;
+
+export const bootstrapBody = (device: TestDevice, more: Partial<BootstrapBody> = {}): BootstrapBody => ({
+  name: 'First',
+  glyph: 'laptop',
+  pubkey: base64(device.publicKey),
+  deviceId: device.id,
+  ...more,
+});
+
+export const joinBody = (code: string, device: TestDevice, more: Partial<PairFetchNpkBody> = {}): PairFetchNpkBody => ({
+  code,
+  deviceId: device.id,
+  host: 'sync.example',
+  pubkey: base64(device.publicKey),
+  name: 'Phone',
+  glyph: 'phone',
+  attestation: random(32),
+  ...more,
+});
+
+const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
+
+/** Six words of random letters: the server does not know the list. */
+export const newCode = (): string =>
+  Array.from({ length: 6 }, () => [...randomBytes(5)].map((byte) => LETTERS[byte % 26]).join('')).join(' ');
+
+/** Bootstraps a world and pairs `count` further devices. All devices, the first one first. */
+export async function claimedWorld(world: World, count = 0): Promise<TestDevice[]> {
+  const first = newDevice();
+  await world.a.bootstrap.claim(world.tenantId, bootstrapBody(first));
+  const devices = [first];
+  for (let n = 0; n < count; n++) devices.push(await pairOne(world, first));
+  return devices;
+}
+
+/** Pairs a new device through the first instance. */
+export async function pairOne({ a, tenantId }: World, by: TestDevice): Promise<TestDevice> {
+  const device = newDevice();
+  const code = newCode();
+  await a.pairing.init(tenantId, by.id, { code, epk: base64(newDevice().publicKey) });
+  const told = new Promise<void>((resolve) => {
+    a.onChanged = () => resolve();
+  });
+  const joining = a.pairing.fetchNpk(tenantId, joinBody(code, device), new AbortController().signal);
+  await Promise.race([told, joining]);
+  await a.pairing.wrap(tenantId, by.id, {
+    code,
+    wrappedMasterKey: random(80),
+    deviceCert: random(32),
+    confirmation: random(32),
+  });
+  await joining;
+  a.onChanged = () => undefined;
+  return device;
+}
+
+/** How calls ended: `ok`, or the error's name. Anything but a refusal of the catalogue is thrown. */
+export async function outcomes(calls: readonly Promise<unknown>[]): Promise<string[]> {
+  const settled = await Promise.allSettled(calls);
+  return settled.map((result) => {
+    if (result.status === 'fulfilled') return 'ok';
+    if (result.reason instanceof ServiceError) return result.reason.error;
+    throw result.reason;
+  });
+}
+
+/**
+ * Lets calls meet: all of them wait for the tenant's lock before any goes on. What one decides before it holds the
+ * lock shows then. `first` is what the holder does while they wait.
+ */
+export async function together(
+  { a, tenantId }: World,
+  calls: readonly (() => Promise<unknown>)[],
+  first?: (holder: pg.ClientBase) => Promise<unknown>,
+): Promise<string[]> {
+  const holder = await a.pool.connect();
+  try {
+    await holder.query('BEGIN');
+    await holder.query('SELECT 1 FROM tenants WHERE id = $1 FOR UPDATE', [tenantId]);
+    let ended = 0;
+    const ends = outcomes(calls.map((call) => call().finally(() => ended++)));
+    const waiting = `SELECT count(*) AS value FROM pg_stat_activity
+      WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    while ((await valueOf<number>(a.pool, waiting)) + ended < calls.length);
+    await first?.(holder);
+    await holder.query('COMMIT');
+    return await ends;
+  } finally {
+    holder.release();
+  }
+}
+
+/** The refusal that a call must end with; undefined when it was let through. */
+export async function refusal(call: Promise<unknown>): Promise<ErrorName | undefined> {
+  const [outcome] = await outcomes([call]);
+  return outcome === 'ok' ? undefined : (outcome as ErrorName);
+}
+
+/** The single value of a query's only row. */
+export async function valueOf<T>(pool: pg.Pool, text: string, values: unknown[] = []): Promise<T> {
+  const { rows } = await pool.query<{ value: T }>(text, values);
+  const [row] = rows;
+  if (row === undefined) throw new Error(`no row: ${text}`);
+  return row.value;
+}
+
+/** The tenant's generation: what a write was checked against (contract 13). */
+export const generationOf = (pool: pg.Pool, tenantId: string): Promise<number> =>
+  valueOf<number>(pool, 'SELECT generation AS value FROM tenants WHERE id = $1', [tenantId]);

@@ -1,0 +1,206 @@
+/** Real clients on a real server, with a wire between them that a test can listen to and tamper with. */
+import { Device } from '../../src/client/device.js';
+import { claim } from '../../src/client/enrol.js';
+import type { DeviceEvents, EventName, ItemView } from '../../src/client/events.js';
+import type { Identity } from '../../src/client/identity.js';
+import { nodeSockets } from '../../src/client/node-socket.js';
+import { join } from '../../src/client/pairing.js';
+import type { Platform } from '../../src/client/platform.js';
+import type { Store } from '../../src/client/store.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import { systemClock, type Clock } from '../../src/protocol/clock.js';
+import type { WithTeardown } from './postgres.js';
+import { runServer, type RunOptions, type Running } from './server.js';
+
+type Json = Record<string, unknown>;
+
+/** A call as it went over the wire. */
+export interface WireCall {
+  readonly method: string;
+  /** Below `/api`, with the query. */
+  readonly path: string;
+  readonly body: Json | null;
+}
+
+/** The wire of one client. Set a hook to make the server lie, or to look at what passes. */
+export interface Wiretap {
+  readonly platform: Platform;
+  readonly calls: WireCall[];
+  /** URLs of the sockets that were opened. */
+  readonly sockets: string[];
+  /** Frames that arrived, as the client got them. */
+  readonly frames: Json[];
+  /** Everything that the client sent, as one text. */
+  sent(): string;
+  /** What the client gets instead of this answer; undefined: the true one. */
+  lie: (call: WireCall, answer: Json) => Json | undefined;
+  /** What the server gets instead of this body; undefined: the true one. */
+  twist: (call: WireCall) => Json | undefined;
+  /** What the client gets instead of this frame; null: nothing. */
+  bend: (frame: Json) => Json | null;
+}
+
+/** A platform with a wiretap. `clock` is the client's own; the server has another. */
+export function wiretap(clock: Clock = systemClock): Wiretap {
+  const sentFrames: string[] = [];
+  const tap: Wiretap = {
+    calls: [],
+    sockets: [],
+    frames: [],
+    sent: () => [...tap.calls.map((call) => JSON.stringify(call)), ...sentFrames, ...tap.sockets].join('\n'),
+    lie: () => undefined,
+    twist: () => undefined,
+    bend: (frame) => frame,
+    platform: {
+      sodium: nodeSodium,
+      clock,
+      random: () => 0.5,
+      fetch: (url, init) => exchange(tap, url, init),
+      sockets: {
+        open: (url, events) => {
+          tap.sockets.push(url);
+          const socket = nodeSockets.open(url, {
+            opened: () => events.opened(),
+            closed: (code, reason) => events.closed(code, reason),
+            message: (text) => {
+              const frame = tap.bend(JSON.parse(text) as Json);
+              if (frame === null) return;
+              tap.frames.push(frame);
+              events.message(JSON.stringify(frame));
+            },
+          });
+          return {
+            ...socket,
+            send: (text) => {
+              sentFrames.push(text);
+              socket.send(text);
+            },
+          };
+        },
+      },
+    },
+  };
+  return tap;
+}
+
+async function exchange(tap: Wiretap, url: string, init: RequestInit): Promise<Response> {
+  const { pathname, search } = new URL(url);
+  const body = typeof init.body === 'string' ? (JSON.parse(init.body) as Json) : null;
+  const call = { method: init.method ?? 'GET', path: `${pathname.replace(/^\/api/, '')}${search}`, body };
+  tap.calls.push(call);
+  const twisted = tap.twist(call);
+  const response = await fetch(url, twisted === undefined ? init : { ...init, body: JSON.stringify(twisted) });
+  const text = await response.text();
+  const lie = response.ok ? tap.lie(call, JSON.parse(text) as Json) : undefined;
+  return new Response(lie === undefined ? text : JSON.stringify(lie), {
+    status: response.status,
+    headers: response.headers,
+  });
+}
+
+/** A device of the test, with its wire and what went wrong in its background. */
+export interface Client {
+  readonly device: Device;
+  readonly tap: Wiretap;
+  readonly problems: Error[];
+  identity(): Identity;
+}
+
+export interface World {
+  readonly server: Running;
+  readonly url: string;
+  readonly first: Client;
+  /** The twelve words that the first device was shown. */
+  readonly phrase: string;
+  /** Opens another program with an identity. */
+  open(identity: Identity, options?: { readonly tap?: Wiretap; readonly store?: Store }): Promise<Client>;
+  /** Pairs another device with the first one, over `tap`; the first one has re-wrapped. Not connected yet. */
+  pair(name?: string, tap?: Wiretap): Promise<Client>;
+}
+
+/** A server, and a device that has claimed it. Not connected yet. */
+export async function world(t: WithTeardown, options: RunOptions & { readonly tap?: Wiretap } = {}): Promise<World> {
+  const server = await runServer(t, options);
+  const url = `http://127.0.0.1:${server.port}`;
+  const open: World['open'] = async (identity, { tap = wiretap(), store } = {}) => {
+    const problems: Error[] = [];
+    let current = identity;
+    const device = await Device.open({
+      platform: tap.platform,
+      identity,
+      store,
+      onIdentity: (next) => {
+        current = next;
+      },
+      onProblem: (error) => problems.push(error),
+    });
+    t.teardown(() => device.close());
+    return { device, tap, problems, identity: () => current };
+  };
+  const tap = options.tap ?? wiretap();
+  const { identity, phrase } = await claim({ platform: tap.platform, serverUrl: url, name: 'First', glyph: 'laptop' });
+  const first = await open(identity, { tap });
+  const pair: World['pair'] = async (name = 'Second', own = wiretap()) => {
+    const rewrapped = next(first, 'rewrapped');
+    const offer = await first.device.offerPairing(() => true);
+    const device = { platform: own.platform, serverUrl: url, name, glyph: 'phone' as const };
+    const joining = join({ ...device, words: offer.words, onDigits: () => undefined });
+    const [joined] = await Promise.all([joining, offer.joined, rewrapped]);
+    return open(joined, { tap: own });
+  };
+  return { server, url, first, phrase, open, pair };
+}
+
+const PATIENCE_MS = 10_000;
+
+/** The next event of a name that fits; rejects when none comes for long. */
+export function next<N extends EventName>(
+  { device }: Pick<Client, 'device'>,
+  name: N,
+  fits: (event: DeviceEvents[N]) => boolean = () => true,
+): Promise<DeviceEvents[N]> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      stop();
+      reject(new Error(`no "${name}" within ${PATIENCE_MS} ms`));
+    }, PATIENCE_MS);
+    const stop = device.on(name, (event) => {
+      if (!fits(event)) return;
+      clearTimeout(timer);
+      stop();
+      resolve(event);
+    });
+  });
+}
+
+/** Waits until a device shows an item that fits: it may be there already. */
+export async function shows(
+  client: Pick<Client, 'device'>,
+  id: string,
+  fits: (item: ItemView) => boolean = () => true,
+): Promise<ItemView> {
+  const arrival = next(client, 'item', (item) => item.id === id && fits(item));
+  arrival.catch(() => undefined);
+  const here = await client.device.get(id);
+  return here !== undefined && fits(here) ? here : arrival;
+}
+
+/** A text for the inbox. */
+export const note = (text: string) => ({ binId: 'inbox', type: 'text' as const, payload: { text } });
+
+/** Bodies of the item writes that a client sent, those in batches too. */
+export const writes = (client: Pick<Client, 'tap'>): Json[] =>
+  client.tap.calls.flatMap(({ path, body }) => {
+    if (body === null || (path !== '/items' && path !== '/items/batch')) return [];
+    return path === '/items' ? [body] : (body['items'] as Json[]);
+  });
+
+/** What a promise rejects with; fails when it does not. */
+export async function refusal(work: Promise<unknown>): Promise<Error & { readonly code?: string }> {
+  const error: unknown = await work.then(
+    () => undefined,
+    (cause: unknown) => cause,
+  );
+  if (!(error instanceof Error)) throw new Error('expected a refusal, and there was none');
+  return error;
+}

@@ -1,0 +1,165 @@
+/** Bare connections and WebSockets against the front. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { WebSocket } from 'ws';
+import { tokenOf, type HttpAnswer } from './front.js';
+import type { WithTeardown } from './postgres.js';
+
+/** A bare connection: bytes as they are. */
+export class Raw {
+  got = '';
+  closed = false;
+  private readonly watchers = new Set<() => void>();
+
+  constructor(readonly socket: Socket) {
+    socket.setEncoding('latin1');
+    socket.on('data', (chunk: string) => {
+      this.got += chunk;
+      this.look();
+    });
+    // A server that cuts a connection may show as a reset; `closed` is what tests look at.
+    socket.on('error', () => undefined);
+    socket.on('close', () => {
+      this.closed = true;
+      this.look();
+    });
+  }
+
+  private look(): void {
+    for (const watcher of this.watchers) watcher();
+  }
+
+  /** Resolves when `is` holds; the test's time limit is the only other end. */
+  async until(is: () => boolean): Promise<void> {
+    if (is()) return;
+    await new Promise<void>((resolve) => {
+      const watcher = (): void => {
+        if (!is()) return;
+        this.watchers.delete(watcher);
+        resolve();
+      };
+      this.watchers.add(watcher);
+    });
+  }
+
+  /** The status of the first reply, once it and its whole body are here. */
+  async status(): Promise<number> {
+    await this.until(() => this.closed || wholeReply(this.got));
+    return Number(/^HTTP\/1\.1 (\d{3})/.exec(this.got)?.[1] ?? 0);
+  }
+}
+
+function wholeReply(text: string): boolean {
+  const end = text.indexOf('\r\n\r\n');
+  const length = Number(/content-length: (\d+)/i.exec(text.slice(0, end))?.[1] ?? 0);
+  return end >= 0 && text.length >= end + 4 + length;
+}
+
+/** Opens a bare connection and sends `text`. */
+export async function raw(t: WithTeardown, port: number, text: string): Promise<Raw> {
+  const socket = connect(port, '127.0.0.1');
+  t.teardown(() => socket.destroy());
+  const connection = new Raw(socket);
+  await once(socket, 'connect');
+  socket.write(text);
+  return connection;
+}
+
+/** A socket that keeps what it got. */
+export class TestSocket {
+  readonly frames: Record<string, unknown>[] = [];
+  closeCode: number | undefined;
+  private readonly watchers = new Set<() => void>();
+
+  constructor(readonly ws: WebSocket) {
+    ws.on('message', (data: Buffer) => {
+      this.frames.push(JSON.parse(data.toString()) as Record<string, unknown>);
+      this.look();
+    });
+    ws.on('error', () => undefined);
+    ws.on('close', (code) => {
+      this.closeCode = code;
+      this.look();
+    });
+  }
+
+  private look(): void {
+    for (const watcher of this.watchers) watcher();
+  }
+
+  async until(is: () => boolean): Promise<void> {
+    while (!is()) {
+      await new Promise<void>((resolve) => {
+        const watcher = (): void => {
+          this.watchers.delete(watcher);
+          resolve();
+        };
+        this.watchers.add(watcher);
+      });
+    }
+  }
+
+  /** Resolves with the close code. */
+  async closed(): Promise<number> {
+    await this.until(() => this.closeCode !== undefined);
+    return this.closeCode ?? 0;
+  }
+
+  /** Sends a frame and waits until the server has read it: a ping behind it is answered. */
+  async say(frame: string | Buffer | object): Promise<void> {
+    const pongs = this.pongs;
+    this.ws.send(typeof frame === 'string' || Buffer.isBuffer(frame) ? frame : JSON.stringify(frame));
+    this.ws.send('{"type":"ping"}');
+    await this.until(() => this.pongs > pongs || this.closeCode !== undefined);
+  }
+
+  get pongs(): number {
+    return this.frames.filter((frame) => frame['type'] === 'pong').length;
+  }
+}
+
+export interface SocketAsk {
+  readonly query?: string;
+  readonly headers?: Record<string, string>;
+}
+
+const withToken = (): string => `?token=${tokenOf()}`;
+
+/** Opens a socket, or resolves with the refusal. */
+export async function openSocket(
+  t: WithTeardown,
+  port: number,
+  options: SocketAsk = {},
+): Promise<TestSocket | HttpAnswer> {
+  const ws = new WebSocket(`ws://127.0.0.1:${port}/ws${options.query ?? withToken()}`, {
+    headers: options.headers ?? {},
+  });
+  t.teardown(() => ws.terminate());
+  const socket = new TestSocket(ws);
+  return new Promise((resolve) => {
+    ws.once('open', () => resolve(socket));
+    ws.once('unexpected-response', (_request, reply) => {
+      let text = '';
+      reply.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+      reply.on('end', () => {
+        const json = JSON.parse(text) as Record<string, unknown>;
+        const error = (json['error'] ?? {}) as Record<string, unknown>;
+        resolve({ status: reply.statusCode ?? 0, headers: reply.headers, text, json, error });
+      });
+    });
+  });
+}
+
+/** Opens a socket that has to open. */
+export async function socketOf(t: WithTeardown, port: number, options: SocketAsk = {}): Promise<TestSocket> {
+  const opened = await openSocket(t, port, options);
+  if (opened instanceof TestSocket) return opened;
+  throw new Error(`no socket: ${opened.status} ${opened.text}`);
+}
+
+/** Opens a socket that has to be refused. */
+export async function refusedSocket(t: WithTeardown, port: number, options: SocketAsk = {}): Promise<HttpAnswer> {
+  const opened = await openSocket(t, port, options);
+  if (opened instanceof TestSocket) throw new Error('the socket was opened');
+  return opened;
+}

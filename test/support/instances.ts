@@ -1,0 +1,141 @@
+/** Instances of the tenant ring on one database, joined by a network of hints that a test may spoil. */
+import type { Clock } from '../../src/protocol/clock.js';
+import type { Shape } from '../../src/protocol/errors.js';
+import { PostgresDirectory } from '../../src/postgres/directory.js';
+import type { Actor } from '../../src/tenant/actor.js';
+import type { SocketPort } from '../../src/tenant/ports.js';
+import { TenantRegistry } from '../../src/tenant/registry.js';
+import type { Session } from '../../src/tenant/session.js';
+import { BIN, bytes, deviceId, OTHER_BIN } from './changes.js';
+import type { PostgresLogs } from './logs.js';
+
+export const EPOCH = 'epoch';
+
+/** What one instance tells another. It may deliver now, later, twice or never. */
+export type Post = (deliver: () => void) => void;
+
+export interface Instance {
+  readonly registry: TenantRegistry;
+  /** Loads the tenant's actor. */
+  actor(tenantId: string): Promise<Actor>;
+}
+
+/** `count` instances; every hint of one goes to each other one through `post`. */
+export function instances(logs: PostgresLogs, options: { count: number; clock: Clock; post: Post }): Instance[] {
+  const all: Instance[] = [];
+  for (let n = 0; n < options.count; n++) {
+    const directory = new PostgresDirectory(logs.pool, () => options.clock.now());
+    const registry: TenantRegistry = new TenantRegistry({
+      lanes: logs.moreLanes(),
+      log: logs.log,
+      directory,
+      standings: directory,
+      announcer: {
+        announce: (tenantId, head, generation) => {
+          for (const other of all) {
+            if (other.registry !== registry) options.post(() => other.registry.nudge(tenantId, head, generation));
+          }
+        },
+      },
+      purger: { purge: () => undefined },
+      onFault: (error) => logs.faults.push(error),
+      clock: options.clock,
+      epoch: () => EPOCH,
+    });
+    const actor = async (tenantId: string): Promise<Actor> => {
+      const found = await registry.get(tenantId);
+      if (found === undefined) throw new Error(`no tenant ${tenantId}`);
+      return found;
+    };
+    all.push({ registry, actor });
+  }
+  return all;
+}
+
+/** A tenant with two bins and so many devices. */
+export async function tenantWith(logs: PostgresLogs, devices: number): Promise<string> {
+  const tenantId = await logs.newTenant();
+  await logs.pool.query(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+     SELECT $1, slug, slug, 1, 1, 1 FROM unnest($2::text[]) slug`,
+    [tenantId, [BIN, OTHER_BIN]],
+  );
+  for (let n = 1; n <= devices; n++) await addDevice(logs, tenantId, n);
+  return tenantId;
+}
+
+/** Joins a device as pairing does, under the tenant's lock; answers the head at which it joined. */
+export async function addDevice(logs: PostgresLogs, tenantId: string, n: number): Promise<number> {
+  const client = await logs.pool.connect();
+  try {
+    await client.query('BEGIN');
+    const { rows } = await client.query<{ head: number }>('SELECT head FROM tenants WHERE id = $1 FOR UPDATE', [
+      tenantId,
+    ]);
+    await client.query("SELECT add_device($1, $2, 'device', 'phone', $3, NULL, 1000, 1)", [
+      tenantId,
+      deviceId(n),
+      bytes(`pubkey ${n}`, 32),
+    ]);
+    await client.query('COMMIT');
+    return rows[0]?.head ?? Number.NaN;
+  } finally {
+    client.release();
+  }
+}
+
+/** Hears a socket's frames and remembers their versions. */
+export class Ears implements SocketPort {
+  readonly shape: Shape = 'a';
+  readonly versions: number[] = [];
+  closedWith: number | undefined;
+  caughtUp: number | undefined;
+  session: Session | undefined;
+  private waiting: { readonly enough: () => boolean; readonly resolve: () => void }[] = [];
+
+  constructor(
+    readonly deviceId: string,
+    readonly tokenEpoch: number,
+  ) {}
+
+  send(frames: readonly string[]): number {
+    for (const text of frames) {
+      const frame = JSON.parse(text) as { type: string; version?: number };
+      if (frame.type === 'caught_up') this.caughtUp = frame.version;
+      else if (frame.version !== undefined) this.versions.push(frame.version);
+    }
+    this.wake();
+    return 0;
+  }
+
+  close(code: number): void {
+    this.closedWith ??= code;
+    this.wake();
+  }
+
+  private wake(): void {
+    for (const waiter of this.waiting.filter(({ enough }) => enough())) {
+      this.waiting.splice(this.waiting.indexOf(waiter), 1);
+      waiter.resolve();
+    }
+  }
+
+  /** Resolves once it is so. */
+  until(enough: () => boolean): Promise<void> {
+    return new Promise((resolve) => {
+      this.waiting.push({ enough, resolve });
+      this.wake();
+    });
+  }
+}
+
+/** A live socket of a device. */
+export async function listen(actor: Actor, n: number, since = 0): Promise<Ears> {
+  const ears = new Ears(deviceId(n), actor.device(deviceId(n))?.tokenEpoch ?? 0);
+  const session = actor.open(ears);
+  if (typeof session === 'string') throw new Error(session);
+  ears.session = session;
+  actor.hello(session, { since, epoch: EPOCH, acks: false });
+  await ears.until(() => ears.caughtUp !== undefined);
+  return ears;
+}

@@ -1,0 +1,272 @@
+/**
+ * The commit and the item log in memory, decided one change after the other as contract 5 says and written apart from
+ * the SQL. The contract suite (log-contract.ts) holds both to the same cases; the property tests use this one as truth.
+ */
+import { ServiceError } from '../../src/protocol/errors.js';
+import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
+import { packedLength } from '../../src/postgres/packing.js';
+import type {
+  Change,
+  CommitLanes,
+  CommitSink,
+  ItemLog,
+  LogPage,
+  LogRow,
+  Outcome,
+  PageRequest,
+  Verdict,
+} from '../../src/tenant/ports.js';
+
+/** One version as it was when it was made. `summary` is the tenant's at exactly this version. */
+export interface HistoryEntry {
+  readonly version: number;
+  readonly row: LogRow;
+  readonly summary: Summary;
+}
+
+interface Stored {
+  row: LogRow;
+  /** Hashes of the write that made the content and of the last re-wrap of it. */
+  hashes: readonly Uint8Array[];
+  bytes: number;
+}
+
+interface BlobRow {
+  state: string;
+  itemId: string | null;
+}
+
+export interface MemoryTenant {
+  generation: number;
+  head: number;
+  itemCount: number;
+  versionSum: number;
+  storageBytes: number;
+  readonly items: Map<string, Stored>;
+  readonly blobs: Map<string, BlobRow>;
+  /** Entry n is version n+1. */
+  readonly history: HistoryEntry[];
+}
+
+/** What one step of the log decided about changes of one tenant. */
+export interface Decided<C extends Change> {
+  readonly outcomes: readonly Outcome<C>[];
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+type Bytes = Uint8Array | null | undefined;
+
+const same = (a: Bytes, b: Bytes): boolean =>
+  a === null || a === undefined || b === null || b === undefined
+    ? (a ?? null) === (b ?? null)
+    : Buffer.compare(a, b) === 0;
+
+const bytesOf = ({ inline, blob }: Pick<ItemWrite, 'inline' | 'blob'>): number =>
+  (inline === null ? 0 : inline.ct.length + packedLength(inline.keys)) + (blob === null ? 0 : packedLength(blob.keys));
+
+const addsTo = (keys: SealedKeys | undefined, stored: SealedKeys | undefined): boolean =>
+  [...(keys?.keys() ?? [])].some((device) => stored?.has(device) !== true);
+
+const sameContent = (write: ItemWrite, item: LiveItem): boolean =>
+  write.type === item.type &&
+  write.ts === item.ts &&
+  write.blob?.ref === item.blob?.ref &&
+  same(write.inline?.ct, item.inline?.ct) &&
+  same(write.inline?.nonce, item.inline?.nonce) &&
+  same(write.blob?.nonce, item.blob?.nonce);
+
+function addsWrap(write: ItemWrite, item: LiveItem): boolean {
+  if (write.master !== null && item.master === null) return true;
+  if (addsTo(write.inline?.keys, item.inline?.keys)) return true;
+  return write.binId === item.binId && addsTo(write.blob?.keys, item.blob?.keys);
+}
+
+/** Contract 5, order of decisions, for a write. */
+function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefined): Verdict {
+  const applied = (verdict: Verdict): Verdict => (change.refused ? 'refused' : verdict);
+  if (stored === undefined) return (change.ifVersion ?? 0) === 0 ? applied('insert') : 'conflict';
+  if (stored.hashes.some((hash) => same(hash, change.hash))) return 'same';
+  const { item } = stored.row;
+  if (item.deletedAt !== null) return 'conflict';
+  if (change.ifVersion !== null && change.ifVersion !== item.version) return 'conflict';
+  if (sameContent(write, item)) return addsWrap(write, item) ? applied('rewrap') : 'same';
+  return write.ts > item.ts ? applied('replace') : 'conflict';
+}
+
+function decideOther(change: Change, stored: Stored | undefined): Verdict {
+  const item = stored?.row.item;
+  if (item === undefined || item.type === null) return 'missing';
+  const gone = item.deletedAt !== null;
+  if (change.kind === 'delete') return gone ? 'same' : change.refused ? 'refused' : 'delete';
+  if (gone) return 'conflict';
+  if (item.binId === change.binId && same(item.sig, change.sig)) return 'same';
+  if (item.version !== change.ifVersion) return 'conflict';
+  return change.refused ? 'refused' : 'move';
+}
+
+function rewrapped(item: LiveItem, write: ItemWrite, version: number): LiveItem {
+  const here = item.binId === write.binId;
+  return {
+    ...item,
+    version,
+    inline: write.inline,
+    master: write.master ?? item.master,
+    sig: here ? (write.sig ?? item.sig) : item.sig,
+    blob: here ? write.blob : item.blob,
+  };
+}
+
+export class MemoryLog implements CommitLanes, ItemLog {
+  private readonly tenants = new Map<string, MemoryTenant>();
+  private waiting: { readonly change: Change; readonly sink: CommitSink }[] = [];
+
+  constructor(private readonly options: { readonly cap?: number; readonly now?: () => number } = {}) {}
+
+  addTenant(tenantId: string): MemoryTenant {
+    const sums = { generation: 1, head: 0, itemCount: 0, versionSum: 0, storageBytes: 0 };
+    const tenant: MemoryTenant = { ...sums, items: new Map(), blobs: new Map(), history: [] };
+    this.tenants.set(tenantId, tenant);
+    return tenant;
+  }
+
+  tenant(tenantId: string): MemoryTenant {
+    const tenant = this.tenants.get(tenantId);
+    if (tenant === undefined) throw new ServiceError('tenant_not_found');
+    return tenant;
+  }
+
+  summary(tenantId: string): Summary {
+    const { head, itemCount, versionSum } = this.tenant(tenantId);
+    return { version: head, itemCount, versionSum };
+  }
+
+  submit<C extends Change>(change: C, sink: CommitSink<C>): void {
+    this.waiting.push({ change, sink: sink as unknown as CommitSink });
+    if (this.waiting.length === 1) setImmediate(() => this.flush());
+  }
+
+  private flush(): void {
+    const waiting = this.waiting;
+    this.waiting = [];
+    for (const { change, sink } of waiting) {
+      const { outcomes, ...standing } = this.apply([change]);
+      sink.committed(outcomes, standing);
+    }
+  }
+
+  /** Decides and applies changes of one tenant, one after the other, as one transaction. */
+  apply<C extends Change>(changes: readonly C[]): Decided<C> {
+    const tenantId = changes[0]?.tenantId ?? '';
+    const tenant = this.tenant(tenantId);
+    const at = this.options.now?.() ?? Date.now();
+    const outcomes = changes.map((change): Outcome<C> => {
+      const before = tenant.items.get(change.id)?.row.item;
+      const verdict = this.decide(tenant, change);
+      if (['insert', 'replace', 'rewrap', 'delete', 'move'].includes(verdict))
+        this.store(tenant, { change, verdict, at });
+      const version = tenant.items.get(change.id)?.row.item.version ?? null;
+      return { change, verdict, version, ts: before?.ts ?? null, at };
+    });
+    return { outcomes, summary: this.summary(tenantId), generation: tenant.generation };
+  }
+
+  private decide(tenant: MemoryTenant, change: Change): Verdict {
+    if (change.generation !== tenant.generation) return 'stale';
+    const stored = tenant.items.get(change.id);
+    const { write } = change;
+    if (write === null) return decideOther(change, stored);
+    const verdict = decideWrite(change, write, stored);
+    if ((verdict === 'insert' || verdict === 'replace') && write.blob !== null) {
+      const blob = tenant.blobs.get(write.blob.ref);
+      if (blob?.state !== 'ready' || (blob.itemId !== null && blob.itemId !== change.id)) return 'no_blob';
+    }
+    if (verdict !== 'insert' && verdict !== 'replace' && verdict !== 'rewrap') return verdict;
+    const grows = bytesOf(write) - (stored?.bytes ?? 0);
+    const cap = this.options.cap ?? 0;
+    return cap > 0 && grows > 0 && tenant.storageBytes + grows > cap ? 'cap' : verdict;
+  }
+
+  private store(tenant: MemoryTenant, made: { change: Change; verdict: Verdict; at: number }): void {
+    const { change } = made;
+    const stored = tenant.items.get(change.id);
+    const old = stored?.row.item;
+    const version = ++tenant.head;
+    const item = this.itemAfter(old, made, version);
+    const row: LogRow = { item, changedBy: change.deviceId };
+    const bytes = item.deletedAt === null ? bytesOf(item) : 0;
+    this.takeBlobs(tenant, old, item);
+    tenant.items.set(change.id, { row, bytes, hashes: hashesAfter(made.verdict, change, stored) });
+    tenant.storageBytes += bytes - (stored?.bytes ?? 0);
+    const lived = old?.deletedAt === null;
+    const lives = item.deletedAt === null;
+    tenant.itemCount += Number(lives) - Number(lived);
+    tenant.versionSum += (lives ? version : 0) - (lived ? old.version : 0);
+    const { head, itemCount, versionSum } = tenant;
+    tenant.history.push({ version, row, summary: { version: head, itemCount, versionSum } });
+  }
+
+  private itemAfter(
+    old: Item | undefined,
+    { change, verdict, at }: { change: Change; verdict: Verdict; at: number },
+    version: number,
+  ): Item {
+    const { write } = change;
+    if (write !== null && verdict !== 'rewrap') {
+      const { id, binId, type, ts, inline, blob, master, sig } = write;
+      return {
+        id,
+        binId,
+        type,
+        ts,
+        inline,
+        blob,
+        master,
+        sig,
+        version,
+        senderDevice: change.deviceId,
+        deletedAt: null,
+      };
+    }
+    if (old === undefined || old.deletedAt !== null) throw new Error(`${verdict} of an item that is not there`);
+    if (write !== null) return rewrapped(old, write, version);
+    if (verdict === 'move') return { ...old, version, binId: change.binId ?? '', sig: change.sig };
+    const { id, binId, type, ts, senderDevice } = old;
+    return { id, binId, type, ts, senderDevice, version, deletedAt: at, sig: change.sig };
+  }
+
+  private takeBlobs(tenant: MemoryTenant, old: Item | undefined, now: Item): void {
+    const before = old?.deletedAt === null ? old.blob?.ref : undefined;
+    const after = now.deletedAt === null ? now.blob?.ref : undefined;
+    const left = before === undefined || before === after ? undefined : tenant.blobs.get(before);
+    if (left !== undefined) left.state = 'orphan';
+    const taken = after === undefined ? undefined : tenant.blobs.get(after);
+    if (taken !== undefined) taken.itemId = now.id;
+  }
+
+  /** Empties a deleted item to its tombstone, as the nightly job does. */
+  purge(tenantId: string, id: string): void {
+    const stored = this.tenant(tenantId).items.get(id);
+    if (stored === undefined || stored.row.item.deletedAt === null) throw new Error(`${id} is not deleted`);
+    stored.row = { ...stored.row, item: { ...stored.row.item, type: null, ts: null, senderDevice: null } };
+    stored.hashes = [];
+  }
+
+  page(request: PageRequest): Promise<LogPage> {
+    return Promise.resolve().then(() => this.read(request));
+  }
+
+  /** The page as of now. */
+  read({ tenantId, since, limit, binId }: PageRequest): LogPage {
+    const rows = [...this.tenant(tenantId).items.values()]
+      .map(({ row }) => row)
+      .filter(({ item }) => item.version > since && (binId === undefined || item.binId === binId))
+      .sort((a, b) => a.item.version - b.item.version);
+    return { rows: rows.slice(0, limit), more: rows.length > limit, summary: this.summary(tenantId) };
+  }
+}
+
+function hashesAfter(verdict: Verdict, change: Change, stored: Stored | undefined): readonly Uint8Array[] {
+  if (change.hash === null) return stored?.hashes ?? [];
+  return verdict === 'rewrap' ? [...(stored?.hashes.slice(0, 1) ?? []), change.hash] : [change.hash];
+}

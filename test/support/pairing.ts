@@ -1,0 +1,89 @@
+/** Pairing sessions of tests, step by step (contract 9). */
+import { ServiceError } from '../../src/protocol/errors.js';
+import type { PairWrapBody } from '../../src/protocol/requests.js';
+import {
+  claimedWorld,
+  joinBody,
+  newCode,
+  newWorld,
+  random,
+  type Instance,
+  type InstanceOptions,
+  type TestDevice,
+  type World,
+} from './accounts.js';
+
+/** A world with its first device, E, and a session that E has opened. */
+export interface Opened extends World {
+  readonly existing: TestDevice;
+  readonly code: string;
+  readonly epk: string;
+  readonly lookupId: string;
+}
+
+/** A caller that never leaves. */
+export const stays = (): AbortSignal => new AbortController().signal;
+
+/** What the existing device hands over, of the right sizes. */
+export const wrapBody = (code: string): PairWrapBody => ({
+  code,
+  wrappedMasterKey: random(80),
+  deviceCert: random(32),
+  confirmation: random(32),
+});
+
+/** A fresh world with a session. */
+export async function open(t: Parameters<typeof newWorld>[0], options: Partial<InstanceOptions> = {}): Promise<Opened> {
+  const world = await newWorld(t, options);
+  const [existing] = (await claimedWorld(world)) as [TestDevice];
+  return openIn(world, existing);
+}
+
+/** A session more. */
+export async function openIn(world: World, existing: TestDevice): Promise<Opened> {
+  const code = newCode();
+  const epk = random(32);
+  const { lookupId } = await world.a.pairing.init(world.tenantId, existing.id, { code, epk });
+  return { ...world, existing, code, epk, lookupId };
+}
+
+/** Resolves when the instance next tells that the tenant changed. */
+export function told(instance: Instance): Promise<void> {
+  return new Promise((resolve) => {
+    instance.onChanged = () => resolve();
+  });
+}
+
+/** Resolves when the held call on this instance waits for its session, having looked, or when it has ended. */
+export async function waits(instance: Instance, timers: () => number, ended = (): boolean => false): Promise<void> {
+  while (!ended() && (instance.pairing.held === 0 || timers() === 0))
+    await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** The new device has asked: the session is requested. The call ends as its caller leaves. */
+export async function request(
+  world: Opened,
+  device: TestDevice,
+  more: Parameters<typeof joinBody>[2] = {},
+): Promise<void> {
+  const caller = new AbortController();
+  const asked = told(world.a);
+  const joining = world.a.pairing.fetchNpk(world.tenantId, joinBody(world.code, device, more), caller.signal);
+  await Promise.race([asked, joining]);
+  caller.abort();
+  await joining;
+}
+
+/** The same call again: its result, `pending` or the refusal. */
+export async function ask(
+  world: Opened,
+  device: TestDevice,
+  more: Parameters<typeof joinBody>[2] = {},
+): Promise<unknown> {
+  return world.b.pairing
+    .fetchNpk(world.tenantId, joinBody(world.code, device, more), AbortSignal.abort())
+    .catch((error: unknown) => {
+      if (error instanceof ServiceError) return error.error;
+      throw error;
+    });
+}

@@ -1,0 +1,173 @@
+/**
+ * Databases for tests. Each test has a fresh one, copied from a template with the migrated schema, on one server that
+ * all test files share: TEST_DATABASE_ADMIN_URL, which the test runner sets. A file run on its own starts a server.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type pg from 'pg';
+import { openClient } from '../../src/postgres/database.js';
+import { EmbeddedPostgres } from '../../src/postgres/embedded.js';
+import { migrate } from '../../src/postgres/migrate.js';
+import { SQL_FOLDER } from '../../src/root.js';
+import { keptSecret } from '../../src/secrets.js';
+
+/** What of a test is used here. */
+export interface WithTeardown {
+  teardown(done: () => unknown): void;
+}
+
+/** A database of one test. */
+export interface TestDatabase {
+  readonly url: string;
+  /** Called by the test's teardown; fails when the test left a connection open. */
+  drop(): Promise<void>;
+}
+
+const PARENT_MODE = 0o755;
+const FALLBACK_TIMEOUT_MS = 300_000;
+
+/** A new folder under the system's temporary one, which the database's user can enter (mkdtemp closes it to others). */
+export async function newFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'service-test-'));
+  await chmod(folder, PARENT_MODE);
+  return folder;
+}
+
+/** The same, removed after the test. Register it before what uses the folder: teardowns run last first. */
+export async function temporaryFolder(t: WithTeardown): Promise<string> {
+  const folder = await newFolder();
+  t.teardown(async () => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
+  return folder;
+}
+
+/** A test server: nothing in it has to survive, so it does not flush. Durability tests start their own. */
+export interface TestServer {
+  readonly adminUrl: string;
+  stop(): Promise<void>;
+}
+
+const withDatabase = (url: string, name: string): string => {
+  const changed = new URL(url);
+  changed.pathname = `/${name}`;
+  return changed.href;
+};
+
+export async function startTestServer(onLog: (message: string) => void): Promise<TestServer> {
+  const dataDir = await newFolder();
+  const remove = async (): Promise<void> => rm(dataDir, { recursive: true, force: true, maxRetries: 5 });
+  try {
+    const server = await EmbeddedPostgres.start({
+      dataDir,
+      password: await keptSecret(dataDir, 'database-password'),
+      onLog: (_, message) => onLog(message),
+      settings: { fsync: 'off', full_page_writes: 'off', max_connections: '200' },
+    });
+    const stop = async (): Promise<void> => {
+      await server.stop();
+      await remove();
+    };
+    return { adminUrl: withDatabase(server.url, 'postgres'), stop };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+async function withAdmin<T>(adminUrl: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  let lost: Error | undefined;
+  const client = await openClient({
+    url: adminUrl,
+    name: 'tests',
+    statementTimeoutMs: 60_000,
+    onLost: (error) => {
+      lost = error;
+    },
+  });
+  try {
+    const result = await work(client);
+    if (lost !== undefined) throw lost;
+    return result;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Any number; all test processes use it. */
+const TEMPLATE_LOCK = 7_265_763_900;
+
+/**
+ * The template's name: made once per server and set of migrations, by whoever comes first. It is migrated under
+ * another name, so that a template that exists is whole.
+ */
+export async function ensureTemplate(adminUrl: string): Promise<string> {
+  const hash = createHash('sha256');
+  for (const name of (await readdir(SQL_FOLDER)).sort())
+    hash.update(name).update(await readFile(join(SQL_FOLDER, name)));
+  const template = `template_${hash.digest('hex').slice(0, 16)}`;
+  await withAdmin(adminUrl, async (client) => {
+    await client.query('SELECT pg_advisory_lock($1)', [TEMPLATE_LOCK]);
+    const found = await client.query('SELECT 1 FROM pg_database WHERE datname = $1', [template]);
+    if (found.rowCount !== 0) return;
+    await client.query(`DROP DATABASE IF EXISTS ${template}_new WITH (FORCE)`);
+    await client.query(`CREATE DATABASE ${template}_new`);
+    await migrate({ url: withDatabase(adminUrl, `${template}_new`), folder: SQL_FOLDER });
+    await client.query(`ALTER DATABASE ${template}_new RENAME TO ${template}`);
+  });
+  return template;
+}
+
+let ready: Promise<{ adminUrl: string; template: string }> | undefined;
+
+/** The shared server, or one of this process that ends with its last test. */
+async function adminUrlOf(): Promise<string> {
+  const given = process.env['TEST_DATABASE_ADMIN_URL'];
+  if (given !== undefined && given !== '') return given;
+  // Imported here only: whoever imports tap becomes a test with a time limit, and the runner uses this file too.
+  const { default: tap } = await import('tap');
+  tap.setTimeout(FALLBACK_TIMEOUT_MS); // past its 30 s the process is killed, and would leave the server behind
+  const server = await startTestServer((message) => tap.comment(message));
+  tap.teardown(async () => server.stop());
+  return server.adminUrl;
+}
+
+async function shared(): Promise<{ adminUrl: string; template: string }> {
+  ready ??= adminUrlOf().then(async (adminUrl) => ({ adminUrl, template: await ensureTemplate(adminUrl) }));
+  return ready;
+}
+
+/** Drops a database. A connection that a test left open is its leak: it fails with what that connection did last. */
+async function drop(adminUrl: string, name: string): Promise<void> {
+  await withAdmin(adminUrl, async (client) => {
+    try {
+      await client.query(`DROP DATABASE IF EXISTS ${name}`); // waits up to 5 s for connections that are closing
+    } catch (error) {
+      const { rows } = await client.query<{ application_name: string; query: string }>(
+        'SELECT application_name, query FROM pg_stat_activity WHERE datname = $1',
+        [name],
+      );
+      await client.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+      const left = rows.map((row) => `${row.application_name}: ${row.query.slice(0, 120)}`).join('; ');
+      throw new Error(`the test left ${rows.length} database connections open: ${left}`, { cause: error });
+    }
+  });
+}
+
+/**
+ * A database of this test alone, dropped after it.
+ * @param from `template` (default): with the server's schema; `empty`: without any table.
+ */
+export async function testDatabase(t: WithTeardown, from: 'template' | 'empty' = 'template'): Promise<TestDatabase> {
+  const { adminUrl, template } = await shared();
+  const name = `test_${randomBytes(8).toString('hex')}`;
+  const source = from === 'empty' ? 'template0' : template;
+  await withAdmin(adminUrl, async (client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
+  let dropped: Promise<void> | undefined;
+  const dropOnce = async (): Promise<void> => {
+    dropped ??= drop(adminUrl, name);
+    return dropped;
+  };
+  t.teardown(dropOnce);
+  return { url: withDatabase(adminUrl, name), drop: dropOnce };
+}

@@ -1,0 +1,177 @@
+/**
+ * A real server for black-box tests: in this process, so that a clock can be handed in and the log read, or as a
+ * child process, so that it can be killed.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { pino } from 'pino';
+import tap from 'tap';
+import { readConfig } from '../../src/config.js';
+import { openClient } from '../../src/postgres/database.js';
+import type { Clock } from '../../src/protocol/clock.js';
+import { startServer, type Server } from '../../src/server.js';
+import { temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
+import { Wire } from './wire.js';
+
+/** The library's own limit for a whole file, half a minute, is too little on a busy machine. */
+tap.setTimeout(300_000);
+
+export const ADMIN_TOKEN = 'admin-token-of-the-tests';
+export const TOKEN_SECRET = 'token-secret-of-the-tests-0123456789';
+
+/** Environment of a test server: rates are off, secrets are set, nothing is left to chance. */
+const DEFAULTS: Readonly<Record<string, string>> = {
+  HOST: '127.0.0.1',
+  PORT: '0',
+  TOKEN_SECRET,
+  ADMIN_TOKEN,
+  RATE_READ_PER_S: '0',
+  RATE_WRITE_PER_S: '0',
+  RATE_PAIR_PER_MIN: '0',
+  LOG_LEVEL: 'debug',
+};
+
+export interface RunOptions {
+  /** Variables beside the defaults; an empty one is as unset. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly clock?: Clock;
+  /** Left out: a fresh database of this test. Given: an instance beside others, or a restart. */
+  readonly database?: Pick<TestDatabase, 'url'>;
+  /** The tenant of a host name; left out: one tenant, whatever the host. */
+  readonly resolveTenant?: (host: string) => string | undefined;
+}
+
+export type LogLine = Readonly<Record<string, unknown>>;
+
+/** A running server, its wire and what lies behind it. */
+export interface Running {
+  readonly port: number;
+  readonly wire: Wire;
+  readonly databaseUrl: string;
+  readonly tenantId: string;
+  /** What it has logged, parsed, oldest first. */
+  readonly logs: readonly LogLine[];
+  /** Rows of a statement, on a connection of its own. */
+  sql(text: string, values?: readonly unknown[]): Promise<Record<string, unknown>[]>;
+  /** Once; also called by the test's teardown. */
+  stop(graceMs?: number): Promise<void>;
+}
+
+/** Runs one statement on a database. */
+export async function runSql(
+  url: string,
+  text: string,
+  values: readonly unknown[] = [],
+): Promise<Record<string, unknown>[]> {
+  const client = await openClient({ url, name: 'tests', onLost: () => undefined });
+  try {
+    return (await client.query<Record<string, unknown>>(text, [...values])).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Starts a server in this process and stops it after the test. */
+export async function runServer(t: WithTeardown, options: RunOptions = {}): Promise<Running> {
+  const database = options.database ?? (await testDatabase(t));
+  const dataDir = options.env?.['DATA_DIR'] ?? (await temporaryFolder(t));
+  const config = readConfig({ ...DEFAULTS, DATA_DIR: dataDir, DATABASE_URL: database.url, ...options.env });
+  const logs: LogLine[] = [];
+  const log = pino(
+    { level: config.logLevel },
+    { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) },
+  );
+  const { clock, resolveTenant } = options;
+  const server: Server = await startServer({
+    config,
+    log,
+    ...(clock === undefined ? {} : { clock }),
+    ...(resolveTenant === undefined ? {} : { resolveTenant }),
+  });
+  const wire = new Wire(server.port);
+  let stopping: Promise<void> | undefined;
+  const stop = async (graceMs = 0): Promise<void> => {
+    stopping ??= (async () => {
+      const closed = server.close(graceMs);
+      wire.close();
+      await closed;
+    })();
+    return stopping;
+  };
+  t.teardown(async () => stop());
+  return {
+    port: server.port,
+    wire,
+    databaseUrl: database.url,
+    tenantId: server.tenantId,
+    logs,
+    sql: async (text, values) => runSql(database.url, text, values),
+    stop,
+  };
+}
+
+/** The compiled entry point. */
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const START_MAX_MS = 60_000;
+
+export interface Child {
+  readonly port: number;
+  readonly wire: Wire;
+  readonly process: ChildProcess;
+  readonly databaseUrl: string;
+  readonly dataDir: string;
+  /** What it wrote to standard output and standard error so far. */
+  readonly output: readonly string[];
+  /** Sends a signal and waits for the end; answers the exit code, or the signal that ended it. */
+  end(signal: NodeJS.Signals): Promise<number | NodeJS.Signals | null>;
+}
+
+export interface SpawnOptions extends Pick<RunOptions, 'env' | 'database'> {
+  readonly dataDir?: string;
+  /** With its own PostgreSQL under `dataDir` instead of a test database. */
+  readonly embedded?: boolean;
+}
+
+/** Starts a server as a child process and kills it after the test. Rejects with its output when it does not start. */
+export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): Promise<Child> {
+  const databaseUrl = options.embedded === true ? '' : (options.database ?? (await testDatabase(t))).url;
+  const dataDir = options.dataDir ?? (await newDataDir(t));
+  const env = { PATH: process.env['PATH'], ...DEFAULTS, DATABASE_URL: databaseUrl, DATA_DIR: dataDir, ...options.env };
+  const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const output: string[] = [];
+  const exited = once(child, 'exit').then(([code, signal]) => (signal ?? code) as number | NodeJS.Signals | null);
+  const end = async (signal: NodeJS.Signals): Promise<number | NodeJS.Signals | null> => {
+    if (child.exitCode === null && child.signalCode === null) child.kill(signal);
+    return exited;
+  };
+  t.teardown(async () => {
+    wire?.close();
+    await end('SIGTERM');
+  });
+  let wire: Wire | undefined;
+  const port = await new Promise<number>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no start in time:\n${output.join('\n')}`)), START_MAX_MS);
+    const take = (line: string): void => {
+      output.push(line);
+      const found = /listening on http:\/\/localhost:(\d+)/.exec(line);
+      if (found === null) return;
+      clearTimeout(timer);
+      resolve(Number(found[1]));
+    };
+    createInterface({ input: child.stdout }).on('line', take);
+    createInterface({ input: child.stderr }).on('line', (line) => output.push(line));
+    void exited.then((code) => {
+      clearTimeout(timer);
+      reject(new Error(`ended with ${String(code)} before it listened:\n${output.join('\n')}`));
+    });
+  });
+  wire = new Wire(port);
+  return { port, wire, process: child, databaseUrl, dataDir, output, end };
+}
+
+async function newDataDir(t: WithTeardown): Promise<string> {
+  return join(await temporaryFolder(t), 'data');
+}

@@ -1,0 +1,356 @@
+/**
+ * A world around one tenant's `step`: it carries effects out against an in-memory log, but when the database reads and
+ * when the answer comes are two moments that the test chooses. So every interleaving can be written down or drawn.
+ */
+import type { Shape } from '../../src/protocol/errors.js';
+import type { ItemWrite } from '../../src/protocol/item.js';
+import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
+import { fingerprint } from '../../src/tenant/fingerprint.js';
+import type { Ask, Effect, Message, Pending } from '../../src/tenant/messages.js';
+import type { BinChange, Change, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
+import type { Session } from '../../src/tenant/session.js';
+import { initialState, type TenantState } from '../../src/tenant/state.js';
+import { admit, step } from '../../src/tenant/step.js';
+import { BIN, deviceId, OTHER_BIN } from './changes.js';
+import { MemoryLog, type MemoryTenant } from './memory-log.js';
+import { Witness, type HelloFrame } from './witness.js';
+
+export const TENANT = 'tenant';
+export const EPOCH = 'epoch';
+/** `hello` may come once in 5 s. */
+const HELLO_MS = 5_000;
+/** More rounds than this to come to rest means that the actor runs in circles. */
+const ROUNDS_MAX = 20_000;
+
+/** Something asked of the database. First it is read, then the answer comes. */
+export interface Operation {
+  readonly name: 'reload' | 'gap' | 'head' | 'page' | 'commit' | 'closed';
+  readonly read: () => Message;
+  readonly failed: () => Message;
+  answer?: Message;
+}
+
+/** A change that was asked for, and how it was answered. */
+export interface Asked {
+  readonly ask: Ask;
+  replies: number;
+  version?: number;
+  error?: Error;
+}
+
+export interface OpenSocket {
+  readonly session: Session;
+  readonly witness: Witness;
+}
+
+interface WorldDevice {
+  readonly id: string;
+  /** What its tokens say, which it keeps after a revocation. */
+  readonly issued: number;
+  tokenEpoch: number;
+  revoked: boolean;
+  changedAt: number;
+}
+
+export interface WorldOptions {
+  readonly devices?: number;
+  /** Rows of a replay page and of a gap page; small ones make many pages out of little. */
+  readonly pageRows?: number;
+  readonly gapRows?: number;
+  readonly cap?: number;
+  /** Changes that are in the log before the actor is loaded. */
+  readonly before?: (world: World) => void;
+}
+
+export class World {
+  now = 1_000_000;
+  readonly log: MemoryLog;
+  readonly database: MemoryTenant;
+  readonly state: TenantState;
+  readonly sockets: OpenSocket[] = [];
+  readonly asked: Asked[] = [];
+  readonly underWay: Operation[] = [];
+  /** What other instances were told, and what they told: may be handed to the actor late, twice, never. */
+  readonly hints: { readonly head: number; readonly generation: number }[] = [];
+  readonly purged: string[] = [];
+  readonly devices: WorldDevice[] = [];
+  bins: BinChange[] = [BIN, OTHER_BIN].map((id) => openBin(id));
+  standing = 'active';
+  pairs: PairRequest[] = [];
+  private queue: Pending[] = [];
+  private readonly mailbox: Message[] = [];
+  private running = false;
+
+  constructor(private readonly options: WorldOptions = {}) {
+    this.log = new MemoryLog({ cap: options.cap ?? 0, now: () => this.now });
+    this.database = this.log.addTenant(TENANT);
+    for (let n = 1; n <= (options.devices ?? 2); n++) this.devices.push(newDevice(n, 1));
+    options.before?.(this);
+    this.state = initialState(this.snapshot(), EPOCH);
+  }
+
+  get head(): number {
+    return this.database.head;
+  }
+
+  /** The tenant as it is in the database now. */
+  snapshot(): TenantSnapshot {
+    return {
+      tenantId: TENANT,
+      state: this.standing,
+      generation: this.database.generation,
+      claimed: true,
+      summary: this.log.summary(TENANT),
+      devices: this.devices.map(({ id, tokenEpoch, revoked, changedAt }) => ({
+        id,
+        tokenEpoch,
+        revoked,
+        keysPurged: !revoked,
+        changedAtGeneration: changedAt,
+        view: { id, name: id, glyph: 'phone', pubkey: new Uint8Array(32), pairedAt: 1, cert: null },
+      })),
+      bins: [...this.bins],
+      pairRequests: [...this.pairs],
+    };
+  }
+
+  /** The mailbox loop, as the actor has it. */
+  post(message: Message): void {
+    this.mailbox.push(message);
+    if (this.running) return;
+    this.running = true;
+    for (let next = this.mailbox.shift(); next !== undefined; next = this.mailbox.shift()) {
+      for (const effect of step(this.state, next, this.now)) this.carryOut(effect);
+    }
+    this.running = false;
+  }
+
+  private carryOut(effect: Effect): void {
+    switch (effect.kind) {
+      case 'resolve':
+        return effect.reply.resolve(effect.value);
+      case 'reject':
+        return effect.reply.reject(effect.error);
+      case 'commit':
+        return void this.queue.push(effect.change);
+      case 'send':
+        return this.send(effect);
+      case 'close':
+        effect.session.port.close(effect.code, effect.reason);
+        return this.begin('closed', () => ({ kind: 'closed', session: effect.session }));
+      case 'announce':
+        return void this.hints.push({ head: effect.head, generation: effect.generation });
+      case 'purge-keys':
+        return void this.purged.push(effect.deviceId);
+      default:
+        return this.ask(effect);
+    }
+  }
+
+  private send({ session, frames, phase }: Extract<Effect, { kind: 'send' }>): void {
+    const congested = session.port.send(frames) > HIGH_WATER_BYTES;
+    if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
+    else if (congested) this.post({ kind: 'congested', session });
+  }
+
+  private ask(effect: Extract<Effect, { kind: 'reload' | 'read-gap' | 'read-head' | 'read-page' }>): void {
+    const page = (since: number, limit: number) => this.log.read({ tenantId: TENANT, since, limit });
+    if (effect.kind === 'reload') {
+      const failed = (): Message => ({ kind: 'snapshot-failed', error: new Error('no database') });
+      return this.begin('reload', () => ({ kind: 'snapshot', snapshot: this.snapshot() }), failed);
+    }
+    if (effect.kind === 'read-gap') {
+      const { since } = effect;
+      const read = (): Message => ({ kind: 'gap', page: page(since, this.options.gapRows ?? 4) });
+      return this.begin('gap', read, () => ({ kind: 'gap-failed' }));
+    }
+    const { session, phase } = effect;
+    const failed = (): Message => ({ kind: 'replay-failed', session, phase });
+    if (effect.kind === 'read-head') {
+      return this.begin('head', () => ({ kind: 'head', session, phase, summary: this.log.summary(TENANT) }), failed);
+    }
+    const { cursor } = phase;
+    const read = (): Message => ({ kind: 'page', session, phase, page: page(cursor, this.options.pageRows ?? 3) });
+    return this.begin('page', read, failed);
+  }
+
+  private begin(name: Operation['name'], read: () => Message, failed: () => Message = read): void {
+    this.underWay.push({ name, read, failed });
+  }
+
+  /** The next half of an operation: it is read, or its answer comes. */
+  advance(operation: Operation): void {
+    if (operation.answer === undefined) operation.answer = operation.read();
+    else this.finish(operation, operation.answer);
+  }
+
+  /** It fails: before it was read, or with the answer lost on the way. */
+  fail(operation: Operation): void {
+    this.finish(operation, operation.failed());
+  }
+
+  private finish(operation: Operation, message: Message): void {
+    this.underWay.splice(this.underWay.indexOf(operation), 1);
+    this.post(message);
+  }
+
+  /** Reads and answers the oldest operation of this name. */
+  serve(name: Operation['name']): void {
+    const operation = this.underWay.find((candidate) => candidate.name === name);
+    if (operation === undefined) throw new Error(`nothing called ${name} is under way`);
+    if (operation.answer === undefined) this.advance(operation);
+    this.advance(operation);
+  }
+
+  /** Puts waiting changes, at most one of an item, into one transaction. One is under way at a time, as in a lane. */
+  startBatch(size: number): void {
+    if (this.queue.length === 0 || this.underWay.some(({ name }) => name === 'commit')) return;
+    const changes: Pending[] = [];
+    for (const change of this.queue.slice(0, size)) {
+      if (changes.some(({ id }) => id === change.id)) break;
+      changes.push(change);
+    }
+    this.queue = this.queue.slice(changes.length);
+    const failed = (): Message => ({ kind: 'failed', changes, error: new Error('outcome unknown') });
+    this.begin('commit', () => ({ kind: 'committed', ...this.log.apply(changes) }), failed);
+  }
+
+  /** A device asks for a change. */
+  request(ask: Ask): Asked {
+    const asked: Asked = { ask, replies: 0 };
+    this.asked.push(asked);
+    const reply = {
+      resolve: ({ version }: { version: number }): void => {
+        asked.replies++;
+        asked.version = version;
+      },
+      reject: (error: Error): void => {
+        asked.replies++;
+        asked.error = error;
+      },
+    };
+    this.post({ kind: 'ask', ask, reply });
+    return asked;
+  }
+
+  write(write: ItemWrite, by = 1): Asked {
+    return this.request({ kind: 'write', write, hash: fingerprint(write), deviceId: deviceId(by) });
+  }
+
+  /** Everything waiting is committed, in one transaction where ids allow, and answered. */
+  commitAll(): void {
+    while (this.queue.length > 0) {
+      this.startBatch(Infinity);
+      this.serve('commit');
+    }
+  }
+
+  /** Another instance commits changes in one transaction, as far as they are right. Its hint is not delivered yet. */
+  remote(...changes: readonly Change[]): void {
+    this.log.apply(changes.map((change) => ({ ...change, generation: this.database.generation })));
+    this.hints.push({ head: this.head, generation: this.database.generation });
+  }
+
+  open(device: number, shape: Shape = 'a'): OpenSocket | string {
+    const known = this.devices[device - 1];
+    const truth = { history: this.database.history, epoch: EPOCH };
+    const witness = new Witness(deviceId(device), shape, known?.issued ?? 0, truth);
+    const session = admit(this.state, witness);
+    if (typeof session === 'string') return session;
+    const socket = { session, witness };
+    this.sockets.push(socket);
+    return socket;
+  }
+
+  hello({ session, witness }: OpenSocket, given: Partial<HelloFrame> = {}): void {
+    this.now += HELLO_MS;
+    const frame: HelloFrame = { since: 0, epoch: null, acks: false, ...given };
+    witness.expectHello(frame);
+    this.post({ kind: 'hello', session, ...frame });
+  }
+
+  /** Opens a socket, says hello and serves what it asks until it is caught up. */
+  connect(device: number, hello: Partial<HelloFrame> & { readonly shape?: Shape } = {}): OpenSocket {
+    const socket = this.open(device, hello.shape);
+    if (typeof socket === 'string') throw new Error(socket);
+    this.hello(socket, hello);
+    this.drainOperations();
+    return socket;
+  }
+
+  drain({ session, witness }: OpenSocket): void {
+    const { unsent } = witness;
+    witness.stalled = false;
+    witness.unsent = 0;
+    if (unsent > 0) this.post({ kind: 'drained', session });
+  }
+
+  /** The client is gone. */
+  close(socket: OpenSocket): void {
+    this.sockets.splice(this.sockets.indexOf(socket), 1);
+    this.post({ kind: 'closed', session: socket.session });
+  }
+
+  /** Devices, bins or pairings change in the database; the actor hears of it by the hint, or later. */
+  changeTenant(change: (generation: number) => void): void {
+    change(++this.database.generation);
+    this.hints.push({ head: this.head, generation: this.database.generation });
+  }
+
+  join(): void {
+    this.changeTenant((generation) => this.devices.push(newDevice(this.devices.length + 1, generation)));
+  }
+
+  revoke(device: number): void {
+    const known = this.devices[device - 1];
+    if (known === undefined || known.revoked) return;
+    this.changeTenant((generation) =>
+      Object.assign(known, { revoked: true, tokenEpoch: generation, changedAt: generation }),
+    );
+  }
+
+  /** The comparison of heads. */
+  compare(): void {
+    this.post({ kind: 'nudge', head: this.head, generation: this.database.generation });
+  }
+
+  drainOperations(): void {
+    for (let rounds = 0; this.underWay.length > 0; rounds++) {
+      if (rounds > ROUNDS_MAX) throw new Error(`no rest: ${this.underWay.map(({ name }) => name).join()}`);
+      const next = this.underWay[0];
+      if (next !== undefined) this.advance(next);
+    }
+  }
+
+  /** Lets everything come to rest: answers come, buffers empty, heads are compared. Then nothing may be owed. */
+  settle(): void {
+    for (let round = 0; round < 3; round++) {
+      for (const socket of this.sockets) this.drain(socket);
+      this.drainOperations();
+      this.commitAll();
+      this.drainOperations();
+      this.compare();
+      this.drainOperations();
+    }
+    for (const { witness } of this.sockets) witness.checkSettled();
+    const wrong = this.asked.filter(({ replies }) => replies !== 1);
+    if (wrong.length > 0)
+      throw new Error(`${wrong.length} asks without exactly one reply: ${JSON.stringify(wrong[0])}`);
+  }
+}
+
+const newDevice = (n: number, generation: number): WorldDevice => ({
+  id: deviceId(n),
+  issued: generation,
+  tokenEpoch: generation,
+  revoked: false,
+  changedAt: generation,
+});
+
+export const openBin = (id: string, changedAtGeneration = 1): BinChange => ({
+  id,
+  deletedAt: null,
+  view: { id, slug: id },
+  changedAtGeneration,
+  open: true,
+});

@@ -1,0 +1,437 @@
+/** The tenant's rules one by one: messages in, effects out (src/tenant/step.ts). */
+import t from 'tap';
+import type { ServiceError } from '../src/protocol/errors.js';
+import { BURST_BYTES } from '../src/tenant/deliver.js';
+import { step } from '../src/tenant/step.js';
+import type { Effect, Message, Pending } from '../src/tenant/messages.js';
+import type { Outcome } from '../src/tenant/ports.js';
+import { BIN, blob, deviceId, inline, itemId, master, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
+import { openBin, TENANT, World, type Asked } from './support/world.js';
+
+const BOTH = [deviceId(1), deviceId(2)];
+const text = (n: number, label = `text ${n}`) => writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
+const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
+const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
+
+t.test('WS-02 WS-03 ITEM-36: a change reaches every other socket and none of its own device', (t) => {
+  const world = new World({ devices: 3 });
+  const own = [world.connect(1), world.connect(1)];
+  const others = [world.connect(2), world.connect(2, { shape: 'b' }), world.connect(3)];
+  const asked = world.write(text(1));
+  world.commitAll();
+  t.equal(errorOf(asked), 'validation', 'the third device needs a key');
+  world.write({ ...text(1), inline: inline('text 1', [...BOTH, deviceId(3)]) });
+  world.commitAll();
+  for (const { witness } of others) t.strictSame(witness.versions, [1]);
+  for (const { witness } of own) t.strictSame(witness.versions, []);
+  world.request({ kind: 'delete', id: itemId(1), sig: sig('gone'), deviceId: deviceId(3) });
+  world.commitAll();
+  t.strictSame([...own, ...others].map(({ witness }) => witness.versions), [[2], [2], [1, 2], [1, 2], [1]]);
+  world.settle();
+  t.end();
+});
+
+t.test('WS-07: a live socket gets each version, also those that are replaced at once', (t) => {
+  const world = new World();
+  const { witness } = world.connect(2);
+  for (let n = 1; n <= 3; n++) {
+    world.write({ ...text(1, `take ${n}`), ts: TS + n });
+    world.commitAll();
+  }
+  t.strictSame(witness.versions, [1, 2, 3]);
+  t.strictSame(world.underWay, [], 'nothing was read from the database');
+  t.end();
+});
+
+t.test('WS-08 WS-09: acks, in order with the rest, only where they are asked for', (t) => {
+  const world = new World();
+  const asking = world.connect(1, { acks: true });
+  const silent = world.connect(1);
+  world.write(text(1));
+  world.write(text(2), 2);
+  world.write(text(3));
+  world.commitAll();
+  t.strictSame(asking.witness.versions, [1, 2, 3]);
+  t.strictSame(silent.witness.versions, [2]);
+  t.end();
+});
+
+t.test('pushes go out before the answer, and the answer only after the commit', (t) => {
+  const world = new World();
+  world.connect(2);
+  const asked = world.write(text(1));
+  t.equal(asked.replies, 0);
+  world.startBatch(1);
+  const operation = world.underWay[0];
+  const effects = step(world.state, operation?.read() as Message, world.now);
+  t.strictSame(effects.map(({ kind }) => kind), ['send', 'resolve', 'announce']);
+  t.end();
+});
+
+t.test('INST-04: hints that come twice, late or out of order read nothing twice', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
+  for (const head of [6, 3, 6, 1]) world.post({ kind: 'nudge', head, generation: 1 });
+  t.strictSame(world.underWay.map(({ name }) => name), ['gap'], 'one read, whatever is hinted');
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'over several pages');
+  for (const head of [2, 6]) world.post({ kind: 'nudge', head, generation: 1 });
+  t.strictSame(world.underWay, []);
+  t.end();
+});
+
+t.test('a hint higher than the truth is looked into once', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.remote(writeChange(text(1), by(2)));
+  world.post({ kind: 'nudge', head: 99, generation: 1 });
+  world.serve('gap');
+  t.strictSame(witness.versions, [1]);
+  t.strictSame(world.underWay, []);
+  world.remote(writeChange(text(2), by(2)));
+  world.compare();
+  world.advance(world.underWay[0]!);
+  world.remote(writeChange(text(3), by(2)));
+  world.compare();
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3], 'what is heard while the gap is read is read after it');
+  t.end();
+});
+
+t.test('INST-02: after a read that failed the next hint reads again', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.remote(writeChange(text(1), by(2)));
+  world.compare();
+  world.fail(world.underWay[0]!);
+  t.strictSame(witness.versions, []);
+  world.compare();
+  world.drainOperations();
+  t.strictSame(witness.versions, [1]);
+  t.end();
+});
+
+t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored item', (t) => {
+  const world = new World();
+  const { witness } = world.connect(2);
+  world.write(text(1));
+  world.commitAll();
+  world.request({ kind: 'move', id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('moved'), deviceId: deviceId(1) });
+  world.commitAll();
+  world.drainOperations();
+  world.write({ ...text(1), master: master(), ifVersion: 2 });
+  world.commitAll();
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3], 'the witness compares each frame with the stored item');
+  t.end();
+});
+
+t.test('a transaction of which not all is told here is read from the log', (t) => {
+  const world = new World();
+  const { witness } = world.connect(2);
+  for (let n = 1; n <= 3; n++) world.write(text(n));
+  world.startBatch(3);
+  const committed = world.underWay[0]?.read() as Extract<Message, { kind: 'committed' }>;
+  world.underWay.length = 0;
+  // Another actor of this tenant, dropped meanwhile, had asked for the second.
+  const outcomes = committed.outcomes.filter(({ version }) => version !== 2) as readonly Outcome<Pending>[];
+  world.post({ ...committed, outcomes });
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3]);
+  t.end();
+});
+
+t.test('WS-24 WS-25 WS-26: a socket that falls behind gets nothing until it has read, then everything in order', (t) => {
+  const world = new World({ pageRows: 2 });
+  const socket = world.connect(2);
+  const { witness } = socket;
+  witness.stalled = true;
+  for (let n = 1; n <= 300; n++) {
+    world.write(text(n));
+    world.commitAll();
+  }
+  t.strictSame(witness.versions, [1], 'what was on its way when the buffer was full');
+  world.drain(socket);
+  t.strictSame(world.underWay.map(({ name }) => name), ['page'], 'too long ago for memory: by pages');
+  witness.stalled = true;
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3], 'each page only after the one before was taken');
+  world.drain(socket);
+  world.drainOperations();
+  t.equal(witness.versions.length, 300);
+  world.settle();
+  t.end();
+});
+
+t.test('WS-24: a burst is cut, and goes on from memory or the log', (t) => {
+  const world = new World();
+  const socket = world.connect(2);
+  const large = (n: number) => ({ ...text(n), inline: inline(`large ${n}`, BOTH, 65_536) });
+  for (let n = 1; n <= 20; n++) world.write(large(n));
+  world.startBatch(20);
+  const effects = step(world.state, world.underWay[0]?.read() as Message, world.now);
+  const sends = effects.filter((effect): effect is Extract<Effect, { kind: 'send' }> => effect.kind === 'send');
+  const sent = sends.reduce((sum, { frames }) => sum + frames.join('').length, 0);
+  t.equal(sends.length, 1);
+  t.ok(sent > 0 && sent <= BURST_BYTES, `${sent} bytes in one step`);
+  t.equal(socket.session.phase.kind, 'replaying');
+  t.end();
+});
+
+t.test('WS-24: a socket whose buffer is full is not filled further by more hellos', (t) => {
+  const before = (world: World): void => {
+    for (let n = 1; n <= 9; n++) world.remote(writeChange(text(n), by(2)));
+  };
+  const world = new World({ before });
+  const socket = world.open(1);
+  if (typeof socket === 'string') throw new Error(socket);
+  socket.witness.stalled = true;
+  world.hello(socket);
+  world.drainOperations();
+  const { unsent } = socket.witness;
+  t.ok(unsent > 0, 'one page waits in the buffer');
+  for (let n = 0; n < 5; n++) world.hello(socket);
+  world.post({ kind: 'hello', session: socket.session, since: 0, epoch: null, acks: false });
+  t.strictSame(world.underWay, [], 'no page is read for it');
+  t.equal(socket.witness.unsent, unsent, 'nor is anything else sent');
+  world.settle();
+  t.strictSame(socket.witness.versions.slice(-9), [1, 2, 3, 4, 5, 6, 7, 8, 9], 'the last hello is served in the end');
+  t.end();
+});
+
+t.test('WS-23: one hello in 5 s; A is told so', (t) => {
+  const world = new World();
+  for (const shape of ['a', 'b'] as const) {
+    const { session, witness } = world.connect(1, { shape });
+    world.now += 4_999;
+    world.post({ kind: 'hello', session, since: 0, epoch: null, acks: false });
+    t.strictSame(witness.plain.map((frame) => frame['code']), shape === 'a' ? ['rate_limited'] : []);
+    t.strictSame(world.underWay, []);
+    world.now += 1;
+    witness.expectHello({ since: 0, epoch: null, acks: false });
+    world.post({ kind: 'hello', session, since: 0, epoch: null, acks: false });
+    world.drainOperations();
+    t.ok(witness.live);
+  }
+  t.end();
+});
+
+t.test('REPLAY-04: hello at the head asks for the head alone; what others committed meanwhile is read', (t) => {
+  const world = new World();
+  world.write(text(1));
+  world.commitAll();
+  const socket = world.open(1);
+  if (typeof socket === 'string') throw new Error(socket);
+  world.remote(writeChange(text(2), by(2)));
+  world.hello(socket, { since: 1 });
+  t.strictSame(world.underWay.map(({ name }) => name), ['head']);
+  world.drainOperations();
+  t.strictSame(socket.witness.versions, [2]);
+  t.equal(socket.witness.caughtUp, 2);
+  world.settle();
+  t.end();
+});
+
+t.test('INST-02: whatever is heard of the database shows what was missed', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.remote(writeChange(text(1), by(2)));
+  const asked = world.write({ ...text(1, 'other'), ts: TS });
+  world.commitAll();
+  world.drainOperations();
+  t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'a change that was not applied');
+  world.remote(writeChange(text(2), by(2)));
+  world.join();
+  world.post({ kind: 'nudge', head: 0, generation: world.database.generation });
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2], 'devices read anew');
+  t.end();
+});
+
+t.test('what a replay finds in the database reaches the live sockets too', (t) => {
+  const world = new World({ before: (before) => before.remote(writeChange(text(1), by(2))) });
+  const live = world.connect(1, { since: 1 });
+  world.remote(writeChange(text(2), by(2)));
+  const socket = world.open(1);
+  if (typeof socket === 'string') throw new Error(socket);
+  world.hello(socket);
+  t.strictSame(world.underWay.map(({ name }) => name), ['page'], 'beyond what is in memory');
+  world.drainOperations();
+  t.strictSame([socket.witness.versions, live.witness.versions], [[1, 2], [2]]);
+  t.end();
+});
+
+t.test('EPOCH-02 EPOCH-03 EPOCH-04 EPOCH-05: a cursor of another history starts anew', (t) => {
+  const world = new World();
+  for (let n = 1; n <= 3; n++) world.write(text(n));
+  world.commitAll();
+  t.strictSame(world.connect(1, { since: 3, epoch: 'other' }).witness.versions, [1, 2, 3]);
+  t.strictSame(world.connect(1, { since: 4, epoch: 'epoch' }).witness.versions, [1, 2, 3]);
+  t.strictSame(world.connect(1, { since: 3, epoch: 'epoch' }).witness.versions, []);
+  t.strictSame(world.connect(1, { since: 2 }).witness.versions, [3]);
+  world.remote(writeChange(text(4), by(2)));
+  const ahead = world.connect(1, { since: 4, epoch: 'epoch' });
+  t.equal(ahead.witness.caughtUp, 4, 'seen on another instance: not a reset');
+  t.strictSame(ahead.witness.versions, []);
+  t.end();
+});
+
+t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes what is open and lets nobody in', (t) => {
+  const world = new World();
+  const [mine, theirs] = [world.connect(1), world.connect(2)];
+  const silent = world.open(2);
+  world.join();
+  world.revoke(2);
+  world.compare();
+  const late = world.open(2);
+  t.not(typeof late, 'string', 'nobody here knows of the revocation yet');
+  world.drainOperations();
+  for (const socket of [theirs, silent, late]) {
+    if (typeof socket !== 'string') t.equal(socket.witness.closedWith, 4403);
+  }
+  t.strictSame([...world.state.sessions].map((session) => session.deviceId), [deviceId(1)], 'already before they are closed');
+  t.equal(world.open(2), 'device_revoked');
+  t.equal(world.open(9), 'bad_token');
+  t.strictSame(mine.witness.plain.map(({ type, id }) => [type, id]), [['device_revoked', deviceId(2)], ['device_joined', undefined]]);
+  t.equal(mine.witness.closedWith, null);
+  t.equal(errorOf(world.write(text(1), 2)), 'device_revoked', 'a revoked device does not even learn what is stored');
+  t.equal(errorOf(world.write(text(1), 9)), 'bad_token');
+  world.changeTenant((generation) => Object.assign(world.devices[2] ?? {}, { tokenEpoch: generation }));
+  world.compare();
+  world.drainOperations();
+  t.equal(world.open(3), 'device_revoked', 'a token from before the device was made anew');
+  t.end();
+});
+
+t.test('BIN-17: bins that changed are told once, closing ones when they are gone', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.changeTenant((generation) => world.bins.push(openBin('new', generation)));
+  world.compare();
+  world.compare();
+  world.drainOperations();
+  world.changeTenant((generation) => (world.bins = [openBin(BIN), { ...openBin('new', generation), open: false }]));
+  world.compare();
+  world.drainOperations();
+  t.equal(errorOf(world.write({ ...text(1), binId: 'new' })), 'undefined', 'the commit may know it as a retry');
+  world.commitAll();
+  t.equal(errorOf(world.asked[0]!), 'bin_not_found');
+  world.changeTenant((generation) => {
+    world.bins = [openBin(BIN), { ...openBin('new', generation), open: false, view: null, deletedAt: 5 }];
+  });
+  world.compare();
+  world.drainOperations();
+  t.strictSame(witness.plain, [{ type: 'bin', bin: { id: 'new', slug: 'new' } }, { type: 'bin', id: 'new', deletedAt: 5 }]);
+  t.end();
+});
+
+t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatever its socket is doing', (t) => {
+  const before = (world: World): void => {
+    for (let n = 1; n <= 3; n++) world.remote(writeChange(text(n), by(2)));
+  };
+  const world = new World({ before });
+  const live = world.connect(1);
+  const other = world.connect(2);
+  const behind = world.connect(1);
+  behind.witness.stalled = true;
+  world.write(text(4), 2);
+  world.commitAll();
+  const greeting = world.open(1);
+  if (typeof greeting === 'string') throw new Error(greeting);
+  world.hello(greeting);
+  const expiresAt = world.now + 60_000;
+  const request = { lookupId: 'look', existingDevice: deviceId(1), expiresAt, frame: { type: 'pair_request', lookupId: 'look' } };
+  world.changeTenant(() => (world.pairs = [request]));
+  world.compare();
+  world.serve('reload');
+  world.settle();
+  for (const { witness } of [live, behind, greeting]) t.strictSame(witness.plain, [request.frame]);
+  t.strictSame(other.witness.plain, []);
+  t.strictSame(world.connect(1).witness.plain, [request.frame], 'again after each caught_up while it is pending');
+  world.now = expiresAt;
+  t.strictSame(world.connect(1).witness.plain, [], 'not once it has expired');
+  t.end();
+});
+
+t.test('what changed while the tenant was being read is read after it', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.join();
+  world.compare();
+  world.advance(world.underWay[0]!);
+  world.join();
+  world.compare();
+  world.compare();
+  world.advance(world.underWay[0]!);
+  t.strictSame(world.underWay.map(({ name }) => name), ['reload'], 'once');
+  world.drainOperations();
+  t.strictSame(witness.plain.map(({ type }) => type), ['device_joined', 'device_joined']);
+  t.end();
+});
+
+t.test('INST-08 INST-11: what was checked against devices of yesterday is checked again', (t) => {
+  const world = new World();
+  const lacking = world.write(text(1));
+  const blobOnly = world.write(writeOf({ id: itemId(2), inline: null, blob: blob('ref', BOTH) }));
+  world.join();
+  const complete = world.write({ ...text(3), inline: inline('text 3', [...BOTH, deviceId(3)]) });
+  world.commitAll();
+  t.strictSame([lacking, blobOnly, complete].map(({ replies }) => replies), [0, 0, 0]);
+  world.settle();
+  t.equal(errorOf(lacking), 'validation');
+  t.strictSame((lacking.error as ServiceError).details, {
+    path: 'payloadEnc.keys',
+    rule: 'every device that is not revoked needs a key',
+    missingDevices: [deviceId(3)],
+  });
+  t.match((blobOnly.error as ServiceError).details, { path: 'blobKeys', missingDevices: [deviceId(3)] });
+  t.equal(complete.version, 1, 'refused by what was known here, and in by what is true');
+  t.end();
+});
+
+t.test('a change that is stale time after time is answered in the end', (t) => {
+  const world = new World();
+  const asked = world.write(text(1));
+  let rounds = 0;
+  for (; asked.replies === 0 && rounds < 50; rounds++) {
+    world.changeTenant(() => undefined);
+    world.commitAll();
+    world.drainOperations();
+  }
+  t.equal(errorOf(asked), 'unavailable');
+  t.equal(rounds, 6, 'first try and five rechecks');
+  world.settle();
+  t.end();
+});
+
+t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, a revocation, a suspension', (t) => {
+  const world = new World();
+  world.write(text(1));
+  world.commitAll();
+  const changes = [() => world.join(), () => world.revoke(2), () => world.changeTenant(() => (world.standing = 'suspended'))];
+  for (const change of changes) {
+    change();
+    const again = world.write(text(1));
+    world.settle();
+    t.equal(again.version, 1);
+    t.equal(world.head, 1);
+  }
+  t.end();
+});
+
+t.test('a suspended tenant refuses writes, moves and deletes; an inactive one too', (t) => {
+  for (const [standing, code] of [['suspended', 'tenant_suspended'], ['inactive', 'payment_required'], ['pending', 'payment_required']] as const) {
+    const world = new World();
+    world.write(text(1));
+    world.commitAll();
+    world.changeTenant(() => (world.standing = standing));
+    world.write(text(2));
+    world.request({ kind: 'delete', id: itemId(1), sig: null, deviceId: deviceId(1) });
+    world.request({ kind: 'move', id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('x'), deviceId: deviceId(1) });
+    world.settle();
+    t.strictSame(world.asked.slice(1).map(errorOf), [code, code, code]);
+    t.equal(world.head, 1, 'nothing was changed');
+  }
+  t.end();
+});

@@ -1,0 +1,206 @@
+/** Tokens, one-use tickets and address limits, on a real database and two instances (contract 4 and 9). */
+import { randomBytes } from 'node:crypto';
+import t from 'tap';
+import { ulid } from 'ulid';
+import { AddressLimits } from '../src/account/rates.js';
+import { issueToken, TokenVerifier } from '../src/account/tokens.js';
+import { RateStore } from '../src/postgres/rate-store.js';
+import { ServiceError } from '../src/protocol/errors.js';
+import { DAY_MS, type Instance, newWorld, outcomes, refusal, SECRET, valueOf, type World } from './support/accounts.js';
+import { TestClock } from './support/clock.js';
+
+const CLAIMS = { tenantId: ulid(), deviceId: ulid(), epoch: 3, expiresAt: 2_000_000_000_000 };
+const BEFORE = CLAIMS.expiresAt - 1;
+
+const token = issueToken(SECRET, CLAIMS);
+
+t.test('TOKEN-02 TOKEN-08: a token holds under its own secret only', (t) => {
+  t.same(new TokenVerifier(SECRET).verify(token, BEFORE), { ok: true, claims: CLAIMS });
+  t.same(new TokenVerifier(randomBytes(32)).verify(token, BEFORE), { ok: false, reason: 'invalid' });
+  t.end();
+});
+
+t.test('TOKEN-07: a change of any one character makes it invalid', (t) => {
+  const verifier = new TokenVerifier(SECRET);
+  for (let at = 0; at < token.length; at++) {
+    for (const other of ['A', 'B', '-', '_', '=', ' ', '+', 'w', 'x', 'y', 'z']) {
+      if (token[at] === other) continue;
+      const changed = token.slice(0, at) + other + token.slice(at + 1);
+      if (verifier.verify(changed, BEFORE).ok) t.fail(`character ${at} as ${other}`);
+    }
+  }
+  for (const changed of [`${token}A`, `${token}=`, token.slice(1), '', ' ', 'é'.repeat(99), 'A'.repeat(1_000_000)]) {
+    t.same(verifier.verify(changed, BEFORE), { ok: false, reason: 'invalid' });
+  }
+  t.end();
+});
+
+t.test('TOKEN-05 TOKEN-06: expired is said of a token that is rightly signed only', (t) => {
+  const verifier = new TokenVerifier(SECRET);
+  t.same(verifier.verify(token, CLAIMS.expiresAt), { ok: false, reason: 'expired' });
+  t.same(verifier.verify(`${token.slice(0, -1)}${token.endsWith('A') ? 'B' : 'A'}`, CLAIMS.expiresAt), {
+    ok: false,
+    reason: 'invalid',
+  });
+  t.ok(verifier.verify(token, BEFORE).ok, 'the same text judged again at another time');
+  t.same(verifier.verify(token, CLAIMS.expiresAt), { ok: false, reason: 'expired' }, 'also when it is remembered');
+  t.end();
+});
+
+t.test('TOKEN-09: only characters that are safe in a URL', (t) => {
+  for (let n = 0; n < 200; n++) t.match(issueToken(randomBytes(32), { ...CLAIMS, epoch: n }), /^[A-Za-z0-9_-]+$/);
+  t.end();
+});
+
+t.test('forged tokens neither fill the memory nor drive anything out of it', (t) => {
+  const verifier = new TokenVerifier(SECRET, 2);
+  const held = verifier.verify(token, BEFORE);
+  const forger = randomBytes(32);
+  for (let n = 0; n < 500; n++) t.notOk(verifier.verify(issueToken(forger, { ...CLAIMS, epoch: n }), BEFORE).ok);
+  const again = verifier.verify(token, BEFORE);
+  t.ok(held.ok && again.ok && held.claims === again.claims, 'the very claims that were remembered');
+  for (let n = 10; n < 20; n++) t.ok(verifier.verify(issueToken(SECRET, { ...CLAIMS, epoch: n }), BEFORE).ok);
+  const anew = verifier.verify(token, BEFORE);
+  t.ok(anew.ok && held.ok && anew.claims !== held.claims, 'good ones do, and it is read anew');
+  t.end();
+});
+
+t.test('a ticket is no token, and a token no ticket', async (t) => {
+  const { a, tenantId, clock } = await newWorld(t);
+  const { ticket } = a.tickets.issueSocket({ tenantId, deviceId: ulid(), epoch: 1, tokenExpiresAt: clock.now() });
+  t.notOk(new TokenVerifier(SECRET).verify(ticket, clock.now()).ok);
+  t.equal(await a.tickets.redeemSocket(token, CLAIMS.tenantId), undefined);
+  t.equal(a.tickets.passwordProof(ticket, { tenantId, pubkey: randomBytes(32) }), undefined);
+});
+
+t.test('socket tickets', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId, clock } = world;
+  const standing = { deviceId: ulid(), epoch: 7, tokenExpiresAt: clock.now() + DAY_MS };
+  const right = { tenantId, ...standing };
+
+  t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, on whichever instance is first', async (t) => {
+    for (let round = 0; round < 50; round++) {
+      const { ticket } = a.tickets.issueSocket(right);
+      const tries = await Promise.all([a, b, a, b].map(({ tickets }) => tickets.redeemSocket(ticket, tenantId)));
+      const letIn = tries.filter((found) => found !== undefined);
+      t.same(letIn, [standing]);
+    }
+  });
+
+  t.test('many tickets at once are spent in few statements, each once', async (t) => {
+    const tickets = Array.from({ length: 300 }, () => a.tickets.issueSocket(right).ticket);
+    const first = await Promise.all(tickets.map((ticket) => a.tickets.redeemSocket(ticket, tenantId)));
+    const second = await Promise.all(tickets.map((ticket) => b.tickets.redeemSocket(ticket, tenantId)));
+    t.equal(first.filter((found) => found !== undefined).length, 300);
+    t.equal(second.filter((found) => found !== undefined).length, 0);
+  });
+
+  t.test('TOKEN-20 TOKEN-26: not after 60 s, not at another tenant, not altered', async (t) => {
+    const { ticket, expiresAt } = a.tickets.issueSocket(right);
+    t.equal(expiresAt, clock.now() + 60_000);
+    t.equal(await a.tickets.redeemSocket(ticket, ulid()), undefined);
+    t.equal(await a.tickets.redeemSocket(`${ticket.slice(0, -2)}AA`, tenantId), undefined);
+    clock.advance(60_000);
+    t.equal(await a.tickets.redeemSocket(ticket, tenantId), undefined);
+    t.equal(await valueOf(a.pool, "SELECT count(*) AS value FROM spent_tickets WHERE id = 'x'"), 0);
+  });
+
+  t.test('what has long run out is cleared away, and not before', async (t) => {
+    const { ticket } = a.tickets.issueSocket(right);
+    await a.tickets.redeemSocket(ticket, tenantId);
+    const count = (): Promise<number> => valueOf(a.pool, 'SELECT count(*) AS value FROM spent_tickets');
+    const before = await count();
+    clock.advance(9 * 60_000);
+    await a.tickets.redeemSocket(a.tickets.issueSocket(right).ticket, tenantId);
+    t.equal(await count(), before + 1);
+    clock.advance(60 * 60_000);
+    await a.tickets.redeemSocket(a.tickets.issueSocket(right).ticket, tenantId);
+    t.equal(await count(), 1);
+  });
+});
+
+const limitsOf = (world: World, { pool }: Instance, perMinute = 5): AddressLimits =>
+  new AddressLimits({ store: new RateStore(pool), clock: world.clock, perMinute });
+
+t.test('RATE-09 RATE-10 RATE-11 RATE-12: five a minute and address, over all instances, per purpose', async (t) => {
+  const world = await newWorld(t);
+  const [one, two] = [limitsOf(world, world.a), limitsOf(world, world.b)];
+  const ends = await outcomes(
+    Array.from({ length: 20 }, (_, n) => (n % 2 === 0 ? one : two).take('pair', '192.0.2.1')),
+  );
+  t.equal(ends.filter((end) => end === 'ok').length, 5);
+  t.equal(ends.filter((end) => end === 'rate_limited').length, 15);
+  t.equal(await refusal(one.take('password', '192.0.2.1')), undefined);
+  t.equal(await refusal(one.take('challenge', '192.0.2.1')), undefined);
+  t.equal(await refusal(two.take('pair', '192.0.2.2')), undefined, 'PASS-12');
+  const stored = await valueOf<string>(
+    world.a.pool,
+    "SELECT string_agg(encode(key, 'escape'), '') AS value FROM rate_limits",
+  );
+  t.notMatch(stored, /192/, 'no address is kept');
+});
+
+t.test('RATE-07 RATE-08: Retry-After is when the next one fits, by a window that slides', async (t) => {
+  const world = await newWorld(t);
+  const { clock } = world;
+  const limits = limitsOf(world, world.a);
+  const fresh = limitsOf(world, world.b);
+  for (let n = 0; n < 5; n++) {
+    await limits.take('pair', 'x');
+    clock.advance(1_500);
+  }
+  for (const judge of [limits, fresh]) {
+    const error = await judge.take('pair', 'x').catch((thrown: unknown) => thrown);
+    t.ok(error instanceof ServiceError);
+    t.equal((error as ServiceError).retryAfter, 53, 'of 60 s, 7.5 have passed');
+  }
+  clock.advance(52_499);
+  t.equal(await refusal(limits.take('pair', 'x')), 'rate_limited');
+  clock.advance(501);
+  t.equal(await refusal(fresh.take('pair', 'x')), undefined);
+  t.equal(
+    await refusal(limits.take('pair', 'x')),
+    'rate_limited',
+    'one place was free, and the other instance took it',
+  );
+  clock.advance(60_000);
+  const ends = await outcomes(Array.from({ length: 6 }, () => limits.take('pair', 'x')));
+  t.equal(ends.filter((end) => end === 'ok').length, 5);
+});
+
+t.test('RATE-13: 0 is off, and asks nobody', async (t) => {
+  const store = { take: () => Promise.reject(new Error('asked')) };
+  const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 0 });
+  for (let n = 0; n < 100; n++) await limits.take('pair', 'x');
+  t.pass();
+});
+
+t.test('a flood costs as many statements as it has uses, and forgets nobody who is limited', async (t) => {
+  let asked = 0;
+  const store = { take: () => Promise.resolve(asked++ >= 0 ? 0 : 1) };
+  const clock = new TestClock();
+  const limits = new AddressLimits({ store, clock, perMinute: 5, maxRemembered: 10 });
+  await outcomes(Array.from({ length: 1_000 }, () => limits.take('pair', 'x')));
+  t.equal(asked, 5);
+  for (let n = 0; n < 1_000; n++) await limits.take('pair', `other ${n}`);
+  t.equal(asked, 1_005);
+});
+
+t.test('while the database is away nothing is counted', async (t) => {
+  let away = true;
+  const store = { take: () => (away ? Promise.reject(new ServiceError('unavailable')) : Promise.resolve(0)) };
+  const limits = new AddressLimits({ store, clock: new TestClock(), perMinute: 5 });
+  for (let n = 0; n < 10; n++) t.equal(await refusal(limits.take('pair', 'x')), 'unavailable');
+  away = false;
+  t.equal(await refusal(limits.take('pair', 'x')), undefined);
+});
+
+t.test('a high rate is held as well', async (t) => {
+  const world = await newWorld(t);
+  const limits = limitsOf(world, world.a, 60_000);
+  const ends = await outcomes(Array.from({ length: 600 }, () => limits.take('pair', 'x')));
+  t.equal(ends.filter((end) => end === 'ok').length, 500, '1,000 a second, of which half at once');
+  world.clock.advance(500);
+  t.equal(await refusal(limits.take('pair', 'x')), undefined);
+});
