@@ -11,10 +11,11 @@ export class AuditError extends Error {
   override readonly name = 'AuditError';
 }
 
+/** Bytes of one record. */
 const RECORD = 56;
 
 /** One record of a driver's log: see `struct record` in native/bench.h. */
-interface Record {
+interface LogRecord {
   /** Number of the device: who wrote, or whose socket received. */
   readonly who: number;
   readonly version: number;
@@ -23,7 +24,7 @@ interface Record {
   readonly id: string;
 }
 
-function* records(file: string): Generator<Record> {
+function* records(file: string): Generator<LogRecord> {
   const all = readFileSync(file);
   if (all.length % RECORD !== 0) throw new AuditError(`${file} is cut off`);
   for (let at = 0; at < all.length; at += RECORD) {

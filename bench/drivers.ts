@@ -33,25 +33,33 @@ function compile(cc: string, name: string, flags: readonly string[]): string {
   return out;
 }
 
-/** Builds the drivers. Without a compiler the Node ones stand in, and S4, which needs the C library, is left out. */
+function nodeDrivers(): Drivers {
+  const script = (name: string): string => fileURLToPath(new URL(`./fallback/${name}.js`, import.meta.url));
+  return {
+    kind: 'Node (no C compiler: the client is likely the limit)',
+    writers: [process.execPath, script('writers')],
+    receivers: [process.execPath, script('receivers')],
+    slowFlush: undefined,
+  };
+}
+
+/** Builds the drivers. Where they cannot be compiled the Node ones stand in, and S4, which needs the C library, is left out. */
 export function buildDrivers(forceNode = false): Drivers {
   const cc = forceNode || process.platform !== 'linux' ? undefined : compiler();
-  if (cc === undefined) {
-    const script = (name: string): string => fileURLToPath(new URL(`./fallback/${name}.js`, import.meta.url));
-    return {
-      kind: 'Node (no C compiler: the client is likely the limit)',
-      writers: [process.execPath, script('writers')],
-      receivers: [process.execPath, script('receivers')],
-      slowFlush: undefined,
-    };
-  }
+  if (cc === undefined) return nodeDrivers();
   mkdirSync(BUILT, { recursive: true });
-  return {
-    kind: 'C',
-    writers: [compile(cc, 'writers', [])],
-    receivers: [compile(cc, 'receivers', [])],
-    slowFlush: compile(cc, 'slow-flush', ['-shared', '-fPIC']),
-  };
+  try {
+    return {
+      kind: 'C',
+      writers: [compile(cc, 'writers', [])],
+      receivers: [compile(cc, 'receivers', [])],
+      slowFlush: compile(cc, 'slow-flush', ['-shared', '-fPIC']),
+    };
+  } catch (error) {
+    // A compiler without the system's headers, say. It has printed what it lacks.
+    process.stderr.write(`${cc} cannot build the drivers: ${error instanceof Error ? error.message : String(error)}\n`);
+    return nodeDrivers();
+  }
 }
 
 /** Percentiles in microseconds. */

@@ -120,8 +120,8 @@ BEGIN
   WITH doomed AS MATERIALIZED (
     SELECT i.id, i.version, i.bytes, i.blob_ref, v_head + row_number() OVER (ORDER BY i.version) AS next
     FROM (
-      SELECT * FROM items i WHERE i.tenant_id = p_tenant AND i.bin_id = p_bin AND i.deleted_at IS NULL
-      ORDER BY i.version LIMIT p_limit
+      -- Any of them: in the order of versions it would read through all other bins' items to find them.
+      SELECT * FROM items i WHERE i.tenant_id = p_tenant AND i.bin_id = p_bin AND i.deleted_at IS NULL LIMIT p_limit
     ) i
   ), emptied AS (
     UPDATE items i SET version = d.next, changed_by = p_device, deleted_at = p_now, ct = NULL, nonce = NULL, sig = NULL,

@@ -14,6 +14,7 @@ import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
 import type { Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
+import { describe } from './front/fail.js';
 import { startFront, type Front } from './front/server.js';
 import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
@@ -95,7 +96,7 @@ async function compose(
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const instanceId = ulid();
   const onFault = (error: unknown, tenantId?: string): void =>
-    log.error({ err: error, instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
+    log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
   // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
   let onOtherHistory = (): void => undefined;

@@ -13,10 +13,10 @@ import {
   generationOf,
   newDevice,
   newWorld,
-  outcomes,
   pairOne,
   random,
   refusal,
+  together,
   valueOf,
   type TestDevice,
 } from './support/accounts.js';

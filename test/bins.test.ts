@@ -13,6 +13,7 @@ import {
   outcomes,
   random,
   refusal,
+  together,
   valueOf,
   type Instance,
   type World,

@@ -115,7 +115,9 @@ t.test('a server that stumbles', async (t) => {
       t.same((await orphaned).ids, [row]);
       t.match(await caughtUp, { complete: true });
       t.equal((await second.device.list()).length, count + 1);
+      t.equal((await refusal(second.device.discard(second.device.id))).code, 'unknown_item');
       t.type((await second.device.republish(row)).version, 'number');
+      t.equal((await refusal(second.device.discard(row))).code, 'unknown_item', 'the server has it again');
       const fresh = await all.open(first.identity());
       await fresh.device.pull();
       t.match(await fresh.device.get(row), { payload: { text: 'lost by the server' } });

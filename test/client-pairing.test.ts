@@ -233,7 +233,7 @@ t.test('what the new device refuses', async (t) => {
 
   await t.test('CLIENT-17: a certificate that does not hold, though it is confirmed', async (t) => {
     const careless = wiretap();
-    const sodium = { ...nodeSodium, auth: () => nodeSodium.random(32) };
+    const sodium = { ...careless.platform.sodium, auth: () => nodeSodium.random(32) };
     const tap = { ...careless, platform: { ...careless.platform, sodium } };
     const other = await all.open(all.first.identity(), { tap });
     const offer = await other.device.offerPairing(() => true);

@@ -19,6 +19,7 @@ import {
   pairOne,
   random,
   refusal,
+  together,
   valueOf,
   type TestDevice,
   type World,
@@ -254,7 +255,7 @@ t.test('a restart between signature and join lets nobody in', async (t) => {
   const wiped = await together(world, [() => world.a.recovery.recover(world.tenantId, body)], (holder) =>
     holder.query('UPDATE tenants SET recovery_pubkey = NULL'),
   );
-  t.same(wiped, ['forbidden'], 'the key that the signature was checked with is the tenant\'s no more');
+  t.same(wiped, ['forbidden'], "the key that the signature was checked with is the tenant's no more");
 });
 
 t.test('PASS-06: one ticket in two recoveries at once lets one in', async (t) => {

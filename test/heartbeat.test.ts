@@ -25,6 +25,8 @@ async function world(t: WithTeardown): Promise<World> {
 
 const pings = (socket: Socket): number => socket.of('ping').length;
 
+t.setTimeout(300_000);
+
 t.test('HEART-01: a ping comes every interval', async (t) => {
   const { clock, wire, first } = await world(t);
   for (const shape of SHAPES) {

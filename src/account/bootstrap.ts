@@ -64,6 +64,8 @@ export class Bootstrap {
       cert: certField('deviceCert', body.deviceCert),
     };
     const claimToken = body.claimToken ?? null;
+    // Strangers who knock at a claimed tenant do not get as far as its lock.
+    if (await store.claimed(tenantId)) throw new ServiceError('bootstrap_already_done');
     const joined = await store.claim({
       tenantId,
       admitted: this.admits(claimToken),

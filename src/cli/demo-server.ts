@@ -16,6 +16,7 @@ const FOLDER_MODE = 0o755;
 /** Of this process's environment the server gets these; a DATABASE_URL that happens to be set is none of the demo's business. */
 const PASSED_ON = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'];
 
+/** A running server of the demo. */
 export interface DemoServer {
   /** `http://127.0.0.1:<port>`. */
   readonly url: string;

@@ -3,6 +3,7 @@
 const WIDTH = 86;
 const INDENT = '      ';
 
+/** How to set off a piece of text. */
 export interface Palette {
   readonly bold: (text: string) => string;
   readonly dim: (text: string) => string;
@@ -42,6 +43,7 @@ export interface Told {
   measured(fact: string, ms: number): void;
 }
 
+/** Tells the steps one after the other. */
 export class Narrator {
   private step = 0;
   private checks = 0;

@@ -27,6 +27,7 @@ export interface Hooks {
   readonly refresh: () => Promise<void>;
 }
 
+/** A device, taken apart. */
 export interface Parts {
   readonly api: DeviceApi;
   readonly session: Session;
@@ -39,6 +40,7 @@ export interface Parts {
   readonly bins: Bins;
 }
 
+/** What the parts stand on. */
 export interface Foundation {
   readonly platform: Platform;
   readonly identity: Identity;

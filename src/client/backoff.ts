@@ -3,6 +3,7 @@
 /** A number from 0 (included) to 1 (excluded), as `Math.random` gives it. */
 export type Random = () => number;
 
+/** Between which waits a backoff grows. */
 export interface BackoffLimits {
   /** Longest first wait, ms. */
   readonly firstMs: number;

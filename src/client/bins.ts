@@ -15,6 +15,7 @@ export interface BinLabel {
   readonly emoji?: string;
 }
 
+/** A bin as its user sees it. Times are ms. */
 export interface BinView {
   readonly id: string;
   readonly slug: string;
@@ -28,6 +29,7 @@ export interface BinView {
   readonly readable: boolean;
 }
 
+/** What the bins need of their device. */
 export interface BinsOptions {
   readonly api: DeviceApi;
   readonly sodium: Sodium;
@@ -41,6 +43,7 @@ export interface BinsOptions {
 /** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
 const ROUNDS_MAX = 3;
 
+/** The bins of a tenant, read from the server at each call. */
 export class Bins {
   constructor(private readonly options: BinsOptions) {}
 

@@ -7,6 +7,7 @@
  * That is why there is no function here that takes a reply.
  */
 
+/** A place in a history: number and name, since a number alone lies after a restore. */
 export interface Cursor {
   /** The highest version up to which everything was applied. */
   readonly since: number;

@@ -19,6 +19,7 @@ import { MemoryStore, type Store } from './store.js';
 import type { Frame } from './wire.js';
 import type { Writer } from './writer.js';
 
+/** What a device is opened with. */
 export interface DeviceOptions {
   readonly platform: Platform;
   readonly identity: Identity;
@@ -142,6 +143,8 @@ export class Device {
   /** See `Writer.republish`. */
   readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
 
+  /** See `Writer.discard`. */
+  readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
   /** See `Library.get`, and so on. */
   readonly get: Library['get'] = (id) => this.parts.library.get(id);
   readonly list: Library['list'] = (filter) => this.parts.library.list(filter);

@@ -16,6 +16,7 @@ import type { Platform } from './platform.js';
 import { reauthenticate } from './session.js';
 import { ulid } from './ulid.js';
 
+/** What every way of becoming a device needs. */
 export interface NewDevice {
   readonly platform: Platform;
   /** Address of the server. */

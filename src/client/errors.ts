@@ -110,8 +110,7 @@ export class ClientError extends Error {
   override readonly name = 'ClientError';
 
   constructor(
-    readonly code:
-      'closed' | 'revoked' | 'unknown_item' | 'deleted_item' | 'quarantined_item' | 'unknown_device' | 'fingerprint',
+    readonly code: 'closed' | 'revoked' | 'reset' | 'unknown_item' | 'deleted_item' | 'unknown_device' | 'fingerprint',
     message: string,
   ) {
     super(message);

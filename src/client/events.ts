@@ -40,7 +40,7 @@ export interface DeviceEvents {
   readonly missing: { readonly expected: Held; readonly held: Held; readonly unlisted: readonly string[] };
   /** The server's history is another one (a restored database). All versions are forgotten; replay follows. */
   readonly reset: { readonly epoch: string };
-  /** After a reset: items held here that the new history does not know. `republish` writes them again. */
+  /** After a reset: items held here that the new history does not know. `republish` writes them again, `discard` drops them. */
   readonly orphaned: { readonly ids: readonly string[] };
   /** A change that waited in the outbox is with the server now. */
   readonly sent: { readonly id: string; readonly version: number };
@@ -59,7 +59,9 @@ export interface DeviceEvents {
   readonly problem: { readonly error: Error };
 }
 
+/** Names of the events above. */
 export type EventName = keyof DeviceEvents;
+/** Gets an event. */
 export type Listener<N extends EventName> = (event: DeviceEvents[N]) => void;
 
 /** Sends an event. */

@@ -5,6 +5,7 @@ import { ApiError, NetworkError, ProtocolError } from './errors.js';
 import { delay, type Fetch } from './platform.js';
 import { count, nullable, object, record, string, type Read } from './reader.js';
 
+/** One request, below the retries. */
 export interface HttpRequest {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** Below `/api`, with a leading slash. */
@@ -22,11 +23,13 @@ export interface HttpRequest {
 /** Sends a request and gives the JSON of a 2xx answer. Throws `ApiError`, `NetworkError` or `ProtocolError`. */
 export type Call = (request: HttpRequest) => Promise<HttpReply>;
 
+/** A 2xx answer; 202 means something of its own in pairing. */
 export interface HttpReply {
   readonly status: number;
   readonly body: unknown;
 }
 
+/** Where the server is, and what the platform gives. */
 export interface HttpOptions {
   /** Address of the server, as `http://host:port`, with or without a path. */
   readonly baseUrl: string;

@@ -7,6 +7,7 @@ import type { Outbox } from './outbox.js';
 import { viewOf } from './replica.js';
 import type { Entry, Pending, QuarantineReason, Store } from './store.js';
 
+/** What the library reads from. */
 export interface LibraryOptions {
   readonly store: Store;
   readonly outbox: Outbox;
@@ -22,6 +23,7 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
+/** Reading; nothing here changes anything. */
 export class Library {
   constructor(private readonly options: LibraryOptions) {}
 

@@ -9,6 +9,7 @@ type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 /** How long an `ack` waits for the reply that says what it acknowledges. The reply is normally there already. */
 const REPLY_WAIT_MS = 5_000;
 
+/** The pending changes, in memory and in the store. */
 export class Outbox {
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
@@ -49,11 +50,11 @@ export class Outbox {
     return this.byId.get(pending.id)?.filter((other) => other.seq > pending.seq) ?? [];
   }
 
-  /** Keeps a new change; durable when the promise resolves. */
+  /** Keeps a new change. It is stored before anything sends it: what the server may have must survive a crash here. */
   async add(change: Without<Pending, 'seq' | 'version'>): Promise<Pending> {
-    const pending = { ...change, seq: this.lastSeq + 1, version: null };
-    this.remember(pending);
+    const pending = { ...change, seq: ++this.lastSeq, version: null };
     await this.store.apply({ pending: [pending] });
+    this.remember(pending);
     return pending;
   }
 
@@ -123,17 +124,20 @@ export class Outbox {
 
   /**
    * Another history began: what was acknowledged in the old one is sent again, and every base is taken anew from what
-   * the new history holds (0 where it holds nothing). Call once that is known.
+   * the new history holds (0 where it holds nothing). Call once that is known. Gives the re-wraps, which are dropped:
+   * what is still missing is found again.
    */
-  async rebase(): Promise<void> {
+  async rebase(): Promise<readonly Pending[]> {
     const all = [...this.byId.values()].flat();
-    await this.drop(all.filter((pending) => pending.kind === 'write' && pending.rewrap));
+    const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
+    await this.drop(rewraps);
     for (const list of [...this.byId.values()]) {
       for (const [at, pending] of list.entries()) {
         const base = at === 0 ? ((await this.store.get(pending.id))?.version ?? 0) : null;
         await this.replace({ ...pending, version: null, base });
       }
     }
+    return rewraps;
   }
 
   private has(pending: Pending): boolean {

@@ -230,6 +230,7 @@ async function reject({ api, onProblem }: OfferHost, session: Session): Promise<
   }
 }
 
+/** What N's user gives. */
 export interface JoinRequest extends NewDevice {
   /** The six words as typed. */
   readonly words: string;

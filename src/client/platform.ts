@@ -28,6 +28,7 @@ export interface SocketPort {
 /** The platform's own `fetch`, or one like it. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
+/** Everything of the outside that a client touches. */
 export interface Platform {
   readonly sodium: Sodium;
   readonly fetch: Fetch;

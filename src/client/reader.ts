@@ -6,6 +6,7 @@ import { decodeBase64 } from '../protocol/base64.js';
 import { isUlid } from '../protocol/ids.js';
 import { ProtocolError } from './errors.js';
 
+/** Checks a value; `path` names it in the error. */
 export type Reader<T> = (value: unknown, path: string) => T;
 
 /** What a reader gives. */
@@ -13,16 +14,19 @@ export type Read<R> = R extends Reader<infer T> ? T : never;
 
 const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
 
+/** Any text. */
 export const string: Reader<string> = (value, path) => {
   if (typeof value !== 'string') throw wrong(path, 'must be a string');
   return value;
 };
 
+/** A text that says something. */
 export const nonEmpty: Reader<string> = (value, path) => {
   if (typeof value !== 'string' || value === '') throw wrong(path, 'must be a string that is not empty');
   return value;
 };
 
+/** True or false. */
 export const boolean: Reader<boolean> = (value, path) => {
   if (typeof value !== 'boolean') throw wrong(path, 'must be true or false');
   return value;
@@ -36,6 +40,7 @@ export const count: Reader<number> = (value, path) => {
   return value;
 };
 
+/** An item, device or challenge id. */
 export const ulidText: Reader<string> = (value, path) => {
   if (!isUlid(value)) throw wrong(path, 'must be a ULID');
   return value;
@@ -58,6 +63,7 @@ export const nullable =
   (value, path) =>
     value === null || value === undefined ? null : inner(value, path);
 
+/** A list, each entry read alike. */
 export const array =
   <T>(inner: Reader<T>): Reader<T[]> =>
   (value, path) => {
@@ -65,6 +71,7 @@ export const array =
     return value.map((entry, at) => inner(entry, `${path}[${at}]`));
   };
 
+/** Any object, its fields unread. */
 export const record: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrong(path, 'must be an object');
   return value as Record<string, unknown>;

@@ -19,6 +19,7 @@ import type { Outbox } from './outbox.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
 import type { Change, Completeness } from './wire.js';
 
+/** What the local copy stands on. */
 export interface ReplicaOptions {
   readonly store: Store;
   readonly outbox: Outbox;
@@ -36,6 +37,7 @@ interface Draft {
   readonly tell: (() => void)[];
 }
 
+/** The local copy; see above. */
 export class Replica {
   /** After `caught_up`: what comes now is news. */
   private live = false;

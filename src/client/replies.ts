@@ -1,5 +1,4 @@
 /** What the endpoints answer, as typed values (specification, Endpoints; contract 4, 6, 9, 9b). */
-import { DEFAULT_BIN } from '../protocol/limits.js';
 import { ApiError } from './errors.js';
 import {
   array,
@@ -21,9 +20,7 @@ import { itemChange, type Change } from './wire.js';
 const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
 const device = object(deviceFields);
 
-export const readDevice = object({ device });
-
-/** A device of `GET /devices`. `cert` null: nobody has vouched for it. Times are ms. */
+/** `cert` null: nobody has vouched for it. Times are ms. */
 const deviceEntry = object({
   ...deviceFields,
   cert: nullable(bytes()),
@@ -32,12 +29,17 @@ const deviceEntry = object({
   online: boolean,
   current: boolean,
 });
+/** `GET /devices`. */
 export const readDevices = object({ devices: array(deviceEntry) });
+/** One device of the list; the list is a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
 
+/** `POST /devices/bootstrap`. */
 export const readClaimed = object({ device, token: nonEmpty });
+/** `POST /devices/recover`. */
 export const readRecovered = readClaimed;
 
+/** `POST /devices/pair-fetch-npk`, once the existing device has decided. */
 export const readPaired = object({
   device,
   token: nonEmpty,
@@ -46,7 +48,9 @@ export const readPaired = object({
   confirmation: bytes(),
 });
 
+/** `POST /devices/pair-init`. */
 export const readPairInit = object({ lookupId: string, code: string, expiresAt: count });
+/** `POST /devices/pair-fetch-epk`. */
 export const readPairEpk = object({ epk: bytes(), expiresAt: count, tenantId: nonEmpty });
 
 const pairRequest = object({
@@ -60,15 +64,23 @@ const pairRequest = object({
 });
 /** What a new device asks for, as a frame and in `GET /devices/pair-requests`. */
 export type PairRequest = Read<typeof pairRequest>;
+/** A `pair_request` frame. */
 export const readPairRequest: Reader<PairRequest> = pairRequest;
+/** `GET /devices/pair-requests`. */
 export const readPairRequests = object({ requests: array(pairRequest) });
 
+/** `POST /devices/reauth/challenge`. */
 export const readReauthChallenge = object({ challengeId: nonEmpty, challenge: bytes() });
+/** `POST /devices/reauth`. `expiresAt` in ms. */
 export const readToken = object({ token: nonEmpty, expiresAt: count });
+/** `POST /devices/recover/challenge`. */
 export const readRecoverChallenge = object({ challengeId: nonEmpty, challenge: bytes(), tenantId: nonEmpty });
+/** `POST /ws-ticket` and `POST /password/verify`. */
 export const readTicket = object({ ticket: nonEmpty });
+/** `GET /password/exists`. */
 export const readExists = object({ exists: boolean });
 
+/** `GET /service/status`. */
 export const readStatus = object({
   version: string,
   mode: string,
@@ -77,8 +89,10 @@ export const readStatus = object({
   epoch: nullable(string),
   database: string,
 });
+/** How the server stands; `epoch` null while its database is down. */
 export type ServiceStatus = Read<typeof readStatus>;
 
+/** `GET /me`. */
 export const readMe = object({
   device: object({ id: ulidText, name: string, glyph: string, pairedAt: count }),
   server: object({
@@ -91,6 +105,7 @@ export const readMe = object({
     devicesOnline: count,
   }),
 });
+/** This device and the figures of its server; sizes in bytes. */
 export type Me = Read<typeof readMe>;
 
 const bin = object({
@@ -101,14 +116,16 @@ const bin = object({
   updatedAt: count,
   itemCount: nullable(count),
 });
+/** A bin as the server has it: `meta` is opaque to it. */
 export type BinRow = Read<typeof bin>;
+/** `POST /bins`, `PATCH /bins/:id`. */
 export const readBin = object({ bin });
+/** `GET /bins`. */
 export const readBins = object({ bins: array(bin) });
 
-/** The bin that every tenant has and that stays (contract 6). */
-export const INBOX = DEFAULT_BIN;
-
+/** Any item write that was accepted. */
 export const readStored = object({ id: ulidText, version: count });
+/** An item's id and the version it has now. */
 export type Stored = Read<typeof readStored>;
 
 const batchError = object({ code: string, message: string, details: nullable(record) });
@@ -135,6 +152,7 @@ export interface Page extends Read<typeof listing> {
   readonly reset: boolean;
 }
 
+/** `GET /items`. */
 export const readPage: Reader<Page> = (value, path) => ({
   ...listing(value, path),
   reset: record(value, path)['reset'] === true,

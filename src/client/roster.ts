@@ -8,7 +8,7 @@ import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ClientError, UncertifiedDeviceError, type Uncertified } from './errors.js';
-import type { Emit } from './events.js';
+import { asError, type Emit } from './events.js';
 import type { Identity } from './identity.js';
 import type { DeviceEntry } from './replies.js';
 
@@ -27,6 +27,7 @@ export function fingerprintOf(sodium: Sodium, device: { readonly id: string; rea
   return (hex.match(/.{4}/g) ?? []).join(' ');
 }
 
+/** What the roster needs of its device. */
 export interface RosterOptions {
   readonly api: DeviceApi;
   readonly sodium: Sodium;
@@ -34,6 +35,7 @@ export interface RosterOptions {
   readonly emit: Emit;
 }
 
+/** The device list as this device believes it. */
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private reading: Promise<readonly DeviceEntry[]> | undefined;
@@ -97,9 +99,12 @@ export class Roster {
     const own = devices.find((device) => device.id === identity.deviceId);
     if (own === undefined || !equalBytes(own.pubkey, identity.keys.publicKey)) return;
     if (isCertified(sodium, identity.masterKey, { id: own.id, publicKey: own.pubkey, cert: own.cert })) return;
-    const { publicKey, cert } = this.ownListed();
-    await api.patchDevice(own.id, { cert: wireBytes(cert) });
-    this.known = devices.map((device) => (device === own ? { ...own, pubkey: publicKey, cert } : device));
+    try {
+      await api.patchDevice(own.id, { cert: wireBytes(this.ownListed().cert) });
+    } catch (error) {
+      // Own writes do not need it. The other devices will say so, and at the next reading it is tried again.
+      this.options.emit('problem', { error: asError(error) });
+    }
   }
 
   private strangersIn(devices: readonly DeviceEntry[]): Uncertified[] {

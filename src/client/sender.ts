@@ -9,7 +9,7 @@ import { text } from '../protocol/bytes.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import type { DeviceApi } from './api.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
-import { ApiError, isPassing, ProtocolError, QueuedError } from './errors.js';
+import { ApiError, ClientError, isPassing, ProtocolError, QueuedError } from './errors.js';
 import { asError, type Emit } from './events.js';
 import type { Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
@@ -19,6 +19,7 @@ import { writeBody } from './wire.js';
 
 type PendingWrite = Extract<Pending, { kind: 'write' }>;
 
+/** What the sender needs of its device. */
 export interface SenderOptions {
   readonly api: DeviceApi;
   readonly outbox: Outbox;
@@ -58,6 +59,7 @@ const FINAL: ReadonlySet<string> = new Set([
   'conflict',
 ]);
 
+/** The one loop that sends. */
 export class Sender {
   private readonly waiters = new Map<number, Waiter>();
   private readonly reseals = new Map<number, number>();
@@ -100,6 +102,12 @@ export class Sender {
   release(): void {
     this.held = false;
     this.kick();
+  }
+
+  /** Who waits for changes that are gone from the outbox hears so. */
+  abandoned(gone: readonly Pending[]): void {
+    const error = new ClientError('reset', "the server's history was replaced");
+    for (const pending of gone) this.finish(pending, (waiter) => waiter.reject(error));
   }
 
   /** Sends nothing more. Who waits gets `error`; what was not sent stays in the store. */
@@ -172,8 +180,7 @@ export class Sender {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
       if ('error' in outcome) {
-        if (isPassing(outcome.error)) failures.push(outcome.error);
-        else await this.refused(pending, outcome.error);
+        await this.refused(pending, outcome.error).catch((error: unknown) => failures.push(asError(error)));
         continue;
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
@@ -185,7 +192,10 @@ export class Sender {
     if (failures[0] !== undefined) throw failures[0];
   }
 
-  /** A refusal: mended by new keys, or final, or, where nobody waits for the change any more, kept for better times. */
+  /**
+   * A refusal: mended by new keys, or final, or, where nobody waits for the change any more, kept for better times.
+   * Throws what passes by itself.
+   */
   private async refused(pending: Pending, error: ApiError): Promise<void> {
     if (this.closed) return;
     let refusal: Error = error;
@@ -194,6 +204,7 @@ export class Sender {
     } catch (cause) {
       refusal = asError(cause);
     }
+    if (isPassing(refusal)) throw refusal;
     const final = refusal instanceof ApiError && FINAL.has(refusal.code);
     if (final || this.waiters.has(pending.seq)) {
       await this.dropRefused(pending, refusal);

@@ -10,11 +10,12 @@ import { ApiError, ClientError, isRevoked } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
 
-/** A token is renewed when less of its life than this is left. */
+/** A token is renewed when less than this is left, or less than a tenth of a life that is shorter than ten days. */
 const RENEW_BEFORE_MS = 24 * 3_600_000;
-/** Nor is it renewed more often than this on account of its age, whatever a server with a short life or a wrong clock says. */
+/** Nor is it renewed sooner than this on account of its age, whatever a server with another clock says. */
 const RENEW_GAP_MS = 60_000;
 
+/** What a session needs, and whom it tells. */
 export interface SessionOptions {
   readonly http: Http;
   readonly sodium: Sodium;
@@ -30,17 +31,20 @@ export interface SessionOptions {
 export class Session {
   private token: Token;
   private renewing: Promise<void> | undefined;
-  private renewedAt = Number.NEGATIVE_INFINITY;
+  /** By this device's clock; null: not known when the token ends, so the server will say when it has. */
+  private renewAt: number | null;
   private revoked = false;
 
   constructor(private readonly options: SessionOptions) {
-    this.token = options.identity.token;
+    const { token } = options.identity;
+    this.token = token;
+    this.renewAt = token.expiresAt === null ? null : token.expiresAt - RENEW_BEFORE_MS;
   }
 
   /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
     this.expectStanding();
-    if (this.runsOut()) await this.renew();
+    if (this.renewAt !== null && this.options.clock.now() >= this.renewAt) await this.renew();
     const used = this.token;
     try {
       return await this.options.http.send(request, used.text);
@@ -72,12 +76,6 @@ export class Session {
     if (this.revoked) throw new ClientError('revoked', 'this device was revoked');
   }
 
-  private runsOut(): boolean {
-    const { expiresAt } = this.token;
-    const now = this.options.clock.now();
-    return expiresAt !== null && expiresAt - now < RENEW_BEFORE_MS && now - this.renewedAt > RENEW_GAP_MS;
-  }
-
   private async reauthenticate(): Promise<void> {
     const { http, identity, sodium } = this.options;
     this.expectStanding();
@@ -87,9 +85,16 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
-    this.renewedAt = this.options.clock.now();
+    this.renewAt = renewalTime(this.token, this.options.clock.now());
     this.options.onToken(this.token);
   }
+}
+
+/** When to renew a token that was issued just now. */
+function renewalTime({ expiresAt }: Token, now: number): number | null {
+  if (expiresAt === null) return null;
+  const before = Math.min(RENEW_BEFORE_MS, (expiresAt - now) / 10);
+  return Math.max(expiresAt - before, now + RENEW_GAP_MS);
 }
 
 /**

@@ -28,12 +28,14 @@ const OPEN_WITHIN_MS = 20_000;
 /** An overloaded server is left alone for longer: the wait starts as if so many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
 
+/** How the line stands; `retryInMs` from now. */
 export type LineState =
   | { readonly state: 'connecting' }
   | { readonly state: 'connected' }
   | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
   | { readonly state: 'closed' };
 
+/** What the line needs, and whom it tells. */
 export interface LineOptions {
   /** The server's base URL, http or https. */
   readonly baseUrl: string;

@@ -47,6 +47,7 @@ export interface DeletedEntry extends Known {
   readonly kept: LiveItem | null;
 }
 
+/** What the stream said of an item. */
 export type Entry = LiveEntry | QuarantinedEntry | DeletedEntry;
 
 interface PendingBase {
@@ -92,6 +93,7 @@ export interface Held {
   readonly versionSum: number;
 }
 
+/** The port. Calls are not made in parallel with `apply` by anybody who minds what they see. */
 export interface Store {
   cursor(): Promise<Cursor>;
   get(id: string): Promise<Entry | undefined>;

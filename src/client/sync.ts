@@ -3,6 +3,7 @@
  * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
  */
 import type { DeviceApi } from './api.js';
+import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
 import { asError, type Emit } from './events.js';
 import type { Outbox } from './outbox.js';
@@ -11,6 +12,7 @@ import type { Sender } from './sender.js';
 import type { Held } from './store.js';
 import type { Change, Completeness, Frame } from './wire.js';
 
+/** What the stream is applied to, and what it may ask for. */
 export interface SyncOptions {
   readonly api: DeviceApi;
   readonly replica: Replica;
@@ -32,6 +34,7 @@ const QUEUE_MAX = 2_000;
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
+/** Applies the stream; see above. */
 export class Sync {
   private queue: StreamFrame[] = [];
   private tail: Promise<void> = Promise.resolve();
@@ -56,12 +59,15 @@ export class Sync {
   }
 
   /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
-  async begin() {
+  begin(): Promise<Cursor> {
     return this.exclusive(async () => {
       this.queue = [];
       this.broken = false;
       this.options.replica.replaying();
-      return this.options.replica.cursor();
+      const cursor = await this.options.replica.cursor();
+      // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
+      if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
+      return cursor;
     });
   }
 
@@ -140,9 +146,13 @@ export class Sync {
   }
 
   private async reset(epoch: string): Promise<void> {
+    this.resetting();
+    await this.options.replica.reset(epoch);
+  }
+
+  private resetting(): void {
     this.afterReset = true;
     this.options.sender.hold();
-    await this.options.replica.reset(epoch);
   }
 
   private async settle(at: Completeness): Promise<void> {
@@ -174,7 +184,7 @@ export class Sync {
   private async settled(version: number, complete: boolean | null): Promise<void> {
     if (this.afterReset) {
       this.afterReset = false;
-      await this.options.outbox.rebase();
+      this.options.sender.abandoned(await this.options.outbox.rebase());
       const ids = await this.options.replica.unversioned();
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }

@@ -18,6 +18,7 @@ import type { Sender } from './sender.js';
 import type { Entry, Pending, Store } from './store.js';
 import { ulid } from './ulid.js';
 
+/** A new item, or new content of one. */
 export interface PutRequest {
   /** Drawn where it is absent: a new item. */
   readonly id?: string;
@@ -28,6 +29,7 @@ export interface PutRequest {
   readonly onConflict?: 'fail' | 'overwrite';
 }
 
+/** What the writer needs of its device. */
 export interface WriterOptions {
   readonly store: Store;
   readonly outbox: Outbox;
@@ -51,6 +53,7 @@ export interface Standing {
 /** Where another device is faster every time, the newest of its changes is not overwritten for ever. */
 const OVERWRITES_MAX = 3;
 
+/** This device's hand: everything it changes goes through here. */
 export class Writer {
   private preparing: Promise<unknown> = Promise.resolve();
 
@@ -109,6 +112,18 @@ export class Writer {
       return outbox.add({ kind: 'write', id, base, row: again, rewrap: false });
     });
     return this.options.sender.outcome(pending);
+  }
+
+  /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
+  async discard(id: string): Promise<void> {
+    await this.inTurn(async () => {
+      const { store, outbox } = this.options;
+      const entry = await store.get(id);
+      if (entry === undefined || entry.version !== 0 || outbox.newest(id, entry) !== undefined) {
+        throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
+      }
+      await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
+    });
   }
 
   /**

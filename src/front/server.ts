@@ -74,8 +74,11 @@ export const ROWS: readonly Row[] = [
   }),
 ];
 
-/** The largest frame that is read at all. Above FRAME_MAX the socket is told 1009; above this the library cuts it. */
-const FRAME_READ_MAX = 256 * 1024;
+/**
+ * The largest frame that is read at all, bytes. The library cuts a socket above it without a word; below it and above
+ * FRAME_MAX we close with 1009. Somebody who sends a whole batch as a frame shall still hear why.
+ */
+const FRAME_READ_MAX = BODY_MAX_BATCH + BODY_MAX;
 /** Never reached: the tenant's actor stops sending long before (contract 11, slow readers). */
 const BACKPRESSURE_MAX = 64 * 1024 * 1024;
 
@@ -124,6 +127,8 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     upgrade: (res, req, context) => upgrader.handle(res, req, context),
     open: (wire) => sockets.opened(wire),
     message: (wire, message, isBinary) => sockets.message(wire, message, isBinary),
+    ping: (wire) => sockets.heard(wire),
+    pong: (wire) => sockets.heard(wire),
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => sockets.closed(wire, code),
   });

@@ -28,6 +28,11 @@ const PONG = '{"type":"pong"}';
 /** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 1024 * 1024;
 
+/**
+ * More than any replay page or commit leaves unsent, bytes: who has so much waiting and still pings, does it to make
+ * the answers pile up.
+ */
+const BACKLOG_MAX = 32 * 1024 * 1024;
 /** Sockets that are closed together are closed in batches so far apart, ms. */
 const SPREAD_STEP_MS = 50;
 
@@ -225,6 +230,13 @@ export class Sockets {
     } catch (error) {
       this.refuse(socket, error);
     }
+  }
+
+  /** A ping or pong of the WebSocket protocol: life like any other frame. The library answers pings itself. */
+  heard(wire: Wire): void {
+    const { socket } = wire.getUserData();
+    socket.lastSeenAt = this.options.clock.now();
+    if (wire.getBufferedAmount() > BACKLOG_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
   private take(socket: DeviceSocket, frame: Frame): void {

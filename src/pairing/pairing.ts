@@ -10,7 +10,7 @@ import { ServiceError } from '../protocol/errors.js';
 import { bytesField } from '../protocol/item-codec.js';
 import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../protocol/limits.js';
 import type { PairFetchEpkBody, PairFetchNpkBody, PairInitBody, PairWrapBody } from '../protocol/requests.js';
-import type { PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
+import type { OpenPair, PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
 import { judge, pairCode, pairHost, wrapOf } from './rules.js';
 import { Waiters } from './waiting.js';
 
@@ -68,10 +68,7 @@ export class Pairing {
     tenantId: string,
     body: PairFetchEpkBody,
   ): Promise<{ epk: Uint8Array; expiresAt: number; tenantId: string }> {
-    const now = this.options.clock.now();
-    const found = await this.options.store.find(tenantId, pairCode(body.code), now);
-    if (found === undefined || found.state === 'rejected') throw new ServiceError('pair_invalid');
-    if (found.expiresAt <= now) throw new ServiceError('pair_expired');
+    const found = await this.live(tenantId, pairCode(body.code));
     return { epk: found.epk, expiresAt: found.expiresAt, tenantId };
   }
 
@@ -85,10 +82,13 @@ export class Pairing {
     const { store, clock, tickets, maxDevices } = this.options;
     const npk = publicKeyField('pubkey', body.pubkey);
     const ticket = body.passwordTicket ?? null;
+    const code = pairCode(body.code);
+    // A stranger's guess is refused before it takes the tenant's lock.
+    await this.live(tenantId, code);
     const now = clock.now();
     const joined = await store.join({
       tenantId,
-      code: pairCode(body.code),
+      code,
       deviceId: body.deviceId ?? ulid(now),
       host: pairHost(body.host),
       npk,
@@ -134,6 +134,14 @@ export class Pairing {
   /** Held calls on this instance. */
   get held(): number {
     return this.waiters.size;
+  }
+
+  private async live(tenantId: string, code: string): Promise<OpenPair> {
+    const now = this.options.clock.now();
+    const found = await this.options.store.find(tenantId, code, now);
+    if (found === undefined || found.state === 'rejected') throw new ServiceError('pair_invalid');
+    if (found.expiresAt <= now) throw new ServiceError('pair_expired');
+    return found;
   }
 
   /** Held calls do not wait for the others to be told: they look first. */

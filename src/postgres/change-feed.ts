@@ -5,7 +5,8 @@
  *
  * pg-listen keeps the listening connection. It gives up after 3 s unless told otherwise, and may stay deaf when the
  * connection breaks again while it re-subscribes; so each instance also listens for its own heartbeat and begins
- * anew with a fresh subscriber when it does not hear it.
+ * anew with a fresh subscriber when it does not hear it. Nor does it stop reconnecting when it is closed meanwhile:
+ * a subscriber that finds itself replaced ends itself.
  */
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
@@ -19,8 +20,10 @@ const COALESCE_MS = 5;
 const PAYLOAD_BYTES = 7_500;
 /** Tenants waiting to be announced; beyond it the oldest hints are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
-/** An instance that was not seen for so long is not counted; one whose own heartbeat is not heard listens anew. */
+/** An instance that was not seen for so long is not counted. */
 const SEEN_MS = 15_000;
+/** Heartbeats that were sent and not heard, before this instance listens anew. */
+const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
@@ -53,13 +56,11 @@ export class ChangeFeed implements ChangeAnnouncer {
   private beatTimer: Timer | undefined;
   private flushing: Promise<void> | undefined;
   private beating: Promise<void> | undefined;
-  private heardAt: number;
+  private unheard = 0;
   private others = 0;
   private closed = false;
 
-  constructor(private readonly options: ChangeFeedOptions) {
-    this.heardAt = options.clock.now();
-  }
+  constructor(private readonly options: ChangeFeedOptions) {}
 
   /** True while another instance is up, as far as is known. */
   get othersUp(): boolean {
@@ -95,7 +96,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.options.pool
       .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])
       .catch(this.options.onFault);
-    await this.subscriber?.close().catch(this.options.onFault);
+    const { subscriber } = this;
+    this.subscriber = undefined;
+    await subscriber?.close().catch(this.options.onFault);
   }
 
   private async flush(): Promise<void> {
@@ -133,30 +136,39 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private async listen(): Promise<void> {
-    const subscriber = pgListen.default(this.options.connection, {
+    const { onFault, onConnected } = this.options;
+    const subscriber: Subscriber = pgListen.default(this.options.connection, {
       retryTimeout: Infinity,
       retryLimit: Infinity,
-      retryInterval: (attempt) => Math.min(100 * 2 ** attempt, 5_000),
+      retryInterval: (attempt) => {
+        if (this.subscriber !== subscriber) throw new Error('replaced or closed');
+        return Math.min(100 * 2 ** attempt, 5_000);
+      },
       paranoidChecking: PARANOID_MS,
     });
     this.subscriber = subscriber;
-    this.heardAt = this.options.clock.now();
     subscriber.notifications.on(CHANNEL, (notice: unknown) => this.onNotice(notice));
-    subscriber.events.on('error', this.options.onFault);
-    subscriber.events.on('connected', this.options.onConnected);
+    subscriber.events.on('error', (error) => {
+      if (this.subscriber === subscriber) onFault(error);
+    });
     try {
       await subscriber.connect();
     } catch (error) {
       // It goes on trying in the background; the channel below is remembered for when it succeeds.
-      this.options.onFault(error);
+      onFault(error);
     }
-    await subscriber.listenTo(CHANNEL)?.catch(this.options.onFault);
+    // Only now: the first `connected` comes before it listens, and what is notified in between would go unnoticed.
+    await subscriber.listenTo(CHANNEL)?.then(onConnected, onFault);
+    subscriber.events.on('connected', () => {
+      if (this.subscriber === subscriber) onConnected();
+      else void subscriber.close().catch(onFault);
+    });
   }
 
   private onNotice(notice: unknown): void {
     if (!isNotice(notice)) return;
     if (notice.from === this.options.instanceId) {
-      if (notice.changes === undefined) this.heardAt = this.options.clock.now();
+      if (notice.changes === undefined) this.unheard = 0;
       return;
     }
     if (this.others === 0) {
@@ -174,7 +186,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     });
     try {
       await this.register();
-      if (this.options.clock.now() - this.heardAt > SEEN_MS) await this.listenAnew();
+      if (++this.unheard > UNHEARD_MAX) await this.listenAnew();
     } catch (error) {
       this.options.onFault(error);
     }
@@ -205,8 +217,10 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private async listenAnew(): Promise<void> {
     const deaf = this.subscriber;
+    this.unheard = 0;
     await this.listen();
-    await deaf?.close().catch(this.options.onFault);
+    // Not waited for: a link that is dead on its way never confirms its end.
+    void deaf?.close().catch(this.options.onFault);
   }
 }
 

@@ -143,6 +143,8 @@ const SOCKET_ERRORS = new Set([
 ]);
 /** Ended by the administrator, by a crash, still starting, or by an idle limit. */
 const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
+/** No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present. */
+const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
   'Connection terminated',
@@ -169,12 +171,13 @@ export function isConnectionLoss(error: unknown): boolean {
 }
 
 /**
- * Can the database not do its work at present: connection lost, out of resources (class 53), a system error (58),
+ * Can the database not do its work at present: connection lost or refused, out of resources (class 53), a system error (58),
  * cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not 500.
  */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
   const code = codeOf(error);
+  if (REFUSED_STATES.has(code)) return true;
   return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
 }
 

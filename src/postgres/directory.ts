@@ -9,6 +9,9 @@ import { Gather } from './gather.js';
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
 
+/** Deleted bins that are read along, the latest ones: sockets are told of them; what is older, clients have read anew. */
+const DELETED_BINS_MAX = 100;
+
 /**
  * Everything of a tenant beside its items, in one statement and so in one snapshot. Rows of the lists travel as JSON,
  * bytes in them as hex.
@@ -24,7 +27,9 @@ const LOAD = `
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
         'changedAt', b.changed_at_generation) ORDER BY b.created_at, b.id)
-      FROM bins b WHERE b.tenant_id = t.id) AS bins,
+      FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
+        SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
+        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) AS bins,
     (SELECT json_agg(json_build_object(
         'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
         'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,

@@ -207,6 +207,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   shared_buffers: '128MB',
   fsync: 'on',
   synchronous_commit: 'on',
+  // While it recovers from a backup it refuses connections, which are tried again, instead of taking readers only.
+  hot_standby: 'off',
   logging_collector: 'off',
   log_destination: 'stderr',
   // Errors of statements go to the client, which logs them without values; here only what concerns the whole server.

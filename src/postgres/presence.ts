@@ -26,20 +26,29 @@ export class Presence {
   private readonly changed = new Map<string, Set<string>>();
   private timer: Timer | undefined;
   private flushing: Promise<void> | undefined;
+  /** What the table says of this instance may be from before the others left: it is cleared first. */
+  private anew = false;
+  private closed = false;
 
   constructor(private readonly options: PresenceOptions) {}
 
   /** A socket of the device was opened or closed here. */
   touched(tenantId: string, deviceId: string): void {
     if (!this.options.othersUp()) return;
+    this.remember(tenantId, deviceId);
+    this.schedule();
+  }
+
+  private remember(tenantId: string, deviceId: string): void {
     const devices = this.changed.get(tenantId);
     if (devices === undefined) this.changed.set(tenantId, new Set([deviceId]));
     else devices.add(deviceId);
-    this.schedule();
   }
 
   /** Others are up who know nothing of this instance's sockets. */
   announceAll(): void {
+    this.anew = true;
+    this.schedule();
     for (const tenantId of this.options.tenants()) {
       for (const deviceId of this.options.local(tenantId)) this.touched(tenantId, deviceId);
     }
@@ -61,6 +70,7 @@ export class Presence {
 
   /** Resolves when what this instance told the others is taken back. */
   async close(): Promise<void> {
+    this.closed = true;
     this.timer?.cancel();
     await this.flushing;
     await this.options.pool
@@ -69,18 +79,23 @@ export class Presence {
   }
 
   private schedule(): void {
+    if (this.closed) return;
     this.timer ??= this.options.clock.setTimer(FLUSH_MS, () => {
       this.timer = undefined;
       this.flushing ??= this.flush()
         .catch(this.options.onFault)
         .finally(() => {
           this.flushing = undefined;
-          if (this.changed.size > 0) this.schedule();
+          if (this.anew || this.changed.size > 0) this.schedule();
         });
     });
   }
 
   private async flush(): Promise<void> {
+    if (this.anew) {
+      await this.options.pool.query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId]);
+      this.anew = false;
+    }
     const rows: [tenantId: string, deviceId: string, online: boolean][] = [];
     for (const [tenantId, devices] of this.changed) {
       const here = this.options.local(tenantId);
@@ -88,6 +103,16 @@ export class Presence {
       this.changed.delete(tenantId);
       if (rows.length >= FLUSH_ROWS) break;
     }
+    try {
+      await this.write(rows);
+    } catch (error) {
+      // Told again with the next flush, by what is true then.
+      for (const [tenantId, deviceId] of rows) this.remember(tenantId, deviceId);
+      throw error;
+    }
+  }
+
+  private async write(rows: readonly (readonly [tenantId: string, deviceId: string, online: boolean])[]): Promise<void> {
     const on = rows.filter((row) => row[2]);
     const off = rows.filter((row) => !row[2]);
     await this.options.pool.query(

@@ -175,3 +175,18 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
 async function newDataDir(t: WithTeardown): Promise<string> {
   return join(await temporaryFolder(t), 'data');
 }
+
+/**
+ * Takes a database away from its clients: their connections end, and no new one is let in. Answers a function that
+ * gives it back.
+ */
+export async function databaseDown(url: string): Promise<() => Promise<void>> {
+  const name = new URL(url).pathname.slice(1);
+  const admin = new URL(url);
+  admin.pathname = '/postgres';
+  await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+  await runSql(admin.href, 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [name]);
+  return async () => {
+    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
+  };
+}

@@ -46,8 +46,10 @@ export const range = (from: number, to: number): number[] =>
 
 /** Waits until a change of at least this version has come; answers all changes that the socket has brought. */
 export async function untilVersion(socket: Socket, version: number): Promise<Seen[]> {
-  const reached = (): boolean => changesOf(socket.frames).some((seen) => seen.version >= version);
-  while (!reached()) await socket.next();
+  for (let looked = 0; !changesOf(socket.frames.slice(looked)).some((seen) => seen.version >= version);) {
+    looked = socket.frames.length;
+    await socket.next();
+  }
   return changesOf(socket.frames);
 }
 

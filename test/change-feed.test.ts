@@ -1,0 +1,372 @@
+/** Hints between instances over real LISTEN/NOTIFY, presence, and the epoch (src/postgres/change-feed, presence, history). */
+import { once } from 'node:events';
+import { mock } from 'node:test';
+import t from 'tap';
+import type pg from 'pg';
+import { ChangeFeed } from '../src/postgres/change-feed.js';
+import { clientConfig, createPool, openClient } from '../src/postgres/database.js';
+import { History } from '../src/postgres/history.js';
+import { Presence } from '../src/postgres/presence.js';
+import type { Clock } from '../src/protocol/clock.js';
+import { TestClock } from './support/clock.js';
+import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { TcpProxy } from './support/tcp-proxy.js';
+
+const BEAT_MS = 5_000;
+const COALESCE_MS = 5;
+type Hint = readonly [tenantId: string, head: number, generation: number];
+
+/** Things that happened, in order, and a wait for more of them. */
+class Events<T> {
+  readonly all: T[] = [];
+  private waiting: { readonly enough: (all: readonly T[]) => boolean; readonly resolve: () => void }[] = [];
+
+  readonly add = (value: T): void => {
+    this.all.push(value);
+    const ready = this.waiting.filter(({ enough }) => enough(this.all));
+    this.waiting = this.waiting.filter((waiter) => !ready.includes(waiter));
+    for (const { resolve } of ready) resolve();
+  };
+
+  until(enough: number | ((all: readonly T[]) => boolean)): Promise<void> {
+    const test = typeof enough === 'number' ? (all: readonly T[]): boolean => all.length >= enough : enough;
+    if (test(this.all)) return Promise.resolve();
+    return new Promise((resolve) => this.waiting.push({ enough: test, resolve }));
+  }
+}
+
+interface Instance {
+  readonly id: string;
+  readonly feed: ChangeFeed;
+  readonly clock: TestClock;
+  readonly hints: Events<Hint>;
+  readonly connected: Events<null>;
+  readonly others: Events<null>;
+  readonly faults: Events<unknown>;
+  /** Statements that came back. */
+  readonly statements: Events<string>;
+  /** Turns the clock to the next heartbeat and waits until it is sent. */
+  beat(): Promise<void>;
+}
+
+/** A pool whose statements can be waited for. */
+function watched(pool: pg.Pool, statements: Events<string>): pg.Pool {
+  const query = async (text: string, values?: unknown[]): Promise<unknown> => {
+    const answer = await pool.query(text, values);
+    statements.add(text);
+    return answer;
+  };
+  return { query } as unknown as pg.Pool;
+}
+
+const isBeat = (text: string): boolean => text.includes('INSERT INTO instances');
+
+interface World {
+  readonly url: string;
+  readonly pool: pg.Pool;
+  instance(id: string, listenUrl?: string): Instance;
+}
+
+async function world(t: WithTeardown): Promise<World> {
+  const { url } = await testDatabase(t);
+  const pool = createPool({ url, name: 'feed test', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  const instance = (id: string, listenUrl = url): Instance => {
+    const clock = new TestClock();
+    const made = { hints: new Events<Hint>(), connected: new Events<null>(), others: new Events<null>(), faults: new Events<unknown>(), statements: new Events<string>() };
+    const feed = new ChangeFeed({
+      instanceId: id,
+      pool: watched(pool, made.statements),
+      connection: clientConfig({ url: listenUrl, name: `listener ${id}` }),
+      clock,
+      onHint: (...hint) => made.hints.add(hint),
+      onConnected: () => made.connected.add(null),
+      onOthers: () => made.others.add(null),
+      onFault: made.faults.add,
+    });
+    t.teardown(async () => feed.close());
+    const beat = async (): Promise<void> => {
+      const before = made.statements.all.filter(isBeat).length;
+      clock.advance(BEAT_MS);
+      await made.statements.until((all) => all.filter(isBeat).length > before);
+    };
+    return { id, feed, clock, beat, ...made };
+  };
+  return { url, pool, instance };
+}
+
+/** Two instances that know of each other. */
+async function pair(t: WithTeardown, listenUrl?: (url: string) => string): Promise<World & { a: Instance; b: Instance }> {
+  const made = await world(t);
+  const a = made.instance('a', listenUrl?.(made.url));
+  const b = made.instance('b');
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  await b.others.until(1);
+  return { ...made, a, b };
+}
+
+function tell(from: Instance, ...hints: readonly Hint[]): void {
+  for (const hint of hints) from.feed.announce(...hint);
+  from.clock.advance(COALESCE_MS);
+}
+
+const listeners = async (pool: pg.Pool): Promise<number[]> =>
+  (await pool.query<{ pid: number }>("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start")).rows.map(({ pid }) => pid);
+
+t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
+  const { instance, pool } = await world(t);
+  const [a, b] = [instance('a'), instance('b')];
+  const heard = new Events<string>();
+  const client = await pool.connect();
+  client.on('notification', ({ payload }) => heard.add(payload ?? ''));
+  await client.query('LISTEN service');
+  t.teardown(() => client.release(true));
+  await a.feed.start();
+  t.notOk(a.feed.othersUp);
+  tell(a, ['tenant', 1, 1]);
+  await b.feed.start();
+  await a.others.until(1);
+  t.ok(a.feed.othersUp && b.feed.othersUp, 'a by the notice of b, b by the table');
+  await heard.until((all) => all.some((text) => text.includes('"b"')));
+  t.notOk(heard.all.some((text) => text.includes('tenant')), 'what was announced to nobody was not sent');
+  tell(a, ['tenant', 2, 1]);
+  await b.hints.until(1);
+  t.strictSame(b.hints.all, [['tenant', 2, 1]]);
+  t.strictSame(a.hints.all, [], 'an instance does not hear itself');
+  await b.feed.close();
+  await a.beat();
+  t.notOk(a.feed.othersUp, 'b has left');
+  await pool.query("INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM now()) * 1000)::bigint - 15100)");
+  await a.beat();
+  t.notOk(a.feed.othersUp, 'c was not seen for too long');
+  await pool.query("UPDATE instances SET seen_at = (extract(epoch FROM now()) * 1000)::bigint - 9000 WHERE id = 'c'");
+  await a.beat();
+  t.ok(a.feed.othersUp);
+  t.equal(a.others.all.length, 2, 'whoever appears is told everything anew');
+  await pool.query("DELETE FROM instances WHERE id = 'a'");
+  await a.beat();
+  t.equal(a.others.all.length, 3, 'so is everybody after this registration was lost');
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('hints are coalesced, and a crowd of them is split', async (t) => {
+  const { a, b } = await pair(t);
+  tell(a, ['tenant', 3, 1], ['tenant', 5, 1], ['tenant', 4, 2]);
+  await b.hints.until(1);
+  t.strictSame(b.hints.all, [['tenant', 5, 2]]);
+  const crowd = Array.from({ length: 1_000 }, (_, n): Hint => [`tenant ${n}`.padStart(26, '0'), Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
+  tell(a, ...crowd);
+  await b.hints.until(1_001);
+  t.strictSame(b.hints.all.slice(1), crowd);
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('what is no hint is not taken for one', async (t) => {
+  const { a, pool } = await pair(t);
+  const wrong = ['null', '7', '{}', '{"from":7}', '{"from":"x","changes":{}}', '{"from":"x","changes":[["t","1",1]]}', '{"from":"x","changes":[[1,1,1]]}'];
+  for (const payload of [...wrong, '{"from":"x","changes":[["last",1,1]]}']) await pool.query('SELECT pg_notify($1, $2)', ['service', payload]);
+  await a.hints.until(1);
+  t.strictSame(a.hints.all, [['last', 1, 1]]);
+});
+
+t.test('INST-03: a listening connection that dies is made anew, and says so', async (t) => {
+  const { a, b, pool } = await pair(t);
+  const [pid] = await listeners(pool);
+  t.equal(a.connected.all.length, 1);
+  await pool.query('SELECT pg_terminate_backend($1)', [pid]);
+  await a.connected.until(2);
+  tell(b, ['tenant', 7, 1]);
+  await a.hints.until(1);
+  t.strictSame(a.hints.all, [['tenant', 7, 1]]);
+  t.equal((await listeners(pool)).length, 2, 'no connection is left over');
+});
+
+t.test('INST-03: it listens before it says that it is connected', async (t) => {
+  const { instance, pool } = await world(t);
+  const [a, b] = [instance('a'), instance('b')];
+  await b.feed.start();
+  // Whatever is notified from the moment of `connected` on must be heard.
+  const notified = a.connected.until(1).then(async () => pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"b","changes":[["tenant",1,1]]}']));
+  const started = a.feed.start();
+  await notified;
+  await started;
+  await a.hints.until(1);
+  t.pass('heard');
+});
+
+t.test('INST-03: a link that is open and carries nothing is given up after three heartbeats', async (t) => {
+  const { url, pool, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const [a, b] = [instance('a', proxy.through(url)), instance('b')];
+  await a.feed.start();
+  await b.feed.start();
+  await a.others.until(1);
+  tell(b, ['tenant', 1, 1]);
+  await a.hints.until(1);
+  proxy.freeze();
+  tell(b, ['tenant', 2, 1]);
+  for (let beats = 0; beats < 3; beats++) await a.beat();
+  t.equal(a.connected.all.length, 1);
+  await a.beat();
+  await a.connected.until(2);
+  tell(b, ['tenant', 3, 1]);
+  await a.hints.until(2);
+  t.strictSame(a.hints.all, [['tenant', 1, 1], ['tenant', 3, 1]], 'what was lost is for the comparison of heads, which `connected` calls for');
+  for (let beats = 0; beats < 5; beats++) await a.beat();
+  t.equal(a.connected.all.length, 2, 'and then it is content');
+  t.ok((await listeners(pool)).length >= 2);
+});
+
+t.test('a listener that was replaced while it could not connect does not come back', async (t) => {
+  const { url, pool, instance } = await world(t);
+  const proxy = await TcpProxy.before(t, url);
+  const a = instance('a', proxy.through(url));
+  await a.feed.start();
+  // The waits between attempts to connect pass when this test says so.
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  proxy.refuse(true);
+  proxy.cut();
+  // The pool works, so heartbeats go out and are not heard: twice it listens anew, both times in vain.
+  for (let beats = 0; beats < 8; beats++) await a.beat();
+  await a.faults.until(2);
+  proxy.refuse(false);
+  mock.timers.tick(5_000);
+  await a.connected.until(2);
+  for (let rounds = 0; rounds < 100; rounds++) await pool.query('SELECT 1');
+  t.equal((await listeners(pool)).length, 1);
+  t.equal(proxy.connections, 1);
+});
+
+t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
+  const { pool, a, b } = await pair(t);
+  const sockets = { a: new Map<string, Set<string>>(), b: new Map<string, Set<string>>() };
+  const made = (instance: Instance, here: Map<string, Set<string>>): Presence => {
+    const { id, clock, feed, faults, statements } = instance;
+    const presence = new Presence({
+      instanceId: id,
+      pool: watched(pool, statements),
+      clock: clock as Clock,
+      local: (tenant) => here.get(tenant) ?? new Set(),
+      tenants: () => [...here.keys()],
+      othersUp: () => feed.othersUp,
+      onFault: faults.add,
+    });
+    t.teardown(async () => presence.close());
+    return presence;
+  };
+  const [onA, onB] = [made(a, sockets.a), made(b, sockets.b)];
+  const flush = async (instance: Instance): Promise<void> => {
+    const before = instance.statements.all.filter((text) => text.includes('WITH arrived')).length;
+    instance.clock.advance(1_000);
+    await instance.statements.until((all) => all.filter((text) => text.includes('WITH arrived')).length > before);
+  };
+  const online = async (): Promise<unknown> => Promise.all([onA, onB].map(async (presence) => [...(await presence.online('tenant'))].sort()));
+  sockets.a.set('tenant', new Set(['one', 'two']));
+  sockets.b.set('tenant', new Set(['two', 'three']));
+  onA.announceAll();
+  onB.announceAll();
+  await flush(a);
+  await flush(b);
+  t.strictSame(await online(), [['one', 'three', 'two'], ['one', 'three', 'two']]);
+  t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: of this tenant only');
+  sockets.b.set('tenant', new Set(['two']));
+  onB.touched('tenant', 'three');
+  await flush(b);
+  t.strictSame(await online(), [['one', 'two'], ['one', 'two']]);
+  await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
+  t.strictSame(await online(), [['one', 'two'], ['two']], 'of an instance that is not seen any more nothing is believed');
+
+  await b.beat();
+  t.notOk(b.feed.othersUp);
+  sockets.b.set('tenant', new Set());
+  onB.touched('tenant', 'two');
+  await a.beat();
+  await b.beat();
+  t.ok(b.feed.othersUp);
+  onB.announceAll();
+  await flush(b);
+  t.strictSame(await online(), [['one', 'two'], ['one', 'two']]);
+  sockets.a.set('tenant', new Set());
+  t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while nobody else was up is gone');
+
+  await pool.query('ALTER TABLE presence RENAME TO hidden');
+  sockets.b.set('tenant', new Set(['four']));
+  onB.touched('tenant', 'four');
+  b.clock.advance(1_000);
+  await b.faults.until(1);
+  await pool.query('ALTER TABLE hidden RENAME TO presence');
+  await flush(b);
+  t.strictSame([...(await onA.online('tenant'))], ['four'], 'what could not be told is told later');
+  await onB.close();
+  t.strictSame([...(await onA.online('tenant'))], []);
+});
+
+const epochOf = async (url: string, history = new History(() => undefined)): Promise<string> => {
+  const client = await openClient({ url, name: 'history test', onLost: () => undefined });
+  try {
+    await history.check(client);
+    return history.epoch;
+  } finally {
+    await client.end();
+  }
+};
+
+t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for another one', async (t) => {
+  const { url } = await testDatabase(t);
+  const claims = await Promise.all(Array.from({ length: 5 }, async () => epochOf(url)));
+  const [epoch] = claims;
+  t.match(epoch, /^[0-9A-Z]{26}$/);
+  t.equal(new Set(claims).size, 1, 'whoever comes first gives the name');
+  t.equal(await epochOf(url), epoch);
+
+  const name = new URL(url).pathname.slice(1);
+  const copyUrl = new URL(url);
+  copyUrl.pathname = `/${name}_copy`;
+  const adminUrl = new URL(url);
+  adminUrl.pathname = '/postgres';
+  const admin = await openClient({ url: adminUrl.href, name: 'history test', onLost: () => undefined });
+  t.teardown(async () => {
+    await admin.query(`DROP DATABASE IF EXISTS ${name}_copy`);
+    await admin.end();
+  });
+  await admin.query(`CREATE DATABASE ${name}_copy TEMPLATE ${name}`);
+  t.not(await epochOf(copyUrl.href), epoch, 'a copy under another name');
+  t.equal(await epochOf(url), epoch);
+
+  const client = await openClient({ url, name: 'history test', onLost: () => undefined });
+  t.teardown(async () => client.end());
+  const seen = new Set([epoch]);
+  for (const column of ['system_identifier', 'timeline']) {
+    await client.query(`UPDATE installation SET ${column} = 'another'`);
+    const found = await epochOf(url);
+    t.notOk(seen.has(found), `another ${column}`);
+    seen.add(found);
+    t.equal(await epochOf(url), found);
+  }
+});
+
+t.test('EPOCH-08: every new connection compares the epoch', async (t) => {
+  const { url } = await testDatabase(t);
+  const changes = new Events<string>();
+  const history = new History(changes.add);
+  t.throws(() => history.epoch, 'not known before the first connection');
+  const pool = createPool({ url, name: 'history test', size: 2, onIdleError: () => undefined, onConnect: async (client) => history.check(client) });
+  t.teardown(async () => pool.end());
+  await pool.query("UPDATE installation SET timeline = timeline");
+  const first = history.epoch;
+  // A failover, seen from here: the open connection dies, the next one finds another timeline.
+  const client = await pool.connect();
+  await client.query("UPDATE installation SET timeline = 'before'");
+  client.release();
+  t.strictSame(changes.all, []);
+  const removed = once(pool, 'remove');
+  await client.query('SELECT pg_terminate_backend(pg_backend_pid())').catch(() => undefined);
+  await removed;
+  await pool.query('SELECT 1');
+  t.equal(changes.all.length, 1);
+  t.not(history.epoch, first);
+  t.strictSame(changes.all, [history.epoch]);
+});

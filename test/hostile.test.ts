@@ -1,0 +1,261 @@
+/** A corpus of hostile input. Everything is answered from 400 to 499; the server lives on and holds nothing back. */
+import { readdirSync } from 'node:fs';
+import { connect } from 'node:net';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import t from 'tap';
+import { claimBody, newId, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
+import { BODIES, PATH_IDS, QUERIES, RAW, tokens, VALUES } from './support/hostile.js';
+import { Scene } from './support/scene.js';
+import { SHAPES, spelled, UpgradeRefused, type Ask, type Json, type Reply, type Shape } from './support/wire.js';
+
+const scene = await Scene.start(t, { env: { LOG_LEVEL: 'error' } });
+const { wire, first, server } = scene;
+const kept = await scene.written();
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+const words = 'zoo zoo zoo zoo zoo zoo';
+const key = (length: number): Buffer => Buffer.alloc(length, 7);
+
+interface Endpoint {
+  readonly method: string;
+  readonly path: string;
+  readonly token: boolean;
+  readonly body: (shape: Shape) => Json;
+  /** Nothing in its body is required, so that almost any body is one. */
+  readonly lenient?: boolean;
+}
+
+/** Every endpoint with a body, with one that fits its schema but leads nowhere. */
+const ENDPOINTS: readonly Endpoint[] = [
+  { method: 'POST', path: '/items', token: true, body: (shape) => writeBody(shape, scene.item({ keys: sealedFor(newId()) })) },
+  { method: 'POST', path: '/items/batch', token: true, body: (shape) => ({ items: [writeBody(shape, scene.item({ keys: {} }))] }), lenient: true },
+  { method: 'DELETE', path: `/items/${newId()}`, token: true, body: () => ({ sig: key(32) }) },
+  { method: 'POST', path: `/items/${newId()}/reconcile`, token: true, body: () => ({ binId: 'inbox', version: 1, sig: key(32) }) },
+  { method: 'POST', path: '/bins', token: true, body: () => ({ id: 'inbox', slug: 'inbox', meta: key(9) }), lenient: true },
+  { method: 'PATCH', path: '/bins/nowhere', token: true, body: () => ({ slug: 'x', meta: key(9) }) },
+  { method: 'DELETE', path: '/bins/nowhere', token: true, body: () => ({ force: true }) },
+  { method: 'PATCH', path: `/devices/${newId()}`, token: true, body: () => ({ name: 'x', glyph: 'phone', cert: key(32) }) },
+  { method: 'POST', path: `/devices/${newId()}/revoke`, token: true, body: () => ({}) },
+  { method: 'POST', path: '/devices/pair-init', token: true, body: () => ({ code: words, epk: key(31) }), lenient: true },
+  { method: 'POST', path: '/devices/pair-fetch-epk', token: false, body: () => ({ code: words }) },
+  { method: 'POST', path: '/devices/pair-fetch-npk', token: false, body: () => npkBody(words, { passwordTicket: 'x' }) },
+  { method: 'POST', path: '/devices/pair-wrap', token: true, body: () => wrapBody(words) },
+  { method: 'POST', path: '/devices/bootstrap', token: false, body: () => claimBody({ deviceId: newId(), deviceCert: key(32), recoveryPubkey: key(32), wrappedMasterKey: key(80), claimToken: 'x' }) },
+  { method: 'POST', path: '/devices/bootstrap/restart', token: true, body: () => ({}) },
+  { method: 'POST', path: '/devices/reauth/challenge', token: false, body: () => ({ deviceId: newId() }) },
+  { method: 'POST', path: '/devices/reauth', token: false, body: () => ({ deviceId: newId(), challengeId: newId(), answer: key(32) }) },
+  { method: 'POST', path: '/devices/recover/challenge', token: false, body: () => ({}), lenient: true },
+  { method: 'POST', path: '/devices/recover', token: false, body: () => ({ challengeId: newId(), signature: key(64), deviceId: newId(), host: '127.0.0.1', pubkey: key(32), deviceCert: key(32), name: 'x', glyph: 'phone', passwordTicket: 'x' }) },
+  { method: 'POST', path: '/password/verify', token: false, body: () => ({ password: 'x', pubkey: key(32) }) },
+  { method: 'POST', path: '/ws-ticket', token: true, body: () => ({}), lenient: true },
+];
+
+/** What was not answered as it should be, by name; and how much was sent. */
+interface Findings {
+  readonly faults: string[];
+  sent: number;
+}
+
+function judge(found: Findings, what: string, reply: Reply, lenient = false): void {
+  found.sent++;
+  const good = (reply.status >= 400 && reply.status < 500 && typeof reply.at('error.code') === 'string') || (lenient && reply.status === 200);
+  if (!good) found.faults.push(`${what}: ${reply.status} ${reply.raw.slice(0, 120)}`);
+}
+
+const asOf = ({ token }: Endpoint, shape: Shape): Ask => ({ shape, ...(token ? { token: first.token } : {}) });
+
+/** Every path to a value in a JSON body: 'payloadEnc.keys.01..'. */
+function pathsOf(value: unknown, prefix: readonly string[] = []): string[][] {
+  if (value === null || typeof value !== 'object') return [[...prefix]];
+  const own = prefix.length === 0 ? [] : [[...prefix]];
+  return [...own, ...Object.entries(value).flatMap(([name, entry]) => pathsOf(entry, [...prefix, name]))];
+}
+
+/** The JSON text of a body with the value at a path replaced by other JSON text. */
+function textWith(body: unknown, path: readonly string[], json: string): string {
+  const mark = '@@@';
+  const copy = JSON.parse(JSON.stringify(body)) as Record<string, unknown>;
+  let at = copy;
+  for (const name of path.slice(0, -1)) at = at[name] as Record<string, unknown>;
+  at[path.at(-1) ?? ''] = mark;
+  return JSON.stringify(copy).replace(`"${mark}"`, () => json);
+}
+
+/** Runs `jobs` some at a time. */
+async function all(jobs: readonly (() => Promise<void>)[], atOnce = 24): Promise<void> {
+  const queue = jobs.values();
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      for (const job of queue) await job();
+    }),
+  );
+}
+
+async function bodies(found: Findings): Promise<void> {
+  const jobs: (() => Promise<void>)[] = [];
+  for (const endpoint of ENDPOINTS) {
+    const { method, path, lenient } = endpoint;
+    for (const shape of SHAPES) {
+      for (const [name, body] of Object.entries(BODIES)) {
+        jobs.push(async () => judge(found, `${method} ${path} ${shape} body ${name}`, await wire.ask(method, path, { ...asOf(endpoint, shape), body }), lenient));
+      }
+      const good = spelled(shape, endpoint.body(shape));
+      for (const at of pathsOf(good)) {
+        for (const [name, json] of Object.entries(VALUES)) {
+          const body = textWith(good, at, json);
+          jobs.push(async () => judge(found, `${method} ${path} ${shape} ${at.join('.')} = ${name}`, await wire.ask(method, path, { ...asOf(endpoint, shape), body }), lenient));
+        }
+      }
+    }
+  }
+  await all(jobs);
+}
+
+async function pathsAndQueries(found: Findings): Promise<void> {
+  const token = { token: first.token };
+  const jobs: (() => Promise<void>)[] = [];
+  for (const id of PATH_IDS) {
+    for (const [method, path, body] of [['DELETE', `/items/${id}`], ['POST', `/items/${id}/reconcile`, '{}'], ['PATCH', `/devices/${id}`, '{}'], ['POST', `/devices/${id}/revoke`, '{}'], ['PATCH', `/bins/${id}`, '{}'], ['DELETE', `/bins/${id}`], ['GET', `/${id}`], ['PUT', `/items/${id}`], ['GET', `//${id}`]] as const) {
+      jobs.push(async () => judge(found, `${method} ${path}`, await wire.ask(method, path, { ...token, body })));
+    }
+  }
+  for (const query of QUERIES) {
+    for (const shape of [undefined, ...SHAPES]) {
+      jobs.push(async () => judge(found, `GET /items?${query.slice(0, 60)} ${shape ?? ''}`, await wire.get(`/items?${query}`, { ...token, ...(shape ? { shape } : {}) }), /^[=&]/.test(query)));
+    }
+  }
+  for (const token of tokens(first.token)) {
+    jobs.push(async () => {
+      const header = Buffer.from(`Bearer ${token}`, 'utf8').toString('latin1');
+      judge(found, `token ${token.slice(0, 40)}`, await wire.get('/me', { headers: { authorization: header } }));
+      for (const options of [{ token }, { ticket: token }]) {
+        const refusal = await wire.connect(options).then(
+          () => undefined,
+          (error: unknown) => error,
+        );
+        if (refusal instanceof UpgradeRefused) judge(found, `socket ${token.slice(0, 40)}`, refusal.reply);
+        else found.faults.push(`socket ${token.slice(0, 40)}: ${String(refusal)}`);
+      }
+    });
+  }
+  await all(jobs);
+}
+
+const STATUS = /^HTTP\/1\.1 (\d{3})/;
+
+async function raw(found: Findings): Promise<void> {
+  await all(
+    Object.entries(RAW).map(([name, bytes]) => async () => {
+      found.sent++;
+      const end = (text: string): boolean => text.includes('\r\n\r\n');
+      const text = await wire.raw(bytes, end, 15_000).catch((error: unknown) => String(error));
+      const status = Number(STATUS.exec(text)?.[1]);
+      if (!(status >= 400 && status < 500)) found.faults.push(`${name}: ${JSON.stringify(text.slice(0, 160))}`);
+    }),
+  );
+}
+
+/** Uploads that break off: after the head, in the middle, in the middle of a chunk. */
+async function aborted(found: Findings): Promise<void> {
+  const head = `POST /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\nContent-Type: application/json\r\n`;
+  const starts = [`${head}Content-Length: 200000\r\n\r\n`, `${head}Content-Length: 200000\r\n\r\n${'x'.repeat(150_000)}`, `${head}Transfer-Encoding: chunked\r\n\r\nffff\r\n${'x'.repeat(30_000)}`, head.slice(0, 60), 'G'];
+  await all(
+    Array.from({ length: 100 }, (_, index) => async () => {
+      found.sent++;
+      await new Promise<void>((resolve) => {
+        const socket = connect(server.port, '127.0.0.1', () => {
+          socket.write(starts[index % starts.length] ?? '', () => (index % 2 === 0 ? socket.destroy() : socket.resetAndDestroy()));
+        });
+        socket.on('error', () => undefined);
+        socket.on('close', () => resolve());
+      });
+    }),
+  );
+}
+
+async function everything(): Promise<Findings> {
+  const found: Findings = { faults: [], sent: 0 };
+  for (const part of [bodies, pathsAndQueries, raw, aborted]) await part(found);
+  return found;
+}
+
+const openFiles = (): number => readdirSync('/proc/self/fd').length;
+
+async function heapUsed(): Promise<number> {
+  for (let round = 0; round < 3; round++) {
+    collect();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  return process.memoryUsage().heapUsed;
+}
+
+/** Starts that never go on; the server must end them by itself. */
+const silent = Object.entries({
+  'half a request line': 'GET /api/hea',
+  'half a head': 'POST /api/items HTTP/1.1\r\nHost: x\r\nContent-',
+  'a head without its body': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n',
+  'half a body': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"code":',
+  'half a chunk': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"co',
+}).map(async ([name, bytes]) => [name, await wire.raw(bytes, undefined, 28_000).catch((error: unknown) => String(error))] as const);
+
+t.test('HTTP-13 HTTP-14 ERR-01: everything hostile is answered from 400 to 499, and nothing is left behind', async (t) => {
+  const warm = await everything();
+  t.same(warm.faults, []);
+  t.ok(warm.sent > 5_000, `${warm.sent} requests`);
+  const [heap, files] = [await heapUsed(), openFiles()];
+  const again = await everything();
+  t.same(again.faults, []);
+  const grown = (await heapUsed()) - heap;
+  t.ok(grown < 8 * 1024 * 1024, `the heap grew by ${Math.round(grown / 1024)} KiB`);
+  t.ok(openFiles() <= files + 8, `${files} open files before, ${openFiles()} after`);
+  t.same(server.logs.filter((line) => Number(line['level']) >= 50), [], 'and nothing of it was an error of the server');
+});
+
+t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never run', async (t) => {
+  const smuggled = `DELETE /api/items/${kept.id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
+  const heads: readonly (readonly [string, string])[] = [
+    [`Transfer-Encoding: chunked\r\nContent-Length: ${smuggled.length + 5}`, '0\r\n\r\n'],
+    [`Content-Length: 5\r\nTransfer-Encoding: chunked`, '0\r\n\r\n'],
+    ['Transfer-Encoding: xchunked', '0\r\n\r\n'],
+    ['Content-Length: 0\r\nContent-Length: 44', ''],
+    ['Transfer-Encoding: chunked', 'zz\r\n\r\n'],
+  ];
+  for (const path of ['/api/health', '/api/items', '/nothing']) {
+    for (const [headers, body] of heads) {
+      const text = await wire.raw(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n${headers}\r\n\r\n${body}${smuggled}`);
+      t.match(text, /^HTTP\/1\.1 4\d\d/, `${path} ${headers}`);
+      t.equal(text.split('HTTP/1.1 ').length, 2, 'one answer, then the end');
+    }
+  }
+  t.match(await scene.row(kept.id), { deletedAt: null, version: kept.version }, 'the item stands');
+});
+
+t.test('HTTP-14: requests one behind the other on a connection are all answered, in order', async (t) => {
+  const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
+  const paths = ['/api/health', '/api/nothing', '/api/me', '/api/items?since=x', '/api/health'];
+  let got = '';
+  await wire.raw(get(paths[0] ?? ''), (text) => (got = text).includes('\r\n\r\n'));
+  t.match(got, /200 OK/);
+  const text = await wire.raw(paths.map(get).join(''), (all) => all.split('HTTP/1.1 ').length > paths.length && all.trimEnd().endsWith('}'));
+  t.same([...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((found) => found[1]), ['200', '404', '200', '400', '200']);
+});
+
+t.test('HTTP-14: connections that fall silent are ended', async (t) => {
+  for (const [name, text] of await Promise.all(silent)) {
+    t.ok(text === '' || /^HTTP\/1\.1 4\d\d/.test(text), `${name}: ${JSON.stringify(text.slice(0, 80))}`);
+  }
+});
+
+t.test('HTTP-14 HTTP-13: afterwards the server serves as before', async (t) => {
+  t.equal((await scene.me()).status, 200);
+  const item = await scene.written();
+  t.match(await scene.row(item.id), { version: item.version });
+  const socket = await scene.watch();
+  const marker = await scene.written();
+  t.equal((await socket.next('item'))['id'], marker.id);
+  await socket.close();
+  t.equal((await wire.get('/health')).status, 200);
+});

@@ -1,0 +1,289 @@
+/** Pairing and bins over HTTP (contract 6 and 9; specification, Devices and pairing). */
+import { randomBytes } from 'node:crypto';
+import t from 'tap';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { ShiftedClock, TestClock } from './support/clock.js';
+import {
+  claim,
+  join,
+  newCode,
+  newId,
+  newItem,
+  npkBody,
+  waitForRequest,
+  wrapBody,
+  write,
+  type TestDevice,
+} from './support/devices.js';
+import { Scene } from './support/scene.js';
+import { runServer } from './support/server.js';
+import { camel, SHAPES, spelled, type Json, type Reply, type Shape, type Wire } from './support/wire.js';
+
+const scene = await Scene.start(t);
+const { wire, first, second } = scene;
+
+const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
+
+async function start(of: Wire, device: TestDevice, code = newCode(), shape: Shape = 'a'): Promise<string> {
+  const reply = await of.post('/devices/pair-init', { code, epk: epk() }, { token: device.token, shape });
+  if (reply.status !== 200) throw new Error(reply.raw);
+  return code;
+}
+
+const fetchEpk = async (code: string, of = wire, shape: Shape = 'a'): Promise<Reply> =>
+  of.post('/devices/pair-fetch-epk', { code }, { shape });
+const fetchNpk = async (body: Json, of = wire, shape: Shape = 'a'): Promise<Reply> =>
+  of.post('/devices/pair-fetch-npk', body, { shape });
+const wrap = async (body: Json, device = first, of = wire): Promise<Reply> =>
+  of.post('/devices/pair-wrap', body, { token: device.token, shape: 'a' });
+const refused = (reply: Reply): boolean => reply.status >= 400 && reply.status < 500;
+
+for (const shape of SHAPES) {
+  t.test(
+    `PAIR-01 PAIR-04 PAIR-08 PAIR-11 PAIR-12 PAIR-14 PAIR-15 PAIR-17 DEV-12: the four steps (${shape})`,
+    async (t) => {
+      const [mine, theirs] = [await scene.watch(first, shape), await scene.watch(second, shape)];
+      const [code, ephemeral] = [newCode(), epk()];
+      const reply = await wire.post('/devices/pair-init', { code, epk: ephemeral }, scene.as(shape));
+      const started = camel(reply.body);
+      t.equal(started['code'], code);
+      t.type(started['lookupId'], 'string');
+      t.ok(Math.abs(Number(started['expiresAt']) - Date.now() - 300_000) < 10_000, 'five minutes');
+      const { expiresAt } = started;
+      const spell = (bytes: unknown): unknown => spelled(shape, bytes);
+      t.same(camel((await fetchEpk(code, wire, shape)).body), {
+        epk: spell(ephemeral),
+        expiresAt,
+        tenantId: scene.server.tenantId,
+      });
+      const body = npkBody(code, { name: 'Phone', glyph: 'tablet', host: 'sync.example.org' });
+      const held = fetchNpk(body, wire, shape);
+      const request = {
+        lookupId: started['lookupId'],
+        ...body,
+        pubkey: spell(body['pubkey']),
+        attestation: spell(body['attestation']),
+        expiresAt,
+      };
+      t.match(camel(await mine.next('pair_request')), { type: 'pair_request', ...request });
+      t.same((await wire.get('/devices/pair-requests', scene.as(shape))).list('requests').map(camel), [request]);
+      t.same((await wire.get('/devices/pair-requests', scene.as(shape, second))).list('requests'), []);
+      const before = (await wire.get('/devices', scene.as('a'))).list('devices');
+      t.notOk(
+        before.some((device) => device['id'] === body['deviceId']),
+        'not a device yet',
+      );
+      const release = wrapBody(code);
+      t.same((await wire.post('/devices/pair-wrap', release, scene.as(shape))).body, { ok: true });
+      const paired = await held;
+      t.equal(paired.outcome, '200');
+      const { device, token, ...rest } = camel(paired.body);
+      t.match(device, { id: body['deviceId'], name: 'Phone', glyph: 'tablet', pubkey: spell(body['pubkey']) });
+      t.same(
+        rest,
+        spelled(shape === 'a' ? 'a' : 'a', {
+          ...Object.fromEntries(
+            Object.entries(release)
+              .filter(([key]) => key !== 'code')
+              .map(([key, value]) => [key, spell(value)]),
+          ),
+        }),
+      );
+      t.equal((await wire.get('/me', { token: String(token) })).at('device.id'), body['deviceId']);
+      for (const socket of [mine, theirs])
+        t.match((await socket.next('device_joined'))['device'], { id: body['deviceId'] });
+      t.same(theirs.of('pair_request'), [], 'nobody else was asked');
+      t.same(
+        (await wire.get('/devices/pair-requests', scene.as(shape))).list('requests'),
+        [],
+        'nothing waits any more',
+      );
+      await wire.post(`/devices/${String(body['deviceId'])}/revoke`, {}, scene.as(shape));
+      for (const socket of [mine, theirs]) await socket.close();
+    },
+  );
+}
+
+t.test('PAIR-02 PAIR-03 PAIR-05: codes', async (t) => {
+  const code = await start(wire, first);
+  const taken = await wire.post('/devices/pair-init', { code, epk: epk() }, scene.as('b', second));
+  t.equal(taken.outcome, '409 conflict');
+  t.equal(
+    (await wire.post('/devices/pair-init', { code: code.toUpperCase(), epk: epk() }, scene.as('a', second))).outcome,
+    '409 conflict',
+    'in other letters',
+  );
+  const next = await start(wire, first);
+  t.equal((await fetchEpk(code)).outcome, '400 pair_invalid', 'a new session ends the old');
+  t.equal((await fetchEpk(next)).status, 200);
+  t.equal((await fetchEpk(` ${next.toUpperCase().replaceAll(' ', '-')}  `)).status, 200, 'read as people write');
+  for (const unknown of [newCode(), 'one two three', 'x']) {
+    t.equal((await fetchEpk(unknown)).outcome, '400 pair_invalid', unknown);
+    t.equal((await fetchNpk(npkBody(unknown))).outcome, '400 pair_invalid');
+    t.equal((await wrap(wrapBody(unknown))).outcome, '400 pair_invalid');
+  }
+  for (const bad of [{}, { code: 7 }, { code: '' }, { code: null }, { code: 'x'.repeat(10_000) }])
+    t.equal((await wire.post('/devices/pair-fetch-epk', bad)).outcome, '400 validation');
+});
+
+t.test('PAIR-06 PAIR-01: a code past its five minutes', async (t) => {
+  const clock = new ShiftedClock();
+  const server = await runServer(t, { clock });
+  const device = await claim(server.wire);
+  const code = await start(server.wire, device);
+  clock.advance(299_000);
+  t.equal((await fetchEpk(code, server.wire)).status, 200);
+  clock.advance(2_000);
+  t.equal((await fetchEpk(code, server.wire)).outcome, '400 pair_expired');
+  t.equal((await fetchNpk(npkBody(code), server.wire)).outcome, '400 pair_expired');
+  t.equal((await wrap(wrapBody(code), device, server.wire)).outcome, '400 pair_expired');
+  await start(server.wire, device, code);
+  t.equal((await fetchEpk(code, server.wire)).status, 200, 'the words may be drawn again');
+});
+
+t.test('PAIR-07 PAIR-09 PAIR-10 PAIR-24: holding on', async (t) => {
+  const clock = new TestClock();
+  const server = await runServer(t, { clock });
+  const device = await claim(server.wire);
+  const code = await start(server.wire, device);
+  const body = npkBody(code);
+  /** Turns the clock second by second until the call is answered; how many milliseconds that took. */
+  const turnUntil = async (call: Promise<Reply>): Promise<readonly [Reply, number]> => {
+    const began = clock.now();
+    let reply: Reply | undefined;
+    const done = call.then((answer) => (reply = answer));
+    for (let turns = 0; turns < 400 && reply === undefined; turns++) {
+      await server.wire.get('/health');
+      if (clock.waiting > 0 && turns % 4 === 3) clock.advance(1_000);
+    }
+    return [await done, clock.now() - began];
+  };
+  for (const shape of SHAPES) {
+    const [reply, ms] = await turnUntil(fetchNpk(body, server.wire, shape));
+    t.equal(reply.status, 202);
+    t.same(reply.body, { status: 'pending' });
+    t.ok(ms >= 25_000 && ms <= 40_000, `after ${ms} ms`);
+  }
+  t.equal((await fetchNpk({ ...body, pubkey: epk() }, server.wire)).outcome, '400 pair_invalid', 'another key');
+  const older = fetchNpk(body, server.wire);
+  await waitForRequest(server.wire, device);
+  const newer = fetchNpk(body, server.wire);
+  t.equal((await Promise.race([older, newer])).status, 202, 'one held call a device');
+  await wrap(wrapBody(code), device, server.wire);
+  const replies = await Promise.all([older, newer]);
+  t.same(replies.map((reply) => reply.status).toSorted(), [200, 202], 'the one that stayed has the result');
+  const again = await fetchNpk(body, server.wire);
+  t.equal(again.at('device.id'), body['deviceId'], 'and it is given again to the same key');
+  t.equal((await fetchNpk({ ...body, pubkey: epk() }, server.wire)).outcome, '400 pair_invalid');
+});
+
+t.test('PAIR-13: asked again after caught_up', async (t) => {
+  const code = await start(wire, first);
+  const held = fetchNpk(npkBody(code));
+  await waitForRequest(wire, first);
+  for (const shape of SHAPES) {
+    const socket = await scene.watch(first, shape);
+    t.equal(camel(await socket.next('pair_request'))['code'], code);
+    await socket.close();
+  }
+  await wrap({ code, reject: true });
+  await held;
+  const later = await scene.watch(first);
+  const marker = await write(wire, second, scene.item());
+  t.equal((await later.next())['version'], marker.at('version'), 'not once it is decided');
+  await later.close();
+});
+
+t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
+  for (const shape of SHAPES) {
+    const code = await start(wire, first);
+    t.ok(refused(await wrap(wrapBody(code))), 'before anybody asked');
+    const body = npkBody(code);
+    const held = fetchNpk(body, wire, shape);
+    await waitForRequest(wire, first);
+    t.equal((await wrap(wrapBody(code), second)).outcome, '400 pair_invalid', 'a device that did not start it');
+    t.ok(refused(await wrap({ code, reject: true }, second)));
+    t.same((await wrap({ code, reject: true })).body, { ok: true });
+    t.equal((await held).outcome, '400 pair_invalid');
+    t.equal((await fetchNpk(body)).outcome, '400 pair_invalid');
+    t.equal((await fetchEpk(code)).outcome, '400 pair_invalid');
+    t.ok(refused(await wrap(wrapBody(code))), 'a reject is the end');
+    t.notOk(
+      (await wire.get('/devices', scene.as('a'))).list('devices').some((device) => device['id'] === body['deviceId']),
+    );
+  }
+  for (const bad of [
+    {},
+    { wrappedMasterKey: 'x' },
+    { wrappedMasterKey: randomBytes(80), deviceCert: randomBytes(31) },
+    { reject: 'yes' },
+  ]) {
+    t.equal((await wrap({ code: newCode(), ...bad })).status, 400);
+  }
+});
+
+t.test('PAIR-20: a client that knows the specification alone', async (t) => {
+  const code = await start(wire, first);
+  const { deviceId: _, host: __, ...plain } = npkBody(code);
+  const held = fetchNpk(plain);
+  const request = await waitForRequest(wire, first);
+  t.match(request['deviceId'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server drew an id');
+  t.equal((await wrap({ code, wrappedMasterKey: randomBytes(80) })).status, 200);
+  const paired = await held;
+  t.equal(paired.at('device.id'), request['deviceId']);
+  t.equal((await wire.get('/me', { token: paired.text('token') })).status, 200);
+  await wire.post(`/devices/${paired.text('device.id')}/revoke`, {}, scene.as('a'));
+});
+
+t.test('PAIR-21 PAIR-22: a known id, and one device too many', async (t) => {
+  const code = await start(wire, first);
+  t.equal((await fetchNpk(npkBody(code, { deviceId: second.id }))).outcome, '409 device_exists');
+  const full = await Scene.start(t, { env: { MAX_DEVICES: '2' } });
+  const fullCode = await start(full.wire, full.first);
+  t.equal((await fetchNpk(npkBody(fullCode), full.wire)).outcome, '409 device_limit');
+  await full.wire.post(`/devices/${full.second.id}/revoke`, {}, full.as('a'));
+  t.ok((await join(full.wire, full.first)).token, 'a revoked device leaves room');
+});
+
+t.test('PAIR-23 INST-08: each step on another instance', async (t) => {
+  const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
+  const socket = await beside.wire.connect({ token: first.token });
+  await socket.hello(await scene.head());
+  for (const [initAt, epkAt, npkAt, wrapAt] of [
+    [wire, beside.wire, wire, beside.wire],
+    [beside.wire, wire, beside.wire, wire],
+  ] as const) {
+    const code = await start(initAt, first);
+    t.equal((await fetchEpk(code, epkAt)).status, 200);
+    const body = npkBody(code);
+    const held = fetchNpk(body, npkAt);
+    t.equal((await socket.next('pair_request'))['code'], code, 'the frame comes where the device is connected');
+    t.equal((await wrap(wrapBody(code), first, wrapAt)).status, 200);
+    const paired = await held;
+    t.equal(paired.status, 200);
+    const device = { token: paired.text('token') };
+    for (const instance of [wire, beside.wire]) {
+      t.equal((await write(instance, device, newItem(scene.ids))).status, 400, 'no write without its key any more');
+      t.equal((await write(instance, device, newItem([...scene.ids, String(body['deviceId'])]))).status, 200);
+    }
+    await wire.post(`/devices/${String(body['deviceId'])}/revoke`, {}, scene.as('a'));
+    await socket.next('device_revoked');
+  }
+  await socket.close();
+});
+
+t.test('PAIR-24 ERR-05: a held call whose client goes away leaves nothing behind', async (t) => {
+  const code = await start(wire, first);
+  const body = npkBody(code, { deviceId: newId() });
+  for (let round = 0; round < 5; round++) {
+    const gone = new AbortController();
+    const call = wire.post('/devices/pair-fetch-npk', body, { signal: gone.signal });
+    await waitForRequest(wire, first);
+    gone.abort();
+    await t.rejects(call);
+  }
+  const held = fetchNpk(body);
+  await wrap(wrapBody(code));
+  t.equal((await held).at('device.id'), body['deviceId']);
+  await wire.post(`/devices/${String(body['deviceId'])}/revoke`, {}, scene.as('a'));
+});

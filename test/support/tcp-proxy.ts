@@ -1,0 +1,79 @@
+/** A TCP proxy that a test can break: it cuts, refuses, or goes on holding connections without forwarding a byte. */
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import type { WithTeardown } from './postgres.js';
+
+export class TcpProxy {
+  private readonly pairs = new Set<readonly [Socket, Socket]>();
+  private refusing = false;
+  private readonly server: Server;
+
+  private constructor(
+    private readonly host: string,
+    private readonly targetPort: number,
+  ) {
+    this.server = createServer((client) => this.forward(client));
+  }
+
+  /** In front of the server of a URL. */
+  static async before(t: WithTeardown, url: string): Promise<TcpProxy> {
+    const { hostname, port } = new URL(url);
+    const proxy = new TcpProxy(hostname, Number(port));
+    proxy.server.listen(0, '127.0.0.1');
+    await once(proxy.server, 'listening');
+    t.teardown(() => proxy.close());
+    return proxy;
+  }
+
+  /** The same URL, through the proxy. */
+  through(url: string): string {
+    const changed = new URL(url);
+    changed.hostname = '127.0.0.1';
+    changed.port = String((this.server.address() as AddressInfo).port);
+    return changed.href;
+  }
+
+  private forward(client: Socket): void {
+    if (this.refusing) {
+      client.resetAndDestroy();
+      return;
+    }
+    const server = connect(this.targetPort, this.host);
+    const pair = [client, server] as const;
+    this.pairs.add(pair);
+    for (const [from, to] of [pair, [server, client] as const]) {
+      from.pipe(to);
+      from.on('error', () => to.destroy());
+      from.on('close', () => {
+        to.destroy();
+        this.pairs.delete(pair);
+      });
+    }
+  }
+
+  get connections(): number {
+    return this.pairs.size;
+  }
+
+  /** Connections that are open now stay open and carry nothing any more; new ones work. */
+  freeze(): void {
+    for (const pair of this.pairs) {
+      for (const socket of pair) socket.unpipe().pause();
+    }
+  }
+
+  /** Cuts every connection. */
+  cut(): void {
+    for (const pair of this.pairs) for (const socket of pair) socket.destroy();
+  }
+
+  /** From now on connections are refused, or let in again. */
+  refuse(refusing: boolean): void {
+    this.refusing = refusing;
+  }
+
+  private close(): void {
+    this.server.close();
+    this.cut();
+  }
+}

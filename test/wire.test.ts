@@ -1,0 +1,85 @@
+/** The wire is pinned: clients in the field depend on every name, so none changes by accident. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../src/protocol/errors.js';
+import { frameText, rowText } from '../src/protocol/item-codec.js';
+import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
+import { PROJECT_ROOT } from '../src/root.js';
+
+const PIN = '6bcaa9db7dafe02adfcb429fd7dde25a383b7d83d631b774a8926b45c27cd9d0';
+
+const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
+const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';
+const live: LiveItem = {
+  id: '01J00000000000000000000000',
+  binId: 'inbox',
+  type: 'text',
+  senderDevice: device,
+  ts: 1_700_000_000_000,
+  version: 3,
+  deletedAt: null,
+  inline: { ct: bytes(16), nonce: bytes(24), keys: new Map([[device, bytes(80)]]) },
+  blob: { ref: '01J00000000000000000000001.bin', nonce: bytes(24), keys: new Map([[device, bytes(80)]]) },
+  master: { nonce: bytes(24), ct: bytes(48) },
+  sig: bytes(32),
+};
+const deleted: DeletedItem = {
+  id: live.id,
+  binId: 'inbox',
+  type: 'text',
+  senderDevice: device,
+  ts: live.ts,
+  version: 4,
+  deletedAt: 1_700_000_000_001,
+  sig: bytes(32),
+};
+
+/** Names and types of the request bodies, without comments and white space. */
+function requestSchema(): string {
+  const source = readFileSync(join(PROJECT_ROOT, 'src/protocol/requests.ts'), 'utf8');
+  return source.replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '').replace(/\s+/g, ' ');
+}
+
+function wire(): string {
+  const errors = (Object.keys(CATALOGUE) as ErrorName[])
+    .flatMap((name) => (['a', 'b'] as const).map((shape) => `${codeOf(name, shape)} ${statusOf(name, shape)}`))
+    .sort();
+  const items = (['a', 'b'] as const).flatMap((shape) =>
+    [live, { ...live, inline: null }, { ...live, blob: null }, deleted].flatMap((item) => [
+      rowText(shape, item),
+      frameText(shape, item),
+    ]),
+  );
+  return [requestSchema(), ...errors, ...items].join('\n');
+}
+
+t.test('ARCH-11: the schema of the wire is the pinned one', (t) => {
+  const found = createHash('sha256').update(wire()).digest('hex');
+  t.equal(
+    found,
+    PIN,
+    'A name, type, code or status on the wire changed. If a client in the field could notice, take it back or add beside ' +
+      'it. If it is meant, write it into CHANGELOG.md and set PIN in test/wire.test.ts to the hash found.',
+  );
+  t.end();
+});
+
+t.test('ERR-03: a code has one status in each shape, and every row and frame is JSON', (t) => {
+  const statuses = new Map<string, Set<number>>();
+  for (const name of Object.keys(CATALOGUE) as ErrorName[]) {
+    for (const shape of ['a', 'b'] as const) {
+      const key = `${shape} ${codeOf(name, shape)}`;
+      statuses.set(key, (statuses.get(key) ?? new Set()).add(statusOf(name, shape)));
+    }
+  }
+  t.same([...statuses].filter(([, set]) => set.size > 1).map(([key]) => key), []);
+  for (const shape of ['a', 'b'] as const) {
+    for (const item of [live, { ...live, inline: null }, deleted]) {
+      t.doesNotThrow(() => JSON.parse(rowText(shape, item)) as unknown);
+      t.doesNotThrow(() => JSON.parse(frameText(shape, item)) as unknown);
+    }
+  }
+  t.end();
+});
