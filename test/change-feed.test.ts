@@ -73,7 +73,13 @@ async function world(t: WithTeardown): Promise<World> {
   t.teardown(async () => pool.end());
   const instance = (id: string, listenUrl = url): Instance => {
     const clock = new TestClock();
-    const made = { hints: new Events<Hint>(), connected: new Events<null>(), others: new Events<null>(), faults: new Events<unknown>(), statements: new Events<string>() };
+    const made = {
+      hints: new Events<Hint>(),
+      connected: new Events<null>(),
+      others: new Events<null>(),
+      faults: new Events<unknown>(),
+      statements: new Events<string>(),
+    };
     const feed = new ChangeFeed({
       instanceId: id,
       pool: watched(pool, made.statements),
@@ -96,7 +102,10 @@ async function world(t: WithTeardown): Promise<World> {
 }
 
 /** Two instances that know of each other. */
-async function pair(t: WithTeardown, listenUrl?: (url: string) => string): Promise<World & { a: Instance; b: Instance }> {
+async function pair(
+  t: WithTeardown,
+  listenUrl?: (url: string) => string,
+): Promise<World & { a: Instance; b: Instance }> {
   const made = await world(t);
   const a = made.instance('a', listenUrl?.(made.url));
   const b = made.instance('b');
@@ -113,7 +122,11 @@ function tell(from: Instance, ...hints: readonly Hint[]): void {
 }
 
 const listeners = async (pool: pg.Pool): Promise<number[]> =>
-  (await pool.query<{ pid: number }>("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start")).rows.map(({ pid }) => pid);
+  (
+    await pool.query<{ pid: number }>(
+      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'listener%' AND datname = current_database() ORDER BY backend_start",
+    )
+  ).rows.map(({ pid }) => pid);
 
 t.test('instances find each other, and an instance alone notifies nobody', async (t) => {
   const { instance, pool } = await world(t);
@@ -130,7 +143,10 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   await a.others.until(1);
   t.ok(a.feed.othersUp && b.feed.othersUp, 'a by the notice of b, b by the table');
   await heard.until((all) => all.some((text) => text.includes('"b"')));
-  t.notOk(heard.all.some((text) => text.includes('tenant')), 'what was announced to nobody was not sent');
+  t.notOk(
+    heard.all.some((text) => text.includes('tenant')),
+    'what was announced to nobody was not sent',
+  );
   tell(a, ['tenant', 2, 1]);
   await b.hints.until(1);
   t.strictSame(b.hints.all, [['tenant', 2, 1]]);
@@ -138,7 +154,9 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   await b.feed.close();
   await a.beat();
   t.notOk(a.feed.othersUp, 'b has left');
-  await pool.query("INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM now()) * 1000)::bigint - 15100)");
+  await pool.query(
+    "INSERT INTO instances (id, seen_at) VALUES ('c', (extract(epoch FROM now()) * 1000)::bigint - 15100)",
+  );
   await a.beat();
   t.notOk(a.feed.othersUp, 'c was not seen for too long');
   await pool.query("UPDATE instances SET seen_at = (extract(epoch FROM now()) * 1000)::bigint - 9000 WHERE id = 'c'");
@@ -156,7 +174,11 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
   tell(a, ['tenant', 3, 1], ['tenant', 5, 1], ['tenant', 4, 2]);
   await b.hints.until(1);
   t.strictSame(b.hints.all, [['tenant', 5, 2]]);
-  const crowd = Array.from({ length: 1_000 }, (_, n): Hint => [`tenant ${n}`.padStart(26, '0'), Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
+  const crowd = Array.from({ length: 1_000 }, (_, n): Hint => [
+    `tenant ${n}`.padStart(26, '0'),
+    Number.MAX_SAFE_INTEGER,
+    Number.MAX_SAFE_INTEGER,
+  ]);
   tell(a, ...crowd);
   await b.hints.until(1_001);
   t.strictSame(b.hints.all.slice(1), crowd);
@@ -165,8 +187,17 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
 
 t.test('what is no hint is not taken for one', async (t) => {
   const { a, pool } = await pair(t);
-  const wrong = ['null', '7', '{}', '{"from":7}', '{"from":"x","changes":{}}', '{"from":"x","changes":[["t","1",1]]}', '{"from":"x","changes":[[1,1,1]]}'];
-  for (const payload of [...wrong, '{"from":"x","changes":[["last",1,1]]}']) await pool.query('SELECT pg_notify($1, $2)', ['service', payload]);
+  const wrong = [
+    'null',
+    '7',
+    '{}',
+    '{"from":7}',
+    '{"from":"x","changes":{}}',
+    '{"from":"x","changes":[["t","1",1]]}',
+    '{"from":"x","changes":[[1,1,1]]}',
+  ];
+  for (const payload of [...wrong, '{"from":"x","changes":[["last",1,1]]}'])
+    await pool.query('SELECT pg_notify($1, $2)', ['service', payload]);
   await a.hints.until(1);
   t.strictSame(a.hints.all, [['last', 1, 1]]);
 });
@@ -188,7 +219,9 @@ t.test('INST-03: it listens before it says that it is connected', async (t) => {
   const [a, b] = [instance('a'), instance('b')];
   await b.feed.start();
   // Whatever is notified from the moment of `connected` on must be heard.
-  const notified = a.connected.until(1).then(async () => pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"b","changes":[["tenant",1,1]]}']));
+  const notified = a.connected
+    .until(1)
+    .then(async () => pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"b","changes":[["tenant",1,1]]}']));
   const started = a.feed.start();
   await notified;
   await started;
@@ -213,7 +246,14 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
   await a.connected.until(2);
   tell(b, ['tenant', 3, 1]);
   await a.hints.until(2);
-  t.strictSame(a.hints.all, [['tenant', 1, 1], ['tenant', 3, 1]], 'what was lost is for the comparison of heads, which `connected` calls for');
+  t.strictSame(
+    a.hints.all,
+    [
+      ['tenant', 1, 1],
+      ['tenant', 3, 1],
+    ],
+    'what was lost is for the comparison of heads, which `connected` calls for',
+  );
   for (let beats = 0; beats < 5; beats++) await a.beat();
   t.equal(a.connected.all.length, 2, 'and then it is content');
   t.ok((await listeners(pool)).length >= 2);
@@ -263,21 +303,32 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
     instance.clock.advance(1_000);
     await instance.statements.until((all) => all.filter((text) => text.includes('WITH arrived')).length > before);
   };
-  const online = async (): Promise<unknown> => Promise.all([onA, onB].map(async (presence) => [...(await presence.online('tenant'))].sort()));
+  const online = async (): Promise<unknown> =>
+    Promise.all([onA, onB].map(async (presence) => [...(await presence.online('tenant'))].sort()));
   sockets.a.set('tenant', new Set(['one', 'two']));
   sockets.b.set('tenant', new Set(['two', 'three']));
   onA.announceAll();
   onB.announceAll();
   await flush(a);
   await flush(b);
-  t.strictSame(await online(), [['one', 'three', 'two'], ['one', 'three', 'two']]);
+  t.strictSame(await online(), [
+    ['one', 'three', 'two'],
+    ['one', 'three', 'two'],
+  ]);
   t.strictSame([...(await onA.online('another'))], [], 'TOKEN-26: of this tenant only');
   sockets.b.set('tenant', new Set(['two']));
   onB.touched('tenant', 'three');
   await flush(b);
-  t.strictSame(await online(), [['one', 'two'], ['one', 'two']]);
+  t.strictSame(await online(), [
+    ['one', 'two'],
+    ['one', 'two'],
+  ]);
   await pool.query("UPDATE instances SET seen_at = seen_at - 16000 WHERE id = 'a'");
-  t.strictSame(await online(), [['one', 'two'], ['two']], 'of an instance that is not seen any more nothing is believed');
+  t.strictSame(
+    await online(),
+    [['one', 'two'], ['two']],
+    'of an instance that is not seen any more nothing is believed',
+  );
 
   await b.beat();
   t.notOk(b.feed.othersUp);
@@ -288,7 +339,10 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   t.ok(b.feed.othersUp);
   onB.announceAll();
   await flush(b);
-  t.strictSame(await online(), [['one', 'two'], ['one', 'two']]);
+  t.strictSame(await online(), [
+    ['one', 'two'],
+    ['one', 'two'],
+  ]);
   sockets.a.set('tenant', new Set());
   t.strictSame(await onA.online('tenant'), new Set(), 'a socket that closed while nobody else was up is gone');
 
@@ -353,9 +407,15 @@ t.test('EPOCH-08: every new connection compares the epoch', async (t) => {
   const changes = new Events<string>();
   const history = new History(changes.add);
   t.throws(() => history.epoch, 'not known before the first connection');
-  const pool = createPool({ url, name: 'history test', size: 2, onIdleError: () => undefined, onConnect: async (client) => history.check(client) });
+  const pool = createPool({
+    url,
+    name: 'history test',
+    size: 2,
+    onIdleError: () => undefined,
+    onConnect: async (client) => history.check(client),
+  });
   t.teardown(async () => pool.end());
-  await pool.query("UPDATE installation SET timeline = timeline");
+  await pool.query('UPDATE installation SET timeline = timeline');
   const first = history.epoch;
   // A failover, seen from here: the open connection dies, the next one finds another timeline.
   const client = await pool.connect();

@@ -3,15 +3,34 @@ import t from 'tap';
 import type pg from 'pg';
 import { PostgresCommitLanes } from '../src/postgres/commit-lanes.js';
 import type { Change, CommitLanes, Outcome } from '../src/tenant/ports.js';
-import { blob, blobRef, deleteChange, deviceId, inline, itemId, moveChange, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
+import {
+  blob,
+  blobRef,
+  deleteChange,
+  deviceId,
+  inline,
+  itemId,
+  moveChange,
+  OTHER_BIN,
+  sig,
+  TS,
+  writeChange,
+  writeOf,
+} from './support/changes.js';
 import { allRows, commit, memoryLogs, openLane, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
 
 type Write = Parameters<typeof writeOf>[0];
 const write = (tenantId: string, given: Write = {}): Change => writeChange(writeOf(given), { tenantId });
-const numbered = (tenantId: string, n: number, given: Write = {}): Change => write(tenantId, { id: itemId(n), text: `${n}`, ...given });
+const numbered = (tenantId: string, n: number, given: Write = {}): Change =>
+  write(tenantId, { id: itemId(n), text: `${n}`, ...given });
 /** Verdicts and versions of changes that are submitted in one turn and so wait together. */
-const together = async (lanes: CommitLanes, changes: readonly Change[]): Promise<(readonly [string, number | null])[]> =>
-  (await Promise.all(changes.map(async (change) => commit(lanes, change)))).map(({ outcome }) => [outcome.verdict, outcome.version] as const);
+const together = async (
+  lanes: CommitLanes,
+  changes: readonly Change[],
+): Promise<(readonly [string, number | null])[]> =>
+  (await Promise.all(changes.map(async (change) => commit(lanes, change)))).map(
+    ({ outcome }) => [outcome.verdict, outcome.version] as const,
+  );
 
 const BOTH = [
   ['the log in memory', async (_: t.Test, cap?: number) => memoryLogs(cap)],
@@ -34,7 +53,10 @@ for (const [name, open] of BOTH) {
     ];
     const verdicts = (await together(lanes, changes)).map(([verdict]) => verdict);
     t.strictSame(verdicts, ['insert', 'conflict', 'same', 'insert', 'replace', 'delete', 'delete', 'conflict']);
-    t.strictSame((await allRows(log, tenantId)).map(({ item }) => item.deletedAt !== null), [true, true]);
+    t.strictSame(
+      (await allRows(log, tenantId)).map(({ item }) => item.deletedAt !== null),
+      [true, true],
+    );
   });
 
   t.test(`ITEM-19: of two items that name one new blob at once only one gets it: ${name}`, async (t) => {
@@ -42,7 +64,10 @@ for (const [name, open] of BOTH) {
     const tenantId = await newTenant();
     await putBlob(tenantId, blobRef(1), { state: 'ready', itemId: null });
     const named = { inline: null, blob: blob(blobRef(1)) };
-    t.strictSame(await together(lanes, [numbered(tenantId, 1, named), numbered(tenantId, 2, named)]), [['insert', 1], ['no_blob', null]]);
+    t.strictSame(await together(lanes, [numbered(tenantId, 1, named), numbered(tenantId, 2, named)]), [
+      ['insert', 1],
+      ['no_blob', null],
+    ]);
     t.strictSame(await blobOf(tenantId, blobRef(1)), { state: 'ready', itemId: itemId(1) });
   });
 
@@ -51,13 +76,28 @@ for (const [name, open] of BOTH) {
     const size = 208;
     const { lanes, newTenant, storageBytes }: LogUnderTest = await open(t, 3 * size);
     const tenantId = await newTenant();
-    const of = (n: number, more: Write = {}): Change => numbered(tenantId, n, { inline: inline(`${n}`, [deviceId(1)], 100), ...more });
-    t.strictSame(await together(lanes, [of(1), of(2), of(3)]), [['insert', 1], ['insert', 2], ['insert', 3]], 'exactly full');
+    const of = (n: number, more: Write = {}): Change =>
+      numbered(tenantId, n, { inline: inline(`${n}`, [deviceId(1)], 100), ...more });
+    t.strictSame(
+      await together(lanes, [of(1), of(2), of(3)]),
+      [
+        ['insert', 1],
+        ['insert', 2],
+        ['insert', 3],
+      ],
+      'exactly full',
+    );
     t.equal(await storageBytes(tenantId), 3 * size);
     t.strictSame(await together(lanes, [of(4)]), [['cap', null]]);
     t.strictSame(await together(lanes, [of(1)]), [['same', 1]], 'RETRY-11: the same write again');
-    t.strictSame(await together(lanes, [of(1, { inline: inline('less', [deviceId(1)], 99), ts: TS + 1 })]), [['replace', 4]], 'what shrinks may');
-    t.strictSame(await together(lanes, [of(1, { inline: inline('more', [deviceId(1)], 102), ts: TS + 2 })]), [['cap', 4]]);
+    t.strictSame(
+      await together(lanes, [of(1, { inline: inline('less', [deviceId(1)], 99), ts: TS + 1 })]),
+      [['replace', 4]],
+      'what shrinks may',
+    );
+    t.strictSame(await together(lanes, [of(1, { inline: inline('more', [deviceId(1)], 102), ts: TS + 2 })]), [
+      ['cap', 4],
+    ]);
     t.strictSame(await together(lanes, [deleteChange(itemId(2), null, { tenantId })]), [['delete', 5]]);
     t.equal(await storageBytes(tenantId), 2 * size - 1, 'freed at once');
     t.strictSame(await together(lanes, [of(4)]), [['insert', 6]]);
@@ -81,7 +121,9 @@ t.test('INST-15: a bad write fails alone, whatever the batch', async (t) => {
   const { lanes, log, pool, newTenant, faults } = await postgresLogs(t);
   const [tenantId, other] = [await newTenant(), await newTenant()];
   await pool.query("ALTER TABLE items ADD CONSTRAINT no_video CHECK (type <> 'video')");
-  const changes = Array.from({ length: 50 }, (_, n) => numbered(n % 3 === 0 ? other : tenantId, n, n === 17 || n === 40 ? { type: 'video' } : {}));
+  const changes = Array.from({ length: 50 }, (_, n) =>
+    numbered(n % 3 === 0 ? other : tenantId, n, n === 17 || n === 40 ? { type: 'video' } : {}),
+  );
   const results = await Promise.allSettled(changes.map(async (change) => commit(lanes, change)));
   const failed = results.flatMap((result, n) => (result.status === 'rejected' ? [n] : []));
   t.strictSame(failed, [17, 40]);
@@ -90,7 +132,11 @@ t.test('INST-15: a bad write fails alone, whatever the batch', async (t) => {
   for (const id of [tenantId, other]) {
     const { told, counted } = await sums(pool, id);
     t.strictSame(told, counted);
-    t.equal((told as { head: number }).head, (told as { item_count: number }).item_count, 'no version was lost with the bad ones');
+    t.equal(
+      (told as { head: number }).head,
+      (told as { item_count: number }).item_count,
+      'no version was lost with the bad ones',
+    );
   }
   t.strictSame(faults, [], 'no outage: nothing for the operator');
 });
@@ -100,14 +146,25 @@ t.test('a sink that throws keeps nobody else from being told', async (t) => {
   const [tenantId, other] = [await newTenant(), await newTenant()];
   const faults: unknown[] = [];
   const lanes = moreLanes({ lanes: 1, onFault: (error) => faults.push(error) });
-  const broken = { committed: () => { throw new Error('broken sink'); }, failed: () => undefined };
+  const broken = {
+    committed: () => {
+      throw new Error('broken sink');
+    },
+    failed: () => undefined,
+  };
   lanes.submit(numbered(tenantId, 1), broken);
-  t.strictSame(await together(lanes, [numbered(other, 1), numbered(other, 2)]), [['insert', 1], ['insert', 2]]);
+  t.strictSame(await together(lanes, [numbered(other, 1), numbered(other, 2)]), [
+    ['insert', 1],
+    ['insert', 2],
+  ]);
   t.match(faults, [{ message: 'broken sink' }]);
 });
 
 /** Lanes whose connection executes a commit and then loses the answer, as often as told. */
-function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): { lanes: PostgresCommitLanes; lose: (times: number) => void } {
+function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): {
+  lanes: PostgresCommitLanes;
+  lose: (times: number) => void;
+} {
   let losses = 0;
   const connect = async (onLost: (error: Error) => void): Promise<pg.Client> => {
     const client = await openLane(logs.url, onLost);
@@ -119,7 +176,10 @@ function forgetful(logs: Awaited<ReturnType<typeof postgresLogs>>): { lanes: Pos
     };
     return Object.assign(client, { query: losing });
   };
-  return { lanes: logs.moreLanes({ lanes: 1, connect, wait: () => Promise.resolve() }), lose: (times) => (losses = times) };
+  return {
+    lanes: logs.moreLanes({ lanes: 1, connect, wait: () => Promise.resolve() }),
+    lose: (times) => (losses = times),
+  };
 }
 
 t.test('DUR-03 RETRY-10: a commit whose answer is lost is repeated and found done', async (t) => {
@@ -139,7 +199,11 @@ t.test('DUR-03 RETRY-10: a commit whose answer is lost is repeated and found don
     t.strictSame(await together(lanes, [change]), [['same', version]], `${change.kind} ${version}`);
   }
   lose(3);
-  await t.rejects(together(lanes, [numbered(tenantId, 2)]), { error: 'unavailable' }, 'after three times its fate is unknown');
+  await t.rejects(
+    together(lanes, [numbered(tenantId, 2)]),
+    { error: 'unavailable' },
+    'after three times its fate is unknown',
+  );
   t.strictSame(await together(logs.lanes, [numbered(tenantId, 2)]), [['same', 6]], 'DUR-03: sent again it is found');
 });
 
@@ -154,12 +218,26 @@ t.test('ERR-15: without a database everybody who waits is told, and the lane com
     if (down) throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
     return openLane(logs.url, onLost);
   };
-  const lanes = logs.moreLanes({ lanes: 1, connect, now: () => now, wait: () => Promise.resolve(), onFault: () => undefined });
+  const lanes = logs.moreLanes({
+    lanes: 1,
+    connect,
+    now: () => now,
+    wait: () => Promise.resolve(),
+    onFault: () => undefined,
+  });
   const waiting = Array.from({ length: 600 }, async (_, n) => commit(lanes, numbered(tenantId, n)));
   const results = await Promise.allSettled(waiting);
-  t.ok(results.every((result) => result.status === 'rejected' && (result.reason as { error?: string }).error === 'unavailable'));
+  t.ok(
+    results.every(
+      (result) => result.status === 'rejected' && (result.reason as { error?: string }).error === 'unavailable',
+    ),
+  );
   t.equal(attempts, 3, 'nobody waits for attempts of batches before him');
-  t.throws(() => lanes.submit(numbered(tenantId, 1), { committed: () => undefined, failed: () => undefined }), { error: 'unavailable' }, 'and for a moment nobody is let in');
+  t.throws(
+    () => lanes.submit(numbered(tenantId, 1), { committed: () => undefined, failed: () => undefined }),
+    { error: 'unavailable' },
+    'and for a moment nobody is let in',
+  );
   down = false;
   now += 1_000;
   t.strictSame(await together(lanes, [numbered(tenantId, 1)]), [['insert', 1]]);
@@ -169,7 +247,9 @@ t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
   const { lanes, log, pool, newTenant } = await postgresLogs(t);
   const tenantId = await newTenant();
   const kill = async (): Promise<unknown> =>
-    pool.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test lane' AND datname = current_database()");
+    pool.query(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'test lane' AND datname = current_database()",
+    );
   let outcomes: readonly Outcome[] = [];
   for (let round = 0; round < 8; round++) {
     const changes = Array.from({ length: 40 }, (_, n) => numbered(tenantId, round * 40 + n));
@@ -178,7 +258,11 @@ t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
     outcomes = [...outcomes, ...(await results).map(({ outcome }) => outcome)];
   }
   const versions = outcomes.map(({ version }) => version).sort((a, b) => Number(a) - Number(b));
-  t.strictSame(versions, Array.from({ length: 320 }, (_, n) => n + 1), 'every write is in once');
+  t.strictSame(
+    versions,
+    Array.from({ length: 320 }, (_, n) => n + 1),
+    'every write is in once',
+  );
   t.equal((await allRows(log, tenantId)).length, 320);
 });
 
@@ -190,10 +274,16 @@ t.test('a queue that is full sheds load', async (t) => {
   const opened = new Promise<void>((resolve) => (open = resolve));
   const never = { committed: () => undefined, failed: () => undefined };
   let admitted = 0;
-  t.throws(() => {
-    for (; admitted < 30_000; admitted++) lanes.submit(deleteChange(itemId(admitted), null, { tenantId }), never);
-  }, { error: 'unavailable' });
+  t.throws(
+    () => {
+      for (; admitted < 30_000; admitted++) lanes.submit(deleteChange(itemId(admitted), null, { tenantId }), never);
+    },
+    { error: 'unavailable' },
+  );
   t.equal(admitted, 20_000);
-  lanes.submit(deleteChange(itemId(0), null, { tenantId: await newTenant() }), { committed: () => open?.(), failed: () => open?.() });
+  lanes.submit(deleteChange(itemId(0), null, { tenantId: await newTenant() }), {
+    committed: () => open?.(),
+    failed: () => open?.(),
+  });
   await opened;
 });

@@ -31,10 +31,18 @@ type Make = (context: ChangeContext) => Change;
 type Write = Parameters<typeof writeOf>[0];
 const [ONE, TWO] = [deviceId(1), deviceId(2)];
 
-const write = (given: Write = {}, more: Partial<ChangeContext> = {}): Make => (context) => writeChange(writeOf(given), { ...context, ...more });
-const remove = (tag: Uint8Array | null = null, more: Partial<ChangeContext> = {}): Make => (context) => deleteChange(itemId(1), tag, { ...context, ...more });
-const move = (to: { binId?: string; version?: number; sig?: Uint8Array } = {}, more: Partial<ChangeContext> = {}): Make => (context) =>
-  moveChange({ id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('moved'), ...to }, { ...context, ...more });
+const write =
+  (given: Write = {}, more: Partial<ChangeContext> = {}): Make =>
+  (context) =>
+    writeChange(writeOf(given), { ...context, ...more });
+const remove =
+  (tag: Uint8Array | null = null, more: Partial<ChangeContext> = {}): Make =>
+  (context) =>
+    deleteChange(itemId(1), tag, { ...context, ...more });
+const move =
+  (to: { binId?: string; version?: number; sig?: Uint8Array } = {}, more: Partial<ChangeContext> = {}): Make =>
+  (context) =>
+    moveChange({ id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('moved'), ...to }, { ...context, ...more });
 const PURGE = 'purge';
 const BUMP = 'bump';
 
@@ -56,9 +64,12 @@ const READY = { state: 'ready', itemId: null };
 const TAKEN = { state: 'ready', itemId: itemId(1) };
 const ORPHAN = { state: 'orphan', itemId: itemId(1) };
 const [R1, R2] = [blobRef(1), blobRef(2)];
-const withBlob = (ref: string, devices: readonly string[] = [ONE]): Write => ({ inline: null, blob: blob(ref, devices) });
+const withBlob = (ref: string, devices: readonly string[] = [ONE]): Write => ({
+  inline: null,
+  blob: blob(ref, devices),
+});
 
-// prettier-ignore: one case a line
+// prettier-ignore
 const CASES: readonly Case[] = [
   { title: 'ITEM-01 ITEM-02: a new item', when: write(), then: ['insert', 1], stored: { version: 1, senderDevice: ONE, ...inlineOf('one') } },
   { title: 'ITEM-07 ITEM-35: a later ts and other content replace', given: [write()], when: write({ text: 'two', ts: TS + 1 }, { deviceId: TWO }), then: ['replace', 2, TS], stored: { ts: TS + 1, senderDevice: TWO, ...inlineOf('two') } },
@@ -153,7 +164,8 @@ const APPLIED: readonly Verdict[] = ['insert', 'replace', 'rewrap', 'delete', 'm
 const plain = (item: Item | undefined): unknown => JSON.parse(JSON.stringify(item ?? null, spellBytes));
 const spellBytes = (_: string, value: unknown): unknown => {
   if (value instanceof Map) return Object.fromEntries(value);
-  if (typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer') return Buffer.from(value as unknown as Uint8Array).toString('hex');
+  if (typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer')
+    return Buffer.from(value as unknown as Uint8Array).toString('hex');
   return value instanceof Uint8Array ? Buffer.from(value).toString('hex') : value;
 };
 
@@ -172,7 +184,8 @@ async function contract(t: Test, open: (t: Test) => Promise<LogUnderTest>): Prom
       const row = after.rows.find(({ item }) => item.id === outcome.change.id);
       if (applied) t.equal(row?.changedBy, outcome.change.deviceId);
       if (one.stored !== undefined) t.hasStrict(plain(row?.item), plain(one.stored as Item));
-      for (const [ref, state] of Object.entries(one.blobsAfter ?? {})) t.strictSame(await logs.blob(tenantId, ref), state);
+      for (const [ref, state] of Object.entries(one.blobsAfter ?? {}))
+        t.strictSame(await logs.blob(tenantId, ref), state);
     });
   }
 }
@@ -241,49 +254,88 @@ t.test('RETRY-07: the same write in the other shape or another encoding is the s
 });
 
 /** Numbers of which a change of any kind is made, that fits often enough. */
-const drawn = fc.record({ item: fc.nat(5), kind: fc.nat(9), text: fc.nat(3), later: fc.nat(3), version: fc.nat(12), by: fc.nat(1), blob: fc.nat(2) });
+const drawn = fc.record({
+  item: fc.nat(5),
+  kind: fc.nat(9),
+  text: fc.nat(3),
+  later: fc.nat(3),
+  version: fc.nat(12),
+  by: fc.nat(1),
+  blob: fc.nat(2),
+});
 
-function changeOf(one: { item: number; kind: number; text: number; later: number; version: number; by: number; blob: number }): Make {
+function changeOf(one: {
+  item: number;
+  kind: number;
+  text: number;
+  later: number;
+  version: number;
+  by: number;
+  blob: number;
+}): Make {
   const id = itemId(one.item);
   return (base) => {
     const context = { ...base, deviceId: deviceId(1 + one.by) };
     if (one.kind === 0) return deleteChange(id, one.text === 0 ? null : sig(`${one.text}`), context);
-    if (one.kind === 1) return moveChange({ id, binId: one.text === 0 ? OTHER_BIN : 'inbox', version: one.version, sig: sig(`${one.text}`) }, context);
+    if (one.kind === 1)
+      return moveChange(
+        { id, binId: one.text === 0 ? OTHER_BIN : 'inbox', version: one.version, sig: sig(`${one.text}`) },
+        context,
+      );
     const devices = one.version % 2 === 0 ? [ONE] : [ONE, TWO];
     const attached = one.kind === 2 ? blob(blobRef(one.blob), devices) : null;
     const given = { id, ts: TS + one.later, inline: inline(`${one.text}`, devices, 20 + one.text), blob: attached };
-    return writeChange(writeOf({ ...given, ifVersion: one.kind === 3 ? one.version : null, master: one.by === 0 ? null : master() }), context);
+    return writeChange(
+      writeOf({ ...given, ifVersion: one.kind === 3 ? one.version : null, master: one.by === 0 ? null : master() }),
+      context,
+    );
   };
 }
 
-t.test('ITEM-37 STAT-12: PostgreSQL and the log in memory decide alike, versions have no gap, and the sums hold', async (t) => {
-  const logs = await postgresLogs(t);
-  const batches = fc.array(fc.uniqueArray(drawn, { selector: ({ item }) => item, minLength: 1, maxLength: 6 }), { minLength: 1, maxLength: 25, size: 'max' });
-  let applied = 0;
-  const property = fc.asyncProperty(batches, async (script) => {
-    const tenantId = await logs.newTenant();
-    const model = new MemoryLog();
-    model.addTenant(tenantId);
-    for (const n of [0, 1, 2]) {
-      await logs.putBlob(tenantId, blobRef(n), READY);
-      model.tenant(tenantId).blobs.set(blobRef(n), { ...READY });
-    }
-    for (const batch of script) {
-      const changes = batch.map((one) => changeOf(one)({ tenantId }));
-      const real = (await Promise.all(changes.map(async (change) => commit(logs.lanes, change)))).map(({ outcome }) => outcome);
-      const expected = model.apply(changes).outcomes;
-      const told = (outcomes: typeof real | typeof expected) => outcomes.map(({ verdict, version, ts }) => [verdict, version, ts]);
-      if (JSON.stringify(told(real)) !== JSON.stringify(told(expected))) throw new Error(`${JSON.stringify(told(real))} instead of ${JSON.stringify(told(expected))}`);
-    }
-    applied += model.tenant(tenantId).head;
-    const [rows, wanted] = [await allRows(logs.log, tenantId), await allRows(model, tenantId)];
-    const timeless = (list: typeof rows): string => list.map(({ item, changedBy }) => `${rowText('b', item)} by ${changedBy}\n`).join('').replaceAll(/"deleted_at":\d+/g, '"deleted_at":1');
-    if (timeless(rows) !== timeless(wanted)) throw new Error(`${timeless(rows)} instead of ${timeless(wanted)}`);
-    const { told, counted } = await sums(logs.pool, tenantId);
-    if (JSON.stringify(told) !== JSON.stringify(counted)) throw new Error(`${JSON.stringify(told)} and not ${JSON.stringify(counted)}`);
-  });
-  await fc.assert(property, { numRuns: Number(process.env['PROPERTY_RUNS'] ?? 120), includeErrorInReport: true });
-  t.comment(`${applied} changes were applied`);
-  t.ok(applied > 1_000);
-  t.strictSame(logs.faults, []);
-});
+t.test(
+  'ITEM-37 STAT-12: PostgreSQL and the log in memory decide alike, versions have no gap, and the sums hold',
+  async (t) => {
+    const logs = await postgresLogs(t);
+    const batches = fc.array(fc.uniqueArray(drawn, { selector: ({ item }) => item, minLength: 1, maxLength: 6 }), {
+      minLength: 1,
+      maxLength: 25,
+      size: 'max',
+    });
+    let applied = 0;
+    const property = fc.asyncProperty(batches, async (script) => {
+      const tenantId = await logs.newTenant();
+      const model = new MemoryLog();
+      model.addTenant(tenantId);
+      for (const n of [0, 1, 2]) {
+        await logs.putBlob(tenantId, blobRef(n), READY);
+        model.tenant(tenantId).blobs.set(blobRef(n), { ...READY });
+      }
+      for (const batch of script) {
+        const changes = batch.map((one) => changeOf(one)({ tenantId }));
+        const real = (await Promise.all(changes.map(async (change) => commit(logs.lanes, change)))).map(
+          ({ outcome }) => outcome,
+        );
+        const expected = model.apply(changes).outcomes;
+        const told = (outcomes: typeof real | typeof expected) =>
+          outcomes.map(({ verdict, version, ts }) => [verdict, version, ts]);
+        if (JSON.stringify(told(real)) !== JSON.stringify(told(expected)))
+          throw new Error(`${JSON.stringify(told(real))} instead of ${JSON.stringify(told(expected))}`);
+      }
+      applied += model.tenant(tenantId).head;
+      const [rows, wanted] = [await allRows(logs.log, tenantId), await allRows(model, tenantId)];
+      const timeless = (list: typeof rows): string =>
+        list
+          .map(({ item, changedBy }) => `${rowText('b', item)} by ${changedBy}\n`)
+          .join('')
+          .replaceAll(/"deleted_at":\d+/g, '"deleted_at":1');
+      if (timeless(rows) !== timeless(wanted)) throw new Error(`${timeless(rows)} instead of ${timeless(wanted)}`);
+      const { told, counted } = await sums(logs.pool, tenantId);
+      if (JSON.stringify(told) !== JSON.stringify(counted))
+        throw new Error(`${JSON.stringify(told)} and not ${JSON.stringify(counted)}`);
+    });
+    await fc.assert(property, { numRuns: Number(process.env['PROPERTY_RUNS'] ?? 120), includeErrorInReport: true });
+    t.comment(`${applied} changes were applied`);
+    t.ok(applied > 1_000);
+    t.strictSame(logs.faults, []);
+  },
+);

@@ -30,25 +30,95 @@ interface Endpoint {
 
 /** Every endpoint with a body, with one that fits its schema but leads nowhere. */
 const ENDPOINTS: readonly Endpoint[] = [
-  { method: 'POST', path: '/items', token: true, body: (shape) => writeBody(shape, scene.item({ keys: sealedFor(newId()) })) },
-  { method: 'POST', path: '/items/batch', token: true, body: (shape) => ({ items: [writeBody(shape, scene.item({ keys: {} }))] }), lenient: true },
+  {
+    method: 'POST',
+    path: '/items',
+    token: true,
+    body: (shape) => writeBody(shape, scene.item({ keys: sealedFor(newId()) })),
+  },
+  {
+    method: 'POST',
+    path: '/items/batch',
+    token: true,
+    body: (shape) => ({ items: [writeBody(shape, scene.item({ keys: {} }))] }),
+    lenient: true,
+  },
   { method: 'DELETE', path: `/items/${newId()}`, token: true, body: () => ({ sig: key(32) }) },
-  { method: 'POST', path: `/items/${newId()}/reconcile`, token: true, body: () => ({ binId: 'inbox', version: 1, sig: key(32) }) },
-  { method: 'POST', path: '/bins', token: true, body: () => ({ id: 'inbox', slug: 'inbox', meta: key(9) }), lenient: true },
+  {
+    method: 'POST',
+    path: `/items/${newId()}/reconcile`,
+    token: true,
+    body: () => ({ binId: 'inbox', version: 1, sig: key(32) }),
+  },
+  {
+    method: 'POST',
+    path: '/bins',
+    token: true,
+    body: () => ({ id: 'inbox', slug: 'inbox', meta: key(9) }),
+    lenient: true,
+  },
   { method: 'PATCH', path: '/bins/nowhere', token: true, body: () => ({ slug: 'x', meta: key(9) }) },
   { method: 'DELETE', path: '/bins/nowhere', token: true, body: () => ({ force: true }) },
-  { method: 'PATCH', path: `/devices/${newId()}`, token: true, body: () => ({ name: 'x', glyph: 'phone', cert: key(32) }) },
+  {
+    method: 'PATCH',
+    path: `/devices/${newId()}`,
+    token: true,
+    body: () => ({ name: 'x', glyph: 'phone', cert: key(32) }),
+  },
   { method: 'POST', path: `/devices/${newId()}/revoke`, token: true, body: () => ({}) },
-  { method: 'POST', path: '/devices/pair-init', token: true, body: () => ({ code: words, epk: key(31) }), lenient: true },
+  {
+    method: 'POST',
+    path: '/devices/pair-init',
+    token: true,
+    body: () => ({ code: words, epk: key(31) }),
+    lenient: true,
+  },
   { method: 'POST', path: '/devices/pair-fetch-epk', token: false, body: () => ({ code: words }) },
-  { method: 'POST', path: '/devices/pair-fetch-npk', token: false, body: () => npkBody(words, { passwordTicket: 'x' }) },
+  {
+    method: 'POST',
+    path: '/devices/pair-fetch-npk',
+    token: false,
+    body: () => npkBody(words, { passwordTicket: 'x' }),
+  },
   { method: 'POST', path: '/devices/pair-wrap', token: true, body: () => wrapBody(words) },
-  { method: 'POST', path: '/devices/bootstrap', token: false, body: () => claimBody({ deviceId: newId(), deviceCert: key(32), recoveryPubkey: key(32), wrappedMasterKey: key(80), claimToken: 'x' }) },
+  {
+    method: 'POST',
+    path: '/devices/bootstrap',
+    token: false,
+    body: () =>
+      claimBody({
+        deviceId: newId(),
+        deviceCert: key(32),
+        recoveryPubkey: key(32),
+        wrappedMasterKey: key(80),
+        claimToken: 'x',
+      }),
+  },
   { method: 'POST', path: '/devices/bootstrap/restart', token: true, body: () => ({}) },
   { method: 'POST', path: '/devices/reauth/challenge', token: false, body: () => ({ deviceId: newId() }) },
-  { method: 'POST', path: '/devices/reauth', token: false, body: () => ({ deviceId: newId(), challengeId: newId(), answer: key(32) }) },
+  {
+    method: 'POST',
+    path: '/devices/reauth',
+    token: false,
+    body: () => ({ deviceId: newId(), challengeId: newId(), answer: key(32) }),
+  },
   { method: 'POST', path: '/devices/recover/challenge', token: false, body: () => ({}), lenient: true },
-  { method: 'POST', path: '/devices/recover', token: false, body: () => ({ challengeId: newId(), signature: key(64), deviceId: newId(), host: '127.0.0.1', pubkey: key(32), deviceCert: key(32), name: 'x', glyph: 'phone', passwordTicket: 'x' }) },
+  {
+    method: 'POST',
+    path: '/devices/recover',
+    token: false,
+    body: () => ({
+      challengeId: newId(),
+      signature: key(64),
+      deviceId: newId(),
+      host: '127.0.0.1',
+      pubkey: key(32),
+      deviceCert: key(32),
+      name: 'x',
+      glyph: 'phone',
+      passwordTicket: 'x',
+    }),
+  },
   { method: 'POST', path: '/password/verify', token: false, body: () => ({ password: 'x', pubkey: key(32) }) },
   { method: 'POST', path: '/ws-ticket', token: true, body: () => ({}), lenient: true },
 ];
@@ -61,7 +131,9 @@ interface Findings {
 
 function judge(found: Findings, what: string, reply: Reply, lenient = false): void {
   found.sent++;
-  const good = (reply.status >= 400 && reply.status < 500 && typeof reply.at('error.code') === 'string') || (lenient && reply.status === 200);
+  const good =
+    (reply.status >= 400 && reply.status < 500 && typeof reply.at('error.code') === 'string') ||
+    (lenient && reply.status === 200);
   if (!good) found.faults.push(`${what}: ${reply.status} ${reply.raw.slice(0, 120)}`);
 }
 
@@ -100,13 +172,27 @@ async function bodies(found: Findings): Promise<void> {
     const { method, path, lenient } = endpoint;
     for (const shape of SHAPES) {
       for (const [name, body] of Object.entries(BODIES)) {
-        jobs.push(async () => judge(found, `${method} ${path} ${shape} body ${name}`, await wire.ask(method, path, { ...asOf(endpoint, shape), body }), lenient));
+        jobs.push(async () =>
+          judge(
+            found,
+            `${method} ${path} ${shape} body ${name}`,
+            await wire.ask(method, path, { ...asOf(endpoint, shape), body }),
+            lenient,
+          ),
+        );
       }
       const good = spelled(shape, endpoint.body(shape));
       for (const at of pathsOf(good)) {
         for (const [name, json] of Object.entries(VALUES)) {
           const body = textWith(good, at, json);
-          jobs.push(async () => judge(found, `${method} ${path} ${shape} ${at.join('.')} = ${name}`, await wire.ask(method, path, { ...asOf(endpoint, shape), body }), lenient));
+          jobs.push(async () =>
+            judge(
+              found,
+              `${method} ${path} ${shape} ${at.join('.')} = ${name}`,
+              await wire.ask(method, path, { ...asOf(endpoint, shape), body }),
+              lenient,
+            ),
+          );
         }
       }
     }
@@ -118,13 +204,30 @@ async function pathsAndQueries(found: Findings): Promise<void> {
   const token = { token: first.token };
   const jobs: (() => Promise<void>)[] = [];
   for (const id of PATH_IDS) {
-    for (const [method, path, body] of [['DELETE', `/items/${id}`], ['POST', `/items/${id}/reconcile`, '{}'], ['PATCH', `/devices/${id}`, '{}'], ['POST', `/devices/${id}/revoke`, '{}'], ['PATCH', `/bins/${id}`, '{}'], ['DELETE', `/bins/${id}`], ['GET', `/${id}`], ['PUT', `/items/${id}`], ['GET', `//${id}`]] as const) {
+    for (const [method, path, body] of [
+      ['DELETE', `/items/${id}`],
+      ['POST', `/items/${id}/reconcile`, '{}'],
+      ['PATCH', `/devices/${id}`, '{}'],
+      ['POST', `/devices/${id}/revoke`, '{}'],
+      ['PATCH', `/bins/${id}`, '{}'],
+      ['DELETE', `/bins/${id}`],
+      ['GET', `/${id}`],
+      ['PUT', `/items/${id}`],
+      ['GET', `//${id}`],
+    ] as const) {
       jobs.push(async () => judge(found, `${method} ${path}`, await wire.ask(method, path, { ...token, body })));
     }
   }
   for (const query of QUERIES) {
     for (const shape of [undefined, ...SHAPES]) {
-      jobs.push(async () => judge(found, `GET /items?${query.slice(0, 60)} ${shape ?? ''}`, await wire.get(`/items?${query}`, { ...token, ...(shape ? { shape } : {}) }), /^[=&]/.test(query)));
+      jobs.push(async () =>
+        judge(
+          found,
+          `GET /items?${query.slice(0, 60)} ${shape ?? ''}`,
+          await wire.get(`/items?${query}`, { ...token, ...(shape ? { shape } : {}) }),
+          /^[=&]/.test(query),
+        ),
+      );
     }
   }
   for (const token of tokens(first.token)) {
@@ -161,13 +264,21 @@ async function raw(found: Findings): Promise<void> {
 /** Uploads that break off: after the head, in the middle, in the middle of a chunk. */
 async function aborted(found: Findings): Promise<void> {
   const head = `POST /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\nContent-Type: application/json\r\n`;
-  const starts = [`${head}Content-Length: 200000\r\n\r\n`, `${head}Content-Length: 200000\r\n\r\n${'x'.repeat(150_000)}`, `${head}Transfer-Encoding: chunked\r\n\r\nffff\r\n${'x'.repeat(30_000)}`, head.slice(0, 60), 'G'];
+  const starts = [
+    `${head}Content-Length: 200000\r\n\r\n`,
+    `${head}Content-Length: 200000\r\n\r\n${'x'.repeat(150_000)}`,
+    `${head}Transfer-Encoding: chunked\r\n\r\nffff\r\n${'x'.repeat(30_000)}`,
+    head.slice(0, 60),
+    'G',
+  ];
   await all(
     Array.from({ length: 100 }, (_, index) => async () => {
       found.sent++;
       await new Promise<void>((resolve) => {
         const socket = connect(server.port, '127.0.0.1', () => {
-          socket.write(starts[index % starts.length] ?? '', () => (index % 2 === 0 ? socket.destroy() : socket.resetAndDestroy()));
+          socket.write(starts[index % starts.length] ?? '', () =>
+            index % 2 === 0 ? socket.destroy() : socket.resetAndDestroy(),
+          );
         });
         socket.on('error', () => undefined);
         socket.on('close', () => resolve());
@@ -196,23 +307,36 @@ async function heapUsed(): Promise<number> {
 const silent = Object.entries({
   'half a request line': 'GET /api/hea',
   'half a head': 'POST /api/items HTTP/1.1\r\nHost: x\r\nContent-',
-  'a head without its body': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n',
-  'half a body': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"code":',
-  'half a chunk': 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"co',
-}).map(async ([name, bytes]) => [name, await wire.raw(bytes, undefined, 28_000).catch((error: unknown) => String(error))] as const);
+  'a head without its body':
+    'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n',
+  'half a body':
+    'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"code":',
+  'half a chunk':
+    'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"co',
+}).map(
+  async ([name, bytes]) =>
+    [name, await wire.raw(bytes, undefined, 28_000).catch((error: unknown) => String(error))] as const,
+);
 
-t.test('HTTP-13 HTTP-14 ERR-01: everything hostile is answered from 400 to 499, and nothing is left behind', async (t) => {
-  const warm = await everything();
-  t.same(warm.faults, []);
-  t.ok(warm.sent > 5_000, `${warm.sent} requests`);
-  const [heap, files] = [await heapUsed(), openFiles()];
-  const again = await everything();
-  t.same(again.faults, []);
-  const grown = (await heapUsed()) - heap;
-  t.ok(grown < 8 * 1024 * 1024, `the heap grew by ${Math.round(grown / 1024)} KiB`);
-  t.ok(openFiles() <= files + 8, `${files} open files before, ${openFiles()} after`);
-  t.same(server.logs.filter((line) => Number(line['level']) >= 50), [], 'and nothing of it was an error of the server');
-});
+t.test(
+  'HTTP-13 HTTP-14 ERR-01: everything hostile is answered from 400 to 499, and nothing is left behind',
+  async (t) => {
+    const warm = await everything();
+    t.same(warm.faults, []);
+    t.ok(warm.sent > 5_000, `${warm.sent} requests`);
+    const [heap, files] = [await heapUsed(), openFiles()];
+    const again = await everything();
+    t.same(again.faults, []);
+    const grown = (await heapUsed()) - heap;
+    t.ok(grown < 8 * 1024 * 1024, `the heap grew by ${Math.round(grown / 1024)} KiB`);
+    t.ok(openFiles() <= files + 8, `${files} open files before, ${openFiles()} after`);
+    t.same(
+      server.logs.filter((line) => Number(line['level']) >= 50),
+      [],
+      'and nothing of it was an error of the server',
+    );
+  },
+);
 
 t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never run', async (t) => {
   const smuggled = `DELETE /api/items/${kept.id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
@@ -225,7 +349,9 @@ t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never ru
   ];
   for (const path of ['/api/health', '/api/items', '/nothing']) {
     for (const [headers, body] of heads) {
-      const text = await wire.raw(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n${headers}\r\n\r\n${body}${smuggled}`);
+      const text = await wire.raw(
+        `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n${headers}\r\n\r\n${body}${smuggled}`,
+      );
       t.match(text, /^HTTP\/1\.1 4\d\d/, `${path} ${headers}`);
       t.equal(text.split('HTTP/1.1 ').length, 2, 'one answer, then the end');
     }
@@ -234,13 +360,20 @@ t.test('HTTP-01 HTTP-02 HTTP-14: what stands behind doubtful framing is never ru
 });
 
 t.test('HTTP-14: requests one behind the other on a connection are all answered, in order', async (t) => {
-  const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
+  const get = (path: string): string =>
+    `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${first.token}\r\n\r\n`;
   const paths = ['/api/health', '/api/nothing', '/api/me', '/api/items?since=x', '/api/health'];
   let got = '';
   await wire.raw(get(paths[0] ?? ''), (text) => (got = text).includes('\r\n\r\n'));
   t.match(got, /200 OK/);
-  const text = await wire.raw(paths.map(get).join(''), (all) => all.split('HTTP/1.1 ').length > paths.length && all.trimEnd().endsWith('}'));
-  t.same([...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((found) => found[1]), ['200', '404', '200', '400', '200']);
+  const text = await wire.raw(
+    paths.map(get).join(''),
+    (all) => all.split('HTTP/1.1 ').length > paths.length && all.trimEnd().endsWith('}'),
+  );
+  t.same(
+    [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((found) => found[1]),
+    ['200', '404', '200', '400', '200'],
+  );
 });
 
 t.test('HTTP-14: connections that fall silent are ended', async (t) => {

@@ -50,7 +50,8 @@ async function race(
   );
   for (const tenantId of tenants) {
     const { told, counted } = await sums(logs.pool, tenantId);
-    if (JSON.stringify(told) !== JSON.stringify(counted)) throw new Error(`${JSON.stringify(told)} and not ${JSON.stringify(counted)}`);
+    if (JSON.stringify(told) !== JSON.stringify(counted))
+      throw new Error(`${JSON.stringify(told)} and not ${JSON.stringify(counted)}`);
   }
   return raced.flat();
 }
@@ -109,38 +110,48 @@ t.test('INST-07: a write and a delete: deleted in the end, never live after its 
   t.comment(wins(found, 'replace'));
 });
 
-t.test('INST-09 INST-10 INST-12 INST-13: writers of many tenants on two instances, and readers beside them', async (t) => {
-  const logs = await postgresLogs(t);
-  const lanes = [logs.moreLanes({ lanes: 3 }), logs.moreLanes({ lanes: 2 })];
-  const tenants = await Promise.all(Array.from({ length: TENANTS }, async () => logs.newTenant()));
-  const each = 40;
-  let writing = true;
-  const read = async (): Promise<number> => {
-    let reads = 0;
-    for (; writing; reads++) {
-      const tenantId = tenants[reads % tenants.length] ?? '';
-      const { rows, summary } = await logs.log.page({ tenantId, since: 0, limit: 1_000 });
-      const seen = rows.map(({ item }) => item.version);
-      // Nothing is replaced here: whoever sees N sees every version up to N.
-      if (seen.length !== summary.version || seen.some((version, n) => version !== n + 1)) throw new Error(`${seen.join()} of ${summary.version}`);
-    }
-    return reads;
-  };
-  const reading = Promise.all([read(), read()]);
-  const write = async (tenantId: string, n: number): Promise<number | null> => {
-    await aLittle();
-    const change = writeChange(writeOf({ id: itemId(n), text: `${n}` }), { tenantId });
-    const { outcome } = await commit(lanes[n % 2] ?? logs.lanes, change);
-    return outcome.version;
-  };
-  const all = await Promise.all(tenants.map(async (tenantId) => Promise.all(Array.from({ length: each }, async (_, n) => write(tenantId, n)))));
-  writing = false;
-  const reads = await reading;
-  const gapless = Array.from({ length: each }, (_, n) => n + 1);
-  for (const versions of all) t.strictSame(versions.sort((a, b) => Number(a) - Number(b)), gapless);
-  t.comment(`${reads.join(' and ')} pages were read meanwhile`);
-  t.strictSame(logs.faults, [], 'no deadlock, no failure');
-});
+t.test(
+  'INST-09 INST-10 INST-12 INST-13: writers of many tenants on two instances, and readers beside them',
+  async (t) => {
+    const logs = await postgresLogs(t);
+    const lanes = [logs.moreLanes({ lanes: 3 }), logs.moreLanes({ lanes: 2 })];
+    const tenants = await Promise.all(Array.from({ length: TENANTS }, async () => logs.newTenant()));
+    const each = 40;
+    let writing = true;
+    const read = async (): Promise<number> => {
+      let reads = 0;
+      for (; writing; reads++) {
+        const tenantId = tenants[reads % tenants.length] ?? '';
+        const { rows, summary } = await logs.log.page({ tenantId, since: 0, limit: 1_000 });
+        const seen = rows.map(({ item }) => item.version);
+        // Nothing is replaced here: whoever sees N sees every version up to N.
+        if (seen.length !== summary.version || seen.some((version, n) => version !== n + 1))
+          throw new Error(`${seen.join()} of ${summary.version}`);
+      }
+      return reads;
+    };
+    const reading = Promise.all([read(), read()]);
+    const write = async (tenantId: string, n: number): Promise<number | null> => {
+      await aLittle();
+      const change = writeChange(writeOf({ id: itemId(n), text: `${n}` }), { tenantId });
+      const { outcome } = await commit(lanes[n % 2] ?? logs.lanes, change);
+      return outcome.version;
+    };
+    const all = await Promise.all(
+      tenants.map(async (tenantId) => Promise.all(Array.from({ length: each }, async (_, n) => write(tenantId, n)))),
+    );
+    writing = false;
+    const reads = await reading;
+    const gapless = Array.from({ length: each }, (_, n) => n + 1);
+    for (const versions of all)
+      t.strictSame(
+        versions.sort((a, b) => Number(a) - Number(b)),
+        gapless,
+      );
+    t.comment(`${reads.join(' and ')} pages were read meanwhile`);
+    t.strictSame(logs.faults, [], 'no deadlock, no failure');
+  },
+);
 
 t.test('INST-08 INST-11: no item committed after a join lacks the new device key', async (t) => {
   const logs = await postgresLogs(t);
@@ -158,7 +169,10 @@ t.test('INST-08 INST-11: no item committed after a join lacks the new device key
           // As many keys as this client knows of: now and then one too few, or one that its server has not heard of.
           const devices = Array.from({ length: known }, (_, at) => deviceId(at + 1));
           const asked = actors[n % 2]?.write(writeOf({ id: itemId(n), inline: inline(`${n}`, devices) }), deviceId(1));
-          const error = await asked?.then(() => undefined, (reason: unknown) => reason as ServiceError);
+          const error = await asked?.then(
+            () => undefined,
+            (reason: unknown) => reason as ServiceError,
+          );
           if (error === undefined) return;
           if (error.error !== 'validation' && error.error !== 'unavailable') throw error;
           refused++;
@@ -187,7 +201,9 @@ t.test('INST-08 INST-11: no item committed after a join lacks the new device key
     refusals += refused;
     for (const { item } of rows) {
       if (item.deletedAt !== null) continue;
-      const missing = [...joinedAt].filter(([device, head]) => item.version > head && item.inline?.keys.has(device) !== true);
+      const missing = [...joinedAt].filter(
+        ([device, head]) => item.version > head && item.inline?.keys.has(device) !== true,
+      );
       t.strictSame(missing, []);
       late += [...joinedAt.values()].filter((head) => item.version > head).length;
     }
@@ -202,21 +218,29 @@ const spoiled: Post = (deliver) => {
   for (let n = 0; n < copies; n++) void turns(Math.floor(Math.random() * 40)).then(deliver);
 };
 
-for (const [name, post] of [['a network that spoils hints', spoiled], ['a network that loses all hints', () => undefined]] as const) {
+for (const [name, post] of [
+  ['a network that spoils hints', spoiled],
+  ['a network that loses all hints', () => undefined],
+] as const) {
   t.test(`INST-01 INST-02 INST-04 INST-18: two instances and ${name}`, async (t) => {
     const logs = await postgresLogs(t);
     const clock = new TestClock();
     const pair = instances(logs, { count: 2, clock, post });
     const tenantId = await tenantWith(logs, 3);
     const actors = await Promise.all(pair.map(async ({ actor }) => actor(tenantId)));
-    const ears = (await Promise.all(actors.map(async (actor) => Promise.all([1, 2, 3].map(async (n) => listen(actor, n)))))).flat();
+    const ears = (
+      await Promise.all(actors.map(async (actor) => Promise.all([1, 2, 3].map(async (n) => listen(actor, n)))))
+    ).flat();
     const devices = [1, 2, 3].map((n) => deviceId(n));
     const writes = 300;
     const owner = new Map<number, string>();
     const write = async (n: number): Promise<void> => {
       await turns(n % 60);
       const by = deviceId(1 + (n % 2));
-      const stored: Acknowledged | undefined = await actors[n % 2]?.write(writeOf({ id: itemId(n), inline: inline(`${n}`, devices) }), by);
+      const stored: Acknowledged | undefined = await actors[n % 2]?.write(
+        writeOf({ id: itemId(n), inline: inline(`${n}`, devices) }),
+        by,
+      );
       owner.set(stored?.version ?? 0, by);
     };
     await Promise.all(Array.from({ length: writes }, async (_, n) => write(n)));
@@ -226,7 +250,10 @@ for (const [name, post] of [['a network that spoils hints', spoiled], ['a networ
     }
     clock.advance(5_000);
     for (const one of ears) {
-      const owed = [...owner].filter(([, by]) => by !== one.deviceId).map(([version]) => version).sort((a, b) => a - b);
+      const owed = [...owner]
+        .filter(([, by]) => by !== one.deviceId)
+        .map(([version]) => version)
+        .sort((a, b) => a - b);
       await one.until(() => one.versions.length >= owed.length);
       t.strictSame(one.versions, owed, 'each of the others once, in order');
     }
@@ -266,7 +293,9 @@ t.test('INST-17: losing a tenant actor loses no change and no order', async (t) 
   let asked: Promise<Acknowledged>[] = [];
   for (let round = 0; round < 10; round++) {
     const actor = await instance.actor(tenantId);
-    const writes = Array.from({ length: 8 }, async (_, n) => actor.write(writeOf({ id: itemId(round * 8 + n), inline: inline(`${n}`, devices) }), deviceId(1)));
+    const writes = Array.from({ length: 8 }, async (_, n) =>
+      actor.write(writeOf({ id: itemId(round * 8 + n), inline: inline(`${n}`, devices) }), deviceId(1)),
+    );
     asked = [...asked, ...writes];
     await turns(round);
     // The history is said to be another: every actor is dropped, with its changes under way.
@@ -280,6 +309,10 @@ t.test('INST-17: losing a tenant actor loses no change and no order', async (t) 
   await ears.until(() => heard.length + ears.versions.length >= 80);
   const all = Array.from({ length: 80 }, (_, n) => n + 1);
   t.strictSame([...heard, ...ears.versions], all, 'the socket of the device, over ten connections');
-  t.strictSame(versions.sort((a, b) => a - b), all, 'every write was answered');
+  t.strictSame(
+    versions.sort((a, b) => a - b),
+    all,
+    'every write was answered',
+  );
   t.strictSame(logs.faults, []);
 });

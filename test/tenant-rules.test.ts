@@ -26,11 +26,16 @@ function judged(write: Partial<ItemWrite>): { asked: Asked; world: World } {
 }
 
 t.test('ITEM-26 ITEM-27: every device that is not revoked needs a key', (t) => {
-  const missing = (write: Partial<ItemWrite>): unknown => (judged(write).asked.error as ServiceError | undefined)?.details?.['missingDevices'];
+  const missing = (write: Partial<ItemWrite>): unknown =>
+    (judged(write).asked.error as ServiceError | undefined)?.details?.['missingDevices'];
   t.strictSame(missing({ inline: inline('one', []) }), BOTH);
   t.strictSame(missing({ inline: inline('one', [deviceId(2)]) }), [deviceId(1)]);
   t.strictSame(missing({ inline: null, blob: blob('ref', [deviceId(1)]) }), [deviceId(2)]);
-  t.equal(missing({ inline: inline('one', BOTH), blob: blob('ref', []) }), undefined, 'the inline keys open the metadata and with it the blob');
+  t.equal(
+    missing({ inline: inline('one', BOTH), blob: blob('ref', []) }),
+    undefined,
+    'the inline keys open the metadata and with it the blob',
+  );
   t.end();
 });
 
@@ -54,7 +59,14 @@ t.test('ITEM-20 MOVE-07: bins that are not there', (t) => {
   t.equal(errorOf(asked), 'bin_not_found');
   world.write(writeOf({ inline: inline('one', BOTH) }));
   world.settle();
-  const move = world.request({ kind: 'move', id: itemId(1), binId: 'nowhere', version: 1, sig: sig('m'), deviceId: deviceId(1) });
+  const move = world.request({
+    kind: 'move',
+    id: itemId(1),
+    binId: 'nowhere',
+    version: 1,
+    sig: sig('m'),
+    deviceId: deviceId(1),
+  });
   world.settle();
   t.equal(errorOf(move), 'bin_not_found');
   t.end();
@@ -85,21 +97,25 @@ t.test('the database does not answer: who waits is told, and nothing stays stuck
   const asked = world.write(writeOf({ inline: inline('one', BOTH) }));
   world.join();
   world.commitAll();
-  world.fail(world.underWay.find(({ name }) => name === 'reload')!);
+  world.fail(world.find('reload'));
   t.match(asked.error, { message: 'no database' });
   const greeting = world.open(1);
   if (typeof greeting === 'string') throw new Error(greeting);
   world.hello(greeting);
   world.join();
   world.compare();
-  world.fail(world.underWay.find(({ name }) => name === 'head')!);
+  world.fail(world.find('head'));
   t.equal(greeting.witness.closedWith, 1013, 'its cursor has not moved; it comes again');
   world.settle();
-  t.equal(live.witness.plain.filter(({ type }) => type === 'device_joined').length, 2, 'the next reload shows the same difference');
+  t.equal(
+    live.witness.plain.filter(({ type }) => type === 'device_joined').length,
+    2,
+    'the next reload shows the same difference',
+  );
   const unknown = world.write(writeOf({ inline: inline('one', [...BOTH, deviceId(3), deviceId(4)]) }));
   world.startBatch(1);
-  world.advance(world.underWay[0]!);
-  world.fail(world.underWay[0]!);
+  world.advance(world.find('commit'));
+  world.fail(world.find('commit'));
   t.match(unknown.error, { message: 'outcome unknown' });
   world.settle();
   t.equal(world.head, 1, 'it was in');
@@ -114,37 +130,55 @@ const rowOf = (version: number, ctBytes = 40, id = itemId(version)): LogRow => {
 const frames = (from: number, to: number, ctBytes?: number): Frame[] =>
   Array.from({ length: to - from + 1 }, (_, n) => new Frame(rowOf(from + n, ctBytes)));
 
-t.test('WS-24: frames kept in memory are bounded in number and bytes, and the floor rises with what is dropped', (t) => {
-  const recent = new Recent(0);
-  t.ok(recent.covers(0));
-  recent.add(frames(1, RECENT_ROWS));
-  t.ok(recent.covers(0));
-  t.equal(recent.above(0).length, RECENT_ROWS);
-  recent.add(frames(RECENT_ROWS + 1, RECENT_ROWS + 10));
-  t.notOk(recent.covers(9));
-  t.ok(recent.covers(10));
-  t.strictSame(recent.above(10).map(({ version }) => version), Array.from({ length: RECENT_ROWS }, (_, n) => n + 11));
+t.test(
+  'WS-24: frames kept in memory are bounded in number and bytes, and the floor rises with what is dropped',
+  (t) => {
+    const recent = new Recent(0);
+    t.ok(recent.covers(0));
+    recent.add(frames(1, RECENT_ROWS));
+    t.ok(recent.covers(0));
+    t.equal(recent.above(0).length, RECENT_ROWS);
+    recent.add(frames(RECENT_ROWS + 1, RECENT_ROWS + 10));
+    t.notOk(recent.covers(9));
+    t.ok(recent.covers(10));
+    t.strictSame(
+      recent.above(10).map(({ version }) => version),
+      Array.from({ length: RECENT_ROWS }, (_, n) => n + 11),
+    );
 
-  const heavy = new Recent(0);
-  for (let n = 1; n <= 20; n++) {
-    heavy.add(frames(n, n, 65_536));
-    t.ok(heavy.bytes <= RECENT_BYTES, `${heavy.bytes} bytes`);
-    t.equal(heavy.covers(n - 1), true, 'the newest is there');
-    const texts = heavy.above(0).reduce((sum, frame) => sum + frame.text('a').length + (frame.item.deletedAt === null ? (frame.item.inline?.ct.length ?? 0) : 0), 0);
-    t.ok(texts <= RECENT_BYTES * 1.1, 'and the bytes are about what is held');
-  }
-  heavy.forget(20);
-  t.equal(heavy.bytes, 0);
-  t.notOk(heavy.covers(19));
-  t.ok(heavy.covers(20));
-  t.end();
-});
+    const heavy = new Recent(0);
+    for (let n = 1; n <= 20; n++) {
+      heavy.add(frames(n, n, 65_536));
+      t.ok(heavy.bytes <= RECENT_BYTES, `${heavy.bytes} bytes`);
+      t.equal(heavy.covers(n - 1), true, 'the newest is there');
+      const texts = heavy
+        .above(0)
+        .reduce(
+          (sum, frame) =>
+            sum + frame.text('a').length + (frame.item.deletedAt === null ? (frame.item.inline?.ct.length ?? 0) : 0),
+          0,
+        );
+      t.ok(texts <= RECENT_BYTES * 1.1, 'and the bytes are about what is held');
+    }
+    heavy.forget(20);
+    t.equal(heavy.bytes, 0);
+    t.notOk(heavy.covers(19));
+    t.ok(heavy.covers(20));
+    t.end();
+  },
+);
 
 t.test('REPLAY-02: memory gives each item once, in its latest state', (t) => {
   const recent = new Recent(3);
   recent.add([4, 5, 6, 7].map((version) => new Frame(rowOf(version, 40, itemId(version % 2)))));
-  t.strictSame(recent.above(3).map(({ version }) => version), [6, 7]);
-  t.strictSame(recent.above(6).map(({ version }) => version), [7]);
+  t.strictSame(
+    recent.above(3).map(({ version }) => version),
+    [6, 7],
+  );
+  t.strictSame(
+    recent.above(6).map(({ version }) => version),
+    [7],
+  );
   t.notOk(recent.covers(2));
   t.end();
 });
@@ -155,7 +189,11 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
     const { session } = world.connect(1);
     const reply = { resolve: () => undefined, reject: () => undefined };
     const write = writeOf({ inline: inline('one', BOTH) });
-    const effects = step(world.state, { kind: 'ask', ask: { kind: 'write', write, hash: sig('hash'), deviceId: deviceId(1) }, reply }, 7);
+    const effects = step(
+      world.state,
+      { kind: 'ask', ask: { kind: 'write', write, hash: sig('hash'), deviceId: deviceId(1) }, reply },
+      7,
+    );
     world.remote(writeChange(write, { tenantId: TENANT }));
     const nudged = step(world.state, { kind: 'nudge', head: 1, generation: 1 }, 8);
     const hello = step(world.state, { kind: 'hello', session, since: 0, epoch: EPOCH, acks: true }, 99_000_000);
@@ -163,6 +201,9 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
   };
   const [first, second] = [played(), played()];
   t.equal(JSON.stringify(first), JSON.stringify(second));
-  t.strictSame(first.map((effects) => effects.map(({ kind }) => kind)), [['commit'], ['read-gap'], ['read-head']]);
+  t.strictSame(
+    first.map((effects) => effects.map(({ kind }) => kind)),
+    [['commit'], ['read-gap'], ['read-head']],
+  );
   t.end();
 });

@@ -5,11 +5,24 @@ import { BURST_BYTES } from '../src/tenant/deliver.js';
 import { step } from '../src/tenant/step.js';
 import type { Effect, Message, Pending } from '../src/tenant/messages.js';
 import type { Outcome } from '../src/tenant/ports.js';
-import { BIN, blob, deviceId, inline, itemId, master, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
+import {
+  BIN,
+  blob,
+  deviceId,
+  inline,
+  itemId,
+  master,
+  OTHER_BIN,
+  sig,
+  TS,
+  writeChange,
+  writeOf,
+} from './support/changes.js';
 import { openBin, TENANT, World, type Asked } from './support/world.js';
 
 const BOTH = [deviceId(1), deviceId(2)];
-const text = (n: number, label = `text ${n}`) => writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
+const text = (n: number, label = `text ${n}`) =>
+  writeOf({ id: itemId(n), ts: TS + n, text: label, inline: inline(label, BOTH) });
 const errorOf = ({ error }: Asked): string => (error as ServiceError | undefined)?.error ?? String(error);
 const by = (device: number) => ({ tenantId: TENANT, deviceId: deviceId(device) });
 
@@ -26,7 +39,10 @@ t.test('WS-02 WS-03 ITEM-36: a change reaches every other socket and none of its
   for (const { witness } of own) t.strictSame(witness.versions, []);
   world.request({ kind: 'delete', id: itemId(1), sig: sig('gone'), deviceId: deviceId(3) });
   world.commitAll();
-  t.strictSame([...own, ...others].map(({ witness }) => witness.versions), [[2], [2], [1, 2], [1, 2], [1]]);
+  t.strictSame(
+    [...own, ...others].map(({ witness }) => witness.versions),
+    [[2], [2], [1, 2], [1, 2], [1]],
+  );
   world.settle();
   t.end();
 });
@@ -62,9 +78,11 @@ t.test('pushes go out before the answer, and the answer only after the commit', 
   const asked = world.write(text(1));
   t.equal(asked.replies, 0);
   world.startBatch(1);
-  const operation = world.underWay[0];
-  const effects = step(world.state, operation?.read() as Message, world.now);
-  t.strictSame(effects.map(({ kind }) => kind), ['send', 'resolve', 'announce']);
+  const effects = step(world.state, world.find('commit').read(), world.now);
+  t.strictSame(
+    effects.map(({ kind }) => kind),
+    ['send', 'resolve', 'announce'],
+  );
   t.end();
 });
 
@@ -73,7 +91,11 @@ t.test('INST-04: hints that come twice, late or out of order read nothing twice'
   const { witness } = world.connect(1);
   for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
   for (const head of [6, 3, 6, 1]) world.post({ kind: 'nudge', head, generation: 1 });
-  t.strictSame(world.underWay.map(({ name }) => name), ['gap'], 'one read, whatever is hinted');
+  t.strictSame(
+    world.underWay.map(({ name }) => name),
+    ['gap'],
+    'one read, whatever is hinted',
+  );
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'over several pages');
   for (const head of [2, 6]) world.post({ kind: 'nudge', head, generation: 1 });
@@ -91,7 +113,7 @@ t.test('a hint higher than the truth is looked into once', (t) => {
   t.strictSame(world.underWay, []);
   world.remote(writeChange(text(2), by(2)));
   world.compare();
-  world.advance(world.underWay[0]!);
+  world.advance(world.find('gap'));
   world.remote(writeChange(text(3), by(2)));
   world.compare();
   world.drainOperations();
@@ -104,7 +126,7 @@ t.test('INST-02: after a read that failed the next hint reads again', (t) => {
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
   world.compare();
-  world.fail(world.underWay[0]!);
+  world.fail(world.find('gap'));
   t.strictSame(witness.versions, []);
   world.compare();
   world.drainOperations();
@@ -117,7 +139,14 @@ t.test('MOVE-02 RETRY-04 RETRY-16: moves and re-wraps are pushed as the stored i
   const { witness } = world.connect(2);
   world.write(text(1));
   world.commitAll();
-  world.request({ kind: 'move', id: itemId(1), binId: OTHER_BIN, version: 1, sig: sig('moved'), deviceId: deviceId(1) });
+  world.request({
+    kind: 'move',
+    id: itemId(1),
+    binId: OTHER_BIN,
+    version: 1,
+    sig: sig('moved'),
+    deviceId: deviceId(1),
+  });
   world.commitAll();
   world.drainOperations();
   world.write({ ...text(1), master: master(), ifVersion: 2 });
@@ -132,7 +161,7 @@ t.test('a transaction of which not all is told here is read from the log', (t) =
   const { witness } = world.connect(2);
   for (let n = 1; n <= 3; n++) world.write(text(n));
   world.startBatch(3);
-  const committed = world.underWay[0]?.read() as Extract<Message, { kind: 'committed' }>;
+  const committed = world.find('commit').read() as Extract<Message, { kind: 'committed' }>;
   world.underWay.length = 0;
   // Another actor of this tenant, dropped meanwhile, had asked for the second.
   const outcomes = committed.outcomes.filter(({ version }) => version !== 2) as readonly Outcome<Pending>[];
@@ -142,27 +171,34 @@ t.test('a transaction of which not all is told here is read from the log', (t) =
   t.end();
 });
 
-t.test('WS-24 WS-25 WS-26: a socket that falls behind gets nothing until it has read, then everything in order', (t) => {
-  const world = new World({ pageRows: 2 });
-  const socket = world.connect(2);
-  const { witness } = socket;
-  witness.stalled = true;
-  for (let n = 1; n <= 300; n++) {
-    world.write(text(n));
-    world.commitAll();
-  }
-  t.strictSame(witness.versions, [1], 'what was on its way when the buffer was full');
-  world.drain(socket);
-  t.strictSame(world.underWay.map(({ name }) => name), ['page'], 'too long ago for memory: by pages');
-  witness.stalled = true;
-  world.drainOperations();
-  t.strictSame(witness.versions, [1, 2, 3], 'each page only after the one before was taken');
-  world.drain(socket);
-  world.drainOperations();
-  t.equal(witness.versions.length, 300);
-  world.settle();
-  t.end();
-});
+t.test(
+  'WS-24 WS-25 WS-26: a socket that falls behind gets nothing until it has read, then everything in order',
+  (t) => {
+    const world = new World({ pageRows: 2 });
+    const socket = world.connect(2);
+    const { witness } = socket;
+    witness.stalled = true;
+    for (let n = 1; n <= 300; n++) {
+      world.write(text(n));
+      world.commitAll();
+    }
+    t.strictSame(witness.versions, [1], 'what was on its way when the buffer was full');
+    world.drain(socket);
+    t.strictSame(
+      world.underWay.map(({ name }) => name),
+      ['page'],
+      'too long ago for memory: by pages',
+    );
+    witness.stalled = true;
+    world.drainOperations();
+    t.strictSame(witness.versions, [1, 2, 3], 'each page only after the one before was taken');
+    world.drain(socket);
+    world.drainOperations();
+    t.equal(witness.versions.length, 300);
+    world.settle();
+    t.end();
+  },
+);
 
 t.test('WS-24: a burst is cut, and goes on from memory or the log', (t) => {
   const world = new World();
@@ -170,7 +206,7 @@ t.test('WS-24: a burst is cut, and goes on from memory or the log', (t) => {
   const large = (n: number) => ({ ...text(n), inline: inline(`large ${n}`, BOTH, 65_536) });
   for (let n = 1; n <= 20; n++) world.write(large(n));
   world.startBatch(20);
-  const effects = step(world.state, world.underWay[0]?.read() as Message, world.now);
+  const effects = step(world.state, world.find('commit').read(), world.now);
   const sends = effects.filter((effect): effect is Extract<Effect, { kind: 'send' }> => effect.kind === 'send');
   const sent = sends.reduce((sum, { frames }) => sum + frames.join('').length, 0);
   t.equal(sends.length, 1);
@@ -206,7 +242,10 @@ t.test('WS-23: one hello in 5 s; A is told so', (t) => {
     const { session, witness } = world.connect(1, { shape });
     world.now += 4_999;
     world.post({ kind: 'hello', session, since: 0, epoch: null, acks: false });
-    t.strictSame(witness.plain.map((frame) => frame['code']), shape === 'a' ? ['rate_limited'] : []);
+    t.strictSame(
+      witness.plain.map((frame) => frame['code']),
+      shape === 'a' ? ['rate_limited'] : [],
+    );
     t.strictSame(world.underWay, []);
     world.now += 1;
     witness.expectHello({ since: 0, epoch: null, acks: false });
@@ -225,7 +264,10 @@ t.test('REPLAY-04: hello at the head asks for the head alone; what others commit
   if (typeof socket === 'string') throw new Error(socket);
   world.remote(writeChange(text(2), by(2)));
   world.hello(socket, { since: 1 });
-  t.strictSame(world.underWay.map(({ name }) => name), ['head']);
+  t.strictSame(
+    world.underWay.map(({ name }) => name),
+    ['head'],
+  );
   world.drainOperations();
   t.strictSame(socket.witness.versions, [2]);
   t.equal(socket.witness.caughtUp, 2);
@@ -256,7 +298,11 @@ t.test('what a replay finds in the database reaches the live sockets too', (t) =
   const socket = world.open(1);
   if (typeof socket === 'string') throw new Error(socket);
   world.hello(socket);
-  t.strictSame(world.underWay.map(({ name }) => name), ['page'], 'beyond what is in memory');
+  t.strictSame(
+    world.underWay.map(({ name }) => name),
+    ['page'],
+    'beyond what is in memory',
+  );
   world.drainOperations();
   t.strictSame([socket.witness.versions, live.witness.versions], [[1, 2], [2]]);
   t.end();
@@ -290,10 +336,20 @@ t.test('TOKEN-14 TOKEN-15 DEV-12 DEV-13: joins are told; a revocation closes wha
   for (const socket of [theirs, silent, late]) {
     if (typeof socket !== 'string') t.equal(socket.witness.closedWith, 4403);
   }
-  t.strictSame([...world.state.sessions].map((session) => session.deviceId), [deviceId(1)], 'already before they are closed');
+  t.strictSame(
+    [...world.state.sessions].map((session) => session.deviceId),
+    [deviceId(1)],
+    'already before they are closed',
+  );
   t.equal(world.open(2), 'device_revoked');
   t.equal(world.open(9), 'bad_token');
-  t.strictSame(mine.witness.plain.map(({ type, id }) => [type, id]), [['device_revoked', deviceId(2)], ['device_joined', undefined]]);
+  t.strictSame(
+    mine.witness.plain.map(({ type, id }) => [type, id]),
+    [
+      ['device_revoked', deviceId(2)],
+      ['device_joined', undefined],
+    ],
+  );
   t.equal(mine.witness.closedWith, null);
   t.equal(errorOf(world.write(text(1), 2)), 'device_revoked', 'a revoked device does not even learn what is stored');
   t.equal(errorOf(world.write(text(1), 9)), 'bad_token');
@@ -322,7 +378,10 @@ t.test('BIN-17: bins that changed are told once, closing ones when they are gone
   });
   world.compare();
   world.drainOperations();
-  t.strictSame(witness.plain, [{ type: 'bin', bin: { id: 'new', slug: 'new' } }, { type: 'bin', id: 'new', deletedAt: 5 }]);
+  t.strictSame(witness.plain, [
+    { type: 'bin', bin: { id: 'new', slug: 'new' } },
+    { type: 'bin', id: 'new', deletedAt: 5 },
+  ]);
   t.end();
 });
 
@@ -341,7 +400,12 @@ t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatev
   if (typeof greeting === 'string') throw new Error(greeting);
   world.hello(greeting);
   const expiresAt = world.now + 60_000;
-  const request = { lookupId: 'look', existingDevice: deviceId(1), expiresAt, frame: { type: 'pair_request', lookupId: 'look' } };
+  const request = {
+    lookupId: 'look',
+    existingDevice: deviceId(1),
+    expiresAt,
+    frame: { type: 'pair_request', lookupId: 'look' },
+  };
   world.changeTenant(() => (world.pairs = [request]));
   world.compare();
   world.serve('reload');
@@ -359,14 +423,21 @@ t.test('what changed while the tenant was being read is read after it', (t) => {
   const { witness } = world.connect(1);
   world.join();
   world.compare();
-  world.advance(world.underWay[0]!);
+  world.advance(world.find('reload'));
   world.join();
   world.compare();
   world.compare();
-  world.advance(world.underWay[0]!);
-  t.strictSame(world.underWay.map(({ name }) => name), ['reload'], 'once');
+  world.advance(world.find('reload'));
+  t.strictSame(
+    world.underWay.map(({ name }) => name),
+    ['reload'],
+    'once',
+  );
   world.drainOperations();
-  t.strictSame(witness.plain.map(({ type }) => type), ['device_joined', 'device_joined']);
+  t.strictSame(
+    witness.plain.map(({ type }) => type),
+    ['device_joined', 'device_joined'],
+  );
   t.end();
 });
 
@@ -377,7 +448,10 @@ t.test('INST-08 INST-11: what was checked against devices of yesterday is checke
   world.join();
   const complete = world.write({ ...text(3), inline: inline('text 3', [...BOTH, deviceId(3)]) });
   world.commitAll();
-  t.strictSame([lacking, blobOnly, complete].map(({ replies }) => replies), [0, 0, 0]);
+  t.strictSame(
+    [lacking, blobOnly, complete].map(({ replies }) => replies),
+    [0, 0, 0],
+  );
   world.settle();
   t.equal(errorOf(lacking), 'validation');
   t.strictSame((lacking.error as ServiceError).details, {
@@ -409,7 +483,11 @@ t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, 
   const world = new World();
   world.write(text(1));
   world.commitAll();
-  const changes = [() => world.join(), () => world.revoke(2), () => world.changeTenant(() => (world.standing = 'suspended'))];
+  const changes = [
+    () => world.join(),
+    () => world.revoke(2),
+    () => world.changeTenant(() => (world.standing = 'suspended')),
+  ];
   for (const change of changes) {
     change();
     const again = world.write(text(1));
@@ -421,7 +499,11 @@ t.test('RETRY-08 RETRY-09 RETRY-11: the same write again succeeds after a join, 
 });
 
 t.test('a suspended tenant refuses writes, moves and deletes; an inactive one too', (t) => {
-  for (const [standing, code] of [['suspended', 'tenant_suspended'], ['inactive', 'payment_required'], ['pending', 'payment_required']] as const) {
+  for (const [standing, code] of [
+    ['suspended', 'tenant_suspended'],
+    ['inactive', 'payment_required'],
+    ['pending', 'payment_required'],
+  ] as const) {
     const world = new World();
     world.write(text(1));
     world.commitAll();

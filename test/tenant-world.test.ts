@@ -5,7 +5,20 @@
 import fc from 'fast-check';
 import t from 'tap';
 import type { Change } from '../src/tenant/ports.js';
-import { BIN, deleteChange, deviceId, inline, itemId, master, moveChange, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
+import {
+  BIN,
+  deleteChange,
+  deviceId,
+  inline,
+  itemId,
+  master,
+  moveChange,
+  OTHER_BIN,
+  sig,
+  TS,
+  writeChange,
+  writeOf,
+} from './support/changes.js';
 import { TENANT, World, type OpenSocket } from './support/world.js';
 
 const ITEMS = 5;
@@ -19,7 +32,8 @@ interface Happening {
   readonly c: number;
 }
 
-const pick = <T>(from: readonly T[], n: number): T | undefined => (from.length === 0 ? undefined : from[n % from.length]);
+const pick = <T>(from: readonly T[], n: number): T | undefined =>
+  from.length === 0 ? undefined : from[n % from.length];
 
 /** A change that fits what is stored now; late ones turn out to be conflicts, as they should. */
 function draw(world: World, { a, b, c }: Happening): Change {
@@ -45,7 +59,10 @@ function draw(world: World, { a, b, c }: Happening): Change {
 }
 
 const liveSocket = (world: World, n: number): OpenSocket | undefined =>
-  pick(world.sockets.filter(({ witness }) => witness.closedWith === null), n);
+  pick(
+    world.sockets.filter(({ witness }) => witness.closedWith === null),
+    n,
+  );
 
 const HAPPENINGS = {
   open: (world: World, { a, b }: Happening) => {
@@ -61,7 +78,8 @@ const HAPPENINGS = {
   change: (world: World, happening: Happening) => {
     const change = draw(world, happening);
     const { id, deviceId: by, write, hash, sig: tag } = change;
-    if (change.kind === 'write' && write !== null && hash !== null) world.request({ kind: 'write', write, hash, deviceId: by });
+    if (change.kind === 'write' && write !== null && hash !== null)
+      world.request({ kind: 'write', write, hash, deviceId: by });
     else if (change.kind === 'delete') world.request({ kind: 'delete', id, sig: tag, deviceId: by });
     else if (tag !== null) {
       const [binId, version] = [change.binId ?? '', change.ifVersion ?? 0];
@@ -111,11 +129,25 @@ const HAPPENINGS = {
 
 const names = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];
 /** What moves things on is drawn more often than what ends or breaks them. */
-const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = { advance: 12, change: 5, batch: 4, remote: 4, hint: 3, hello: 3, open: 2, drain: 2 };
+const OFTEN: Partial<Record<keyof typeof HAPPENINGS, number>> = {
+  advance: 12,
+  change: 5,
+  batch: 4,
+  remote: 4,
+  hint: 3,
+  hello: 3,
+  open: 2,
+  drain: 2,
+};
 
 const number = fc.nat({ max: 997 });
 const happening = (from: readonly (keyof typeof HAPPENINGS)[]): fc.Arbitrary<Happening> =>
-  fc.record({ what: fc.constantFrom(...from.flatMap((name) => new Array<typeof name>(OFTEN[name] ?? 1).fill(name))), a: number, b: number, c: number });
+  fc.record({
+    what: fc.constantFrom(...from.flatMap((name) => new Array<typeof name>(OFTEN[name] ?? 1).fill(name))),
+    a: number,
+    b: number,
+    c: number,
+  });
 
 const happenings = (from: readonly (keyof typeof HAPPENINGS)[], maxLength: number): fc.Arbitrary<Happening[]> =>
   fc.array(happening(from), { minLength: 1, maxLength, size: 'max' });
@@ -145,7 +177,8 @@ t.test('WS-06 WS-07 REPLAY-01 REPLAY-02 REPLAY-08 INST-04: whatever happens in w
     }
     for (const { ask, version } of world.asked) {
       const id = ask.kind === 'write' ? ask.write.id : ask.id;
-      if (version !== undefined && world.database.history[version - 1]?.row.item.id !== id) throw new Error(`${id} is not ${version}`);
+      if (version !== undefined && world.database.history[version - 1]?.row.item.id !== id)
+        throw new Error(`${id} is not ${version}`);
     }
   });
   fc.assert(property, { numRuns: RUNS, includeErrorInReport: true });

@@ -82,13 +82,10 @@ export class Pairing {
     const { store, clock, tickets, maxDevices } = this.options;
     const npk = publicKeyField('pubkey', body.pubkey);
     const ticket = body.passwordTicket ?? null;
-    const code = pairCode(body.code);
-    // A stranger's guess is refused before it takes the tenant's lock.
-    await this.live(tenantId, code);
     const now = clock.now();
-    const joined = await store.join({
+    const asked = {
       tenantId,
-      code,
+      code: pairCode(body.code),
       deviceId: body.deviceId ?? ulid(now),
       host: pairHost(body.host),
       npk,
@@ -96,9 +93,10 @@ export class Pairing {
       glyph: body.glyph,
       attestation: bytesField('attestation', body.attestation, SIG_BYTES),
       proof: ticket === null ? undefined : tickets.passwordProof(ticket, { tenantId, pubkey: npk }),
-      maxDevices,
-      now,
-    });
+    };
+    // A stranger's guess is refused before it takes the tenant's lock.
+    await this.live(tenantId, asked.code);
+    const joined = await store.join({ ...asked, maxDevices, now });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
     const release = await this.hold(tenantId, joined.lookupId, gone);

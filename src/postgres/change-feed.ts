@@ -105,7 +105,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     while (this.waiting.size > 0) {
       const payloads = this.takePayloads();
       try {
-        await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [payloads]);
+        await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [
+          payloads,
+        ]);
       } catch (error) {
         this.options.onFault(error);
         return;
@@ -118,7 +120,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     let changes: Hint[] = [];
     let bytes = 0;
     const end = (): void => {
-      if (changes.length > 0) payloads.push(JSON.stringify({ from: this.options.instanceId, changes } satisfies Notice));
+      if (changes.length > 0)
+        payloads.push(JSON.stringify({ from: this.options.instanceId, changes } satisfies Notice));
       changes = [];
       bytes = 0;
     };

@@ -87,12 +87,15 @@ class Lane {
   private client: pg.Client | undefined;
   private working: Promise<void> | undefined;
   private downUntil = 0;
+  private calls = 0;
+  private planAt = 0;
 
   constructor(private readonly options: LanesOptions) {}
 
   push(change: Change, sink: CommitSink): void {
     const bytes = changeBytes(change);
-    if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES) throw unavailable('too many writes wait');
+    if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES)
+      throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
     this.queue.push({ change, sink, bytes, order: this.orders++, alone: false });
     this.queuedBytes += bytes;
@@ -173,7 +176,10 @@ class Lane {
       if (isUnavailable(error) || isRetryable(error)) {
         this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
         this.options.onFault(error);
-        this.fail(isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch, unavailable('the database is out of reach'));
+        this.fail(
+          isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch,
+          unavailable('the database is out of reach'),
+        );
       } else if (batch.length === 1) {
         this.fail(batch, error instanceof Error ? error : new Error(String(error)));
       } else {
@@ -192,6 +198,7 @@ class Lane {
       try {
         const values = batchParameters(changes, { now: this.options.now(), cap: this.options.storageCap });
         const client = await this.connection();
+        await this.planAnew(client);
         const query = { name: 'commit', text: COMMIT_SQL, values, rowMode: 'array' as const };
         return (await client.query<ResultRow>(query)).rows;
       } catch (error) {
@@ -202,6 +209,17 @@ class Lane {
     }
   }
 
+  /**
+   * A plan is made for tables of the size they have then, and kept. Made while they were empty, it reads them whole:
+   * 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls have grown
+   * fourfold, as the tables may have.
+   */
+  private async planAnew(client: pg.Client): Promise<void> {
+    if (++this.calls < this.planAt) return;
+    this.planAt = this.calls * 4;
+    await client.query('DISCARD PLANS');
+  }
+
   private async connection(): Promise<pg.Client> {
     if (this.client !== undefined) return this.client;
     const client = await this.options.connect((error) => {
@@ -209,6 +227,8 @@ class Lane {
       this.options.onFault(error);
     });
     this.client = client;
+    this.calls = 0;
+    this.planAt = 4;
     return client;
   }
 

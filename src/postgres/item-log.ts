@@ -14,7 +14,7 @@ const COLUMNS =
 /**
  * One statement, so rows and sums are of one snapshot (contract 5, GET /items). The running sum of sizes ends the page
  * at about 4 MiB before any large value is fetched; the first row always comes. ROWS, not the default RANGE, which would
- * look at each row twice. The page comes packed into one value (see `packed_item`).
+ * look at each row twice. The page comes packed into one value (see `packed_item`). `version > 0` names the index.
  */
 const pageSql = (binFilter: string): string => `
   SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
@@ -24,7 +24,7 @@ const pageSql = (binFilter: string): string => `
     FROM (
       SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
       FROM (
-        SELECT ${COLUMNS}, bytes FROM items WHERE tenant_id = t.id AND version > $2 ${binFilter}
+        SELECT ${COLUMNS}, bytes FROM items WHERE tenant_id = t.id AND version > 0 AND version > $2 ${binFilter}
         ORDER BY version LIMIT $3
       ) found
     ) weighed WHERE total - bytes < ${PAGE_BYTES}

@@ -112,7 +112,9 @@ export class Presence {
     }
   }
 
-  private async write(rows: readonly (readonly [tenantId: string, deviceId: string, online: boolean])[]): Promise<void> {
+  private async write(
+    rows: readonly (readonly [tenantId: string, deviceId: string, online: boolean])[],
+  ): Promise<void> {
     const on = rows.filter((row) => row[2]);
     const off = rows.filter((row) => !row[2]);
     await this.options.pool.query(

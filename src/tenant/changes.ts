@@ -62,9 +62,7 @@ function pendingOf(
 export function onCommitted(state: TenantState, message: Extract<Message, { kind: 'committed' }>): Effect[] {
   const applied = message.outcomes.filter((outcome) => APPLIED.has(outcome.verdict));
   const effects =
-    applied.length > 0
-      ? onApplied(state, applied, message.summary)
-      : noticeHead(state, message.summary.version);
+    applied.length > 0 ? onApplied(state, applied, message.summary) : noticeHead(state, message.summary.version);
   for (const outcome of message.outcomes) {
     if (outcome.verdict === 'stale') state.waiting.push(outcome.change);
     else effects.push(answer(outcome));

@@ -45,7 +45,8 @@ export function onGap(state: TenantState, page: LogPage): Effect[] {
  * (dropped, but with changes under way), nothing is known here: then the log is read.
  */
 export function onApplied(state: TenantState, applied: readonly Outcome<Pending>[], summary: Summary): Effect[] {
-  if (summary.version !== state.delivered + applied.length || state.gapReading) return noticeHead(state, summary.version);
+  if (summary.version !== state.delivered + applied.length || state.gapReading)
+    return noticeHead(state, summary.version);
   const rows: LogRow[] = [];
   for (const outcome of applied) {
     const row = rowOf(outcome);

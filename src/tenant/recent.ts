@@ -25,9 +25,7 @@ export class Frame {
   }
 
   text(shape: Shape): string {
-    return shape === 'a'
-      ? (this.a ??= frameText('a', this.item))
-      : (this.b ??= frameText('b', this.item));
+    return shape === 'a' ? (this.a ??= frameText('a', this.item)) : (this.b ??= frameText('b', this.item));
   }
 
   /** About what the frame holds in memory, bytes. Raw payload and one text of it. */

@@ -100,13 +100,18 @@ export function onPage(
 ): Effect[] {
   if (session.phase !== phase) return [];
   if (page.summary.version < phase.cursor) return rewind(state, session, phase);
-  const frames = texts(session, phase, page.rows.map((row) => new Frame(row)));
+  const frames = texts(
+    session,
+    phase,
+    page.rows.map((row) => new Frame(row)),
+  );
   const last = page.rows.at(-1)?.item.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
   phase.committed = page.summary.version;
   const ahead = noticeHead(state, page.summary.version);
   if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
-  if (phase.cursor >= state.delivered) return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
+  if (phase.cursor >= state.delivered)
+    return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
   // Others were delivered meanwhile: go on from memory or with another page.
   return [{ kind: 'send', session, frames, phase }, ...ahead];
 }
@@ -125,7 +130,14 @@ export function onSent(
 export function onCongested(session: Session): Effect[] {
   const { phase } = session;
   if (phase.kind !== 'live') return [];
-  session.phase = { kind: 'replaying', cursor: phase.cursor, acks: phase.acks, greeting: false, committed: null, draining: true };
+  session.phase = {
+    kind: 'replaying',
+    cursor: phase.cursor,
+    acks: phase.acks,
+    greeting: false,
+    committed: null,
+    draining: true,
+  };
   return [];
 }
 

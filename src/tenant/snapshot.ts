@@ -45,7 +45,8 @@ function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   const now = devicesOf(snapshot);
   for (const known of state.devices.values()) {
     const current = now.get(known.id);
-    if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked)) continue;
+    if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked))
+      continue;
     effects.push(...dismissDevice(state, known.id));
     effects.push(...tellAll(state, { type: 'device_revoked', id: known.id }));
   }
@@ -69,9 +70,7 @@ function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
     .flatMap((bin) =>
       tellAll(
         state,
-        bin.deletedAt === null
-          ? { type: 'bin', bin: bin.view }
-          : { type: 'bin', id: bin.id, deletedAt: bin.deletedAt },
+        bin.deletedAt === null ? { type: 'bin', bin: bin.view } : { type: 'bin', id: bin.id, deletedAt: bin.deletedAt },
       ),
     );
 }

@@ -1,5 +1,6 @@
 /** Devices, items and changes for tests below the wire: what they hold is opaque to the server, so it is made up. */
 import { createHash } from 'node:crypto';
+import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Blob, Inline, ItemWrite, MasterWrap, SealedKeys } from '../../src/protocol/item.js';
 import { fingerprint } from '../../src/tenant/fingerprint.js';
 import type { Change } from '../../src/tenant/ports.js';
@@ -111,3 +112,14 @@ export const moveChange = (
   ifVersion: move.version,
   sig: move.sig,
 });
+
+/** The name of the error that a promise is refused with; anything else is passed on. */
+export async function refusal(promise: Promise<unknown>): Promise<ErrorName | 'none'> {
+  try {
+    await promise;
+  } catch (error) {
+    if (error instanceof ServiceError) return error.error;
+    throw error;
+  }
+  return 'none';
+}

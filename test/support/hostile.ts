@@ -146,7 +146,9 @@ export function tokens(good: string): string[] {
     const at = Math.floor((index * good.length) / 24);
     return good.slice(0, at) + (good[at] === 'A' ? 'B' : 'A') + good.slice(at + 1);
   });
-  const cuts = [1, 2, 10, 40].map((end) => good.slice(0, end)).concat(good.slice(0, -1), good.slice(0, -10), good.slice(5));
+  const cuts = [1, 2, 10, 40]
+    .map((end) => good.slice(0, end))
+    .concat(good.slice(0, -1), good.slice(0, -10), good.slice(5));
   const parts = good.split('.');
   return [
     ...flips.filter((token) => token !== good),
@@ -184,7 +186,10 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
   'coding xchunked': request(`${HEAD}\r\nTransfer-Encoding: xchunked`, '2\r\n{}\r\n0\r\n\r\n'),
   'coding with a tab': request(`${HEAD}\r\nTransfer-Encoding:\tchunked\t, identity`, '2\r\n{}\r\n0\r\n\r\n'),
   'coding beside length': request(`${HEAD}\r\nTransfer-Encoding: chunked\r\nContent-Length: 2`, '2\r\n{}\r\n0\r\n\r\n'),
-  'length beside coding': request(`${HEAD}\r\nContent-Length: 12\r\nTransfer-Encoding: chunked`, '2\r\n{}\r\n0\r\n\r\n'),
+  'length beside coding': request(
+    `${HEAD}\r\nContent-Length: 12\r\nTransfer-Encoding: chunked`,
+    '2\r\n{}\r\n0\r\n\r\n',
+  ),
   'a space before the colon': request(`${HEAD}\r\nTransfer-Encoding : chunked`, '2\r\n{}\r\n0\r\n\r\n'),
   'a header without a colon': request('GET /api/health HTTP/1.1\r\nHost: x\r\nnonsense'),
   'a folded header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n  x'),
@@ -211,15 +216,29 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
   'a tunnel': request('CONNECT example.org:443 HTTP/1.1\r\nHost: x'),
   'another server asked for': request('GET http://example.org/api/me HTTP/1.1\r\nHost: x'),
   'a star': request('OPTIONS * HTTP/1.1\r\nHost: x'),
-  'an upgrade to h2c': request('GET /api/me HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x'),
-  'an upgrade elsewhere': request('GET /api/items HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13'),
-  'an upgrade without a key': request('GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13'),
-  'an upgrade of another version': request('GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 99'),
-  'an upgrade with a body': request('GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nContent-Length: 5', 'hello'),
+  'an upgrade to h2c': request(
+    'GET /api/me HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x',
+  ),
+  'an upgrade elsewhere': request(
+    'GET /api/items HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13',
+  ),
+  'an upgrade without a key': request(
+    'GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13',
+  ),
+  'an upgrade of another version': request(
+    'GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 99',
+  ),
+  'an upgrade with a body': request(
+    'GET /ws?token=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nContent-Length: 5',
+    'hello',
+  ),
   'a socket path without an upgrade': request('GET /ws HTTP/1.1\r\nHost: x'),
   'a path that climbs': request('GET /api/../../etc/passwd HTTP/1.1\r\nHost: x'),
   'a path of slashes': request('GET ////api////me HTTP/1.1\r\nHost: x'),
   'a path with a NUL': request('GET /api/me\0 HTTP/1.1\r\nHost: x'),
-  'a path with bytes above 127': Buffer.from('474554202f6170692fe9ff20485454502f312e310d0a486f73743a20780d0a0d0a', 'hex'),
+  'a path with bytes above 127': Buffer.from(
+    '474554202f6170692fe9ff20485454502f312e310d0a486f73743a20780d0a0d0a',
+    'hex',
+  ),
   'a path without a slash': request('GET api/me HTTP/1.1\r\nHost: x'),
 };

@@ -194,10 +194,16 @@ export class World {
     this.post(message);
   }
 
-  /** Reads and answers the oldest operation of this name. */
-  serve(name: Operation['name']): void {
+  /** The oldest operation of this name that is under way. */
+  find(name: Operation['name']): Operation {
     const operation = this.underWay.find((candidate) => candidate.name === name);
     if (operation === undefined) throw new Error(`nothing called ${name} is under way`);
+    return operation;
+  }
+
+  /** Reads and answers the oldest operation of this name. */
+  serve(name: Operation['name']): void {
+    const operation = this.find(name);
     if (operation.answer === undefined) this.advance(operation);
     this.advance(operation);
   }

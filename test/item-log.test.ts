@@ -1,0 +1,279 @@
+/** Pages of the item log, how rows lie in the table, and the purge of a revoked device's keys (src/postgres). */
+import fc from 'fast-check';
+import t from 'tap';
+import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
+import { packedLength, readKeys, writeKeys } from '../src/postgres/packing.js';
+import { PAGE_BYTES } from '../src/protocol/limits.js';
+import {
+  blob,
+  blobRef,
+  bytes,
+  deleteChange,
+  deviceId,
+  inline,
+  itemId,
+  master,
+  moveChange,
+  OTHER_BIN,
+  sig,
+  TS,
+  writeChange,
+  writeOf,
+} from './support/changes.js';
+import { tenantWith } from './support/instances.js';
+import { allRows, commit, memoryLogs, postgresLogs, sums } from './support/logs.js';
+
+const MANY = 1_200;
+
+for (const [name, open] of [
+  ['the log in memory', async (_: t.Test) => memoryLogs()],
+  ['PostgreSQL', async (t: t.Test) => postgresLogs(t)],
+] as const) {
+  t.test(`LIST-01 LIST-12 LIST-13 LIST-15: pages: ${name}`, async (t) => {
+    const { lanes, log, newTenant } = await open(t);
+    const [tenantId, other] = [await newTenant(), await newTenant()];
+    t.equal(await refusal(log.page({ tenantId: 'nobody', since: 0, limit: 1 })), 'tenant_not_found');
+    const none = { version: 0, itemCount: 0, versionSum: 0 };
+    t.strictSame(await log.page({ tenantId, since: 0, limit: 1 }), { rows: [], more: false, summary: none });
+    await commit(lanes, writeChange(writeOf(), { tenantId: other }));
+    for (let n = 1; n <= 5; n++)
+      await commit(lanes, writeChange(writeOf({ id: itemId(n), text: `${n}` }), { tenantId }));
+    await commit(lanes, moveChange({ id: itemId(2), binId: OTHER_BIN, version: 2, sig: sig('m') }, { tenantId }));
+    await commit(lanes, deleteChange(itemId(4), sig('gone'), { tenantId, deviceId: deviceId(2) }));
+    const summary = { version: 7, itemCount: 4, versionSum: 1 + 3 + 5 + 6 };
+    const page = async (since: number, limit: number): Promise<unknown> => {
+      const found = await log.page({ tenantId, since, limit });
+      t.strictSame(found.summary, summary);
+      return [found.rows.map(({ item }) => item.version), found.more];
+    };
+    t.strictSame(await page(0, 10), [[1, 3, 5, 6, 7], false]);
+    t.strictSame(await page(0, 5), [[1, 3, 5, 6, 7], false], 'just as many as asked for');
+    t.strictSame(await page(0, 4), [[1, 3, 5, 6], true]);
+    t.strictSame(await page(3, 2), [[5, 6], true]);
+    t.strictSame(await page(7, 2), [[], false]);
+    t.strictSame(await page(99, 2), [[], false], 'above the head: for the caller to see');
+    const [deleted] = (await log.page({ tenantId, since: 6, limit: 1 })).rows;
+    t.hasStrict(deleted, {
+      changedBy: deviceId(2),
+      item: { id: itemId(4), type: 'text', ts: TS, senderDevice: deviceId(1) },
+    });
+    t.strictSame(Buffer.from(deleted?.item.sig ?? []), Buffer.from(sig('gone')), 'DEL-07');
+  });
+}
+
+t.test('LIST-15 LIST-16: pages of one bin over the same cursor', async (t) => {
+  const logs = await postgresLogs(t);
+  const { lanes, log } = logs;
+  const tenantId = await tenantWith(logs, 1);
+  for (let n = 1; n <= 6; n++)
+    await commit(
+      lanes,
+      writeChange(writeOf({ id: itemId(n), binId: n % 2 === 0 ? OTHER_BIN : 'inbox' }), { tenantId, generation: 2 }),
+    );
+  const first = await log.page({ tenantId, since: 0, limit: 2, binId: OTHER_BIN });
+  t.strictSame([first.rows.map(({ item }) => item.version), first.more, first.summary.version], [[2, 4], true, 6]);
+  const second = await log.page({ tenantId, since: 4, limit: 2, binId: OTHER_BIN });
+  t.strictSame([second.rows.map(({ item }) => item.version), second.more], [[6], false]);
+  for (const closed of ['closed_at', 'deleted_at']) {
+    await logs.pool.query(`UPDATE bins SET ${closed} = 1 WHERE tenant_id = $1 AND id = $2`, [tenantId, OTHER_BIN]);
+    t.equal(await refusal(log.page({ tenantId, since: 0, limit: 2, binId: OTHER_BIN })), 'bin_not_found');
+  }
+  t.equal(await refusal(log.page({ tenantId, since: 0, limit: 2, binId: 'unknown' })), 'bin_not_found');
+});
+
+t.test('LIST-14: a page ends at about 4 MiB, and nothing is lost at its edge', async (t) => {
+  const { lanes, log, newTenant } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  // With its key 64 KiB each: 64 of them are 4 MiB exactly.
+  const changes = Array.from({ length: 128 }, (_, n) =>
+    writeChange(writeOf({ id: itemId(n), inline: inline(`${n}`, [deviceId(1)], 65_536 - 108) }), { tenantId }),
+  );
+  await Promise.all(changes.map(async (change) => commit(lanes, change)));
+  const seen: number[] = [];
+  const sizes: (readonly [number, boolean])[] = [];
+  for (let more = true; more;) {
+    const page = await log.page({ tenantId, since: seen.at(-1) ?? 0, limit: 500 });
+    seen.push(...page.rows.map(({ item }) => item.version));
+    sizes.push([page.rows.length, page.more]);
+    more = page.more;
+  }
+  t.strictSame(
+    seen,
+    Array.from({ length: 128 }, (_, n) => n + 1),
+  );
+  t.strictSame(sizes, [
+    [64, true],
+    [64, true],
+    [0, false],
+  ]);
+  t.equal(64 * 65_536, PAGE_BYTES);
+});
+
+t.test('ITEM-02: every field comes back as it was written', async (t) => {
+  const { lanes, log, newTenant, putBlob } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  await putBlob(tenantId, blobRef(1), { state: 'ready', itemId: null });
+  await putBlob(tenantId, blobRef(2), { state: 'ready', itemId: null });
+  const devices = [deviceId(1), deviceId(2)];
+  const writes = [
+    writeOf({ id: itemId(1), inline: inline('one', devices), master: master() }),
+    writeOf({ id: itemId(2), inline: null, blob: blob(blobRef(1), devices), master: master(), sig: null }),
+    writeOf({
+      id: itemId(3),
+      blob: blob(blobRef(2), devices),
+      ts: Number.MAX_SAFE_INTEGER,
+      binId: 'NULL',
+      type: 'location',
+    }),
+    writeOf({ id: itemId(4), inline: { ...inline('one'), keys: new Map() } }),
+    writeOf({
+      id: itemId(5),
+      inline: {
+        ...inline('one'),
+        keys: new Map([
+          [deviceId(1), bytes('short', 32)],
+          [deviceId(2), bytes('long', 256)],
+        ]),
+      },
+    }),
+  ];
+  for (const write of writes) await commit(lanes, writeChange(write, { tenantId }));
+  const plain = (value: unknown): unknown =>
+    value instanceof Map
+      ? [...value].map(plain)
+      : value instanceof Uint8Array
+        ? Buffer.from(value).toString('hex')
+        : Array.isArray(value)
+          ? value.map(plain)
+          : typeof value === 'object' && value !== null
+            ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plain(one)]))
+            : value;
+  const rows = await allRows(log, tenantId);
+  for (const [n, { ifVersion: _, ...write }] of writes.entries()) {
+    t.strictSame(plain(rows[n]?.item), plain({ ...write, version: n + 1, senderDevice: deviceId(1), deletedAt: null }));
+  }
+});
+
+t.test('packed keys: what is written is read, at any place', (t) => {
+  const key = fc.uint8Array({ minLength: 32, maxLength: 256 });
+  const keys = fc.uniqueArray(fc.tuple(fc.nat(999_999), key), { selector: ([n]) => n, maxLength: 50 });
+  fc.assert(
+    fc.property(keys, fc.nat(9), (entries, offset) => {
+      const map = new Map(entries.map(([n, one]) => [deviceId(n), one]));
+      const length = packedLength(map);
+      const into = Buffer.alloc(offset + length);
+      if (writeKeys(into, offset, map) !== offset + length) return false;
+      const read = readKeys(into.subarray(offset));
+      return (
+        read.size === map.size &&
+        [...map].every(([device, one]) => Buffer.compare(read.get(device) ?? Buffer.alloc(0), one) === 0)
+      );
+    }),
+  );
+  t.pass();
+  t.end();
+});
+
+t.test(
+  'ITEM-32 ITEM-33 ITEM-34: the purge takes a revoked device out of the stored keys, beside writers',
+  async (t) => {
+    const logs = await postgresLogs(t);
+    const { pool, lanes, log } = logs;
+    const tenantId = await tenantWith(logs, 3);
+    const all = [1, 2, 3].map((n) => deviceId(n));
+    const context = { tenantId, generation: 4 };
+    const write = (n: number, text: string, ts: number, devices: readonly string[]) =>
+      commit(lanes, writeChange(writeOf({ id: itemId(n), ts, text, inline: inline(text, devices) }), context));
+    await Promise.all(
+      Array.from({ length: MANY }, async (_, n) => write(n, `${n}`, TS, n % 10 === 0 ? [deviceId(1)] : all)),
+    );
+    await commit(lanes, deleteChange(itemId(1), null, context));
+    await putBlobItem();
+    const before = await allRows(log, tenantId);
+
+    const faults: unknown[] = [];
+    const purger = new PostgresKeyPurger(pool, (error) => faults.push(error));
+    t.teardown(async () => purger.close());
+    const marked = async (): Promise<boolean> => {
+      const { rows } = await pool.query<{ done: boolean }>(
+        'SELECT keys_purged AS done FROM devices WHERE tenant_id = $1 AND id = $2',
+        [tenantId, deviceId(2)],
+      );
+      return rows[0]?.done === true;
+    };
+    const purged = async (): Promise<void> => {
+      while (!(await marked()));
+    };
+    await pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1 AND id = $2', [
+      tenantId,
+      deviceId(2),
+    ]);
+    purger.purge(tenantId, deviceId(3));
+    purger.purge(tenantId, deviceId(2));
+    const left = [deviceId(1), deviceId(3)];
+    const rewritten = Array.from({ length: 100 }, (_, n) => 2 + n * 11).filter((n) => n < MANY);
+    await Promise.all([purged(), ...rewritten.map(async (n) => write(n, 'again', TS + 1, left))]);
+    t.strictSame(faults, []);
+
+    const after = new Map((await allRows(log, tenantId)).map(({ item }) => [item.id, item]));
+    let kept = 0;
+    for (const { item } of before) {
+      const now = after.get(item.id);
+      if (
+        now === undefined ||
+        now.deletedAt !== null ||
+        item.deletedAt !== null ||
+        item.inline === null ||
+        now.inline === null
+      )
+        continue;
+      const changed = now.ts === TS + 1;
+      if (!changed && now.version !== item.version) t.fail(`${item.id} has another version`);
+      const wanted = changed ? left : [...item.inline.keys.keys()].filter((device) => device !== deviceId(2));
+      if ([...now.inline.keys.keys()].join() !== wanted.join())
+        t.fail(`${item.id} has ${[...now.inline.keys.keys()].join()}`);
+      kept++;
+    }
+    t.ok(kept >= MANY - 2);
+    const blobItem = after.get(itemId(MANY + 1));
+    t.strictSame(
+      blobItem?.deletedAt === null && [...(blobItem.blob?.keys.keys() ?? [])],
+      all,
+      'a tag covers the keys of a blob',
+    );
+    const { told, counted } = await sums(pool, tenantId);
+    t.strictSame(told, counted);
+
+    async function putBlobItem(): Promise<void> {
+      await logs.putBlob(tenantId, blobRef(1), { state: 'ready', itemId: null });
+      await commit(
+        lanes,
+        writeChange(writeOf({ id: itemId(MANY + 1), inline: null, blob: blob(blobRef(1), all) }), context),
+      );
+    }
+  },
+);
+
+t.test('a purge that fails does not stop the next', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 2);
+  const faults: unknown[] = [];
+  let failed: (() => void) | undefined;
+  const failure = new Promise<void>((resolve) => (failed = resolve));
+  const purger = new PostgresKeyPurger(logs.pool, (error) => {
+    faults.push(error);
+    failed?.();
+  });
+  await logs.pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1', [tenantId]);
+  await logs.pool.query('ALTER FUNCTION purge_device_keys RENAME TO hidden');
+  purger.purge(tenantId, deviceId(1));
+  await failure;
+  await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
+  purger.purge(tenantId, deviceId(2));
+  const done = async (): Promise<unknown> =>
+    (await logs.pool.query('SELECT id FROM devices WHERE keys_purged AND tenant_id = $1', [tenantId])).rows;
+  while (((await done()) as unknown[]).length === 0);
+  t.strictSame(await done(), [{ id: deviceId(2) }]);
+  t.equal(faults.length, 1);
+  await purger.close();
+});

@@ -1,0 +1,369 @@
+/** The mailbox around `step`, and the registry of actors: with ports in memory (src/tenant/actor.ts, registry.ts). */
+import t from 'tap';
+import { unavailable } from '../src/protocol/errors.js';
+import type { Summary } from '../src/protocol/item.js';
+import { HIGH_WATER_BYTES } from '../src/tenant/actor.js';
+import type { Actor } from '../src/tenant/actor.js';
+import type { CommitLanes, ItemLog, SocketPort, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
+import { TenantRegistry } from '../src/tenant/registry.js';
+import { BIN, deviceId, inline, itemId, TS, writeChange, writeOf } from './support/changes.js';
+import { TestClock } from './support/clock.js';
+import { Ears, listen } from './support/instances.js';
+import { MemoryLog } from './support/memory-log.js';
+import { openBin } from './support/world.js';
+
+const MINUTE = 60_000;
+
+/** A load that is answered when the test says so. */
+interface Load {
+  readonly tenantId: string;
+  answer(): void;
+  fail(error: Error): void;
+}
+
+class Setting {
+  readonly clock = new TestClock();
+  readonly log = new MemoryLog();
+  readonly faults: unknown[] = [];
+  readonly announced: (readonly [string, number, number])[] = [];
+  readonly loads: Load[] = [];
+  /** Loads wait for the test while this is set. */
+  holding = false;
+  epoch = 'epoch';
+  devices = [1];
+  readonly gone = new Set<string>();
+  readonly registry: TenantRegistry;
+
+  constructor(ports: { lanes?: CommitLanes; log?: ItemLog } = {}) {
+    const directory: TenantDirectory = {
+      load: async (tenantId) => this.load(tenantId),
+      head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
+    };
+    this.registry = new TenantRegistry({
+      lanes: ports.lanes ?? this.log,
+      log: ports.log ?? this.log,
+      directory,
+      standings: {
+        standings: (ids) =>
+          Promise.resolve(
+            ids.map((tenantId) => ({
+              tenantId,
+              head: this.log.tenant(tenantId).head,
+              generation: this.log.tenant(tenantId).generation,
+            })),
+          ),
+      },
+      announcer: { announce: (...hint) => void this.announced.push(hint) },
+      purger: { purge: () => undefined },
+      onFault: (error) => void this.faults.push(error),
+      clock: this.clock,
+      epoch: () => this.epoch,
+    });
+  }
+
+  private load(tenantId: string): Promise<TenantSnapshot | undefined> {
+    if (!this.holding) return Promise.resolve(this.snapshot(tenantId));
+    return new Promise((resolve, reject) => {
+      // What is read is what was true when the reading began.
+      const snapshot = this.snapshot(tenantId);
+      this.loads.push({ tenantId, answer: () => resolve(snapshot), fail: reject });
+    });
+  }
+
+  private snapshot(tenantId: string): TenantSnapshot | undefined {
+    if (this.gone.has(tenantId)) return undefined;
+    const view = { name: 'device', glyph: 'phone', pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
+    return {
+      tenantId,
+      state: 'active',
+      generation: this.log.tenant(tenantId).generation,
+      claimed: true,
+      summary: this.log.summary(tenantId),
+      devices: this.devices.map((n) => ({
+        ...{ id: deviceId(n), tokenEpoch: 1, revoked: false, keysPurged: true, changedAtGeneration: 1 },
+        view: { ...view, id: deviceId(n) },
+      })),
+      bins: [openBin(BIN)],
+      pairRequests: [],
+    };
+  }
+
+  async actor(tenantId = 'tenant'): Promise<Actor> {
+    if (!this.gone.has(tenantId)) this.knows(tenantId);
+    const actor = await this.registry.get(tenantId);
+    if (actor === undefined) throw new Error('no such tenant');
+    return actor;
+  }
+
+  private knows(tenantId: string): void {
+    try {
+      this.log.tenant(tenantId);
+    } catch {
+      this.log.addTenant(tenantId);
+    }
+  }
+
+  /** Devices change in the database. */
+  join(n: number, tenantId = 'tenant'): void {
+    this.devices.push(n);
+    this.log.tenant(tenantId).generation++;
+  }
+}
+
+const turn = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const state = async (promise: Promise<unknown>): Promise<string> =>
+  Promise.race([
+    promise.then(
+      () => 'resolved',
+      () => 'rejected',
+    ),
+    turn().then(() => 'pending'),
+  ]);
+
+t.test('a lane that takes no more: the change is refused and nothing stays open', async (t) => {
+  const lanes: CommitLanes = {
+    submit: () => {
+      throw unavailable();
+    },
+  };
+  const actor = await new Setting({ lanes }).actor();
+  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'unavailable');
+  t.ok(actor.idle);
+});
+
+t.test('a fault in one message is answered and the next is served', async (t) => {
+  let breaks = true;
+  const log = new MemoryLog();
+  const lanes: CommitLanes = {
+    submit: (change, sink) => {
+      if (!breaks) return log.submit(change, sink);
+      const standing = undefined as unknown as { summary: Summary; generation: number };
+      sink.committed([{ change, verdict: 'insert', version: 1, ts: null, at: 1 }], standing);
+    },
+  };
+  log.addTenant('tenant');
+  const setting = new Setting({ lanes });
+  const actor = await setting.actor();
+  await t.rejects(actor.write(writeOf(), deviceId(1)));
+  t.equal(setting.faults.length, 1);
+  breaks = false;
+  t.equal((await actor.write(writeOf(), deviceId(1))).version, 1);
+  t.ok(actor.idle);
+});
+
+t.test('a socket that throws takes nothing from the others', async (t) => {
+  const setting = new Setting();
+  setting.devices = [1, 2, 3];
+  const actor = await setting.actor();
+  const broken = await listen(actor, 2);
+  const sound = await listen(actor, 3);
+  broken.send = () => {
+    throw new Error('socket is gone');
+  };
+  const keys = [1, 2, 3].map((n) => deviceId(n));
+  await actor.write(writeOf({ inline: inline('one', keys) }), deviceId(1));
+  t.strictSame(sound.versions, [1]);
+  t.match(setting.faults, [{ message: 'socket is gone' }]);
+});
+
+t.test('a tenant that is gone: sockets close, whoever waits is told, nobody comes in', async (t) => {
+  const setting = new Setting();
+  const actor = await setting.actor();
+  const ears = await listen(actor, 1);
+  setting.gone.add('tenant');
+  setting.log.tenant('tenant').generation++;
+  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'tenant_not_found');
+  t.equal(ears.closedWith, 4401);
+  t.equal(actor.open(new Ears(deviceId(1), 1)), 'unavailable');
+  await actor.reload();
+  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'tenant_not_found');
+});
+
+t.test('TOKEN-11: a reload answers only from what was read after it was asked for', async (t) => {
+  const setting = new Setting();
+  const actor = await setting.actor();
+  setting.holding = true;
+  const first = actor.reload();
+  setting.join(2);
+  const second = actor.reload();
+  t.equal(setting.loads.length, 1, 'one at a time');
+  setting.loads[0]?.answer();
+  t.equal(await state(first), 'resolved');
+  t.equal(await state(second), 'pending');
+  t.equal(actor.device(deviceId(2)), undefined);
+  setting.loads[1]?.answer();
+  t.equal(await state(second), 'resolved');
+  t.ok(actor.device(deviceId(2)));
+
+  const third = actor.reload();
+  const fourth = actor.reload();
+  setting.loads[2]?.fail(new Error('no database'));
+  t.strictSame([await state(third), await state(fourth)], ['rejected', 'rejected']);
+  const fifth = actor.reload();
+  setting.loads[3]?.answer();
+  t.equal(await state(fifth), 'resolved', 'and the next is served');
+  t.match(setting.faults, [{ message: 'no database' }]);
+});
+
+t.test('WS-24 WS-25: a full buffer stops a socket until it has emptied', async (t) => {
+  const setting = new Setting();
+  setting.devices = [1, 2];
+  const actor = await setting.actor();
+  const ears = await listen(actor, 2);
+  const send = ears.send.bind(ears);
+  ears.send = (frames) => {
+    send(frames);
+    return HIGH_WATER_BYTES + 1;
+  };
+  const keys = [1, 2].map((n) => deviceId(n));
+  for (let n = 0; n < 5; n++) await actor.write(writeOf({ id: itemId(n), inline: inline(`${n}`, keys) }), deviceId(1));
+  t.strictSame(ears.versions, [1]);
+  ears.send = send;
+  if (ears.session !== undefined) actor.drained(ears.session);
+  t.strictSame(ears.versions, [1, 2, 3, 4, 5]);
+  if (ears.session !== undefined) actor.closed(ears.session);
+  t.equal(actor.sessionCount, 0);
+});
+
+t.test('the registry loads a tenant once, also for many at once, and not what is not there', async (t) => {
+  const setting = new Setting();
+  setting.log.addTenant('tenant');
+  setting.holding = true;
+  t.equal(setting.registry.peek('tenant'), undefined);
+  const both = [setting.registry.get('tenant'), setting.registry.get('tenant')];
+  t.equal(setting.loads.length, 1);
+  setting.loads[0]?.fail(unavailable());
+  for (const one of both) t.equal(await refusal(one), 'unavailable');
+  const again = setting.registry.get('tenant');
+  setting.loads[1]?.answer();
+  const actor = await again;
+  t.ok(actor !== undefined && setting.registry.peek('tenant') === actor, 'a failure is not kept');
+  setting.gone.add('nobody');
+  const nobody = setting.registry.get('nobody');
+  setting.loads[2]?.answer();
+  t.equal(await nobody, undefined);
+  t.equal(setting.registry.size, 1);
+});
+
+t.test('TOKEN-12: a change of a tenant is told to the others, whether it is loaded, loading or not', async (t) => {
+  const setting = new Setting();
+  setting.log.addTenant('tenant');
+  await setting.registry.changed('tenant');
+  t.strictSame(setting.announced, [['tenant', 0, Number.MAX_SAFE_INTEGER]], 'whatever generation they know');
+  setting.holding = true;
+  const loading = setting.registry.get('tenant');
+  setting.join(2);
+  const changed = setting.registry.changed('tenant');
+  setting.loads[0]?.answer();
+  const actor = await loading;
+  t.equal(await state(changed), 'pending', 'what is being loaded may be from before');
+  setting.loads[1]?.answer();
+  await changed;
+  t.ok(actor?.device(deviceId(2)));
+  t.strictSame(setting.announced.at(-1), ['tenant', 0, 2]);
+});
+
+t.test('INST-02 INST-18: the slow tick compares heads', async (t) => {
+  const setting = new Setting();
+  setting.devices = [1, 2];
+  const ears = await listen(await setting.actor(), 1);
+  setting.registry.start();
+  t.teardown(() => setting.registry.stop());
+  setting.log.apply([
+    writeChange(
+      writeOf({
+        inline: inline(
+          'one',
+          [1, 2].map((n) => deviceId(n)),
+        ),
+      }),
+      { tenantId: 'tenant', deviceId: deviceId(2) },
+    ),
+  ]);
+  setting.clock.advance(4_999);
+  await turn();
+  t.strictSame(ears.versions, []);
+  setting.clock.advance(1);
+  await ears.until(() => ears.versions.length > 0);
+  t.strictSame(ears.versions, [1]);
+});
+
+t.test(
+  'an actor that nobody uses is dropped after five minutes, one with a socket or a change under way is not',
+  async (t) => {
+    const held: (() => void)[] = [];
+    const lanes: CommitLanes = {
+      submit: (change, sink) => void held.push(() => sink.failed([change], new Error('late'))),
+    };
+    const setting = new Setting({ lanes });
+    setting.registry.start();
+    t.teardown(() => setting.registry.stop());
+    const [idle, listening, writing] = [
+      await setting.actor('idle'),
+      await setting.actor('listening'),
+      await setting.actor('writing'),
+    ];
+    const ears = await listen(listening, 1);
+    const asked = writing.write(writeOf(), deviceId(1));
+    setting.clock.advance(5 * MINUTE);
+    t.ok(setting.registry.peek('idle') === idle);
+    setting.clock.advance(5_000);
+    t.equal(setting.registry.peek('idle'), undefined);
+    t.ok(setting.registry.peek('listening') === listening);
+    t.ok(setting.registry.peek('writing') === writing);
+    t.equal(idle.open(new Ears(deviceId(1), 1)), 'unavailable', 'whoever still held it is sent away');
+    for (const answer of held) answer();
+    await t.rejects(asked, { message: 'late' });
+    if (ears.session !== undefined) listening.closed(ears.session);
+    setting.clock.advance(5 * MINUTE + 5_000);
+    t.equal(setting.registry.size, 0);
+  },
+);
+
+t.test(
+  'EPOCH-08: another history: every socket closes, and what was read across the change is read again',
+  async (t) => {
+    const setting = new Setting();
+    const old = await listen(await setting.actor(), 1);
+    setting.holding = true;
+    const [loading] = [setting.actor('other')];
+    setting.epoch = 'another';
+    setting.registry.restart();
+    t.equal(old.closedWith, 1012);
+    t.equal(setting.registry.size, 0);
+    setting.loads[0]?.answer();
+    await turn();
+    t.equal(setting.loads.length, 2);
+    setting.loads[1]?.answer();
+    t.equal((await loading).epoch, 'another');
+  },
+);
+
+t.test('BOOT-11: a reset closes the sockets and tells the others', async (t) => {
+  const setting = new Setting();
+  const ears = await listen(await setting.actor(), 1);
+  setting.devices = [];
+  setting.log.tenant('tenant').generation++;
+  await setting.registry.reset('tenant');
+  t.not(ears.closedWith, undefined);
+  t.equal(setting.registry.peek('tenant'), undefined);
+  t.strictSame(setting.announced.at(-1), ['tenant', 0, 2]);
+});
+
+t.test('WS-24: frames kept for short absences are bounded over all tenants', async (t) => {
+  const setting = new Setting();
+  const actors: Actor[] = [];
+  for (let n = 0; n < 400; n++) {
+    const actor = await setting.actor(`tenant ${n}`);
+    await actor.write(writeOf({ ts: TS + n, inline: inline(`${n}`, [deviceId(1)], 65_536) }), deviceId(1));
+    actors.push(actor);
+  }
+  const bytes = actors.map(({ recentBytes }) => recentBytes);
+  const all = bytes.reduce((sum, one) => sum + one, 0);
+  t.ok(all > 60 * 1024 * 1024 && all <= 64 * 1024 * 1024, `${all} bytes`);
+  t.equal(bytes[0], 0, 'the one that was quiet longest gave its own up');
+  t.ok(bytes.at(-1));
+  const [quiet] = actors;
+  const socket: Ears & SocketPort = await listen(quiet ?? (await setting.actor()), 1);
+  t.strictSame(socket.versions, [1], 'and serves from the log');
+});
