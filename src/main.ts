@@ -56,7 +56,8 @@ function stopOnSignals(server: Server): void {
 }
 
 main().catch((error: unknown) => {
-  const text = error instanceof ConfigError || !(error instanceof Error) ? String(error) : (error.stack ?? error.message);
+  const text =
+    error instanceof ConfigError || !(error instanceof Error) ? String(error) : (error.stack ?? error.message);
   process.stderr.write(`${error instanceof ConfigError ? error.message : text}\n`);
   process.exit(1);
 });

@@ -254,9 +254,14 @@ async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks
     url,
     async openLane(onLost) {
       const client = await openClient({ url, name: 'service-commit', onLost });
-      await history.check(client);
-      await client.query(LANE_SETTINGS);
-      return client;
+      try {
+        await history.check(client);
+        await client.query(LANE_SETTINGS);
+        return client;
+      } catch (error) {
+        await client.end().catch(hooks.onFault);
+        throw error;
+      }
     },
   };
 }

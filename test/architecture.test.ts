@@ -74,7 +74,10 @@ const folderOf = (file: string): string => {
 const isRelative = ({ target }: Import): boolean => target.startsWith('.');
 const resolved = ({ from, target }: Import): string => resolve(dirname(from), target.replace(/\.js$/, '.ts'));
 const libraryOf = (target: string): string =>
-  target.split('/').slice(0, target.startsWith('@') ? 2 : 1).join('/');
+  target
+    .split('/')
+    .slice(0, target.startsWith('@') ? 2 : 1)
+    .join('/');
 
 const files = filesIn(SRC);
 const imports = files.flatMap(importsOf);
@@ -99,7 +102,14 @@ t.test('ARCH-01 ARCH-06: a folder imports lower rings and itself, the client pro
 });
 
 t.test('ARCH-02: no import cycle', (t) => {
-  const graph = new Map(files.map((file) => [file, importsOf(file).filter((i) => isRelative(i) && !i.typeOnly).map(resolved)]));
+  const graph = new Map(
+    files.map((file) => [
+      file,
+      importsOf(file)
+        .filter((i) => isRelative(i) && !i.typeOnly)
+        .map(resolved),
+    ]),
+  );
   const state = new Map<string, 'open' | 'done'>();
   const cycles: string[] = [];
   const visit = (file: string, path: readonly string[]): void => {
@@ -120,11 +130,20 @@ t.test('ARCH-02: no import cycle', (t) => {
 t.test('ARCH-03: no barrel file', (t) => {
   const barrels = files.filter((file) => {
     const source = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '');
-    const statements = source.split(';').map((part) => part.trim()).filter((part) => part !== '');
+    const statements = source
+      .split(';')
+      .map((part) => part.trim())
+      .filter((part) => part !== '');
     return statements.length > 0 && statements.every((part) => /^export\s.*\sfrom\s/s.test(part));
   });
-  t.same(barrels.map((file) => relative(SRC, file)), []);
-  t.same(files.filter((file) => file.endsWith('/index.ts')), []);
+  t.same(
+    barrels.map((file) => relative(SRC, file)),
+    [],
+  );
+  t.same(
+    files.filter((file) => file.endsWith('/index.ts')),
+    [],
+  );
   t.end();
 });
 
@@ -140,7 +159,9 @@ t.test('ARCH-04: each library with side effects has one home', (t) => {
 });
 
 t.test('ARCH-05: the protocol imports no library and does no input or output', (t) => {
-  const outside = imports.filter((entry) => folderOf(entry.from) === 'protocol' && !isRelative(entry) && !entry.typeOnly);
+  const outside = imports.filter(
+    (entry) => folderOf(entry.from) === 'protocol' && !isRelative(entry) && !entry.typeOnly,
+  );
   t.same(outside.map(shown), []);
   t.end();
 });
@@ -163,7 +184,10 @@ t.test('ARCH-08: shapes are known to the protocol, the front and the text of fra
     if (allowed.includes(folderOf(file))) return false;
     return /\bshape\b/i.test(readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, ''));
   });
-  t.same(strays.map((file) => relative(SRC, file)), []);
+  t.same(
+    strays.map((file) => relative(SRC, file)),
+    [],
+  );
   t.end();
 });
 
@@ -172,17 +196,25 @@ t.test("ARCH-09: the service's name stands in one constant", (t) => {
   const strays = files.filter(
     (file) => !file.endsWith('protocol/limits.ts') && literal.test(readFileSync(file, 'utf8')),
   );
-  t.same(strays.map((file) => relative(SRC, file)), []);
+  t.same(
+    strays.map((file) => relative(SRC, file)),
+    [],
+  );
   t.end();
 });
 
 t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
   const shared = new Set(['installation', 'tenants', 'spent_tickets', 'rate_limits', 'instances', 'migrations']);
   const folder = join(PROJECT_ROOT, 'sql');
-  const sql = readdirSync(folder).map((file) => readFileSync(join(folder, file), 'utf8')).join('\n');
+  const sql = readdirSync(folder)
+    .map((file) => readFileSync(join(folder, file), 'utf8'))
+    .join('\n');
   const tables = [...sql.matchAll(/CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(\w+) \(([\s\S]*?)\n\)/g)];
   t.ok(tables.length >= 10, 'the tables were found');
   const without = tables.filter(([, name, body]) => !shared.has(name ?? '') && !/^\s*tenant_id /m.test(body ?? ''));
-  t.same(without.map(([, name]) => name), []);
+  t.same(
+    without.map(([, name]) => name),
+    [],
+  );
   t.end();
 });

@@ -190,11 +190,11 @@ async function contract(t: Test, open: (t: Test) => Promise<LogUnderTest>): Prom
   }
 }
 
-t.test('the log in memory', async (t) => contract(t, async () => memoryLogs()));
+t.test('the log in memory', async (t) => contract(t, () => Promise.resolve(memoryLogs())));
 
 t.test('PostgreSQL', async (t) => {
   const logs = await postgresLogs(t);
-  await contract(t, async () => logs);
+  await contract(t, () => Promise.resolve(logs));
   const { rows } = await logs.pool.query<{ id: string }>('SELECT id FROM tenants');
   for (const { id } of rows) {
     const { told, counted } = await sums(logs.pool, id);

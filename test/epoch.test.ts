@@ -63,8 +63,12 @@ t.test('one history', async (t) => {
   t.test('EPOCH-02 EPOCH-03: another epoch, or since above the head, brings reset and everything', async (t) => {
     for (const shape of SHAPES) {
       const hellos = [
-        { since: 0, epoch: 'another' }, { since: 3, epoch: 'another' }, { since: head, epoch: '' },
-        { since: head + 1 }, { since: head + 1, epoch }, { since: Number.MAX_SAFE_INTEGER, epoch: null },
+        { since: 0, epoch: 'another' },
+        { since: 3, epoch: 'another' },
+        { since: head, epoch: '' },
+        { since: head + 1 },
+        { since: head + 1, epoch },
+        { since: Number.MAX_SAFE_INTEGER, epoch: null },
         { since: head + 7, epoch: 'another' },
       ];
       for (const hello of hellos) {

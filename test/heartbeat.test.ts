@@ -41,7 +41,10 @@ t.test('HEART-01: a ping comes every interval', async (t) => {
       await barrier(socket);
       t.equal(pings(socket) - before, round);
     }
-    t.ok(socket.of('ping').every((frame) => Object.keys(frame).length === 1), 'a ping has no other field');
+    t.ok(
+      socket.of('ping').every((frame) => Object.keys(frame).length === 1),
+      'a ping has no other field',
+    );
     await socket.close();
   }
 });
@@ -49,7 +52,10 @@ t.test('HEART-01: a ping comes every interval', async (t) => {
 t.test('HEART-02: a silent socket is closed with 4408 after the grace, and not before', async (t) => {
   const { clock, wire, first } = await world(t);
   for (const shape of SHAPES) {
-    const [silent, alive] = [await wire.connect({ shape, token: first.token }), await wire.connect({ token: first.token })];
+    const [silent, alive] = [
+      await wire.connect({ shape, token: first.token }),
+      await wire.connect({ token: first.token }),
+    ];
     await silent.hello();
     await alive.hello();
     const checks = Math.floor((GRACE - 1) / 100);

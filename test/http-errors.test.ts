@@ -57,13 +57,14 @@ const TABLE = `
 const inTable = (outcome: string, shape: Shape): boolean =>
   TABLE.some(([a, b]) => outcome === (shape === 'a' ? a : (b ?? a)));
 
-t.test('ERR-03: one catalogue, every code with its status', async (t) => {
+t.test('ERR-03: one catalogue, every code with its status', (t) => {
   const ours = Object.values(CATALOGUE).map((entry: { status: number; statusB?: number; a: string; b?: string }) => {
     const [a, b] = [`${entry.status} ${entry.a}`, `${entry.statusB ?? entry.status} ${entry.b ?? entry.a}`];
     return a === b ? a : `${a} / ${b}`;
   });
   t.same(ours.toSorted(), TABLE.map((line) => line.join(' / ')).toSorted());
   t.equal(new Set(ours).size, ours.length, 'each once');
+  t.end();
 });
 
 interface Probe {

@@ -216,8 +216,8 @@ for (const shape of SHAPES) {
         ? ['id', 'binId', 'type', 'ts', 'payloadEnc']
         : ['id', 'bin_id', 'type', 'ts', 'nonce', 'ct', 'wrapped'];
     for (const field of required) {
-      const { [field]: _, ...rest } = body;
-      const reply = await wire.post('/items', JSON.stringify(rest), { token: first.token, shape });
+      const lacking = JSON.stringify({ ...body, [field]: undefined });
+      const reply = await wire.post('/items', lacking, { token: first.token, shape });
       t.equal(reply.outcome, VALIDATION[shape], field);
       t.match(reply.at('error.details.path'), new RegExp(`^${field}`), field);
     }

@@ -129,7 +129,7 @@ t.test('LOG-01 LOG-02 LOG-03: one line a request, and no secret in any', async (
       else if (Buffer.isBuffer(value))
         for (const encoding of ['base64', 'base64url', 'hex'] as const) secrets.add(value.toString(encoding));
       else if (Array.isArray(value)) keep(...(value as unknown[]));
-      else if (value !== null && typeof value === 'object') keep(...Object.values(value));
+      else if (value !== null && typeof value === 'object') keep(...(Object.values(value) as unknown[]));
     }
   };
   const from = server.logs.length;

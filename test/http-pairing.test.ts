@@ -224,8 +224,7 @@ t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
 
 t.test('PAIR-20: a client that knows the specification alone', async (t) => {
   const code = await start(wire, first);
-  const { deviceId: _, host: __, ...plain } = npkBody(code);
-  const held = fetchNpk(plain);
+  const held = fetchNpk(npkBody(code, { deviceId: undefined, host: undefined }));
   const request = await waitForRequest(wire, first);
   t.match(request['deviceId'], /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/, 'the server drew an id');
   t.equal((await wrap({ code, wrappedMasterKey: randomBytes(80) })).status, 200);

@@ -2,7 +2,16 @@
 import t from 'tap';
 import { randomInt } from 'node:crypto';
 import { ShiftedClock } from './support/clock.js';
-import { claim, edited, join, mustWrite, newItem, writeBody, type TestDevice, type TestItem } from './support/devices.js';
+import {
+  claim,
+  edited,
+  join,
+  mustWrite,
+  newItem,
+  writeBody,
+  type TestDevice,
+  type TestItem,
+} from './support/devices.js';
 import { runServer, type Running } from './support/server.js';
 import {
   changesOf,
@@ -59,7 +68,11 @@ t.test('a history of every kind of change', async (t) => {
   const mine = { token: writer.token, shape: 'a' } as const;
   await wire.post('/bins', { id: 'other' }, mine);
   const [kept, replaced, moved, removed, purged] = range(1, 5).map(() => newItem(all)) as [
-    TestItem, TestItem, TestItem, TestItem, TestItem,
+    TestItem,
+    TestItem,
+    TestItem,
+    TestItem,
+    TestItem,
   ];
   for (const item of [kept, replaced, moved, removed, purged]) await mustWrite(wire, writer, item);
   const middle = await mustWrite(wire, writer, edited(replaced));
@@ -77,39 +90,46 @@ t.test('a history of every kind of change', async (t) => {
     [purged.id],
   );
 
-  t.test('REPLAY-01 REPLAY-02 REPLAY-03: each item once in its latest state, each delete, then caught_up', async (t) => {
-    for (const shape of SHAPES) {
-      const socket = await wire.connect({ shape, token: reader.token });
-      const frames = await socket.hello(0);
-      const changes = changesOf(frames);
-      t.same(
-        changes.map(({ kind, id, version }) => [kind, id, version]),
-        [
-          ['item', kept.id, 1],
-          ['item', replaced.id, middle + 1],
-          ['item', moved.id, movedTo],
-          ['delete', removed.id, removedAt],
-          ['delete', purged.id, purgedAt],
-        ],
-      );
-      t.equal(frames.length, changes.length + 1, 'nothing but these and caught_up');
-      const row = (at: number): Json => {
-        const frame = changes[at]?.frame ?? {};
-        return (shape === 'b' ? frame['item'] : frame) as Json;
-      };
-      const sent = spelled(shape, latest.ct);
-      t.equal((shape === 'a' ? (row(1)['payloadEnc'] as Json) : row(1))['ct'], sent, 'the latest content');
-      t.equal(row(2)[shape === 'a' ? 'binId' : 'bin_id'], 'other', 'moved');
-      for (const at of [3, 4]) t.equal(changes[at]?.frame['sig'], spelled(shape, tag), 'with the tag of the delete');
-      await socket.close();
-    }
-  });
+  t.test(
+    'REPLAY-01 REPLAY-02 REPLAY-03: each item once in its latest state, each delete, then caught_up',
+    async (t) => {
+      for (const shape of SHAPES) {
+        const socket = await wire.connect({ shape, token: reader.token });
+        const frames = await socket.hello(0);
+        const changes = changesOf(frames);
+        t.same(
+          changes.map(({ kind, id, version }) => [kind, id, version]),
+          [
+            ['item', kept.id, 1],
+            ['item', replaced.id, middle + 1],
+            ['item', moved.id, movedTo],
+            ['delete', removed.id, removedAt],
+            ['delete', purged.id, purgedAt],
+          ],
+        );
+        t.equal(frames.length, changes.length + 1, 'nothing but these and caught_up');
+        const row = (at: number): Json => {
+          const frame = changes[at]?.frame ?? {};
+          return (shape === 'b' ? frame['item'] : frame) as Json;
+        };
+        const sent = spelled(shape, latest.ct);
+        t.equal((shape === 'a' ? (row(1)['payloadEnc'] as Json) : row(1))['ct'], sent, 'the latest content');
+        t.equal(row(2)[shape === 'a' ? 'binId' : 'bin_id'], 'other', 'moved');
+        for (const at of [3, 4]) t.equal(changes[at]?.frame['sig'], spelled(shape, tag), 'with the tag of the delete');
+        await socket.close();
+      }
+    },
+  );
 
   t.test('REPLAY-01: only what lies above since comes', async (t) => {
     for (const since of range(0, purgedAt)) {
       const socket = await wire.connect({ token: reader.token });
       const versions = versionsOf(await socket.hello(since));
-      t.same(versions, [1, middle + 1, movedTo, removedAt, purgedAt].filter((version) => version > since), `${since}`);
+      t.same(
+        versions,
+        [1, middle + 1, movedTo, removedAt, purgedAt].filter((version) => version > since),
+        `${since}`,
+      );
       await socket.close();
     }
   });
@@ -118,21 +138,40 @@ t.test('a history of every kind of change', async (t) => {
     for (const acks of [false, true]) {
       const socket = await wire.connect({ token: writer.token });
       const frames = await socket.hello(0, { acks });
-      t.same(frames.map((frame) => frame['type']), ['item', 'item', 'item', 'delete', 'delete', 'caught_up']);
+      t.same(
+        frames.map((frame) => frame['type']),
+        ['item', 'item', 'item', 'delete', 'delete', 'caught_up'],
+      );
       await socket.close();
     }
   });
 
   t.test('REPLAY-05: caught_up carries version, epoch, count and sum', async (t) => {
-    const [a, b] = [await wire.connect({ token: reader.token }), await wire.connect({ shape: 'b', token: reader.token })];
+    const [a, b] = [
+      await wire.connect({ token: reader.token }),
+      await wire.connect({ shape: 'b', token: reader.token }),
+    ];
     const epoch = (await wire.get('/service/status')).text('epoch');
     const versionSum = 1 + (middle + 1) + movedTo;
-    t.strictSame(caughtUpOf(await a.hello()), { type: 'caught_up', version: purgedAt, epoch, itemCount: 3, versionSum });
+    t.strictSame(caughtUpOf(await a.hello()), {
+      type: 'caught_up',
+      version: purgedAt,
+      epoch,
+      itemCount: 3,
+      versionSum,
+    });
     t.strictSame(caughtUpOf(await b.hello(purgedAt)), {
-      type: 'caught_up', version: purgedAt, epoch, item_count: 3, version_sum: versionSum,
+      type: 'caught_up',
+      version: purgedAt,
+      epoch,
+      item_count: 3,
+      version_sum: versionSum,
     });
     const me = await wire.get('/me', { token: reader.token, shape: 'a' });
-    t.same(['headVersion', 'versionSum', 'itemCount'].map((field) => me.number(`server.${field}`)), [purgedAt, versionSum, 3]);
+    t.same(
+      ['headVersion', 'versionSum', 'itemCount'].map((field) => me.number(`server.${field}`)),
+      [purgedAt, versionSum, 3],
+    );
   });
 });
 
@@ -174,7 +213,10 @@ t.test('beside writers', async (t) => {
       const versions = versionsOf(frames);
       const label = `replay ${round} from ${since}`;
       t.ok((version ?? 0) >= head, `${label}: not below what was committed`);
-      t.same({ itemCount: itemCount ?? item_count, versionSum: versionSum ?? version_sum }, summaryAt(acked, version ?? 0));
+      t.same(
+        { itemCount: itemCount ?? item_count, versionSum: versionSum ?? version_sum },
+        summaryAt(acked, version ?? 0),
+      );
       t.same(notRising(versions), [], `${label}: rising`);
       const live = versions.filter((one) => one > (version ?? 0));
       const following = range((version ?? 0) + 1, live.at(-1) ?? version ?? 0);
@@ -186,9 +228,20 @@ t.test('beside writers', async (t) => {
       // A row that changed while the pages were read may come in both states: the older one is no state at `caught_up`.
       const states = replayed.filter((change) => owed.get(change.id)?.version === change.version);
       const found = states.map((change) => change.version);
-      t.equal(difference(found, [...latest].sort((x, y) => x - y)), '', `${label}: the state there`);
+      t.equal(
+        difference(
+          found,
+          [...latest].sort((x, y) => x - y),
+        ),
+        '',
+        `${label}: the state there`,
+      );
       const older = replayed.filter((change) => !latest.has(change.version));
-      t.same(older.filter((change) => change.version >= (owed.get(change.id)?.version ?? 0)), [], label);
+      t.same(
+        older.filter((change) => change.version >= (owed.get(change.id)?.version ?? 0)),
+        [],
+        label,
+      );
     }
     const made = new Mirror().apply([...acked].sort((x, y) => x.version - y.version));
     t.equal(difference(made.state, new Mirror().apply(truth.changes).state), '');
@@ -228,7 +281,9 @@ t.test('beside writers', async (t) => {
       const rows = new Map(listing.rows.map((row) => [row['version'], row]));
       const wrong = frames.filter(({ type, item, itemType, ...flat }) => {
         const row = type === 'item' ? ((item as Json | undefined) ?? { ...flat, type: itemType }) : undefined;
-        return row !== undefined && JSON.stringify(sorted(row)) !== JSON.stringify(sorted(rows.get(row['version']) ?? {}));
+        return (
+          row !== undefined && JSON.stringify(sorted(row)) !== JSON.stringify(sorted(rows.get(row['version']) ?? {}))
+        );
       });
       t.same(wrong.slice(0, 2), [], 'the same rows, field by field');
       await socket.close();
@@ -236,11 +291,21 @@ t.test('beside writers', async (t) => {
   });
 
   t.test('REPLAY-02 REPLAY-07: 20,000 items come whole, from everywhere', async (t) => {
-    await fill(wire, writer, range(1, 20_000).map(() => newItem([...all, third.id])));
+    await fill(
+      wire,
+      writer,
+      range(1, 20_000).map(() => newItem([...all, third.id])),
+    );
     const truth = await listAll(wire, reader.token);
     const start = await wire.connect({ token: reader.token });
     const frames = await start.hello(0);
-    t.equal(difference(versionsOf(frames), truth.changes.map(({ version }) => version)), '');
+    t.equal(
+      difference(
+        versionsOf(frames),
+        truth.changes.map(({ version }) => version),
+      ),
+      '',
+    );
     const { itemCount, versionSum } = caughtUpOf(frames);
     t.same({ itemCount, versionSum }, new Mirror().apply(truth.changes).summary);
     for (const since of [truth.head - 19_999, truth.head - 1_000, truth.head - 1]) {

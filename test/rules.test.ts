@@ -6,8 +6,9 @@ import { PROJECT_ROOT } from '../src/root.js';
 
 const ID = /\b[A-Z]+-\d{2}\b/g;
 
-const rules = [...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2})\*\* /gm)]
-  .map((match) => match[1] ?? '');
+const rules = [
+  ...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2})\*\* /gm),
+].map((match) => match[1] ?? '');
 const prefixes = new Set(rules.map((id) => id.split('-')[0]));
 
 /** Ids before the colon of each title; a table of cases gives its ids as strings of their own. */
@@ -29,7 +30,15 @@ function quotedIds(): Map<string, string[]> {
 t.test('ARCH-12: every rule has a test, and every id in a title is a rule', (t) => {
   const quoted = quotedIds();
   t.equal(new Set(rules).size, rules.length, 'no id is given twice');
-  t.same([...quoted.keys()].filter((id) => !rules.includes(id)), [], 'titles quote known rules only');
-  t.same(rules.filter((id) => !quoted.has(id)), [], 'rules without a test');
+  t.same(
+    [...quoted.keys()].filter((id) => !rules.includes(id)),
+    [],
+    'titles quote known rules only',
+  );
+  t.same(
+    rules.filter((id) => !quoted.has(id)),
+    [],
+    'rules without a test',
+  );
   t.end();
 });

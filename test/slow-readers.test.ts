@@ -9,12 +9,12 @@ t.setTimeout(300_000);
 
 const MIB = 1024 * 1024;
 const ITEM_BYTES = 60_000;
-const ITEMS = 1_000;
+const ITEMS = 700;
 const READERS = 8;
 /** What each reader is owed; base64 makes 4 bytes of 3. */
 const OWED = (ITEMS * ITEM_BYTES * 4) / 3;
-/** Half of what a server would hold that buffers for its readers, and several times what this one may. */
-const GROWTH_MAX = (READERS * OWED) / 2;
+/** Well below what a server would hold that buffers for its readers, and several times what this one may. */
+const GROWTH_MAX = (READERS * OWED) / 4;
 
 const isChange = ({ type }: Summary): boolean => type === 'item' || type === 'delete' || type === 'ack';
 

@@ -2,7 +2,16 @@
 import t from 'tap';
 import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
 import { runServer, runSql, type Running } from './support/server.js';
-import { barrier, changesOf, difference, notRising, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
+import {
+  barrier,
+  changesOf,
+  difference,
+  notRising,
+  range,
+  startWriters,
+  untilVersion,
+  versionsOf,
+} from './support/stream.js';
 import { ShiftedClock, TestClock } from './support/clock.js';
 import { SHAPES, UpgradeRefused, Wire, type Json, type Shape, type Socket } from './support/wire.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -65,8 +74,13 @@ t.test('frames', async (t) => {
       await socket.next('bin');
       await barrier(socket);
       const kinds = new Set(raw.map(({ text }) => (JSON.parse(text) as Json)['type']));
-      for (const kind of ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong']) t.ok(kinds.has(kind), `${shape} ${kind}`);
-      t.same(raw.filter(({ binary }) => binary), [], 'none is binary');
+      for (const kind of ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong'])
+        t.ok(kinds.has(kind), `${shape} ${kind}`);
+      t.same(
+        raw.filter(({ binary }) => binary),
+        [],
+        'none is binary',
+      );
       t.ok(raw.every(({ text }) => typeof (JSON.parse(text) as Json)['type'] === 'string'));
       await socket.close();
     }
@@ -82,11 +96,21 @@ t.test('frames', async (t) => {
     for (const socket of others) {
       await untilVersion(socket, removed);
       const news = changesOf(socket.frames).filter(({ version }) => version >= written && version <= marker);
-      t.same(news.map(({ kind, version }) => [kind, version]), [['item', written], ['delete', removed]]);
+      t.same(
+        news.map(({ kind, version }) => [kind, version]),
+        [
+          ['item', written],
+          ['delete', removed],
+        ],
+      );
     }
     for (const socket of own) {
       await untilVersion(socket, marker);
-      t.same(versionsOf(socket.frames).filter((version) => version >= written), [marker], 'the others change only');
+      t.same(
+        versionsOf(socket.frames).filter((version) => version >= written),
+        [marker],
+        'the others change only',
+      );
     }
     await Promise.all([...others, ...own].map(async (socket) => socket.close()));
   });
@@ -101,22 +125,43 @@ t.test('frames', async (t) => {
     const { id, ts, ct, nonce, keys, master, sig } = item;
     if (master === null || sig === null) throw new Error('a test item is sealed');
     t.strictSame(a.of('item').at(-1), {
-      type: 'item', id, binId: 'inbox', itemType: 'code', senderDevice: first.id, ts, version, deletedAt: null,
+      type: 'item',
+      id,
+      binId: 'inbox',
+      itemType: 'code',
+      senderDevice: first.id,
+      ts,
+      version,
+      deletedAt: null,
       payloadEnc: {
-        ct: url(ct), nonce: url(nonce), sig: url(sig),
+        ct: url(ct),
+        nonce: url(nonce),
+        sig: url(sig),
         keys: Object.fromEntries(Object.entries(keys).map(([device, key]) => [device, url(key)])),
         master: { nonce: url(master.nonce), ct: url(master.ct) },
       },
-      blobRef: null, blobNonce: null, blobKeys: null,
+      blobRef: null,
+      blobNonce: null,
+      blobKeys: null,
     });
     t.strictSame(b.of('item').at(-1), {
       type: 'item',
       item: {
-        id, bin_id: 'inbox', type: 'code', sender_device: first.id, ts, version, deleted_at: null,
-        ct: std(ct), nonce: std(nonce), sig: std(sig),
+        id,
+        bin_id: 'inbox',
+        type: 'code',
+        sender_device: first.id,
+        ts,
+        version,
+        deleted_at: null,
+        ct: std(ct),
+        nonce: std(nonce),
+        sig: std(sig),
         wrapped: Object.entries(keys).map(([device_id, key]) => ({ device_id, key: std(key) })),
         master: { nonce: std(master.nonce), ct: std(master.ct) },
-        blob_ref: null, blob_nonce: null, blob_keys: null,
+        blob_ref: null,
+        blob_nonce: null,
+        blob_keys: null,
       },
     });
     await Promise.all([a.close(), b.close()]);
@@ -145,11 +190,24 @@ t.test('frames', async (t) => {
     }
     for (const socket of acking) {
       await untilVersion(socket, last);
-      t.equal(difference(after(socket.frames), range(start + 1, last)), '', 'own changes have their place in the order');
+      t.equal(
+        difference(after(socket.frames), range(start + 1, last)),
+        '',
+        'own changes have their place in the order',
+      );
       const acks = changesOf(socket.of('ack')).filter(({ version }) => version > start);
-      t.equal(difference(acks.map(({ version }) => version), [...byFirst].sort((x, y) => x - y)), '');
+      t.equal(
+        difference(
+          acks.map(({ version }) => version),
+          [...byFirst].sort((x, y) => x - y),
+        ),
+        '',
+      );
       const ids = new Map(writing.acked.map(({ version, id }) => [version, id]));
-      t.ok(acks.every(({ version, id }) => ids.get(version) === id), 'each names its item');
+      t.ok(
+        acks.every(({ version, id }) => ids.get(version) === id),
+        'each names its item',
+      );
       t.strictSame(Object.keys(acks[0]?.frame ?? {}).sort(), ['id', 'type', 'version']);
     }
     await untilVersion(reader, last);
@@ -186,13 +244,27 @@ t.test('frames', async (t) => {
 
 /** Frames that no client should send; each as the wire carries it. */
 const MALFORMED: readonly (string | Buffer)[] = [
-  'nonsense', '', '[]', 'null', '"hello"', '1', '{}', '{"type":null}', '{"type":"subscribe"}', '{"type":["hello"]}',
-  '{"type":"item","id":"x"}', '{"type":"hello"', '\u0000', '{"type":"HELLO","since":0}',
+  'nonsense',
+  '',
+  '[]',
+  'null',
+  '"hello"',
+  '1',
+  '{}',
+  '{"type":null}',
+  '{"type":"subscribe"}',
+  '{"type":["hello"]}',
+  '{"type":"item","id":"x"}',
+  '{"type":"hello"',
+  '\u0000',
+  '{"type":"HELLO","since":0}',
 ];
 const BAD_SINCE = ['-1', '1.5', '"0"', 'null', 'true', '9007199254740992', '1e300', '[]', '{}', '-0.1'];
 const badHellos: readonly string[] = [
-  '{"type":"hello"}', ...BAD_SINCE.map((since) => `{"type":"hello","since":${since}}`),
-  '{"type":"hello","since":0,"epoch":5}', '{"type":"hello","since":0,"acks":"yes"}',
+  '{"type":"hello"}',
+  ...BAD_SINCE.map((since) => `{"type":"hello","since":${since}}`),
+  '{"type":"hello","since":0,"epoch":5}',
+  '{"type":"hello","since":0,"acks":"yes"}',
 ];
 const BINARY = Buffer.from('{"type":"hello","since":0}');
 

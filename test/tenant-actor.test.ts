@@ -6,7 +6,7 @@ import { HIGH_WATER_BYTES } from '../src/tenant/actor.js';
 import type { Actor } from '../src/tenant/actor.js';
 import type { CommitLanes, ItemLog, SocketPort, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
 import { TenantRegistry } from '../src/tenant/registry.js';
-import { BIN, deviceId, inline, itemId, TS, writeChange, writeOf } from './support/changes.js';
+import { BIN, deviceId, inline, itemId, refusal, TS, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Ears, listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';

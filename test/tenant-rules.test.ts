@@ -6,7 +6,7 @@ import type { Effect } from '../src/tenant/messages.js';
 import { Frame, Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
 import { step } from '../src/tenant/step.js';
 import type { LogRow } from '../src/tenant/ports.js';
-import { blob, deviceId, inline, itemId, keysFor, sig, TS, writeChange, writeOf } from './support/changes.js';
+import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
 import { EPOCH, TENANT, World, type Asked } from './support/world.js';
 
 const BOTH = [deviceId(1), deviceId(2)];
@@ -99,8 +99,7 @@ t.test('the database does not answer: who waits is told, and nothing stays stuck
   world.commitAll();
   world.fail(world.find('reload'));
   t.match(asked.error, { message: 'no database' });
-  const greeting = world.open(1);
-  if (typeof greeting === 'string') throw new Error(greeting);
+  const greeting = world.enter(1);
   world.hello(greeting);
   world.join();
   world.compare();
@@ -124,7 +123,7 @@ t.test('the database does not answer: who waits is told, and nothing stays stuck
 });
 
 const rowOf = (version: number, ctBytes = 40, id = itemId(version)): LogRow => {
-  const { ifVersion: _, ...write } = writeOf({ id, inline: inline(`${version}`, [], ctBytes) });
+  const write = writeOf({ id, inline: inline(`${version}`, [], ctBytes) });
   return { item: { ...write, version, senderDevice: deviceId(1), deletedAt: null }, changedBy: deviceId(1) };
 };
 const frames = (from: number, to: number, ctBytes?: number): Frame[] =>

@@ -74,7 +74,10 @@ t.test('ERR-03: a code has one status in each shape, and every row and frame is 
       statuses.set(key, (statuses.get(key) ?? new Set()).add(statusOf(name, shape)));
     }
   }
-  t.same([...statuses].filter(([, set]) => set.size > 1).map(([key]) => key), []);
+  t.same(
+    [...statuses].filter(([, set]) => set.size > 1).map(([key]) => key),
+    [],
+  );
   for (const shape of ['a', 'b'] as const) {
     for (const item of [live, { ...live, inline: null }, deleted]) {
       t.doesNotThrow(() => JSON.parse(rowText(shape, item)) as unknown);

@@ -33,8 +33,6 @@ const SEEN_EVERY_MS = 60_000;
 /** Sightings are written together after this time. */
 const SEEN_FLUSH_MS = 1_000;
 const SEEN_PER_WRITE = 2_000;
-/** Devices whose last sighting is remembered; beyond it the memory starts anew. */
-const REMEMBERED_MAX = 100_000;
 
 const full = (device: DeviceRecord): FullDevice => ({
   ...deviceReply(device),
@@ -44,8 +42,8 @@ const full = (device: DeviceRecord): FullDevice => ({
 });
 
 export class Devices {
-  /** When each device was last noted, ms. */
-  private readonly noted = new Map<string, number>();
+  /** When each device was last noted, in minutes: by the object that its tenant's actor holds, so it goes with that. */
+  private readonly noted = new WeakMap<object, number>();
   private pending: Seen[] = [];
   private timer: Timer | undefined;
   private flushing: Promise<void> = Promise.resolve();
@@ -89,14 +87,16 @@ export class Devices {
     return { device: await this.known(tenantId, id) };
   }
 
-  /** Notes that the device was just seen: at most once a minute each, written in the background with others. */
-  touch(tenantId: string, deviceId: string): void {
+  /**
+   * Notes that the device was just seen: at most once a minute each, written in the background with others.
+   * `device` is the one object that stands for it while its tenant is loaded.
+   */
+  touch(tenantId: string, device: { readonly id: string }): void {
     const now = this.options.clock.now();
-    const key = `${tenantId} ${deviceId}`;
-    const last = this.noted.get(key);
-    if (last !== undefined && now - last < SEEN_EVERY_MS && now >= last) return;
-    if (this.noted.size >= REMEMBERED_MAX) this.noted.clear();
-    this.noted.set(key, now);
+    const minute = Math.floor(now / SEEN_EVERY_MS);
+    if (this.noted.get(device) === minute) return;
+    this.noted.set(device, minute);
+    const deviceId = device.id;
     this.pending.push({ tenantId, deviceId, at: now });
     this.timer ??= this.options.clock.setTimer(SEEN_FLUSH_MS, () => {
       this.timer = undefined;

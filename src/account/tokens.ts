@@ -60,16 +60,16 @@ export class TokenVerifier {
     private readonly maxCached = CACHED_MAX,
   ) {}
 
-  /** `expired` is said only of a token whose MAC holds. */
-  verify(token: string, now: number): Verified {
-    const claims = this.held.get(token) ?? this.open(token);
+  /** `expired` is said only of a token whose MAC holds. `remember` is false for one that opens a socket and is not shown again. */
+  verify(token: string, now: number, remember = true): Verified {
+    const claims = this.held.get(token) ?? this.open(token, remember);
     if (claims === undefined) return INVALID;
     if (claims.expiresAt > now) return { ok: true, claims };
     this.held.delete(token);
     return EXPIRED;
   }
 
-  private open(token: string): TokenClaims | undefined {
+  private open(token: string, remember: boolean): TokenClaims | undefined {
     const body = openText(this.secret, token);
     if (body === undefined || FieldReader.kindOf(body) !== KIND.token) return undefined;
     const fields = new FieldReader(body);
@@ -79,7 +79,7 @@ export class TokenVerifier {
       epoch: fields.number(),
       expiresAt: fields.number(),
     };
-    this.remember(token, claims);
+    if (remember) this.remember(token, claims);
     return claims;
   }
 

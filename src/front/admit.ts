@@ -1,5 +1,5 @@
 /** Who may go on now: request rates per device (contract 5, Rates), and what the process can hold at once. */
-import type { Clock } from '../protocol/clock.js';
+import type { Clock, Timer } from '../protocol/clock.js';
 import { ServiceError, unavailable } from '../protocol/errors.js';
 
 interface Bucket {
@@ -11,6 +11,8 @@ interface Bucket {
 
 /** After this long without use a bucket is full again, since it holds one second's worth. */
 const FULL_MS = 1_000;
+/** The timer that forgets comes later, so that busy times never wait for it. */
+const FORGET_MS = 2 * FULL_MS;
 
 /** Per second and device; 0 is off. */
 export interface Rates {
@@ -20,12 +22,14 @@ export interface Rates {
 
 /**
  * Token buckets per device. Two generations of a map: what was not used for a second is full, and a full bucket is
- * the same as none, so dropping the older generation forgets nothing and needs no sweep.
+ * the same as none, so dropping the older generation forgets nothing. A crowd that comes once, to open its sockets,
+ * is forgotten by a timer; requests turn the generations by themselves.
  */
 export class DeviceRates {
   private current = new Map<string, Bucket>();
   private previous = new Map<string, Bucket>();
   private turnedAt: number;
+  private timer: Timer | undefined;
 
   constructor(
     private readonly rates: Rates,
@@ -49,12 +53,24 @@ export class DeviceRates {
     else bucket.writes = tokens - 1;
   }
 
+  stop(): void {
+    this.timer?.cancel();
+    this.timer = undefined;
+  }
+
+  private turn(now: number): void {
+    this.previous = this.current;
+    this.current = new Map();
+    this.turnedAt = now;
+    if (this.previous.size === 0) return this.stop();
+    this.timer ??= this.clock.setTimer(FORGET_MS, () => {
+      this.timer = undefined;
+      this.turn(this.clock.now());
+    });
+  }
+
   private bucket(device: string, now: number): Bucket {
-    if (now - this.turnedAt >= FULL_MS || now < this.turnedAt) {
-      this.previous = this.current;
-      this.current = new Map();
-      this.turnedAt = now;
-    }
+    if (now - this.turnedAt >= FULL_MS || now < this.turnedAt) this.turn(now);
     let bucket = this.current.get(device);
     if (bucket === undefined) {
       bucket = this.previous.get(device) ?? { reads: this.rates.read, writes: this.rates.write, at: now };

@@ -62,10 +62,10 @@ export class Authenticator {
   }
 
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
-  claimsOf(token: string | undefined, tenantId: string): Claims {
+  claimsOf(token: string | undefined, tenantId: string, remember = true): Claims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
     if (token.length > TOKEN_MAX) throw new ServiceError('bad_token');
-    const verdict = this.options.tokens.verify(token, this.options.clock.now());
+    const verdict = this.options.tokens.verify(token, this.options.clock.now(), remember);
     if (!verdict.ok) throw new ServiceError(verdict.reason === 'expired' ? 'expired_token' : 'bad_token');
     if (verdict.claims.tenantId !== tenantId) throw new ServiceError('bad_token');
     return verdict.claims;

@@ -144,7 +144,7 @@ export class Pipeline {
     call.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') this.rates.take(`${call.tenantId}/${device.id}`, row.limit);
-    this.app.devices.touch(call.tenantId, device.id);
+    this.app.devices.touch(call.tenantId, device);
   }
 
   private async admitStranger(call: Call, row: Row): Promise<void> {

@@ -20,6 +20,8 @@ export interface TenantActor {
   /** active, past_due, suspended, inactive or pending (contract 12). */
   readonly state: string;
   device(id: string): DeviceStanding | undefined;
+  /** Sockets that the device holds on this instance. */
+  socketsOf(deviceId: string): number;
   write(write: ItemWrite, deviceId: string): Promise<Stored>;
   remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Stored>;
   move(
@@ -52,9 +54,11 @@ export interface Claims {
 }
 
 export interface TokenVerifier {
+  /** `remember`: the token will come again with every request. */
   verify(
     token: string,
     now: number,
+    remember: boolean,
   ): { readonly ok: true; readonly claims: Claims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
 }
 
@@ -81,7 +85,7 @@ export interface DeviceService {
   /** `by` is the device that asks. */
   revoke(tenantId: string, id: string, by: string): Answer;
   /** Notes that the device was here; cheap, it writes rarely. */
-  touch(tenantId: string, deviceId: string): void;
+  touch(tenantId: string, device: DeviceStanding): void;
 }
 
 export interface ReauthService {

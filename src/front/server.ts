@@ -116,7 +116,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     pingIntervalMs: config.wsPingIntervalMs,
     pongGraceMs: config.wsPongGraceMs,
   });
-  const upgrader = new Upgrader(options, pipeline, sockets);
+  const upgrader = new Upgrader(options, pipeline);
   const app = uWS.App();
   app.ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
@@ -146,6 +146,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     await Promise.race([pipeline.drained(), grace]);
     timer?.cancel();
     sockets.stop();
+    pipeline.rates.stop();
     app.close();
   };
   let stopping: Promise<void> | undefined;

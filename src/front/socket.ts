@@ -149,10 +149,15 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): Frame {
   throw invalid('type', 'must be hello, ping or pong');
 }
 
+/** Throws `rate_limited` when the device holds as many sockets as it may. */
+export function checkRoom(actor: TenantActor, deviceId: string): void {
+  if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
+  throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
+}
+
 /** All sockets of the process. */
 export class Sockets {
   private readonly wheel: Wheel<DeviceSocket>;
-  private readonly perDevice = new Map<string, number>();
   /** Nobody is judged silent by anything from before this moment. */
   private stalledAt = 0;
 
@@ -181,12 +186,6 @@ export class Sockets {
     else socket.close(CLOSE.silent, 'no sign of life');
   }
 
-  /** Throws `rate_limited` when the device holds as many sockets as it may. */
-  checkRoom(tenantId: string, deviceId: string): void {
-    if ((this.perDevice.get(`${tenantId}/${deviceId}`) ?? 0) < SOCKETS_PER_DEVICE) return;
-    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
-  }
-
   /** Nothing may be thrown into the library: it would end the process. */
   private guarded(socket: DeviceSocket, work: () => void): void {
     try {
@@ -200,7 +199,6 @@ export class Sockets {
   opened(wire: Wire): void {
     const { socket } = wire.getUserData();
     socket.wire = wire;
-    this.count(socket, 1);
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));
   }
@@ -267,7 +265,6 @@ export class Sockets {
     const { socket } = wire.getUserData();
     socket.wire = undefined;
     this.wheel.remove(socket);
-    this.count(socket, -1);
     const { session } = socket;
     if (session === undefined) return;
     socket.session = undefined;
@@ -276,13 +273,6 @@ export class Sockets {
       this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
     });
     this.record(socket, 'socket closed', code);
-  }
-
-  private count(socket: DeviceSocket, by: 1 | -1): void {
-    const key = `${socket.actor.tenantId}/${socket.deviceId}`;
-    const count = (this.perDevice.get(key) ?? 0) + by;
-    if (count > 0) this.perDevice.set(key, count);
-    else this.perDevice.delete(key);
   }
 
   private record(socket: DeviceSocket, message: string, code?: number): void {

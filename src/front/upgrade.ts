@@ -5,7 +5,7 @@ import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
 import type { Claims, FrontOptions } from './ports.js';
 import type { Call } from './request.js';
-import { DeviceSocket, type SocketData, type Sockets } from './socket.js';
+import { checkRoom, DeviceSocket, type SocketData } from './socket.js';
 
 /** What the library needs for the switch; it lives in the request, so it is copied. */
 interface Handshake {
@@ -25,7 +25,6 @@ export class Upgrader {
   constructor(
     private readonly app: FrontOptions,
     private readonly pipeline: Pipeline,
-    private readonly sockets: Sockets,
   ) {}
 
   /** Never throws: what is refused is answered like any other request (contract 3). */
@@ -66,7 +65,7 @@ export class Upgrader {
     const given = call.authorization === '' ? call.parameter('token') : bearerOf(call.authorization);
     const ticket = given === undefined && call.authorization === '' ? call.parameter('ticket') : undefined;
     if (ticket !== undefined) return this.redeem(call, ticket);
-    call.claims = authenticator.claimsOf(given, call.tenantId);
+    call.claims = authenticator.claimsOf(given, call.tenantId, false);
     return authenticator.callerOf(call.claims);
   }
 
@@ -86,9 +85,9 @@ export class Upgrader {
     call.deviceId = device.id;
     checkState(actor.state, 'read');
     this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');
-    this.sockets.checkRoom(call.tenantId, device.id);
+    checkRoom(actor, device.id);
     if (call.fault !== undefined) throw call.fault;
-    this.app.devices.touch(call.tenantId, device.id);
+    this.app.devices.touch(call.tenantId, device);
     const socket = new DeviceSocket(
       {
         actor,

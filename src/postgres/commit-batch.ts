@@ -3,7 +3,8 @@ import type { Change } from '../tenant/ports.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
 import { packedLength, writeKeys } from './packing.js';
 
-export const COMMIT_SQL = 'SELECT * FROM commit_changes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)';
+export const COMMIT_SQL =
+  'SELECT * FROM commit_changes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)';
 
 /**
  * Settings of a lane's connection. The function's plan is made once, maybe while the tables are still empty, and kept:

@@ -63,7 +63,7 @@ export class PostgresCommitLanes implements CommitLanes {
 
   submit<C extends Change>(change: C, sink: CommitSink<C>): void {
     // The sink gets back the very changes it submitted.
-    this.laneOf(change.tenantId).push(change, sink as unknown as CommitSink);
+    this.laneOf(change.tenantId).push(change, sink);
   }
 
   private laneOf(tenantId: string): Lane {
@@ -222,11 +222,16 @@ class Lane {
 
   private async connection(): Promise<pg.Client> {
     if (this.client !== undefined) return this.client;
-    const client = await this.options.connect((error) => {
-      if (this.client === client) this.client = undefined;
+    // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
+    let lost = false;
+    let opened: pg.Client | undefined;
+    opened = await this.options.connect((error) => {
+      lost = true;
+      if (opened !== undefined && this.client === opened) this.client = undefined;
       this.options.onFault(error);
     });
-    this.client = client;
+    const client = opened;
+    if (!lost) this.client = client;
     this.calls = 0;
     this.planAt = 4;
     return client;

@@ -110,7 +110,8 @@ function readRow(reader: PackedReader): LogRow {
     return { item, changedBy };
   }
   if (type === null || ts < 0 || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
-  const inline: Inline | null = ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
+  const inline: Inline | null =
+    ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
   const blob: Blob | null =
     blobRef === null || blobNonce === null || blobKeys === null
       ? null

@@ -51,9 +51,14 @@ export const CATALOGUE = {
   tenant_not_found: entry(404, 'tenant_not_found', 'No tenant belongs to this host.'),
   device_not_found: entry(404, 'device_not_found', 'No such device.'),
   method_not_allowed: entry(405, 'method_not_allowed', 'The route exists, but not with this method; see Allow.'),
-  bootstrap_already_done: entry(410, 'bootstrap_already_done', 'The server is claimed already (alias: bootstrap_locked).', {
-    statusB: 409,
-  }),
+  bootstrap_already_done: entry(
+    410,
+    'bootstrap_already_done',
+    'The server is claimed already (alias: bootstrap_locked).',
+    {
+      statusB: 409,
+    },
+  ),
   version_conflict: entry(409, 'conflict', 'Another content or version of this item is stored; details say which.', {
     b: 'version_conflict',
   }),

@@ -40,7 +40,8 @@ export function bytesField(path: string, value: string, length: number): Uint8Ar
 export function bytesWithin(path: string, value: string, min: number, max: number): Uint8Array {
   const bytes = decodeBase64(value);
   if (bytes === undefined) throw invalid(path, 'must be base64 or base64url without white space');
-  if (bytes.length < min || bytes.length > max) throw invalid(path, `must be ${min} to ${max} bytes, got ${bytes.length}`);
+  if (bytes.length < min || bytes.length > max)
+    throw invalid(path, `must be ${min} to ${max} bytes, got ${bytes.length}`);
   return bytes;
 }
 
@@ -242,7 +243,11 @@ function fieldsA(item: Item, typeKey: 'type' | 'itemType'): string {
 function payloadB(item: LiveItem): string {
   const { inline, blob } = item;
   // A blob without metadata reads back as the specification writes it: its nonce and keys stand in the item's place.
-  const own = inline ?? { ct: new Uint8Array(0), nonce: blob?.nonce ?? new Uint8Array(0), keys: blob?.keys ?? new Map() };
+  const own = inline ?? {
+    ct: new Uint8Array(0),
+    nonce: blob?.nonce ?? new Uint8Array(0),
+    keys: blob?.keys ?? new Map(),
+  };
   return (
     `"ct":"${toBase64(own.ct)}","nonce":"${toBase64(own.nonce)}","wrapped":${keysB(own.keys)},` +
     `"master":${item.master === null ? 'null' : masterText(item.master, toBase64)},` +

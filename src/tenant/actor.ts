@@ -117,6 +117,13 @@ export class Actor implements CommitSink<Pending> {
     return this.tenant.devices.get(id);
   }
 
+  /** Sockets that the device holds on this instance. */
+  socketsOf(deviceId: string): number {
+    let count = 0;
+    for (const session of this.tenant.sessions) if (session.deviceId === deviceId) count++;
+    return count;
+  }
+
   hasBin(id: string): boolean {
     return this.tenant.bins.has(id);
   }

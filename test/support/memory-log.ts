@@ -142,7 +142,7 @@ export class MemoryLog implements CommitLanes, ItemLog {
   }
 
   submit<C extends Change>(change: C, sink: CommitSink<C>): void {
-    this.waiting.push({ change, sink: sink as unknown as CommitSink });
+    this.waiting.push({ change, sink: sink });
     if (this.waiting.length === 1) setImmediate(() => this.flush());
   }
 

@@ -148,10 +148,10 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
     return exited;
   };
   t.teardown(async () => {
-    wire?.close();
+    wires.forEach((wire) => wire.close());
     await end('SIGTERM');
   });
-  let wire: Wire | undefined;
+  const wires: Wire[] = [];
   const port = await new Promise<number>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`no start in time:\n${output.join('\n')}`)), START_MAX_MS);
     const take = (line: string): void => {
@@ -168,7 +168,8 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
       reject(new Error(`ended with ${String(code)} before it listened:\n${output.join('\n')}`));
     });
   });
-  wire = new Wire(port);
+  const wire = new Wire(port);
+  wires.push(wire);
   return { port, wire, process: child, databaseUrl, dataDir, output, end };
 }
 

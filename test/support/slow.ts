@@ -67,7 +67,9 @@ export class SlowSocket {
       );
     });
     const end = head.indexOf('\r\n\r\n') + 4;
-    const accept = createHash('sha1').update(key + GUID).digest('base64');
+    const accept = createHash('sha1')
+      .update(key + GUID)
+      .digest('base64');
     if (!head.subarray(0, end).includes(accept)) throw new Error(`no upgrade: ${head.toString('latin1')}`);
     const socket = new SlowSocket(tcp);
     tcp.on('data', (chunk: Buffer) => socket.take(chunk));

@@ -236,6 +236,8 @@ export interface Closed {
   readonly reason: string;
 }
 
+/** The connection of a refused upgrade must not stay behind in a pool. */
+const NO_POOL = new Agent({ keepAlive: false });
 const FRAME_MAX_MS = 15_000;
 
 /** One WebSocket. Frames queue up until a test takes them. */
@@ -257,7 +259,11 @@ export class Socket {
     const headers: Record<string, string> = { ...options.headers };
     if (options.authorization !== undefined) headers['authorization'] = `Bearer ${options.authorization}`;
     const search = query.size === 0 ? '' : `?${query.toString()}`;
-    this.ws = new WebSocket(`ws://127.0.0.1:${port}/ws${search}`, { headers, perMessageDeflate: false });
+    this.ws = new WebSocket(`ws://127.0.0.1:${port}/ws${search}`, {
+      headers,
+      perMessageDeflate: false,
+      agent: NO_POOL,
+    });
     this.opened = new Promise((resolve, reject) => {
       this.ws.on('open', resolve);
       this.ws.on('error', reject);

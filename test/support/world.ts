@@ -268,6 +268,13 @@ export class World {
     return socket;
   }
 
+  /** Opens a socket that is sure to be let in. */
+  enter(device: number, shape: Shape = 'a'): OpenSocket {
+    const socket = this.open(device, shape);
+    if (typeof socket === 'string') throw new Error(socket);
+    return socket;
+  }
+
   hello({ session, witness }: OpenSocket, given: Partial<HelloFrame> = {}): void {
     this.now += HELLO_MS;
     const frame: HelloFrame = { since: 0, epoch: null, acks: false, ...given };
@@ -277,8 +284,7 @@ export class World {
 
   /** Opens a socket, says hello and serves what it asks until it is caught up. */
   connect(device: number, hello: Partial<HelloFrame> & { readonly shape?: Shape } = {}): OpenSocket {
-    const socket = this.open(device, hello.shape);
-    if (typeof socket === 'string') throw new Error(socket);
+    const socket = this.enter(device, hello.shape);
     this.hello(socket, hello);
     this.drainOperations();
     return socket;

@@ -1,6 +1,7 @@
 /** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
 import { invalid, ServiceError, type Shape } from '../../protocol/errors.js';
 import { bytesField, decodeWriteA, decodeWriteB, rowText, type RequireSig } from '../../protocol/item-codec.js';
+import { isBinId } from '../../protocol/ids.js';
 import type { ItemWrite } from '../../protocol/item.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
 import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
@@ -139,6 +140,7 @@ function cursorOf(call: Call, epoch: string): Cursor {
 export const listItems: Handler = async (call, { items, epoch }) => {
   const { tenantId, shape } = call;
   const binId = call.parameter('bin_id');
+  if (binId !== undefined && !isBinId(binId)) throw invalid('bin_id', 'must be 1 to 64 of A-Z a-z 0-9 _ -');
   const limit = Math.min(wholeNumber(call, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);
   const history = epoch();
   const cursor = cursorOf(call, history);

@@ -39,7 +39,12 @@ export const me: Handler = async (call, { identities, presence, config, version,
   // Wiped between the check of the token and now.
   if (found === undefined) throw new ServiceError('bad_token');
   const { id, name, glyph, pairedAt } = found.device;
-  const history = { headVersion: found.summary.version, versionSum: found.summary.versionSum, epoch: epoch(), tenantId };
+  const history = {
+    headVersion: found.summary.version,
+    versionSum: found.summary.versionSum,
+    epoch: epoch(),
+    tenantId,
+  };
   const server = {
     version,
     region: config.region,

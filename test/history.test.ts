@@ -1,0 +1,80 @@
+/** The epoch: the name of the history that versions belong to (src/postgres/history.ts). */
+import { once } from 'node:events';
+import t from 'tap';
+import { createPool, openClient } from '../src/postgres/database.js';
+import { History } from '../src/postgres/history.js';
+import { Events } from './support/events.js';
+import { testDatabase } from './support/postgres.js';
+
+const epochOf = async (url: string, history = new History(() => undefined)): Promise<string> => {
+  const client = await openClient({ url, name: 'history test', onLost: () => undefined });
+  try {
+    await history.check(client);
+    return history.epoch;
+  } finally {
+    await client.end();
+  }
+};
+
+t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for another one', async (t) => {
+  const { url } = await testDatabase(t);
+  const claims = await Promise.all(Array.from({ length: 5 }, async () => epochOf(url)));
+  const [epoch] = claims;
+  t.match(epoch, /^[0-9A-Z]{26}$/);
+  t.equal(new Set(claims).size, 1, 'whoever comes first gives the name');
+  t.equal(await epochOf(url), epoch);
+
+  const name = new URL(url).pathname.slice(1);
+  const copyUrl = new URL(url);
+  copyUrl.pathname = `/${name}_copy`;
+  const adminUrl = new URL(url);
+  adminUrl.pathname = '/postgres';
+  const admin = await openClient({ url: adminUrl.href, name: 'history test', onLost: () => undefined });
+  t.teardown(async () => {
+    await admin.query(`DROP DATABASE IF EXISTS ${name}_copy`);
+    await admin.end();
+  });
+  await admin.query(`CREATE DATABASE ${name}_copy TEMPLATE ${name}`);
+  t.not(await epochOf(copyUrl.href), epoch, 'a copy under another name');
+  t.equal(await epochOf(url), epoch);
+
+  const client = await openClient({ url, name: 'history test', onLost: () => undefined });
+  t.teardown(async () => client.end());
+  const seen = new Set([epoch]);
+  for (const column of ['system_identifier', 'timeline']) {
+    await client.query(`UPDATE installation SET ${column} = 'another'`);
+    const found = await epochOf(url);
+    t.notOk(seen.has(found), `another ${column}`);
+    seen.add(found);
+    t.equal(await epochOf(url), found);
+  }
+});
+
+t.test('EPOCH-08: every new connection compares the epoch', async (t) => {
+  const { url } = await testDatabase(t);
+  const changes = new Events<string>();
+  const history = new History(changes.add);
+  t.throws(() => history.epoch, 'not known before the first connection');
+  const pool = createPool({
+    url,
+    name: 'history test',
+    size: 2,
+    onIdleError: () => undefined,
+    onConnect: async (client) => history.check(client),
+  });
+  t.teardown(async () => pool.end());
+  await pool.query('UPDATE installation SET timeline = timeline');
+  const first = history.epoch;
+  // A failover, seen from here: the open connection dies, the next one finds another timeline.
+  const client = await pool.connect();
+  await client.query("UPDATE installation SET timeline = 'before'");
+  client.release();
+  t.strictSame(changes.all, []);
+  const removed = once(pool, 'remove');
+  await client.query('SELECT pg_terminate_backend(pg_backend_pid())').catch(() => undefined);
+  await removed;
+  await pool.query('SELECT 1');
+  t.equal(changes.all.length, 1);
+  t.not(history.epoch, first);
+  t.strictSame(changes.all, [history.epoch]);
+});

@@ -1,0 +1,196 @@
+/** Instances that fail, stall and get in each other's way (contract 13). */
+import t from 'tap';
+import { openClient } from '../src/postgres/database.js';
+import { TestClock } from './support/clock.js';
+import { claim, claimBody, edited, join, mustWrite, newId, newItem, write, writeBody } from './support/devices.js';
+import { testDatabase } from './support/postgres.js';
+import { runServer, spawnServer } from './support/server.js';
+import { difference, listAll, range, startWriters, untilVersion, versionsOf } from './support/stream.js';
+import type { Reply } from './support/wire.js';
+
+t.setTimeout(300_000);
+
+t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
+  const { wire, sql, databaseUrl } = await runServer(t);
+  const device = await claim(wire);
+  const item = newItem([device.id]);
+  await mustWrite(wire, device, item);
+  const rival = await openClient({ url: databaseUrl, name: 'rival', onLost: () => undefined });
+  t.teardown(async () => rival.end());
+  await rival.query("SET deadlock_timeout = '60s'"); // so that the service is the one that is ended
+  await rival.query('BEGIN');
+  await rival.query('SELECT 1 FROM items WHERE id = $1 FOR UPDATE', [item.id]);
+  const writing = write(wire, device, edited(item));
+  const blocked = async (): Promise<boolean> =>
+    (await sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'service-commit' AND wait_event_type = 'Lock'"))
+      .length > 0;
+  while (!(await blocked()));
+  await rival.query('SELECT 1 FROM tenants FOR UPDATE');
+  const [found] = await sql('SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()');
+  await rival.query('COMMIT');
+  const reply = await writing;
+  t.equal(reply.outcome, '200');
+  t.equal(reply.at('version'), 2);
+  t.ok(found !== undefined, 'the rival got its lock, so the service gave way');
+});
+
+t.test('INST-13: writers of many tenants on two instances do not stop each other', async (t) => {
+  const database = await testDatabase(t);
+  const tenants = range(1, 24).map(() => newId());
+  const resolveTenant = (host: string): string | undefined => tenants.find((id) => host.startsWith(id.toLowerCase()));
+  const instances = [await runServer(t, { database, resolveTenant }), await runServer(t, { database, resolveTenant })];
+  const [one] = instances;
+  if (one === undefined) throw new Error('no instance');
+  await one.sql('INSERT INTO tenants (id, slug, created_at) SELECT id, lower(id), 1 FROM unnest($1::text[]) AS u(id)', [
+    tenants,
+  ]);
+  await one.sql(
+    `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+     SELECT id, 'inbox', 'inbox', 1, 1, 1 FROM unnest($1::text[]) AS u(id)`,
+    [tenants],
+  );
+  const members = await Promise.all(
+    tenants.map(async (tenant) => {
+      const host = { host: `${tenant.toLowerCase()}.test` };
+      const reply = await one.wire.post('/devices/bootstrap', claimBody(), { headers: host });
+      return { host, id: reply.text('device.id'), token: reply.text('token') };
+    }),
+  );
+  const refusals: Reply[] = [];
+  const started = Date.now();
+  // Each batch of an instance holds many of these tenants, the other instance's batches the same ones.
+  await Promise.all(
+    members.flatMap((member) =>
+      instances.map(async ({ wire }) => {
+        for (const _ of range(1, 30)) {
+          const body = writeBody('a', newItem([member.id]));
+          const reply = await wire.post('/items', body, { token: member.token, headers: member.host });
+          if (reply.status !== 200) refusals.push(reply);
+        }
+      }),
+    ),
+  );
+  t.same(
+    refusals.map(({ raw }) => raw),
+    [],
+  );
+  t.ok(Date.now() - started < 60_000);
+  const heads = await one.sql(
+    'SELECT head, (SELECT count(DISTINCT version) FROM items i WHERE i.tenant_id = t.id) AS versions FROM tenants t WHERE id = ANY ($1)',
+    [tenants],
+  );
+  t.same(
+    heads.filter((row) => Number(row['head']) !== 60 || Number(row['versions']) !== 60),
+    [],
+    '60 each, without a gap',
+  );
+});
+
+t.test('INST-15: a write that the database refuses fails alone', async (t) => {
+  const { wire, sql } = await runServer(t);
+  const device = await claim(wire);
+  const poisonTs = 1_999_999_999_999;
+  await sql(
+    `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+       IF NEW.ts = ${poisonTs} THEN RAISE EXCEPTION 'poison'; END IF; RETURN NEW; END $$`,
+  );
+  await sql('CREATE TRIGGER poison BEFORE INSERT ON items FOR EACH ROW EXECUTE FUNCTION poison()');
+  let good = 0;
+  for (const round of range(1, 6)) {
+    const items = range(1, 40).map((number) => newItem([device.id], number % 13 === round ? { ts: poisonTs } : {}));
+    const replies = await Promise.all(items.map(async (item) => write(wire, device, item)));
+    for (const [at, reply] of replies.entries()) {
+      const poisoned = items[at]?.ts === poisonTs;
+      if ((reply.status === 200) === poisoned || (poisoned && reply.outcome !== '500 internal'))
+        t.fail(`${String(poisoned)} ${reply.raw}`);
+      if (reply.status === 200) good++;
+    }
+  }
+  const versions = (await listAll(wire, device.token)).changes.map(({ version }) => version);
+  t.equal(difference(versions, range(1, good)), '', 'the others are in, without a gap');
+});
+
+t.test('INST-16: a stalled instance holds nobody up', async (t) => {
+  const database = await testDatabase(t);
+  const child = await spawnServer(t, { database });
+  const other = await runServer(t, { database });
+  const device = await claim(child.wire);
+  const all = [device.id];
+  const stalled = startWriters({ wires: [child.wire], devices: [device], writers: 8, sealFor: all });
+  t.teardown(() => child.process.kill('SIGCONT'));
+  let slowest = 0;
+  for (const round of range(1, 15)) {
+    await stalled.until(round * 20);
+    child.process.kill('SIGSTOP');
+    for (const _ of range(1, 5)) {
+      const before = Date.now();
+      await mustWrite(other.wire, device, newItem(all));
+      slowest = Math.max(slowest, Date.now() - before);
+    }
+    child.process.kill('SIGCONT');
+  }
+  await stalled.stop();
+  t.same([stalled.refusals, stalled.errors], [[], []]);
+  t.ok(slowest < 3_000, `the slowest write beside a stalled instance took ${slowest} ms`);
+});
+
+t.test('INST-17: an instance that is killed takes nothing with it', async (t) => {
+  const database = await testDatabase(t);
+  const other = await runServer(t, { database });
+  const device = await claim(other.wire);
+  const second = await join(other.wire, device, { name: 'second' });
+  const all = [device.id, second.id];
+  const socket = await other.wire.connect({ token: second.token });
+  await socket.hello();
+  const acked = [];
+  let cursor = 0;
+  for (const _ of range(1, 3)) {
+    const child = await spawnServer(t, { database });
+    const reader = await child.wire.connect({ token: second.token });
+    const replay = await reader.hello(cursor);
+    t.same(
+      versionsOf(replay),
+      range(
+        cursor + 1,
+        acked.length + (cursor > acked.length ? 0 : versionsOf(replay).length - (acked.length - cursor)),
+      ),
+    );
+    const writing = startWriters({
+      wires: [child.wire, other.wire],
+      devices: [device],
+      writers: 8,
+      sealFor: all,
+      insertsOnly: true,
+    });
+    await writing.until(150);
+    await child.end('SIGKILL');
+    await writing.stop();
+    t.ok(writing.errors.length > 0, 'it was killed in the middle');
+    acked.push(...writing.acked);
+    cursor = Math.max(cursor, ...versionsOf(reader.frames));
+  }
+  const head = await mustWrite(other.wire, device, newItem(all));
+  await untilVersion(socket, head);
+  t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'the other instance told everything, in order');
+  const stored = new Map((await listAll(other.wire, second.token)).changes.map(({ id, version }) => [id, version]));
+  t.same(
+    acked.filter(({ id, version }) => stored.get(id) !== version),
+    [],
+  );
+});
+
+t.test('INST-17: a tenant that was forgotten for idleness goes on where it stood', async (t) => {
+  const clock = new TestClock();
+  const { wire } = await runServer(t, { clock, env: { WS_PING_INTERVAL_MS: '1000', WS_PONG_GRACE_MS: '3000' } });
+  const device = await claim(wire);
+  let head = 0;
+  for (const round of range(1, 4)) {
+    head = await mustWrite(wire, device, newItem([device.id]));
+    t.equal(head, round);
+    clock.advance(6 * 60_000);
+    const socket = await wire.connect({ token: device.token });
+    t.same(versionsOf(await socket.hello(round - 1)), [round]);
+    await socket.close();
+    clock.advance(6 * 60_000);
+  }
+});

@@ -1,0 +1,306 @@
+/** Several instances on one database: one truth, whoever is asked (contract 13). */
+import t from 'tap';
+import { TestClock } from './support/clock.js';
+import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';
+import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { runServer, type Running } from './support/server.js';
+import {
+  barrier,
+  changesOf,
+  difference,
+  listAll,
+  Mirror,
+  notRising,
+  range,
+  startWriters,
+  untilVersion,
+  versionsOf,
+} from './support/stream.js';
+import { SHAPES, type Socket, type Wire } from './support/wire.js';
+
+t.setTimeout(300_000);
+
+interface Pair {
+  readonly one: Running;
+  readonly two: Running;
+  readonly wires: readonly [Wire, Wire];
+  readonly first: TestDevice;
+  readonly second: TestDevice;
+  readonly all: string[];
+}
+
+/** Two instances; with clocks that stand still, the first tells the second nothing and the second compares nothing. */
+async function pair(
+  t: WithTeardown,
+  clocks: { one?: TestClock; two?: TestClock; env?: Record<string, string> } = {},
+): Promise<Pair> {
+  const database = await testDatabase(t);
+  const { env } = clocks;
+  const one = await runServer(t, { database, clock: clocks.one, env });
+  const first = await claim(one.wire);
+  const second = await join(one.wire, first, { name: 'second' });
+  const two = await runServer(t, { database, clock: clocks.two, env });
+  return { one, two, wires: [one.wire, two.wire], first, second, all: [first.id, second.id] };
+}
+
+async function live(wire: Wire, device: TestDevice, more: { shape?: 'a' | 'b'; acks?: boolean } = {}): Promise<Socket> {
+  const socket = await wire.connect({ shape: more.shape ?? 'a', token: device.token });
+  await socket.hello(0, { acks: more.acks ?? false });
+  return socket;
+}
+
+/** Ends connections of the service by their name; answers how many. */
+async function terminate(server: Running, name: string): Promise<number> {
+  const rows = await server.sql(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name LIKE $1 AND pid <> pg_backend_pid()`,
+    [name],
+  );
+  return rows.length;
+}
+
+/** Asks again and again until it holds; a wait of minutes is a failure. */
+async function eventually(holds: () => Promise<boolean>, what: string): Promise<void> {
+  const until = Date.now() + 20_000;
+  while (!(await holds())) if (Date.now() > until) throw new Error(`never: ${what}`);
+}
+
+t.test('two instances that hear of each other', async (t) => {
+  const { one, two, wires, first, second, all } = await pair(t);
+
+  t.test(
+    'INST-01 INST-09: writers on both, sockets on both: every version once, in order, without a gap',
+    async (t) => {
+      const sockets = await Promise.all(
+        wires.flatMap((wire) => SHAPES.map(async (shape) => live(wire, first, { shape, acks: true }))),
+      );
+      const start = Number(sockets[0]?.of('caught_up')[0]?.['version']);
+      const writing = startWriters({
+        wires,
+        devices: [first, second, second],
+        writers: 12,
+        insertsOnly: true,
+        limit: 1_200,
+      });
+      await writing.until(1_200);
+      await writing.stop();
+      t.same([writing.refusals, writing.errors], [[], []]);
+      const head = start + writing.acked.length;
+      const versions = writing.acked.map(({ version }) => version).sort((x, y) => x - y);
+      t.equal(difference(versions, range(start + 1, head)), '', 'no gap and no double');
+      for (const socket of sockets) {
+        await untilVersion(socket, head);
+        const seen = versionsOf(socket.frames).filter((version) => version > start);
+        t.equal(difference(seen, range(start + 1, head)), '');
+        await socket.close();
+      }
+    },
+  );
+
+  t.test('INST-01 INST-10: edits and deletes too: every reader on every instance ends at the same state', async (t) => {
+    const sockets = await Promise.all(wires.map(async (wire) => live(wire, second)));
+    const mirrors = sockets.map(() => new Mirror());
+    const writing = startWriters({ wires, devices: [first], writers: 10, sealFor: all });
+    for (const round of range(1, 12)) {
+      await writing.until(round * 60);
+      const known = Math.max(...writing.acked.map(({ version }) => version));
+      for (const wire of wires) {
+        const listing = await listAll(wire, second.token, { limit: 137 });
+        const versions = new Set(listing.changes.map(({ version }) => version));
+        const lost = writing.acked.filter(
+          ({ id, version }) =>
+            version <= known &&
+            !versions.has(version) &&
+            !writing.acked.some((other) => other.id === id && other.version > version),
+        );
+        const replacing = new Set(listing.changes.filter(({ version }) => version > known).map(({ id }) => id));
+        t.same(
+          lost.filter(({ id }) => !replacing.has(id)),
+          [],
+          `everything up to ${known} is there`,
+        );
+        t.same(notRising([...versions]), []);
+      }
+    }
+    await writing.stop();
+    const head = await mustWrite(wires[0], first, newItem(all));
+    const truth = new Mirror().apply((await listAll(wires[1], second.token)).changes).state;
+    for (const [at, socket] of sockets.entries()) {
+      await untilVersion(socket, head);
+      t.same(notRising(versionsOf(socket.frames)), []);
+      t.equal(difference(mirrors[at]?.apply(changesOf(socket.frames)).state ?? [], truth), '');
+      await socket.close();
+    }
+  });
+
+  t.test('INST-03: the notification connections die again and again; what is written meanwhile arrives', async (t) => {
+    const socket = await live(wires[1], second);
+    const start = Number(socket.of('caught_up')[0]?.['version']);
+    for (const _ of range(1, 5)) {
+      t.ok((await terminate(one, 'service-listen')) >= 1);
+      const head = await mustWrite(wires[0], first, newItem(all));
+      await untilVersion(socket, head);
+    }
+    const seen = versionsOf(socket.frames).filter((version) => version > start);
+    t.same(seen, range(start + 1, start + 5));
+    await socket.close();
+  });
+
+  t.test('INST-04: hints that come twice, late, out of order or as nonsense change nothing', async (t) => {
+    const socket = await live(wires[1], second);
+    const start = Number(socket.of('caught_up')[0]?.['version']);
+    const tell = async (payload: unknown): Promise<unknown> =>
+      two.sql('SELECT pg_notify($1, $2)', ['service', typeof payload === 'string' ? payload : JSON.stringify(payload)]);
+    const hint = (head: number, generation = 1) => ({ from: 'another', changes: [[two.tenantId, head, generation]] });
+    let head = start;
+    for (const round of range(1, 5)) {
+      await tell(hint(head + 1));
+      head = await mustWrite(wires[0], first, newItem(all));
+      for (const wrong of [head, head, 1, head - 1, head + 1_000, 0]) await tell(hint(wrong));
+      await tell(hint(head, 1_000_000 + round));
+      for (const nonsense of ['', '{', '[]', '{"from":1}', '{"from":"x","changes":[["y"]]}']) await tell(nonsense);
+      await untilVersion(socket, head);
+    }
+    await barrier(socket);
+    t.same(
+      versionsOf(socket.frames).filter((version) => version > start),
+      range(start + 1, head),
+    );
+    t.equal(socket.of('caught_up').length, 1);
+    await socket.close();
+  });
+
+  t.test(
+    'PAIR-23 TOKEN-12 TOKEN-14: pairing over both instances; a revocation reaches the other at once',
+    async (t) => {
+      const third = await join(wires[1], first, { existingWire: wires[0], name: 'third' });
+      const sockets = await Promise.all(
+        [0, 1].map(async (at) => (wires[at] ?? wires[0]).connect({ token: third.token })),
+      );
+      await sockets[0]?.hello();
+      const witness = await live(wires[1], first);
+      t.equal((await wires[0].post(`/devices/${third.id}/revoke`, {}, { token: first.token })).status, 200);
+      for (const socket of sockets) t.equal((await socket.closed).code, 4403);
+      t.same(await witness.next('device_revoked'), { type: 'device_revoked', id: third.id });
+      for (const wire of wires) {
+        t.equal((await wire.get('/me', { token: third.token })).outcome, '403 device_revoked');
+        t.equal((await wire.get('/me', { token: first.token })).status, 200);
+      }
+      await witness.close();
+    },
+  );
+
+  t.test('STAT-10 DEV-03: devices with a socket are counted over both instances', async (t) => {
+    const sockets = [await live(wires[0], first), await live(wires[1], second)];
+    const online = async (wire: Wire, count: number): Promise<boolean> => {
+      const me = await wire.get('/me', { token: first.token, shape: 'a' });
+      const devices = (await wire.get('/devices', { token: first.token, shape: 'a' })).list('devices');
+      return (
+        me.number('server.devicesOnline') === count &&
+        devices.filter((device) => device['online'] === true).length === count
+      );
+    };
+    for (const wire of wires) await eventually(async () => online(wire, 2), 'two online');
+    await sockets[1]?.close();
+    for (const wire of wires) await eventually(async () => online(wire, 1), 'one online');
+    await sockets[0]?.close();
+    t.pass('both instances agree');
+  });
+
+  t.test('DUR-05: all database connections die, of both, while everybody writes', async (t) => {
+    const socket = await live(wires[1], second);
+    const writing = startWriters({ wires, devices: [first], writers: 6, sealFor: all });
+    for (const round of range(1, 6)) {
+      await writing.until(round * 50);
+      t.ok((await terminate(one, round % 2 === 0 ? 'service%' : 'service-commit')) >= 1);
+    }
+    await writing.until(writing.acked.length + 100);
+    await writing.stop();
+    t.same(writing.errors, []);
+    t.same(
+      writing.refusals.filter(({ outcome }) => outcome !== '503 unavailable').map(({ outcome }) => outcome),
+      [],
+    );
+    const listing = await listAll(wires[0], first.token);
+    const latest = new Map(writing.acked.sort((x, y) => x.version - y.version).map((change) => [change.id, change]));
+    const stored = new Map(listing.changes.map((change) => [change.id, change]));
+    t.same(
+      [...latest.values()].filter(({ id, version }) => (stored.get(id)?.version ?? 0) < version),
+      [],
+      'nothing lost',
+    );
+    await untilVersion(socket, await mustWrite(wires[0], first, newItem(all)));
+    t.same(notRising(versionsOf(socket.frames)), []);
+    await socket.close();
+  });
+});
+
+t.test('INST-02 INST-18: a lost notification is found by the next comparison, 5 s later at most', async (t) => {
+  const two = new TestClock();
+  const { wires, first, second, all } = await pair(t, { one: new TestClock(), two });
+  const socket = await live(wires[1], second);
+  const start = Number(socket.of('caught_up')[0]?.['version']);
+  for (const round of range(1, 5)) {
+    const version = await mustWrite(wires[0], first, newItem(all));
+    await barrier(socket);
+    t.same(versionsOf(socket.frames).filter((one) => one > start).length, round - 1, 'the notification is lost');
+    two.advance(5_000);
+    await untilVersion(socket, version);
+  }
+  t.same(
+    versionsOf(socket.frames).filter((one) => one > start),
+    range(start + 1, start + 5),
+  );
+});
+
+t.test('INST-03: a listener that comes back compares at once', async (t) => {
+  const { two, wires, first, second, all } = await pair(t, { one: new TestClock(), two: new TestClock() });
+  const socket = await live(wires[1], second);
+  for (const _ of range(1, 3)) {
+    const version = await mustWrite(wires[0], first, newItem(all));
+    t.ok((await terminate(two, 'service-listen')) >= 1);
+    await untilVersion(socket, version);
+  }
+  t.pass('though no clock runs and nothing was notified');
+});
+
+t.test('INST-11: what an instance knows no longer holds; the commit checks again', async (t) => {
+  const { wires, first, second, all } = await pair(t, { one: new TestClock(), two: new TestClock() });
+  const [here, there] = wires;
+  const mine = { token: first.token, shape: 'a' } as const;
+  await mustWrite(there, first, newItem(all)); // so that the other instance knows the tenant as it was
+
+  t.equal((await here.post('/bins', { id: 'short' }, mine)).status, 200);
+  t.equal((await write(there, first, newItem(all, { binId: 'short' }))).status, 200, 'a bin made elsewhere');
+  const inside = newItem(all, { binId: 'short' });
+  await mustWrite(there, first, inside);
+  t.equal((await here.ask('DELETE', '/bins/short', { ...mine, body: { force: true } })).status, 200);
+  t.equal((await write(there, first, newItem(all, { binId: 'short' }))).outcome, '404 bin_not_found');
+  t.equal((await write(there, first, edited(inside))).outcome, '409 conflict', 'deleted with its bin');
+
+  const third = await join(here, first, { name: 'third' });
+  const lacking = await write(there, first, newItem(all));
+  t.equal(lacking.outcome, '400 validation');
+  t.same(lacking.at('error.details.missingDevices'), [third.id]);
+  t.equal((await write(there, third, newItem([...all, third.id]))).status, 200, 'nor is the new one a stranger');
+
+  t.equal((await here.post(`/devices/${third.id}/revoke`, {}, mine)).status, 200);
+  const item = newItem([...all, third.id]);
+  t.equal((await write(there, second, item)).status, 200);
+  const row = (await listAll(there, second.token)).rows.find(({ id }) => id === item.id);
+  t.same(Object.keys((row?.['payloadEnc'] as { keys: object }).keys).sort(), [...all].sort(), 'its key was dropped');
+  t.equal((await write(there, third, newItem(all))).outcome, '403 device_revoked', 'and it writes nothing');
+});
+
+t.test('INST-11: the storage cap holds across instances', async (t) => {
+  const env = { STORAGE_CAP_BYTES: '20000' };
+  const { wires, first, all } = await pair(t, { one: new TestClock(), two: new TestClock(), env });
+  const big = () => newItem(all, { ct: Buffer.alloc(4_000) });
+  let accepted = 0;
+  for (const round of range(1, 10)) {
+    const reply = await write(wires[round % 2] ?? wires[0], first, big());
+    if (reply.status === 200) accepted++;
+    else t.equal(reply.outcome, '413 storage_cap_exceeded');
+  }
+  t.equal(accepted, 4, 'four fit, whoever was asked');
+});
