@@ -70,6 +70,8 @@ const SERVER_ENVIRONMENT = {
   LOG_LEVEL: 'warn',
 };
 
+/** As `npm run serve` starts it: a young generation of one size from the start. */
+const SERVE_FLAGS = ['--min-semi-space-size=16', '--max-semi-space-size=16'];
 /** Flags of Node for the server, such as --cpu-prof --cpu-prof-dir=/tmp/profiles: to see where its time goes. */
 const EXTRA_FLAGS = (process.env['BENCH_SERVER_FLAGS'] ?? '').split(' ').filter(Boolean);
 
@@ -141,15 +143,19 @@ export class World implements Target {
   /** Starts the server, each time on the same port. */
   async start(): Promise<void> {
     const script = fileURLToPath(new URL('./server.js', import.meta.url));
-    this.running = new Child(`server ${this.options.name}`, [process.execPath, '--expose-gc', ...EXTRA_FLAGS, script], {
-      env: {
-        ...process.env,
-        ...SERVER_ENVIRONMENT,
-        PORT: String(this.port),
-        DATABASE_URL: this.cluster.url(this.options.name),
-        DATA_DIR: join(this.folder, `${this.options.name}.data`),
+    this.running = new Child(
+      `server ${this.options.name}`,
+      [process.execPath, '--expose-gc', ...SERVE_FLAGS, ...EXTRA_FLAGS, script],
+      {
+        env: {
+          ...process.env,
+          ...SERVER_ENVIRONMENT,
+          PORT: String(this.port),
+          DATABASE_URL: this.cluster.url(this.options.name),
+          DATA_DIR: join(this.folder, `${this.options.name}.data`),
+        },
       },
-    });
+    );
     await this.running.next('listening');
   }
 

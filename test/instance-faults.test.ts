@@ -26,12 +26,10 @@ t.test('INST-12: a deadlock costs time, no client sees it', async (t) => {
       .length > 0;
   while (!(await blocked()));
   await rival.query('SELECT 1 FROM tenants FOR UPDATE');
-  const [found] = await sql('SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()');
-  await rival.query('COMMIT');
+  await rival.query('COMMIT'); // it got its lock, so the service gave way
   const reply = await writing;
   t.equal(reply.outcome, '200');
   t.equal(reply.at('version'), 2);
-  t.ok(found !== undefined, 'the rival got its lock, so the service gave way');
 });
 
 t.test('INST-13: writers of many tenants on two instances do not stop each other', async (t) => {
@@ -148,13 +146,8 @@ t.test('INST-17: an instance that is killed takes nothing with it', async (t) =>
     const child = await spawnServer(t, { database });
     const reader = await child.wire.connect({ token: second.token });
     const replay = await reader.hello(cursor);
-    t.same(
-      versionsOf(replay),
-      range(
-        cursor + 1,
-        acked.length + (cursor > acked.length ? 0 : versionsOf(replay).length - (acked.length - cursor)),
-      ),
-    );
+    const wanted = range(cursor + 1, Number(replay.at(-1)?.['version']));
+    t.equal(difference(versionsOf(replay), wanted), '', 'a client of the dead one goes on at another from its cursor');
     const writing = startWriters({
       wires: [child.wire, other.wire],
       devices: [device],

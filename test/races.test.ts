@@ -1,5 +1,6 @@
 /** The same moment on two instances, thousands of times: what the commit decides under its locks (contract 5 and 13). */
 import t from 'tap';
+import { openClient } from '../src/postgres/database.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './support/devices.js';
 import { testDatabase } from './support/postgres.js';
 import { runServer, runSql } from './support/server.js';
@@ -45,12 +46,11 @@ t.test('two instances at once', async (t) => {
     return Promise.all([here(x), there(y)]);
   };
   const headNow = async (): Promise<number> => (await listAll(one.wire, first.token)).head;
+  const looking = await openClient({ url: database.url, name: 'tests', onLost: () => undefined });
+  t.teardown(async () => looking.end());
   const rowOf = async (id: string): Promise<Json | undefined> => {
-    const rows = await one.sql('SELECT version, ts, deleted_at, encode(ct, $2) AS ct FROM items WHERE id = $1', [
-      id,
-      'hex',
-    ]);
-    return rows[0];
+    const statement = "SELECT version, ts, deleted_at, encode(ct, 'hex') AS ct FROM items WHERE id = $1";
+    return (await looking.query<Record<string, unknown>>(statement, [id])).rows[0];
   };
 
   t.test('INST-05: the same write on both gets one version, and both answers name it', async (t) => {

@@ -1,7 +1,6 @@
-/** Device sockets: frames, their order, refusals and bounds (specification, Events; contract 9 and 11). */
+/** Device sockets: frames, their order, and what does not fit (specification, Events; contract 9 and 11). */
 import t from 'tap';
-import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
-import { runServer, runSql, type Running } from './support/server.js';
+import { join, mustWrite, newId, newItem } from './support/devices.js';
 import {
   barrier,
   changesOf,
@@ -12,43 +11,10 @@ import {
   untilVersion,
   versionsOf,
 } from './support/stream.js';
-import { ShiftedClock, TestClock } from './support/clock.js';
-import { SHAPES, UpgradeRefused, Wire, type Json, type Shape, type Socket } from './support/wire.js';
-import type { WithTeardown } from './support/postgres.js';
+import { world } from './support/two-devices.js';
+import { SHAPES, Wire, type Json, type Socket } from './support/wire.js';
 
 t.setTimeout(300_000);
-
-interface World {
-  readonly server: Running;
-  readonly wire: Wire;
-  readonly first: TestDevice;
-  readonly second: TestDevice;
-  readonly all: string[];
-  /** A socket of a device that said hello at the head. */
-  live(device: TestDevice, options?: { shape?: Shape; acks?: boolean }): Promise<Socket>;
-  put(device: TestDevice): Promise<number>;
-}
-
-async function world(t: WithTeardown, options: Parameters<typeof runServer>[1] = {}): Promise<World> {
-  const server = await runServer(t, options);
-  const { wire } = server;
-  const first = await claim(wire);
-  const second = await join(wire, first, { name: 'second' });
-  const all = [first.id, second.id];
-  return {
-    server,
-    wire,
-    first,
-    second,
-    all,
-    async live(device, { shape = 'a', acks = false } = {}) {
-      const socket = await wire.connect({ shape, token: device.token });
-      await socket.hello(0, { acks });
-      return socket;
-    },
-    put: async (device) => mustWrite(wire, device, newItem(all)),
-  };
-}
 
 /** How a frame looks to whoever reads the raw wire. */
 function rawFrames(socket: Socket): { text: string; binary: boolean }[] {
@@ -344,67 +310,5 @@ t.test('frames that do not fit', async (t) => {
         t.equal((await socket.closed).code, 1009, `${size} bytes`);
       }
     }
-  });
-});
-
-t.test('bounds', async (t) => {
-  t.test('WS-19: a socket ends with its token', async (t) => {
-    const clock = new TestClock();
-    const env = { TOKEN_TTL_DAYS: '0.01', WS_PING_INTERVAL_MS: '3600000', WS_PONG_GRACE_MS: '10800000' };
-    const { wire, first, live } = await world(t, { clock, env });
-    const sockets = [await live(first), await live(first, { shape: 'b' })];
-    clock.advance(860_000);
-    for (const socket of sockets) await barrier(socket);
-    clock.advance(30_000);
-    for (const socket of sockets) t.equal((await socket.closed).code, 4401);
-    await t.rejects(wire.connect({ token: first.token }), { message: /401 expired_token/ });
-  });
-
-  t.test('WS-22: a device has at most 16 sockets', async (t) => {
-    const { wire, first, second } = await world(t);
-    const sockets = await Promise.all(range(1, 16).map(async () => wire.connect({ token: first.token })));
-    const refusal = await wire.connect({ token: first.token }).catch((error: unknown) => error);
-    t.ok(refusal instanceof UpgradeRefused, 'the seventeenth is refused');
-    if (refusal instanceof UpgradeRefused) t.equal(refusal.reply.outcome, '429 rate_limited');
-    await (await wire.connect({ token: second.token })).close();
-    await sockets[0]?.close();
-    await (await wire.connect({ token: first.token })).hello();
-  });
-
-  t.test('WS-23: a socket has at most one hello in 5 s', async (t) => {
-    const clock = new ShiftedClock();
-    const { wire, first, put, second } = await world(t, { clock });
-    for (const shape of SHAPES) {
-      const socket = await wire.connect({ shape, token: first.token });
-      await socket.hello();
-      for (const _ of range(1, 3)) socket.send({ type: 'hello', since: 0 });
-      await barrier(socket);
-      t.equal(socket.of('caught_up').length, 1, 'no second one yet');
-      t.equal((await untilVersion(socket, await put(second))).at(-1)?.kind, 'item', 'the socket stays live');
-      clock.advance(5_000);
-      const again = await socket.hello(0);
-      t.ok(changesOf(again).length > 0, 'after 5 s everything comes again');
-      await socket.close();
-    }
-  });
-
-  t.test('WS-21: a hello that cannot be served now is closed with 1013', async (t) => {
-    const { server, wire, first, second, put } = await world(t);
-    await put(second);
-    const admin = new URL(server.databaseUrl);
-    const name = admin.pathname.slice(1);
-    admin.pathname = '/postgres';
-    const sockets = await Promise.all(SHAPES.map(async (shape) => wire.connect({ shape, token: first.token })));
-    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
-    t.teardown(async () => runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`));
-    await runSql(admin.href, 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [name]);
-    for (const socket of sockets) socket.send({ type: 'hello', since: 0 });
-    for (const socket of sockets) t.equal((await socket.closed).code, 1013);
-    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
-    while ((await wire.get('/service/status')).status !== 200);
-    const socket = await wire.connect({ token: first.token });
-    await socket.hello();
-    await untilVersion(socket, await put(second));
-    t.pass('when the database is back, the service is');
   });
 });

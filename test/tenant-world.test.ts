@@ -158,6 +158,8 @@ function play(script: readonly Happening[], world: World): World {
   return world;
 }
 
+t.setTimeout(300_000);
+
 /** Runs of a property: enough to find what one in a thousand orders breaks, within seconds. */
 const RUNS = Number(process.env['PROPERTY_RUNS'] ?? 1_500);
 

@@ -1,0 +1,181 @@
+/** What was acknowledged is there, whatever is killed (contract 5 and 13; guarantee 2). */
+import { readFile } from 'node:fs/promises';
+import { join as joinPath } from 'node:path';
+import t from 'tap';
+import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './support/devices.js';
+import { newFolder, temporaryFolder, testDatabase } from './support/postgres.js';
+import { runServer, spawnServer, type Child } from './support/server.js';
+import { difference, listAll, range, startWriters, versionsOf, type Acked, type Listing } from './support/stream.js';
+import type { Wire } from './support/wire.js';
+
+t.setTimeout(300_000);
+
+/** The postmaster of a data folder. */
+const postmasterOf = async (dataDir: string): Promise<number> =>
+  Number((await readFile(joinPath(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n')[0]);
+
+/** What of the acknowledged changes is not there, or is there with another version than any later one. */
+function lost(acked: readonly Acked[], stored: Listing): string[] {
+  const latest = new Map<string, Acked>();
+  for (const change of acked) if (change.version > (latest.get(change.id)?.version ?? 0)) latest.set(change.id, change);
+  const rows = new Map(stored.changes.map((change) => [change.id, change]));
+  return [...latest.values()].flatMap(({ id, version, kind }) => {
+    const row = rows.get(id);
+    if (row?.version === version && row.kind === kind) return [];
+    // A later change whose answer was lost may have gone through.
+    if (row !== undefined && row.version > version) return [];
+    return [`${kind} ${id} at ${version}: ${JSON.stringify(row)}`];
+  });
+}
+
+/** Every acknowledged version is some row's past or present: none was given to two changes. */
+function doubles(acked: readonly Acked[], stored: Listing): number[] {
+  const owner = new Map<number, string>();
+  return [...acked, ...stored.changes].flatMap(({ id, version }) => {
+    const known = owner.get(version) ?? id;
+    owner.set(version, known);
+    return known === id ? [] : [version];
+  });
+}
+
+const untilUp = async (wire: Wire): Promise<void> => {
+  for (const until = Date.now() + 60_000; (await wire.get('/service/status')).status !== 200;) {
+    if (Date.now() > until) throw new Error('the service did not come back');
+  }
+};
+
+t.test('kill -9', async (t) => {
+  const dataDir = joinPath(await temporaryFolder(t), 'data');
+  const start = async (): Promise<Child> => spawnServer(t, { embedded: true, dataDir });
+  let server = await start();
+  const first = await claim(server.wire);
+  const second = await join(server.wire, first, { name: 'second' });
+  const devices: readonly TestDevice[] = [first, second];
+  const all = devices.map(({ id }) => id);
+  const epoch = (await server.wire.get('/service/status')).text('epoch');
+  const acked: Acked[] = [];
+  const open: TestItem[] = [];
+
+  const audit = async (): Promise<Listing> => {
+    const stored = await listAll(server.wire, second.token);
+    t.same(lost(acked, stored), [], `all of ${acked.length} acknowledged changes are there`);
+    t.same(doubles(acked, stored), [], 'no version twice');
+    const me = await server.wire.get('/me', { token: first.token, shape: 'a' });
+    t.equal(me.number('server.headVersion'), stored.head);
+    const live = stored.changes.filter(({ kind }) => kind === 'item');
+    t.equal(me.number('server.itemCount'), live.length, 'sums survive');
+    t.equal(
+      me.number('server.versionSum'),
+      live.reduce((sum, { version }) => sum + version, 0),
+    );
+    t.equal((await server.wire.get('/service/status')).at('epoch'), epoch, 'the same history');
+    return stored;
+  };
+  const writeAndKill = async (kill: () => Promise<unknown>, mustFail: boolean, insertsOnly = true): Promise<void> => {
+    const writing = startWriters({ wires: [server.wire], devices, writers: 24, insertsOnly });
+    await writing.until(400);
+    await kill();
+    // With the server gone each writer ends at its first error; else they go on until they are stopped.
+    if (!mustFail) await writing.until(writing.acked.length + 100);
+    await writing.stop();
+    if (mustFail) t.ok(writing.errors.length > 0, 'it was killed in the middle');
+    acked.push(...writing.acked);
+    open.push(...writing.open);
+  };
+
+  t.test('DUR-01 DUR-04 EPOCH-06: of the server', async () => {
+    for (const insertsOnly of [true, false, true]) {
+      await writeAndKill(async () => server.end('SIGKILL'), true, insertsOnly);
+      server = await start();
+      const stored = await audit();
+      const next = await mustWrite(server.wire, first, newItem(all));
+      t.equal(next, stored.head + 1, 'versions go on from the head');
+    }
+  });
+
+  t.test('DUR-02 DUR-05 EPOCH-06: of the database, while the server lives', async () => {
+    for (const _ of range(1, 2)) {
+      const postmaster = await postmasterOf(dataDir);
+      await writeAndKill(async () => {
+        process.kill(postmaster, 'SIGKILL');
+        await untilUp(server.wire);
+      }, false);
+      t.not(await postmasterOf(dataDir), postmaster, 'another database process serves now');
+      await audit();
+    }
+  });
+
+  t.test('DUR-01 DUR-02 DUR-04 EPOCH-06: of both at once', async () => {
+    const postmaster = await postmasterOf(dataDir);
+    await writeAndKill(async () => {
+      process.kill(postmaster, 'SIGKILL');
+      await server.end('SIGKILL');
+    }, true);
+    server = await start();
+    await audit();
+  });
+
+  t.test('DUR-03: a write whose answer was lost is found by its id; sent again it gets one version', async (t) => {
+    t.ok(open.length > 0);
+    for (const item of open) {
+      const before = (await listAll(server.wire, first.token)).changes.find(({ id }) => id === item.id);
+      const writer = await writerOf(server, item, devices);
+      const [again, twice] = [await write(server.wire, writer, item), await write(server.wire, writer, item)];
+      t.equal(again.status, 200, again.raw);
+      if (before !== undefined) t.equal(again.at('version'), before.version, 'it had gone through');
+      t.equal(twice.at('version'), again.at('version'));
+    }
+  });
+
+  t.test('DUR-04: the whole history has no gap, and replay tells the same', async (t) => {
+    const stored = await listAll(server.wire, first.token);
+    const socket = await server.wire.connect({ token: second.token });
+    const frames = await socket.hello(0);
+    t.equal(
+      difference(
+        versionsOf(frames),
+        stored.changes.map(({ version }) => version),
+      ),
+      '',
+    );
+    t.equal(frames.at(-1)?.['version'], stored.head);
+    t.equal(await server.end('SIGTERM'), 0, 'and it stops in the ordinary way');
+  });
+});
+
+/** Deletes are not repeated here, so whoever wrote an item may send it again. */
+async function writerOf(server: Child, item: TestItem, devices: readonly TestDevice[]): Promise<TestDevice> {
+  const row = (await listAll(server.wire, devices[0]?.token ?? '')).rows.find(({ id }) => id === item.id);
+  const found = devices.find(({ id }) => id === row?.['senderDevice']) ?? devices[0];
+  if (found === undefined) throw new Error('no device');
+  return found;
+}
+
+t.test('DUR-06: two instances that start at once on an empty database leave one sound schema', async (t) => {
+  for (const _ of range(1, 3)) {
+    const database = await testDatabase(t, 'empty');
+    const instances = await Promise.all(range(1, 3).map(async () => runServer(t, { database })));
+    const [one, two, three] = instances;
+    if (one === undefined || two === undefined || three === undefined) throw new Error('no instance');
+    t.equal(new Set(instances.map(({ tenantId }) => tenantId)).size, 1, 'they serve one tenant');
+    const first = await claim(one.wire);
+    const second = await join(two.wire, first, { existingWire: three.wire });
+    const item = newItem([first.id, second.id]);
+    t.equal(await mustWrite(one.wire, first, item), 1);
+    t.equal(await mustWrite(two.wire, second, edited(item)), 2);
+    t.same(
+      (await listAll(three.wire, first.token)).changes.map(({ version }) => version),
+      [2],
+    );
+    await Promise.all(instances.map(async (instance) => instance.stop()));
+  }
+});
+
+t.test('DUR-06 CFG-03: two servers on one data folder: the second says so and ends, the first goes on', async (t) => {
+  const dataDir = joinPath(await newFolder(), 'data');
+  const first = await spawnServer(t, { embedded: true, dataDir });
+  const error = await spawnServer(t, { embedded: true, dataDir }).catch((cause: unknown) => cause);
+  t.match(String(error), /Another server is already running/);
+  const device = await claim(first.wire);
+  t.equal(await mustWrite(first.wire, device, newItem([device.id])), 1);
+});

@@ -1,0 +1,75 @@
+/** What bounds a device socket: its token, its number, its hellos, the server's state (contract 9 and 11). */
+import t from 'tap';
+import { ShiftedClock, TestClock } from './support/clock.js';
+import { runSql } from './support/server.js';
+import { barrier, changesOf, range, untilVersion } from './support/stream.js';
+import { world } from './support/two-devices.js';
+import { SHAPES, UpgradeRefused } from './support/wire.js';
+
+t.setTimeout(300_000);
+
+t.test('bounds', async (t) => {
+  t.test('WS-19: a socket ends with its token', async (t) => {
+    const clock = new TestClock();
+    const env = { TOKEN_TTL_DAYS: '0.01', WS_PING_INTERVAL_MS: '3600000', WS_PONG_GRACE_MS: '10800000' };
+    const { wire, first, live } = await world(t, { clock, env });
+    clock.advance(400_000);
+    const ticket = (await wire.post('/ws-ticket', {}, { token: first.token })).text('ticket');
+    const byTicket = await wire.connect({ ticket });
+    await byTicket.hello();
+    const sockets = [await live(first), await live(first, { shape: 'b' }), byTicket];
+    clock.advance(460_000);
+    for (const socket of sockets) await barrier(socket);
+    clock.advance(30_000);
+    for (const socket of sockets) t.equal((await socket.closed).code, 4401);
+    await t.rejects(wire.connect({ token: first.token }), { message: /401 expired_token/ });
+  });
+
+  t.test('WS-22: a device has at most 16 sockets', async (t) => {
+    const { wire, first, second } = await world(t);
+    const sockets = await Promise.all(range(1, 16).map(async () => wire.connect({ token: first.token })));
+    const refusal = await wire.connect({ token: first.token }).catch((error: unknown) => error);
+    t.ok(refusal instanceof UpgradeRefused, 'the seventeenth is refused');
+    if (refusal instanceof UpgradeRefused) t.equal(refusal.reply.outcome, '429 rate_limited');
+    await (await wire.connect({ token: second.token })).close();
+    await sockets[0]?.close();
+    await (await wire.connect({ token: first.token })).hello();
+  });
+
+  t.test('WS-23: a socket has at most one hello in 5 s', async (t) => {
+    const clock = new ShiftedClock();
+    const { wire, first, put, second } = await world(t, { clock });
+    for (const shape of SHAPES) {
+      const socket = await wire.connect({ shape, token: first.token });
+      await socket.hello();
+      for (const _ of range(1, 3)) socket.send({ type: 'hello', since: 0 });
+      await barrier(socket);
+      t.equal(socket.of('caught_up').length, 1, 'no second one yet');
+      t.equal((await untilVersion(socket, await put(second))).at(-1)?.kind, 'item', 'the socket stays live');
+      clock.advance(5_000);
+      const again = await socket.hello(0);
+      t.ok(changesOf(again).length > 0, 'after 5 s everything comes again');
+      await socket.close();
+    }
+  });
+
+  t.test('WS-21: a hello that cannot be served now is closed with 1013', async (t) => {
+    const { server, wire, first, second, put } = await world(t);
+    await put(second);
+    const admin = new URL(server.databaseUrl);
+    const name = admin.pathname.slice(1);
+    admin.pathname = '/postgres';
+    const sockets = await Promise.all(SHAPES.map(async (shape) => wire.connect({ shape, token: first.token })));
+    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS false`);
+    t.teardown(async () => runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`));
+    await runSql(admin.href, 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [name]);
+    for (const socket of sockets) socket.send({ type: 'hello', since: 0 });
+    for (const socket of sockets) t.equal((await socket.closed).code, 1013);
+    await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
+    while ((await wire.get('/service/status')).status !== 200);
+    const socket = await wire.connect({ token: first.token });
+    await socket.hello();
+    await untilVersion(socket, await put(second));
+    t.pass('when the database is back, the service is');
+  });
+});
