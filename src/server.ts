@@ -86,6 +86,21 @@ interface Database {
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
+/** What every part is made of. */
+interface Parts {
+  readonly options: ServerOptions;
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly database: Database;
+  readonly instanceId: string;
+  readonly secret: Uint8Array;
+  /** Run in reverse when the server stops. */
+  readonly stops: (() => Promise<void>)[];
+  readonly onFault: (error: unknown, tenantId?: string) => void;
+  /** The one tenant of single mode. */
+  readonly tenantId: string;
+}
+
 async function compose(
   options: ServerOptions,
   stops: (() => Promise<void>)[],
@@ -93,7 +108,6 @@ async function compose(
 ): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
-  const secret = new TextEncoder().encode(secrets.tokenSecret);
   const instanceId = ulid();
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
@@ -101,14 +115,48 @@ async function compose(
   // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
   let onOtherHistory = (): void => undefined;
   const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
-  const { pool, history } = database;
+  const tenantId = await ensureSingleTenant(database.pool, clock.now());
+  const secret = new TextEncoder().encode(secrets.tokenSecret);
+  const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId };
 
-  const tenantId = await ensureSingleTenant(pool, clock.now());
-  const accounts = new AccountStore(pool);
+  const tenants = composeTenants(parts);
+  onOtherHistory = () => tenants.registry.restart();
+  const services = composeServices(parts, tenants);
+  tenants.onChange = (tenant) => services.pairing.changed(tenant);
+  await tenants.feed.start();
+  stops.push(() => tenants.feed.close());
+  tenants.registry.start();
+  stops.push(() => Promise.resolve(tenants.registry.stop()));
+  const front = await listen(parts, tenants, services);
+
+  return {
+    port: front.port,
+    tenantId,
+    claimed: () => services.bootstrap.claimed(tenantId),
+    warnings: secrets.warnings,
+    async close(graceMs) {
+      await front.close(graceMs);
+      await stopAll();
+    },
+  };
+}
+
+interface TenantParts {
+  readonly registry: TenantRegistry;
+  readonly items: PostgresItemLog;
+  readonly feed: ChangeFeed;
+  readonly presence: Presence;
+  /** Told of every tenant whose devices, bins or pairings changed, here or elsewhere. */
+  onChange: (tenantId: string) => void;
+}
+
+/** The actors, what they write to and read from, and what tells them of other instances. */
+function composeTenants({ config, clock, database, instanceId, stops, onFault }: Parts): TenantParts {
+  const { pool, history } = database;
   const directory = new PostgresDirectory(pool, () => clock.now());
   const items = new PostgresItemLog(pool);
   const lanes = new PostgresCommitLanes({
-    connect: database.openLane,
+    connect: (onLost) => database.openLane(onLost),
     lanes: LANES,
     storageCap: config.storageCapBytes,
     now: () => clock.now(),
@@ -118,15 +166,14 @@ async function compose(
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault);
   stops.push(() => purger.close());
-
-  const feed = new ChangeFeed({
+  const feed: ChangeFeed = new ChangeFeed({
     instanceId,
     pool,
     connection: clientConfig({ url: database.url, name: 'service-listen' }),
     clock,
     onHint: (tenant, head, generation) => {
       registry.nudge(tenant, head, generation);
-      pairing.changed(tenant);
+      parts.onChange(tenant);
     },
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
@@ -143,7 +190,6 @@ async function compose(
     clock,
     epoch: () => history.epoch,
   });
-  onOtherHistory = () => registry.restart();
   const presence: Presence = new Presence({
     instanceId,
     pool,
@@ -154,73 +200,60 @@ async function compose(
     onFault,
   });
   stops.push(() => presence.close());
+  const parts: TenantParts = { registry, items, feed, presence, onChange: () => undefined };
+  return parts;
+}
 
+type Services = ReturnType<typeof composeServices>;
+
+/** Everything of a tenant that is not items. */
+function composeServices({ config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
+  const { pool } = database;
+  const { maxDevices } = config;
+  const store = new AccountStore(pool);
   const changed = async (tenant: string): Promise<void> => {
-    await registry.changed(tenant);
-    pairing.changed(tenant);
+    await tenants.registry.changed(tenant);
+    tenants.onChange(tenant);
+  };
+  const reset = async (tenant: string): Promise<void> => {
+    await tenants.registry.reset(tenant);
+    tenants.onChange(tenant);
   };
   const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
-  const tickets = new Tickets({ secret, clock, store: new TicketStore(pool) });
-  const { maxDevices } = config;
-  const bootstrap = new Bootstrap({
-    store: accounts,
-    clock,
-    issueToken,
-    bootstrapToken: config.bootstrapToken,
-    maxDevices,
-    changed,
-    reset: (tenant) => registry.reset(tenant),
-  });
-  const online = (tenant: string): Promise<ReadonlySet<string>> => presence.online(tenant);
-  const devices = new Devices({ store: accounts, clock, changed, online, onFault });
+  const tickets = new Tickets({ secret, clock, store: new TicketStore(pool, () => clock.now()) });
+  const online = (tenant: string): Promise<ReadonlySet<string>> => tenants.presence.online(tenant);
+  const devices = new Devices({ store, clock, changed, online, onFault });
   stops.push(() => devices.close());
-  const pairing: Pairing = new Pairing({
-    store: new PairingStore(pool),
-    clock,
-    issueToken,
-    tickets,
-    maxDevices,
-    changed,
-  });
-
-  await feed.start();
-  stops.push(() => feed.close());
-  registry.start();
-  stops.push(() => Promise.resolve(registry.stop()));
-
-  const front: Front = await startFront({
-    config,
-    clock,
-    log,
-    version: SERVER_VERSION,
-    resolveTenant: options.resolveTenant ?? (() => tenantId),
-    epoch: () => history.epoch,
-    tenants: registry,
-    items,
+  const { bootstrapToken } = config;
+  return {
     tokens: new TokenVerifier(secret, CACHED_TOKENS),
     tickets,
-    bootstrap,
     devices,
-    reauth: new Reauthentication({ store: accounts, clock, sodium: nodeSodium, issueToken }),
-    recovery: new Recovery({ store: accounts, clock, sodium: nodeSodium, issueToken, tickets, maxDevices, changed }),
-    passwords: new Passwords({ store: accounts, clock, hasher: nodePasswordHasher, tickets }),
-    pairing,
+    bootstrap: new Bootstrap({ store, clock, issueToken, bootstrapToken, maxDevices, changed, reset }),
+    reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
+    recovery: new Recovery({ store, clock, sodium: nodeSodium, issueToken, tickets, maxDevices, changed }),
+    passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({ store: new PairingStore(pool), clock, issueToken, tickets, maxDevices, changed }),
     bins: new Bins({ store: new BinStore(pool), clock, changed }),
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
-    presence,
     identities: new IdentityStore(pool),
-  });
-
-  return {
-    port: front.port,
-    tenantId,
-    claimed: () => bootstrap.claimed(tenantId),
-    warnings: secrets.warnings,
-    async close(graceMs) {
-      await front.close(graceMs);
-      await stopAll();
-    },
   };
+}
+
+function listen(parts: Parts, tenants: TenantParts, services: Services): Promise<Front> {
+  const { options, config, clock, database, tenantId } = parts;
+  return startFront({
+    ...services,
+    config,
+    clock,
+    log: options.log,
+    version: SERVER_VERSION,
+    resolveTenant: options.resolveTenant ?? (() => tenantId),
+    epoch: () => database.history.epoch,
+    tenants: tenants.registry,
+    items: tenants.items,
+    presence: tenants.presence,
+  });
 }
 
 interface DatabaseHooks {

@@ -281,6 +281,21 @@ t.test('WS-24: frames go out together and in order, and a full buffer is told', 
   session?.port.close(1012, 'again');
 });
 
+t.test('WS-24: to a reader that is merely slow nothing more is given before it has read everything', async (t) => {
+  const { port, actor } = await frontOf(t);
+  const socket = await socketOf(t, port);
+  await socket.say(hello);
+  const session = actor.sessions[0];
+  const left: (number | undefined)[] = [];
+  actor.drained = () => void left.push(session?.port.send([]));
+  socket.ws.pause();
+  const big = JSON.stringify({ type: 'big', pad: 'x'.repeat(1_000_000) });
+  for (let n = 0; n < 24; n++) session?.port.send([big]);
+  socket.ws.resume();
+  while (left.length === 0) await turn();
+  t.same(left, [0]);
+});
+
 t.test('WS-21: a frame that the library drops ends the socket, since its client cannot see the gap', (t) => {
   const calls: unknown[] = [];
   const wire = {

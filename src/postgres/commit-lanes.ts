@@ -223,15 +223,14 @@ class Lane {
   private async connection(): Promise<pg.Client> {
     if (this.client !== undefined) return this.client;
     // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
-    let lost = false;
-    let opened: pg.Client | undefined;
-    opened = await this.options.connect((error) => {
-      lost = true;
-      if (opened !== undefined && this.client === opened) this.client = undefined;
+    const opening: { lost: boolean; client?: pg.Client } = { lost: false };
+    const client = await this.options.connect((error) => {
+      opening.lost = true;
+      if (opening.client !== undefined && this.client === opening.client) this.client = undefined;
       this.options.onFault(error);
     });
-    const client = opened;
-    if (!lost) this.client = client;
+    opening.client = client;
+    if (!opening.lost) this.client = client;
     this.calls = 0;
     this.planAt = 4;
     return client;
