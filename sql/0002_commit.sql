@@ -105,8 +105,9 @@ BEGIN
     LEFT JOIN LATERAL (
       SELECT * FROM items WHERE tenant_id = p_tenants[u.tenant] AND id = u.id OFFSET 0
     ) i ON true
-  ), ruled AS (
-    -- The order of decisions of contract 5; the first that fits.
+  ), ruled AS MATERIALIZED (
+    -- The order of decisions of contract 5; the first that fits. Materialized, as the next step: inlined, the decision would
+    -- be written out and prepared again for every mention of its result.
     SELECT k.*, CASE
       WHEN k.current_generation IS DISTINCT FROM k.generation THEN 'stale'
       WHEN k.kind = 'w' THEN CASE
@@ -141,7 +142,7 @@ BEGIN
       WHEN k.refused THEN 'refused'
       ELSE 'move' END AS rule
     FROM known k
-  ), weighed AS (
+  ), weighed AS MATERIALIZED (
     SELECT r.*, CASE
         WHEN r.rule NOT IN ('insert', 'replace') OR r.blob_ref IS NULL OR EXISTS (
           SELECT 1 FROM blobs b WHERE b.tenant_id = r.tenant_id AND b.ref = r.blob_ref AND b.state = 'ready'

@@ -135,8 +135,11 @@ async function compose(
     claimed: () => services.bootstrap.claimed(tenantId),
     warnings: secrets.warnings,
     async close(graceMs) {
-      await front.close(graceMs);
-      await stopAll();
+      try {
+        await front.close(graceMs);
+      } finally {
+        await stopAll();
+      }
     },
   };
 }

@@ -1,12 +1,26 @@
 /** A corpus of hostile input. Everything is answered from 400 to 499; the server lives on and holds nothing back. */
+import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import t from 'tap';
+import { ShiftedClock } from './support/clock.js';
 import { claimBody, newId, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
-import { BODIES, PATH_IDS, QUERIES, RAW, tokens, UNFINISHED, UNREADABLE, VALUES } from './support/hostile.js';
+import {
+  BODIES,
+  PATH_IDS,
+  pathsOf,
+  QUERIES,
+  RAW,
+  textWith,
+  tokens,
+  UNFINISHED,
+  UNREADABLE,
+  VALUES,
+} from './support/hostile.js';
 import { Scene } from './support/scene.js';
+import { runServer } from './support/server.js';
 import { SHAPES, spelled, UpgradeRefused, type Ask, type Json, type Reply, type Shape } from './support/wire.js';
 
 const scene = await Scene.start(t, { env: { LOG_LEVEL: 'error' } });
@@ -138,23 +152,6 @@ function judge(found: Findings, what: string, reply: Reply, lenient = false): vo
 }
 
 const asOf = ({ token }: Endpoint, shape: Shape): Ask => ({ shape, ...(token ? { token: first.token } : {}) });
-
-/** Every path to a value in a JSON body: 'payloadEnc.keys.01..'. */
-function pathsOf(value: unknown, prefix: readonly string[] = []): string[][] {
-  if (value === null || typeof value !== 'object') return [[...prefix]];
-  const own = prefix.length === 0 ? [] : [[...prefix]];
-  return [...own, ...Object.entries(value).flatMap(([name, entry]) => pathsOf(entry, [...prefix, name]))];
-}
-
-/** The JSON text of a body with the value at a path replaced by other JSON text. */
-function textWith(body: unknown, path: readonly string[], json: string): string {
-  const mark = '@@@';
-  const copy = JSON.parse(JSON.stringify(body)) as Record<string, unknown>;
-  let at = copy;
-  for (const name of path.slice(0, -1)) at = at[name] as Record<string, unknown>;
-  at[path.at(-1) ?? ''] = mark;
-  return JSON.stringify(copy).replace(`"${mark}"`, () => json);
-}
 
 /** Runs `jobs` some at a time. */
 async function all(jobs: readonly (() => Promise<void>)[], atOnce = 24): Promise<void> {
@@ -378,6 +375,22 @@ t.test('HTTP-14: connections that fall silent are ended', async (t) => {
   for (const [name, text] of await Promise.all(silent)) {
     t.ok(text === '' || /^HTTP\/1\.1 4\d\d/.test(text), `${name}: ${JSON.stringify(text.slice(0, 80))}`);
   }
+});
+
+t.test('HTTP-14: a body that trickles in is refused after half a minute', async (t) => {
+  const clock = new ShiftedClock();
+  const slow = await runServer(t, { clock });
+  const socket = connect(slow.port, '127.0.0.1');
+  const head = 'POST /api/devices/bootstrap HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+  socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n2\r\n{ \r\n`);
+  await slow.wire.get('/health');
+  clock.advance(31_000);
+  let text = '';
+  socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
+  socket.write('1\r\n \r\n');
+  await once(socket, 'close');
+  t.match(text, /^HTTP\/1\.1 400 [^]*"code":"validation"/);
+  t.equal((await slow.wire.get('/service/status')).at('claimed'), false);
 });
 
 t.test('HTTP-14 HTTP-13: afterwards the server serves as before', async (t) => {

@@ -135,10 +135,15 @@ t.test('BIN-06 BIN-12 BIN-13 BIN-15 BIN-17: counts and deletes', async (t) => {
 t.test('BIN-14 LIST-16 INST-11: a bin closes before its items go', async (t) => {
   const beside = await runServer(t, { database: { url: scene.server.databaseUrl } });
   await create({ id: 'closing' });
-  for (let round = 0; round < 8; round++) {
+  for (let round = 0; round < 12; round++) {
     const items = Array.from({ length: 100 }, () => writeBody('a', scene.item({ binId: 'closing' })));
     await wire.post('/items/batch', { items }, scene.as('a'));
   }
+  // Each delete takes a millisecond longer, so that there is a while to look into.
+  await scene.server.sql(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$`);
+  await scene.server.sql(`CREATE TRIGGER linger BEFORE UPDATE ON items FOR EACH ROW
+    WHEN (NEW.deleted_at IS NOT NULL) EXECUTE FUNCTION linger()`);
   let gone = false;
   const deleting = remove('closing', { force: true }).then((reply) => {
     gone = true;

@@ -17,6 +17,8 @@ const OWED = (ITEMS * ITEM_BYTES * 4) / 3;
 const GROWTH_MAX = (READERS * OWED) / 4;
 
 const isChange = ({ type }: Summary): boolean => type === 'item' || type === 'delete' || type === 'ack';
+/** A heartbeat may come anywhere: how long a test takes is the machine's affair. */
+const isNoPing = ({ type }: Summary): boolean => type !== 'ping';
 
 t.test('slow readers', async (t) => {
   const server = await spawnServer(t);
@@ -83,7 +85,8 @@ t.test('slow readers', async (t) => {
     for (const socket of sockets) {
       socket.readAgain();
       await socket.until(({ caughtUp }) => caughtUp !== undefined);
-      t.equal(difference(socket.summaries, last.summaries), '', 'the same as the reader that did not wait');
+      const [found, wanted] = [socket, last].map(({ summaries }) => summaries.filter(isNoPing));
+      t.equal(difference(found ?? [], wanted ?? []), '', 'the same as the reader that did not wait');
       socket.close();
     }
   });

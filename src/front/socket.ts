@@ -255,7 +255,12 @@ export class Sockets {
     if (socket.helloBy !== Infinity) socket.close(CLOSE.protocol, 'hello expected');
   }
 
+  /**
+   * The library calls this whenever the buffer has shrunk. The actor hears of it once it is empty: it answers with the
+   * next page, which for a reader that is merely slow would come on top of what still waits.
+   */
   drained(wire: Wire): void {
+    if (wire.getBufferedAmount() > 0) return;
     const { socket } = wire.getUserData();
     const { session } = socket;
     if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));

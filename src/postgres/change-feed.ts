@@ -160,6 +160,11 @@ export class ChangeFeed implements ChangeAnnouncer {
       // It goes on trying in the background; the channel below is remembered for when it succeeds.
       onFault(error);
     }
+    if (this.subscriber !== subscriber) {
+      // Replaced or closed while it connected: its end was asked for before there was a connection to end.
+      await subscriber.close().catch(onFault);
+      return;
+    }
     // Only now: the first `connected` comes before it listens, and what is notified in between would go unnoticed.
     await subscriber.listenTo(CHANNEL)?.then(onConnected, onFault);
     subscriber.events.on('connected', () => {
@@ -181,18 +186,18 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
-  /** One at a time, however long one takes: two that listen anew at once would leave a listener behind. */
   private async beat(): Promise<void> {
+    this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
+      this.beating = this.beat().finally(() => {
+        this.beating = undefined;
+      });
+    });
     try {
       await this.register();
       if (++this.unheard > UNHEARD_MAX) await this.listenAnew();
     } catch (error) {
       this.options.onFault(error);
     }
-    if (this.closed) return;
-    this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
-      this.beating = this.beat();
-    });
   }
 
   /** By the database's clock: instances' clocks may differ. */

@@ -257,3 +257,20 @@ export const UNFINISHED: Readonly<Record<string, string>> = {
   'half a body': request(`${HEAD}\r\nContent-Length: 100`, '{"code":'),
   'half a chunk': request(`${HEAD}\r\nTransfer-Encoding: chunked`, 'ff\r\n{"co'),
 };
+
+/** Every path to a value in a JSON body: 'payloadEnc.keys.01..'. */
+export function pathsOf(value: unknown, prefix: readonly string[] = []): string[][] {
+  if (value === null || typeof value !== 'object') return [[...prefix]];
+  const own = prefix.length === 0 ? [] : [[...prefix]];
+  return [...own, ...Object.entries(value).flatMap(([name, entry]) => pathsOf(entry, [...prefix, name]))];
+}
+
+/** The JSON text of a body with the value at a path replaced by other JSON text. */
+export function textWith(body: unknown, path: readonly string[], json: string): string {
+  const mark = '@@@';
+  const copy = JSON.parse(JSON.stringify(body)) as Record<string, unknown>;
+  let at = copy;
+  for (const name of path.slice(0, -1)) at = at[name] as Record<string, unknown>;
+  at[path.at(-1) ?? ''] = mark;
+  return JSON.stringify(copy).replace(`"${mark}"`, () => json);
+}
