@@ -31,6 +31,9 @@ export default tseslint.config(
     rules: {
       'no-console': 'off',
       'max-lines-per-function': 'off',
+      // Helpers are objects of closures that tests take apart.
+      '@typescript-eslint/unbound-method': 'off',
+      '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_', destructuredArrayIgnorePattern: '^_' }],
       // Subtests and assertions of the test library queue themselves.
       '@typescript-eslint/no-floating-promises': [
         'error',

@@ -18,7 +18,15 @@ const epochOf = async (url: string, history = new History(() => undefined)): Pro
 
 t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for another one', async (t) => {
   const { url } = await testDatabase(t);
-  const claims = await Promise.all(Array.from({ length: 5 }, async () => epochOf(url)));
+  // All of them find no epoch yet, and then each wants to give it its name.
+  const gate = await openClient({ url, name: 'history test', onLost: () => undefined });
+  await gate.query('BEGIN; LOCK TABLE installation IN SHARE MODE');
+  const claiming = Array.from({ length: 5 }, async () => epochOf(url));
+  const waiting = "SELECT count(*) AS count FROM pg_locks WHERE NOT granted AND relation = 'installation'::regclass";
+  while ((await gate.query<{ count: number }>(waiting)).rows[0]?.count !== claiming.length);
+  await gate.query('COMMIT');
+  const claims = await Promise.all(claiming);
+  await gate.end();
   const [epoch] = claims;
   t.match(epoch, /^[0-9A-Z]{26}$/);
   t.equal(new Set(claims).size, 1, 'whoever comes first gives the name');

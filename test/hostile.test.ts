@@ -8,6 +8,7 @@ import t from 'tap';
 import { ShiftedClock } from './support/clock.js';
 import { claimBody, newId, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
 import {
+  all,
   BODIES,
   PATH_IDS,
   pathsOf,
@@ -152,16 +153,6 @@ function judge(found: Findings, what: string, reply: Reply, lenient = false): vo
 }
 
 const asOf = ({ token }: Endpoint, shape: Shape): Ask => ({ shape, ...(token ? { token: first.token } : {}) });
-
-/** Runs `jobs` some at a time. */
-async function all(jobs: readonly (() => Promise<void>)[], atOnce = 24): Promise<void> {
-  const queue = jobs.values();
-  await Promise.all(
-    Array.from({ length: atOnce }, async () => {
-      for (const job of queue) await job();
-    }),
-  );
-}
 
 async function bodies(found: Findings): Promise<void> {
   const jobs: (() => Promise<void>)[] = [];

@@ -42,7 +42,7 @@ const full = (device: DeviceRecord): FullDevice => ({
 });
 
 export class Devices {
-  /** When each device was last noted, in minutes: by the object that its tenant's actor holds, so it goes with that. */
+  /** When each device was last noted, ms: by the object that its tenant's actor holds, so it goes with that. */
   private readonly noted = new WeakMap<object, number>();
   private pending: Seen[] = [];
   private timer: Timer | undefined;
@@ -93,9 +93,9 @@ export class Devices {
    */
   touch(tenantId: string, device: { readonly id: string }): void {
     const now = this.options.clock.now();
-    const minute = Math.floor(now / SEEN_EVERY_MS);
-    if (this.noted.get(device) === minute) return;
-    this.noted.set(device, minute);
+    const last = this.noted.get(device);
+    if (last !== undefined && now - last < SEEN_EVERY_MS && now >= last) return;
+    this.noted.set(device, now);
     const deviceId = device.id;
     this.pending.push({ tenantId, deviceId, at: now });
     this.timer ??= this.options.clock.setTimer(SEEN_FLUSH_MS, () => {

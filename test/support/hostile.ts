@@ -274,3 +274,13 @@ export function textWith(body: unknown, path: readonly string[], json: string): 
   at[path.at(-1) ?? ''] = mark;
   return JSON.stringify(copy).replace(`"${mark}"`, () => json);
 }
+
+/** Runs `jobs` some at a time. */
+export async function all(jobs: readonly (() => Promise<void>)[], atOnce = 24): Promise<void> {
+  const queue = jobs.values();
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      for (const job of queue) await job();
+    }),
+  );
+}

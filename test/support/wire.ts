@@ -250,6 +250,8 @@ export class Socket {
   private taken = 0;
   private readonly waiters = new Set<() => void>();
   private end: Closed | undefined;
+  /** Why the connection broke, where it did. */
+  private fault = '';
 
   constructor(port: number, options: ConnectOptions) {
     const query = new URLSearchParams();
@@ -266,7 +268,10 @@ export class Socket {
     });
     this.opened = new Promise((resolve, reject) => {
       this.ws.on('open', resolve);
-      this.ws.on('error', reject);
+      this.ws.on('error', (error) => {
+        this.fault = error.message;
+        reject(error);
+      });
       this.ws.on('unexpected-response', (outgoing, incoming) => {
         const chunks: Buffer[] = [];
         incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -314,7 +319,7 @@ export class Socket {
       }
       const seen = this.frames.slice(-8).map((frame) => String(frame['type']));
       const wanted = `${type ?? 'a frame'} (last came: ${seen.join(', ')})`;
-      if (this.end !== undefined) throw new Error(`closed with ${this.end.code} before ${wanted}`);
+      if (this.end !== undefined) throw new Error(`closed with ${this.end.code} ${this.fault} before ${wanted}`);
       if (!(await this.change(until - Date.now()))) throw new Error(`nothing came in time: ${wanted}`);
     }
   }
