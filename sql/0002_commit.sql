@@ -58,7 +58,8 @@ $$;
 -- p_has: which fixed fields are there (1 nonce, 2 sig, 4 master, 8 blob nonce, 16 inline payload).
 -- A change's bytes: hash 32, nonce 24, sig 32, master 72, blob nonce 24 (absent ones zero), ct, keys, blob keys.
 --
--- Returns one row per change: verdict, the item's version and ts, and the tenant's head and sums after the batch.
+-- Returns one row per change: verdict, the item's version and ts, the tenant's head and sums after the batch, and the
+-- packed item after a re-wrap or a move, of which the caller knows only a part.
 -- Verdicts: stale (check again against the current generation), same (nothing changed), insert, replace, rewrap, delete, move,
 -- conflict, missing, refused, no_blob, cap, alone (would pass the cap together with others: ask again alone).
 --
@@ -71,7 +72,7 @@ CREATE FUNCTION commit_changes(
   p_at integer[], p_ct integer[], p_keys integer[], p_blob_keys integer[], p_bytes bytea
 ) RETURNS TABLE (
   n bigint, verdict text, version bigint, ts bigint,
-  head bigint, item_count bigint, version_sum bigint, generation bigint
+  head bigint, item_count bigint, version_sum bigint, generation bigint, stored bytea
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -211,10 +212,14 @@ BEGIN
         THEN substr(p_bytes, d.at + 185 + d.ct + d.keys, d.blob_keys) ELSE i.blob_keys END
     FROM decided d
     WHERE d.verdict = 'rewrap' AND i.tenant_id = d.tenant_id AND i.id = d.id
+    RETURNING d.n, packed_item(i.version, i.ts, i.deleted_at, i.id, i.bin_id, i.type, i.sender_device, i.changed_by,
+      i.blob_ref, i.nonce, i.sig, i.master, i.blob_nonce, i.blob_keys, i.keys, i.ct) AS stored
   ), moved AS (
     UPDATE items i SET version = d.version, changed_by = d.device, bin_id = d.bin_id, sig = substr(p_bytes, d.at + 57, 32)
     FROM decided d
     WHERE d.verdict = 'move' AND i.tenant_id = d.tenant_id AND i.id = d.id
+    RETURNING d.n, packed_item(i.version, i.ts, i.deleted_at, i.id, i.bin_id, i.type, i.sender_device, i.changed_by,
+      i.blob_ref, i.nonce, i.sig, i.master, i.blob_nonce, i.blob_keys, i.keys, i.ct) AS stored
   ), deleted AS (
     UPDATE items i SET version = d.version, changed_by = d.device, deleted_at = p_now, bytes = 0,
       sig = CASE WHEN d.has & 2 > 0 THEN substr(p_bytes, d.at + 57, 32) END,
@@ -249,8 +254,9 @@ BEGIN
       WHEN 'insert' THEN d.version WHEN 'delete' THEN -d.old_version
       WHEN 'replace' THEN d.version - d.old_version WHEN 'rewrap' THEN d.version - d.old_version
       WHEN 'move' THEN d.version - d.old_version ELSE 0 END) OVER of_tenant)::bigint,
-    d.current_generation
+    d.current_generation, kept.stored
   FROM decided d
+  LEFT JOIN (SELECT n, stored FROM rewrapped UNION ALL SELECT n, stored FROM moved) kept ON kept.n = d.n
   WINDOW of_tenant AS (PARTITION BY d.tenant_id)
   ORDER BY d.n;
 END $$;

@@ -9,6 +9,7 @@ import { unavailable } from '../protocol/errors.js';
 import type { Change, CommitLanes, CommitSink, Outcome, Verdict } from '../tenant/ports.js';
 import { batchParameters, changeBytes, COMMIT_SQL } from './commit-batch.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from './database.js';
+import { readRows } from './packing.js';
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
@@ -41,6 +42,7 @@ type ResultRow = [
   itemCount: number,
   versionSum: number,
   generation: number,
+  stored: Buffer | null,
 ];
 
 export interface LanesOptions {
@@ -249,6 +251,7 @@ class Lane {
     const sinks = new Map<CommitSink, { outcomes: Outcome[]; last: ResultRow }>();
     for (const row of rows) {
       const [n, verdict, version, ts] = row;
+      const stored = row[8] === null ? null : (readRows(row[8])[0] ?? null);
       const entry = batch[n - 1];
       if (entry === undefined) continue;
       if (verdict === 'alone') {
@@ -258,7 +261,7 @@ class Lane {
         continue;
       }
       const found = sinks.get(entry.sink) ?? { outcomes: [], last: row };
-      found.outcomes.push({ change: entry.change, verdict, version, ts, at });
+      found.outcomes.push({ change: entry.change, verdict, version, ts, at, stored });
       sinks.set(entry.sink, found);
     }
     // Back to where they stood: what came later must not overtake them, least of all a change of the same item.

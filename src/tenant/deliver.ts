@@ -24,35 +24,63 @@ export function noticeHead(state: TenantState, head: number): Effect[] {
   return [{ kind: 'read-gap', since: state.delivered }];
 }
 
-/** Rows read from the database above `delivered`. */
+/**
+ * Rows read from the database above `delivered`. They show each item's latest state only; what was committed here while
+ * they were read is put between them, so that no version of this instance's own is passed over.
+ */
 export function onGap(state: TenantState, page: LogPage): Effect[] {
   state.gapReading = false;
-  const fresh = page.rows.filter((row) => row.item.version > state.delivered);
-  const last = fresh.at(-1)?.item.version ?? state.delivered;
+  const found = page.rows.filter((row) => row.item.version > state.delivered);
+  const last = found.at(-1)?.item.version ?? state.delivered;
   // With more to come, the page's sums are not those at its last row; they count only once the head is reached.
-  const effects = page.more
-    ? deliver(state, fresh, last)
-    : deliver(state, fresh, Math.max(page.summary.version, state.delivered));
+  const position = page.more ? last : Math.max(page.summary.version, state.delivered);
+  const effects = deliver(state, merge(found, takeHeld(state, position)), position);
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
   // Whatever was heard of before this read is in it, or is not true. A hint too high would have the gap read for ever.
   if (!page.more && state.knownHead === state.gapFor) state.knownHead = state.delivered;
+  if (!page.more) effects.push(...deliverHeld(state));
   return [...effects, ...noticeHead(state, page.summary.version)];
 }
+
+/** Both in version order; a version that is in both comes once. */
+function merge(found: readonly LogRow[], held: readonly LogRow[]): LogRow[] {
+  if (held.length === 0) return [...found];
+  const byVersion = new Map([...held, ...found].map((row) => [row.item.version, row]));
+  return [...byVersion.values()].sort((a, b) => a.item.version - b.item.version);
+}
+
+/** Takes what is held up to a version that is above `delivered`. */
+function takeHeld(state: TenantState, position: number): LogRow[] {
+  const taken = state.held.filter(({ item }) => item.version > state.delivered && item.version <= position);
+  state.held = state.held.filter(({ item }) => item.version > position);
+  return taken;
+}
+
+/** Delivers what is held when it follows without a gap; else the next read finds it. */
+function deliverHeld(state: TenantState): Effect[] {
+  const { held, heldSummary } = state;
+  state.held = [];
+  state.heldSummary = null;
+  if (held.length === 0 || heldSummary?.version !== state.delivered + held.length) return [];
+  const effects = deliver(state, held, heldSummary.version);
+  state.summary = heldSummary;
+  return effects;
+}
+
+/** Rows held while a gap is read, at most. */
+const HELD_MAX = 1_000;
 
 /**
  * The changes of one local transaction. Delivered at once when they are all there is between `delivered` and the head
  * they made: versions are gapless, so their number tells. Of another instance's changes, or of another actor's
- * (dropped, but with changes under way), nothing is known here: then the log is read.
+ * (dropped, but with changes under way), nothing is known here: then the log is read, and these are held meanwhile.
  */
 export function onApplied(state: TenantState, applied: readonly Outcome<Pending>[], summary: Summary): Effect[] {
-  if (summary.version !== state.delivered + applied.length || state.gapReading)
+  const rows = applied.map(rowOf).filter((row) => row !== null);
+  const complete = rows.length === applied.length;
+  if (!complete || state.gapReading || summary.version !== state.delivered + applied.length) {
+    if (complete) hold(state, rows, summary);
     return noticeHead(state, summary.version);
-  const rows: LogRow[] = [];
-  for (const outcome of applied) {
-    const row = rowOf(outcome);
-    // A move or a re-wrap changes a stored row that is not known here.
-    if (row === null) return noticeHead(state, summary.version);
-    rows.push(row);
   }
   const effects = deliver(state, rows, summary.version);
   state.summary = summary;
@@ -60,9 +88,16 @@ export function onApplied(state: TenantState, applied: readonly Outcome<Pending>
   return effects;
 }
 
-/** The stored row that a change made, where the change alone tells it. */
-function rowOf({ change, verdict, version, at }: Outcome<Pending>): LogRow | null {
+function hold(state: TenantState, rows: readonly LogRow[], summary: Summary): void {
+  if (state.held.length + rows.length > HELD_MAX) return;
+  state.held = [...state.held, ...rows];
+  state.heldSummary = summary;
+}
+
+/** The stored row that a change made, where the change or its outcome tells it. */
+function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogRow | null {
   if (version === null) return null;
+  if (stored !== null && stored !== undefined) return stored;
   if (verdict === 'delete') {
     const { id, sig, deviceId } = change;
     // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.

@@ -138,6 +138,8 @@ export interface Outcome<C extends Change = Change> {
   readonly ts: number | null;
   /** When the change became durable, ms. */
   readonly at: number;
+  /** After a re-wrap or a move, the stored item: most of it came with an earlier write. */
+  readonly stored?: LogRow | null;
 }
 
 /** Told of every change it submitted, exactly once. */

@@ -2,7 +2,7 @@
 import type { Summary } from '../protocol/item.js';
 import { DEFAULT_BIN } from '../protocol/limits.js';
 import type { Effect, Pending } from './messages.js';
-import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
+import type { DeviceStanding, LogRow, PairRequest, TenantSnapshot } from './ports.js';
 import { Recent } from './recent.js';
 import { CLOSED, type Session } from './session.js';
 
@@ -28,6 +28,9 @@ export interface TenantState {
   /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
   knownHead: number;
   gapReading: boolean;
+  /** Committed here while a gap was read, in version order, and the sums at the last of them. */
+  held: readonly LogRow[];
+  heldSummary: Summary | null;
   /** The highest head heard of when the gap under way, or the last one, began to be read. */
   gapFor: number;
 
@@ -42,6 +45,8 @@ export interface TenantState {
   /** Revoked devices whose key purge was started by this actor. */
   readonly purging: Set<string>;
 }
+
+const NONE_HELD: readonly LogRow[] = [];
 
 /** The state of a tenant that was just read. */
 export function initialState(snapshot: TenantSnapshot, epoch: string): TenantState {
@@ -59,6 +64,8 @@ export function initialState(snapshot: TenantSnapshot, epoch: string): TenantSta
     summary: snapshot.summary,
     knownHead: snapshot.summary.version,
     gapReading: false,
+    held: NONE_HELD,
+    heldSummary: null,
     gapFor: snapshot.summary.version,
     waiting: [],
     reloading: false,
