@@ -39,7 +39,7 @@ for (const shape of SHAPES) {
     t.match(made, { id, meta: spelled(shape, meta), itemCount: 0 });
     t.equal(made['slug'], `made-${shape}`, 'the id in lower case, as a slug may be');
     const { slug, meta: opaque, createdAt, updatedAt } = made;
-    t.match(camel((await socket.next('bin'))['bin']), { id, slug, meta: opaque, createdAt, updatedAt });
+    t.match(camel((await socket.next('bin'))['bin']), { id, slug, meta: opaque, createdAt, updatedAt, itemCount: 0 });
     t.equal((await write(wire, first, scene.item({ binId: id }), shape)).status, 200);
     const changed = await wire.patch(`/bins/${id}`, { slug: `better-${shape}` }, scene.as(shape));
     t.match(camel(changed.at('bin')), {

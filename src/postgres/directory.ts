@@ -26,7 +26,10 @@ const LOAD = `
     (SELECT json_agg(json_build_object(
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
-        'changedAt', b.changed_at_generation) ORDER BY b.created_at, b.id)
+        'changedAt', b.changed_at_generation, 'itemCount', CASE
+          WHEN b.deleted_at IS NULL AND b.changed_at_generation = t.generation THEN (
+            SELECT count(*) FROM items i WHERE i.tenant_id = t.id AND i.bin_id = b.id AND i.deleted_at IS NULL)
+        END) ORDER BY b.created_at, b.id)
       FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
         SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
         ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) AS bins,
@@ -69,6 +72,8 @@ interface BinJson {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
+  /** Counted only for what changed last, which is what its frame is about to tell: a crowd that loads costs no counts. */
+  readonly itemCount: number | null;
 }
 
 interface PairJson {
@@ -175,10 +180,11 @@ function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
 
 function binOf(bin: BinJson): BinChange {
   const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
+  const count = bin.itemCount === null ? {} : { itemCount: bin.itemCount };
   return {
     id,
     deletedAt,
-    view: deletedAt === null ? { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt } : null,
+    view: deletedAt === null ? { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count } : null,
     changedAtGeneration: bin.changedAt,
     open: closedAt === null && deletedAt === null,
   };
