@@ -40,11 +40,13 @@ export default tseslint.config(
       '@typescript-eslint/no-floating-promises': [
         'error',
         {
-          allowForKnownSafeCalls: ['@tapjs/core', '@tapjs/test', '@tapjs/asserts', '@tapjs/after', 'tap'].map((from) => ({
-            from: 'package',
-            name: ['test', 'teardown', 'rejects', 'resolves', 'before', 'after'],
-            package: from,
-          })),
+          allowForKnownSafeCalls: ['@tapjs/core', '@tapjs/test', '@tapjs/asserts', '@tapjs/after', 'tap'].map(
+            (from) => ({
+              from: 'package',
+              name: ['test', 'teardown', 'rejects', 'resolves', 'before', 'after'],
+              package: from,
+            }),
+          ),
         },
       ],
     },
