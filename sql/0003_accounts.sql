@@ -178,7 +178,10 @@ END $$;
 -- Sets the password. `p_known` is the `password_set_at` of the password that the caller has proven (null: there was
 -- none): of two that change the same old password only one finds it still there.
 -- The times rise strictly, since tickets name the password they are for by this time.
-CREATE FUNCTION set_password(p_tenant text, p_hash text, p_known bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+-- `p_by` is the device that asks: one that was revoked while its password was being hashed sets none.
+CREATE FUNCTION set_password(
+  p_tenant text, p_hash text, p_known bigint, p_by text, p_now bigint
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_current bigint;
 BEGIN
@@ -186,6 +189,9 @@ BEGIN
   SELECT CASE WHEN password_hash IS NOT NULL THEN password_set_at END INTO v_current FROM tenants WHERE id = p_tenant;
   IF NOT FOUND THEN
     RETURN 'tenant_not_found';
+  END IF;
+  IF EXISTS (SELECT 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_by AND d.revoked_at IS NOT NULL) THEN
+    RETURN 'device_revoked';
   END IF;
   IF v_current IS DISTINCT FROM p_known THEN
     RETURN 'password_invalid';

@@ -84,7 +84,7 @@ t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and ever
   t.equal(await generationOf(a.pool, tenantId), before + 1);
   const change = (await b.directory.load(tenantId))?.bins.find((found) => found.id === 'Work_1');
   const { id, slug, createdAt, updatedAt } = bin;
-  const view = { id, slug, meta: bin.meta, createdAt, updatedAt };
+  const view = { id, slug, meta: bin.meta, createdAt, updatedAt, itemCount: 0 };
   t.same(change, { id: 'Work_1', deletedAt: null, view, changedAtGeneration: before + 1, open: true });
   t.equal(await refusal(a.bins.create(tenantId, { id: 'big', meta: random(4_097) })), 'validation');
   t.equal(await refusal(a.bins.create(ulid(), { id: 'x' })), 'tenant_not_found');

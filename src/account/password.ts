@@ -33,15 +33,15 @@ export class Passwords {
 
   /**
    * Sets or changes the password. Throws `password_invalid` when one is set and `currentPassword` is missing, wrong, or
-   * right only until another change came first.
+   * right only until another change came first; `device_revoked` when `by`, who asks, was revoked meanwhile.
    */
-  async set(tenantId: string, body: PasswordSetBody): Promise<{ ok: true }> {
+  async set(tenantId: string, body: PasswordSetBody, by: string | null = null): Promise<{ ok: true }> {
     const { store, hasher, clock } = this.options;
     const stored = await store.password(tenantId);
     if (stored !== undefined) await this.require(stored, body.currentPassword ?? '');
     const hash = await this.queue.run(() => hasher.hash(body.password));
     const knownSetAt = stored?.setAt ?? null;
-    const verdict = await store.setPassword({ tenantId, hash, knownSetAt, now: clock.now() });
+    const verdict = await store.setPassword({ tenantId, hash, knownSetAt, by, now: clock.now() });
     if (verdict !== 'ok') throw new ServiceError(verdict);
     return { ok: true };
   }

@@ -134,8 +134,10 @@ export interface PasswordStore {
     readonly tenantId: string;
     readonly hash: string;
     readonly knownSetAt: number | null;
+    /** The device that asks, if one does. */
+    readonly by: string | null;
     readonly now: number;
-  }): Promise<'ok' | 'tenant_not_found' | 'password_invalid'>;
+  }): Promise<'ok' | 'tenant_not_found' | 'password_invalid' | 'device_revoked'>;
 }
 
 export interface TicketStore {

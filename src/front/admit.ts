@@ -97,8 +97,13 @@ export class Load {
     private readonly maxBytes: number,
   ) {}
 
+  /** True when the process has as much as it can hold. */
+  get full(): boolean {
+    return this.calls >= this.maxCalls || this.bytes >= this.maxBytes;
+  }
+
   /** Throws `unavailable` when the process has as much as it can hold. */
   check(): void {
-    if (this.calls >= this.maxCalls || this.bytes >= this.maxBytes) throw unavailable('the server is shedding load');
+    if (this.full) throw unavailable('the server is shedding load');
   }
 }

@@ -1,6 +1,6 @@
 /** Reading a request's body under its cap, and what it says (contract 3, `validation` and `payload_too_large`). */
 import { isAscii, isUtf8 } from 'node:buffer';
-import { invalid, ServiceError } from '../protocol/errors.js';
+import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import { shapeOfBody } from '../protocol/shape.js';
 import type { Load } from './admit.js';
 import type { Call } from './request.js';
@@ -46,6 +46,8 @@ class BodyReader {
     this.size += chunk.byteLength;
     if (this.size > cap) return this.swallow(isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
+    // Half a body is held before anybody is asked: without this, strangers could fill the memory with halves.
+    if (this.options.load.full) return this.finish(NOTHING, unavailable('the server is shedding load'));
     this.hold(chunk);
     if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
     else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));

@@ -95,12 +95,13 @@ export interface ReauthService {
 
 export interface RecoveryService {
   challenge(tenantId: string): Answer;
-  recover(tenantId: string, body: bodies.RecoverBody): Answer;
+  /** `dialled`: the host name that the request came to. */
+  recover(tenantId: string, body: bodies.RecoverBody, dialled: string): Answer;
 }
 
 export interface PasswordService {
   exists(tenantId: string): Answer;
-  set(tenantId: string, body: bodies.PasswordSetBody): Answer;
+  set(tenantId: string, body: bodies.PasswordSetBody, by: string): Answer;
   verify(tenantId: string, body: bodies.PasswordVerifyBody): Answer;
 }
 

@@ -184,9 +184,9 @@ export class AccountStore implements BootstrapStore, DeviceStore, ChallengeStore
   }
 
   async setPassword(change: Parameters<PasswordStore['setPassword']>[0]): ReturnType<PasswordStore['setPassword']> {
-    const row = await askOne<Verdict<'ok' | 'tenant_not_found' | 'password_invalid'>>(this.pool, {
-      text: 'SELECT set_password($1, $2, $3, $4) AS verdict',
-      values: [change.tenantId, change.hash, change.knownSetAt, change.now],
+    const row = await askOne<Verdict<'ok' | 'tenant_not_found' | 'password_invalid' | 'device_revoked'>>(this.pool, {
+      text: 'SELECT set_password($1, $2, $3, $4, $5) AS verdict',
+      values: [change.tenantId, change.hash, change.knownSetAt, change.by, change.now],
     });
     return row.verdict;
   }

@@ -25,6 +25,8 @@ import { admit, step } from './step.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
+/** More than a replay page leaves unsent, bytes. */
+export const BACKLOG_BYTES = 8 * 1024 * 1024;
 /** Rows of one replay page. */
 const REPLAY_ROWS = 500;
 /** Rows of one gap page. */
@@ -292,7 +294,10 @@ export class Actor implements CommitSink<Pending> {
   }
 
   private send({ session, frames, phase }: Extract<Effect, { kind: 'send' }>): void {
-    const congested = session.port.send(frames) > HIGH_WATER_BYTES;
+    const waiting = session.port.send(frames);
+    // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
+    if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(1013, 'overloaded');
+    const congested = waiting > HIGH_WATER_BYTES;
     if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
     else if (congested) this.post({ kind: 'congested', session });
   }

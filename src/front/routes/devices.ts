@@ -7,6 +7,7 @@ import {
   validateRecoverBody,
 } from '../../validators/requests.js';
 import type { Handler } from '../router.js';
+import { hostName } from '../request.js';
 import { fields, ulidOf } from './fields.js';
 
 export const listDevices: Handler = (call, { devices }) => devices.list(call.tenantId, call.deviceId);
@@ -30,7 +31,7 @@ export const answerReauth: Handler = (call, { reauth }) =>
 export const challengeRecovery: Handler = (call, { recovery }) => recovery.challenge(call.tenantId);
 
 export const recover: Handler = (call, { recovery }) =>
-  recovery.recover(call.tenantId, validateRecoverBody(fields(call)));
+  recovery.recover(call.tenantId, validateRecoverBody(fields(call)), hostName(call.host));
 
 /** `POST /ws-ticket`: a right of one minute and one use, so that no token has to stand in a URL. */
 export const issueTicket: Handler = (call, { tickets }) =>

@@ -5,8 +5,12 @@ import { fields } from './fields.js';
 
 export const passwordExists: Handler = (call, { passwords }) => passwords.exists(call.tenantId);
 
-export const setPassword: Handler = (call, { passwords }) =>
-  passwords.set(call.tenantId, validatePasswordSetBody(fields(call)));
+/** Limited like verify, by device: a stolen device's token is no way round that limit. */
+export const setPassword: Handler = async (call, { passwords, addressLimits }) => {
+  const body = validatePasswordSetBody(fields(call));
+  await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
+  return passwords.set(call.tenantId, body, call.deviceId);
+};
 
 export const verifyPassword: Handler = (call, { passwords }) =>
   passwords.verify(call.tenantId, validatePasswordVerifyBody(fields(call)));
