@@ -287,6 +287,16 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: set, change, verify', async (t)
   t.same({ ok: verified.ok, expiresAt: verified.expiresAt }, { ok: true, expiresAt: clock.now() + 600_000 });
 });
 
+t.test('a device that was revoked while its password was hashed sets none', async (t) => {
+  const world = await reauthWorld(t);
+  const { a, tenantId, device } = world;
+  const other = await pairOne(world, device);
+  await a.devices.revoke(tenantId, other.id);
+  t.equal(await refusal(a.passwords.set(tenantId, { password: 'theirs' }, other.id)), 'device_revoked');
+  t.same(await a.passwords.exists(tenantId), { exists: false });
+  t.same(await a.passwords.set(tenantId, { password: 'ours' }, device.id), { ok: true });
+});
+
 t.test('two that change the same password at once do not both win', async (t) => {
   const world = await newWorld(t);
   const { b, tenantId } = world;

@@ -180,6 +180,8 @@ t.test(
     };
     for (const [field, value] of Object.entries(changes))
       await refused(`signed with another ${field}`, (await recovery(server, keys.secretKey)).sign({ [field]: value }));
+    const relayed = await recovery(server, keys.secretKey, { host: 'evil.test' });
+    await refused('signed for another host, and passed on from there', relayed.body);
     await refused('another key', (await recovery(server, nodeSodium.signKeyPair(randomBytes(32)).secretKey)).body);
     const late = await recovery(server, keys.secretKey);
     clock.advance(121_000);
