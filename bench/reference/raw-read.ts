@@ -21,29 +21,19 @@ const page = Number(option('page', '500'));
 let rows = 0;
 let next = 0;
 
-interface BinaryQuery extends pg.QueryArrayConfig {
-  /** pg takes it, its types do not have it: results in binary, which is cheaper for bytea. */
-  readonly binary: boolean;
-}
-
-/** Bytes are left as they came, except the version, which the next page needs. */
-const types = { getTypeParser: () => (value: Buffer) => value } as unknown as pg.CustomTypesConfig;
-
 async function read(client: pg.Client, tenant: string): Promise<void> {
   let since = 0;
   for (;;) {
-    const query: BinaryQuery = {
+    const query = {
       name: 'raw-read',
       text: `SELECT ${COLUMNS} FROM items WHERE tenant_id = $1 AND version > $2 ORDER BY version LIMIT ${page}`,
       values: [tenant, since],
-      rowMode: 'array',
-      binary: true,
-      types,
+      rowMode: 'array' as const,
     };
-    const found = await client.query<Buffer[]>(query);
+    const found = await client.query<unknown[]>(query);
     rows += found.rows.length;
     if (found.rows.length < page) return;
-    since = Number(found.rows.at(-1)?.[1]?.readBigInt64BE() ?? 0n);
+    since = Number(found.rows.at(-1)?.[1]);
   }
 }
 
