@@ -10,6 +10,11 @@ import { raw } from './support/front-sockets.js';
 const post = (over: HttpAsk = {}): HttpAsk => ({ method: 'POST', ...over });
 const head = (path: string, lines: string): string => `POST ${path} HTTP/1.1\r\nHost: x\r\n${lines}\r\n`;
 
+t.test('a port belongs to one server: a second one is told so instead of sharing its connections', async (t) => {
+  const { port } = await frontOf(t);
+  await t.rejects(frontOf(t, { config: { port } }), { message: /in use/ });
+});
+
 t.test('HTTP-01 HTTP-02 ERR-09: framing that a proxy could read otherwise is refused, before the route', async (t) => {
   const { port, actor } = await frontOf(t);
   const cases: [name: string, request: string][] = [

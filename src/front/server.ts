@@ -82,6 +82,9 @@ const FRAME_READ_MAX = BODY_MAX_BATCH + BODY_MAX;
 /** Never reached: the tenant's actor stops sending long before (contract 11, slow readers). */
 const BACKPRESSURE_MAX = 64 * 1024 * 1024;
 
+/** LIBUS_LISTEN_EXCLUSIVE_PORT; the library takes it after the port, its types have that without a host only. */
+const EXCLUSIVE_PORT = 1;
+
 /** The running server. */
 export interface Front {
   readonly port: number;
@@ -98,10 +101,14 @@ export interface Front {
 
 function listen(app: TemplatedApp, host: string, port: number): Promise<us_listen_socket> {
   return new Promise((resolve, reject) => {
-    app.listen(host, port, (socket) => {
+    const done = (socket: us_listen_socket | false): void => {
       if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
       else resolve(socket);
-    });
+    };
+    // Without this the library shares the port with whoever else listens on it: two servers would get half of each
+    // other's devices, and nobody would be told.
+    const exclusive = app as unknown as { listen(...args: unknown[]): TemplatedApp };
+    exclusive.listen(host, port, EXCLUSIVE_PORT, done);
   });
 }
 

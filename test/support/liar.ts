@@ -2,7 +2,13 @@
  * A server that lies: a proxy before the real one, which a test tells what to answer instead of the truth. It hears all
  * that a client says, bytes of requests and frames alike, so that a test can look for what must not be there.
  */
-import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { WebSocket, WebSocketServer } from 'ws';
 import type { WithTeardown } from './postgres.js';
@@ -56,7 +62,12 @@ export class Liar {
   /** True when these bytes, as any text a client may make of them, were in anything it sent. */
   leaked(secret: Uint8Array | string): boolean {
     const bytes = Buffer.from(secret);
-    const forms = [bytes.toString('base64url'), bytes.toString('base64'), bytes.toString('hex'), bytes.toString('latin1')];
+    const forms = [
+      bytes.toString('base64url'),
+      bytes.toString('base64'),
+      bytes.toString('hex'),
+      bytes.toString('latin1'),
+    ];
     return this.heard.some((text) => forms.some((form) => text.includes(form.replace(/=+$/, ''))));
   }
 
@@ -101,7 +112,10 @@ export class Liar {
         incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
         incoming.on('end', () => {
           const retry = incoming.headers['retry-after'];
-          const answered = { 'content-type': 'application/json', ...(retry === undefined ? {} : { 'retry-after': retry }) };
+          const answered = {
+            'content-type': 'application/json',
+            ...(retry === undefined ? {} : { 'retry-after': retry }),
+          };
           resolve({ status: incoming.statusCode ?? 502, text: Buffer.concat(chunks).toString('utf8'), answered });
         });
       });
