@@ -123,7 +123,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     pingIntervalMs: config.wsPingIntervalMs,
     pongGraceMs: config.wsPongGraceMs,
   });
-  const upgrader = new Upgrader(options, pipeline);
+  const upgrader = new Upgrader(options, pipeline, sockets);
   const app = uWS.App();
   app.ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
@@ -132,7 +132,10 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     maxPayloadLength: FRAME_READ_MAX,
     maxBackpressure: BACKPRESSURE_MAX,
     upgrade: (res, req, context) => upgrader.handle(res, req, context),
-    open: (wire) => sockets.opened(wire),
+    // No more than this: see Upgrader.open.
+    open: (wire) => {
+      wire.getUserData().socket.wire = wire;
+    },
     message: (wire, message, isBinary) => sockets.message(wire, message, isBinary),
     ping: (wire) => sockets.heard(wire),
     pong: (wire) => sockets.heard(wire),

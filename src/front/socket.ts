@@ -196,9 +196,9 @@ export class Sockets {
     }
   }
 
-  opened(wire: Wire): void {
-    const { socket } = wire.getUserData();
-    socket.wire = wire;
+  /** Takes in a socket that was just upgraded. */
+  opened(socket: DeviceSocket): void {
+    if (socket.wire === undefined) return; // it is closed already
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));
   }

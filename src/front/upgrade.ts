@@ -5,7 +5,7 @@ import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
 import type { Claims, FrontOptions } from './ports.js';
 import type { Call } from './request.js';
-import { checkRoom, DeviceSocket, type SocketData } from './socket.js';
+import { checkRoom, DeviceSocket, type SocketData, type Sockets } from './socket.js';
 
 /** What the library needs for the switch; it lives in the request, so it is copied. */
 interface Handshake {
@@ -25,6 +25,7 @@ export class Upgrader {
   constructor(
     private readonly app: FrontOptions,
     private readonly pipeline: Pipeline,
+    private readonly sockets: Sockets,
   ) {}
 
   /** Never throws: what is refused is answered like any other request (contract 3). */
@@ -99,9 +100,10 @@ export class Upgrader {
       this.app.clock.now(),
     );
     call.end();
-    call.res.cork(() => {
-      const { key, protocol, extensions, context } = handshake;
-      call.res.upgrade<SocketData>({ socket }, key, protocol, extensions, context);
-    });
+    const { key, protocol, extensions, context } = handshake;
+    // After the callback the library looks at the response once more. The switch has freed the end of it, and whoever
+    // took that memory meanwhile may have left a bit there that says "close". So nothing else happens in the callback.
+    call.res.cork(() => call.res.upgrade<SocketData>({ socket }, key, protocol, extensions, context));
+    this.sockets.opened(socket);
   }
 }
