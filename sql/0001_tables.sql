@@ -101,10 +101,8 @@ ALTER TABLE items ALTER COLUMN blob_keys SET STORAGE EXTERNAL;
 -- Replay and GET /items read by version; uniqueness is a guarantee, not only a hope.
 -- Partial, though every version is above 0: so only a query that says so can use it. A plan made on the statistics of
 -- an empty table would otherwise look an item up by id through this index, reading the tenant's whole history for it.
-CREATE UNIQUE INDEX items_version ON items (tenant_id, version) WHERE version > 0;
--- Counts of a bin and its deletion look at live items only.
-CREATE INDEX items_live_bin ON items (tenant_id, bin_id) WHERE deleted_at IS NULL;
-
+-- It carries what counts of bins and the deletion of one look at: an index of their own is a third of a write's work.
+CREATE UNIQUE INDEX items_version ON items (tenant_id, version) INCLUDE (bin_id, deleted_at) WHERE version > 0;
 -- Blobs by name. `ready`: uploaded with its declared size; only such a blob may be named by an item (contract 8).
 CREATE TABLE blobs (
   tenant_id text COLLATE "C" NOT NULL REFERENCES tenants ON DELETE CASCADE,

@@ -84,7 +84,8 @@ BEGIN
     verdict := 'closed';
     RETURN;
   END IF;
-  v_empty := NOT EXISTS (SELECT 1 FROM items i WHERE i.tenant_id = p_tenant AND i.bin_id = p_bin AND i.deleted_at IS NULL);
+  v_empty := NOT EXISTS (
+    SELECT 1 FROM items i WHERE i.tenant_id = p_tenant AND i.version > 0 AND i.bin_id = p_bin AND i.deleted_at IS NULL);
   IF NOT v_empty AND NOT p_force THEN
     verdict := 'conflict';
     RETURN;
@@ -99,8 +100,11 @@ END $$;
 -- storage under the tenant's lock, blobs left to the reaper. When none is left the bin is deleted in the same
 -- transaction: no write can have come in, since it is closed. `done`: nothing is left to do.
 -- p_device: whose change it is; null: nobody's, so that every socket hears of it.
+-- p_after: looks above this version only; `last` is where the next call goes on. Deleted items move to the end of the
+-- history and no others come into a closed bin, so one walk through it finds them all.
 CREATE FUNCTION delete_bin_items(
-  p_tenant text, p_bin text, p_limit integer, p_now bigint, p_device text, OUT deleted integer, OUT done boolean
+  p_tenant text, p_bin text, p_after bigint, p_limit integer, p_now bigint, p_device text,
+  OUT deleted integer, OUT last bigint, OUT done boolean
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -110,6 +114,7 @@ DECLARE
   v_generation bigint;
 BEGIN
   deleted := 0;
+  last := p_after;
   done := true;
   PERFORM 1 FROM tenants t WHERE t.id = p_tenant FOR UPDATE;
   SELECT t.head INTO v_head FROM tenants t WHERE t.id = p_tenant;
@@ -120,8 +125,9 @@ BEGIN
   WITH doomed AS MATERIALIZED (
     SELECT i.id, i.version, i.bytes, i.blob_ref, v_head + row_number() OVER (ORDER BY i.version) AS next
     FROM (
-      -- Any of them: in the order of versions it would read through all other bins' items to find them.
-      SELECT * FROM items i WHERE i.tenant_id = p_tenant AND i.bin_id = p_bin AND i.deleted_at IS NULL LIMIT p_limit
+      SELECT i.id, i.version, i.bytes, i.blob_ref FROM items i
+      WHERE i.tenant_id = p_tenant AND i.version > 0 AND i.version > p_after AND i.bin_id = p_bin AND i.deleted_at IS NULL
+      ORDER BY i.version LIMIT p_limit
     ) i
   ), emptied AS (
     UPDATE items i SET version = d.next, changed_by = p_device, deleted_at = p_now, ct = NULL, nonce = NULL, sig = NULL,
@@ -130,10 +136,12 @@ BEGIN
   ), blobs_left AS (
     UPDATE blobs b SET state = 'orphan' FROM doomed d WHERE b.tenant_id = p_tenant AND b.ref = d.blob_ref
   )
-  SELECT count(*), coalesce(sum(d.version), 0), coalesce(sum(d.bytes), 0) INTO deleted, v_versions, v_bytes FROM doomed d;
+  SELECT count(*), max(d.version), coalesce(sum(d.version), 0), coalesce(sum(d.bytes), 0)
+    INTO deleted, last, v_versions, v_bytes FROM doomed d;
   UPDATE tenants t SET head = t.head + deleted, item_count = t.item_count - deleted,
     version_sum = t.version_sum - v_versions, storage_bytes = t.storage_bytes - v_bytes
     WHERE t.id = p_tenant AND deleted > 0;
+  last := coalesce(last, p_after);
   done := deleted < p_limit;
   IF done THEN
     UPDATE tenants t SET generation = t.generation + 1 WHERE t.id = p_tenant RETURNING t.generation INTO v_generation;

@@ -306,6 +306,10 @@ t.test('two that delete one bin at once: every item once, and a bin made anew is
   await a.bins.create(tenantId, { id: 'work' });
   await fill(world, 'work', 2);
   const store = new BinStore(a.pool);
-  t.same(await store.deleteItems({ tenantId, id: 'work', limit: 500, now: 1 }), { deleted: 0, done: true });
+  t.same(await store.deleteItems({ tenantId, id: 'work', after: 0, limit: 500, now: 1 }), {
+    deleted: 0,
+    last: 0,
+    done: true,
+  });
   t.equal((await a.bins.list(tenantId)).bins[1]?.itemCount, 2, 'a late batch of an earlier deletion finds it open');
 });

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
-import { packedLength, readKeys, writeKeys } from '../src/postgres/packing.js';
+import { packedLength, readKeys, writeKeys } from '../src/tenant/packed.js';
 import { PAGE_BYTES } from '../src/protocol/limits.js';
 import {
   blob,

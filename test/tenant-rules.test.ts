@@ -6,6 +6,7 @@ import type { Effect } from '../src/tenant/messages.js';
 import { Frame, Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
 import { step } from '../src/tenant/step.js';
 import type { LogRow } from '../src/tenant/ports.js';
+import { Packed } from '../src/tenant/packed.js';
 import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
 import { EPOCH, TENANT, World, type Asked } from './support/world.js';
 
@@ -190,7 +191,7 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
     const write = writeOf({ inline: inline('one', BOTH) });
     const effects = step(
       world.state,
-      { kind: 'ask', ask: { kind: 'write', write, hash: sig('hash'), deviceId: deviceId(1) }, reply },
+      { kind: 'ask', ask: { kind: 'write', write, packed: Packed.write(write), deviceId: deviceId(1) }, reply },
       7,
     );
     world.remote(writeChange(write, { tenantId: TENANT }));

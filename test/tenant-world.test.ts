@@ -77,9 +77,8 @@ const HAPPENINGS = {
   },
   change: (world: World, happening: Happening) => {
     const change = draw(world, happening);
-    const { id, deviceId: by, write, hash, sig: tag } = change;
-    if (change.kind === 'write' && write !== null && hash !== null)
-      world.request({ kind: 'write', write, hash, deviceId: by });
+    const { id, deviceId: by, write, packed, sig: tag } = change;
+    if (change.kind === 'write' && write !== null) world.request({ kind: 'write', write, packed, deviceId: by });
     else if (change.kind === 'delete') world.request({ kind: 'delete', id, sig: tag, deviceId: by });
     else if (tag !== null) {
       const [binId, version] = [change.binId ?? '', change.ifVersion ?? 0];

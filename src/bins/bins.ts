@@ -82,8 +82,10 @@ export class Bins {
       throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
     if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
     await changed(tenantId);
+    let after = 0;
     for (let done = verdict === 'deleted'; !done;) {
-      ({ done } = await store.deleteItems({ tenantId, id, limit: DELETE_BATCH, now: clock.now() }));
+      const batch = { tenantId, id, after, limit: DELETE_BATCH, now: clock.now() };
+      ({ last: after, done } = await store.deleteItems(batch));
       await changed(tenantId);
     }
     return { ok: true };

@@ -43,11 +43,15 @@ export interface BinStore {
     readonly force: boolean;
     readonly now: number;
   }): Promise<'deleted' | 'closed' | 'conflict' | 'bin_not_found'>;
-  /** Deletes up to `limit` items of a closed bin; with the last of them the bin itself. `done`: nothing is left. */
+  /**
+   * Deletes up to `limit` items of a closed bin above the version `after`; with the last of them the bin itself.
+   * `last`: where the next batch goes on. `done`: nothing is left.
+   */
   deleteItems(batch: {
     readonly tenantId: string;
     readonly id: string;
+    readonly after: number;
     readonly limit: number;
     readonly now: number;
-  }): Promise<{ readonly deleted: number; readonly done: boolean }>;
+  }): Promise<{ readonly deleted: number; readonly last: number; readonly done: boolean }>;
 }

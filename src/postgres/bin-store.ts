@@ -16,7 +16,8 @@ export class BinStore implements BinStorePort {
     return ask<BinRecord>(this.pool, {
       text: `SELECT ${COLUMNS}, coalesce(n.count, 0) AS "itemCount" FROM bins b
         LEFT JOIN (
-          SELECT bin_id, count(*) FROM items WHERE tenant_id = $1 AND deleted_at IS NULL GROUP BY bin_id
+          SELECT bin_id, count(*) FROM items
+          WHERE tenant_id = $1 AND version > 0 AND deleted_at IS NULL GROUP BY bin_id
         ) n ON n.bin_id = b.id
         WHERE b.tenant_id = $1 AND b.deleted_at IS NULL ORDER BY b.created_at, b.id`,
       values: [tenantId],
@@ -26,7 +27,8 @@ export class BinStore implements BinStorePort {
   async bin(tenantId: string, id: string): Promise<BinRecord | undefined> {
     const [row] = await ask<BinRecord>(this.pool, {
       text: `SELECT ${COLUMNS}, (
-          SELECT count(*) FROM items i WHERE i.tenant_id = $1 AND i.bin_id = b.id AND i.deleted_at IS NULL
+          SELECT count(*) FROM items i
+          WHERE i.tenant_id = $1 AND i.version > 0 AND i.bin_id = b.id AND i.deleted_at IS NULL
         ) AS "itemCount"
         FROM bins b WHERE b.tenant_id = $1 AND b.id = $2 AND b.deleted_at IS NULL`,
       values: [tenantId, id],
@@ -61,12 +63,13 @@ export class BinStore implements BinStorePort {
   async deleteItems({
     tenantId,
     id,
+    after,
     limit,
     now,
   }: Parameters<BinStorePort['deleteItems']>[0]): ReturnType<BinStorePort['deleteItems']> {
-    return askOne<{ deleted: number; done: boolean }>(this.pool, {
-      text: 'SELECT * FROM delete_bin_items($1, $2, $3, $4, NULL)',
-      values: [tenantId, id, limit, now],
+    return askOne<{ deleted: number; last: number; done: boolean }>(this.pool, {
+      text: 'SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, NULL)',
+      values: [tenantId, id, after, limit, now],
     });
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Group commit: the changes of many tenants in one call of `commit_changes` (contract 13; sql/0002_commit.sql).
+ * Group commit: the changes of many tenants in one call (contract 13; sql/0002_commit.sql).
  * Each lane has one connection and a queue; the next batch is what gathered while the last one was under way, so
  * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two
  * batches that touch one tenant would only wait for each other's locks.
@@ -7,7 +7,15 @@
 import type pg from 'pg';
 import { unavailable } from '../protocol/errors.js';
 import type { Change, CommitLanes, CommitSink, Outcome, Verdict } from '../tenant/ports.js';
-import { batchParameters, changeBytes, COMMIT_SQL } from './commit-batch.js';
+import {
+  batchParameters,
+  changeBytes,
+  COMMIT_SQL,
+  INSERT_SQL,
+  insertParameters,
+  mayInsert,
+  type TenantChanges,
+} from './commit-batch.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from './database.js';
 import { readRows } from './packing.js';
 
@@ -44,6 +52,41 @@ type ResultRow = [
   generation: number,
   stored: Buffer | null,
 ];
+
+/** Per tenant, in the order of the parameters; null where nothing was done. */
+type InsertRow = [heads: Positions, itemCounts: Positions, versionSums: Positions];
+type Positions = readonly (number | null)[];
+
+/** Changes of one tenant, and of one sink, in one batch. */
+interface TenantEntries extends TenantChanges {
+  readonly entries: Entry[];
+  readonly changes: Change[];
+}
+
+const inOrder = (one: Entry, other: Entry): number => one.order - other.order;
+
+/** The tenants whose every change may be a plain insert, by id; the changes of all others. */
+function byTenant(batch: readonly Entry[]): {
+  readonly tenants: readonly TenantEntries[];
+  readonly others: readonly Entry[];
+} {
+  const found = new Map<string, TenantEntries>();
+  const mixed = new Set<string>();
+  for (const entry of batch) {
+    const { change, sink } = entry;
+    const { tenantId, generation } = change;
+    const tenant = found.get(tenantId) ?? { tenantId, generation, entries: [], changes: [] };
+    found.set(tenantId, tenant);
+    tenant.entries.push(entry);
+    tenant.changes.push(change);
+    // Two sinks: an actor was dropped and made anew with changes under way. They are answered each for itself.
+    if (!mayInsert(change) || generation !== tenant.generation || sink !== tenant.entries[0]?.sink) mixed.add(tenantId);
+  }
+  const tenants = [...found.values()].filter(({ tenantId }) => !mixed.has(tenantId));
+  // In the order of ids, as every transaction takes the locks of tenants.
+  tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
+  return { tenants, others: batch.filter(({ change }) => mixed.has(change.tenantId)) };
+}
 
 export interface LanesOptions {
   /** Opens a connection for a lane; `onLost` is called when it dies. */
@@ -141,9 +184,9 @@ class Lane {
       const entry = this.queue[at];
       if (entry === undefined) break;
       if (batch.length > 0 && bytes + entry.bytes > BATCH_BYTES) break;
-      const { tenantId, id, write } = entry.change;
+      const { tenantId, id, packed } = entry.change;
       const item = tenantId + id;
-      const blob = write?.blob ? tenantId + write.blob.ref : item;
+      const blob = packed.blobRef === null ? item : tenantId + packed.blobRef;
       const shares = tenants.get(tenantId);
       if (taken.has(item) || taken.has(blob) || shares === false || (entry.alone && shares !== undefined)) {
         left.push(entry);
@@ -169,40 +212,72 @@ class Lane {
     return all;
   }
 
-  /** Commits a batch; one that fails for its content is split until the bad change stands alone (contract 13). */
+  /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
   private async commit(batch: readonly Entry[]): Promise<void> {
+    const { tenants, others } = byTenant(batch);
+    const left = tenants.length === 0 ? [] : await this.insert(tenants);
+    if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder));
+  }
+
+  /** Inserts the changes of tenants that have nothing but new items. Returns those that were not. */
+  private async insert(tenants: readonly TenantEntries[]): Promise<readonly Entry[]> {
+    const entries = tenants.flatMap((tenant) => tenant.entries);
+    let rows: InsertRow[];
+    try {
+      rows = await this.call(() => ({
+        name: 'insert',
+        text: INSERT_SQL,
+        values: insertParameters(tenants, this.options.storageCap),
+      }));
+    } catch (error) {
+      // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
+      if (!isUnavailable(error) && !isRetryable(error)) return entries;
+      this.outage(entries, error);
+      return [];
+    }
+    return this.answerInserts(tenants, rows[0]);
+  }
+
+  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (contract 13). */
+  private async decide(batch: readonly Entry[]): Promise<void> {
     let rows: ResultRow[];
     try {
-      rows = await this.call(batch);
+      const changes = batch.map((entry) => entry.change);
+      rows = await this.call(() => ({
+        name: 'commit',
+        text: COMMIT_SQL,
+        values: batchParameters(changes, { now: this.options.now(), cap: this.options.storageCap }),
+      }));
     } catch (error) {
       if (isUnavailable(error) || isRetryable(error)) {
-        this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
-        this.options.onFault(error);
-        this.fail(
-          isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch,
-          unavailable('the database is out of reach'),
-        );
+        this.outage(batch, error);
       } else if (batch.length === 1) {
         this.fail(batch, error instanceof Error ? error : new Error(String(error)));
       } else {
         const half = batch.length >> 1;
-        await this.commit(batch.slice(0, half));
-        await this.commit(batch.slice(half));
+        await this.decide(batch.slice(0, half));
+        await this.decide(batch.slice(half));
       }
       return;
     }
     this.answer(batch, rows);
   }
 
-  private async call(batch: readonly Entry[]): Promise<ResultRow[]> {
-    const changes = batch.map((entry) => entry.change);
+  /** The database cannot be asked: a batch, and where the link is gone whatever waits, is told so. */
+  private outage(batch: readonly Entry[], error: unknown): void {
+    this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
+    this.options.onFault(error);
+    const told = isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch;
+    this.fail(told, unavailable('the database is out of reach'));
+  }
+
+  /** One statement, repeated where that may help: a change that was stored by a lost call is recognised. */
+  private async call<R extends unknown[]>(query: () => pg.QueryConfig): Promise<R[]> {
     for (let attempt = 1; ; attempt++) {
       try {
-        const values = batchParameters(changes, { now: this.options.now(), cap: this.options.storageCap });
         const client = await this.connection();
         await this.planAnew(client);
-        const query = { name: 'commit', text: COMMIT_SQL, values, rowMode: 'array' as const };
-        return (await client.query<ResultRow>(query)).rows;
+        return (await client.query<R>({ ...query(), rowMode: 'array' as const })).rows;
       } catch (error) {
         if (isUnavailable(error)) await this.disconnect();
         if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
@@ -243,6 +318,32 @@ class Lane {
     const client = this.client;
     this.client = undefined;
     await client?.end().catch(this.options.onFault);
+  }
+
+  /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
+  private answerInserts(tenants: readonly TenantEntries[], row: InsertRow | undefined): Entry[] {
+    const at = this.options.now();
+    const left: Entry[] = [];
+    const [heads, itemCounts, versionSums] = row ?? [[], [], []];
+    for (const [i, { entries, generation }] of tenants.entries()) {
+      const head = heads[i] ?? null;
+      const [first] = entries;
+      if (head === null || first === undefined) {
+        left.push(...entries);
+        continue;
+      }
+      const base = head - entries.length + 1;
+      const summary = { version: head, itemCount: itemCounts[i] ?? 0, versionSum: versionSums[i] ?? 0 };
+      const outcomes = entries.map(({ change }, n): Outcome => ({
+        change,
+        verdict: 'insert',
+        version: base + n,
+        ts: null,
+        at,
+      }));
+      this.tell(() => first.sink.committed(outcomes, { summary, generation }));
+    }
+    return left;
   }
 
   private answer(batch: readonly Entry[], rows: readonly ResultRow[]): void {

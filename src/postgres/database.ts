@@ -16,9 +16,14 @@ export function parseInt8(text: string): number {
   return value;
 }
 
-const parseTextArray = pg.types.getTypeParser(INT8_ARRAY, 'text') as (text: string) => (string | null)[];
+/** `{1,NULL,3}`: of numbers nothing is quoted or nested, and pg's own reader goes through it character by character. */
 const parseInt8Array = (text: string): (number | null)[] =>
-  parseTextArray(text).map((entry) => (entry === null ? null : parseInt8(entry)));
+  text === '{}'
+    ? []
+    : text
+        .slice(1, -1)
+        .split(',')
+        .map((entry) => (entry === 'NULL' ? null : parseInt8(entry)));
 
 function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
   if (format === 'binary') return pg.types.getTypeParser(oid, 'binary');

@@ -28,7 +28,8 @@ const LOAD = `
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
         'changedAt', b.changed_at_generation, 'itemCount', CASE
           WHEN b.deleted_at IS NULL AND b.changed_at_generation = t.generation THEN (
-            SELECT count(*) FROM items i WHERE i.tenant_id = t.id AND i.bin_id = b.id AND i.deleted_at IS NULL)
+            SELECT count(*) FROM items i
+            WHERE i.tenant_id = t.id AND i.version > 0 AND i.bin_id = b.id AND i.deleted_at IS NULL)
         END) ORDER BY b.created_at, b.id)
       FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
         SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL

@@ -1,40 +1,10 @@
-/** How items lie in the table: sealed keys packed into one byte string, the master wrap as nonce and ct together. */
-import type { Blob, ContentType, Inline, Item, MasterWrap, SealedKeys } from '../protocol/item.js';
+/** Stored items as they come from the database: see `packed_item` in sql/0002_commit.sql. */
+import type { Blob, ContentType, Inline, Item, MasterWrap } from '../protocol/item.js';
 import { NONCE_BYTES } from '../protocol/limits.js';
+import { readKeys } from '../tenant/packed.js';
 import type { LogRow } from '../tenant/ports.js';
 
 const ULID_CHARS = 26;
-const ENTRY_HEAD = ULID_CHARS + 2;
-
-/** Bytes that `writeKeys` needs. */
-export function packedLength(keys: SealedKeys): number {
-  let length = 0;
-  for (const key of keys.values()) length += ENTRY_HEAD + key.length;
-  return length;
-}
-
-/** Writes keys at an offset: per entry 26 bytes of device id, a 2-byte big-endian length, the sealed key. Returns the end. */
-export function writeKeys(into: Buffer, offset: number, keys: SealedKeys): number {
-  let at = offset;
-  for (const [device, key] of keys) {
-    into.write(device, at, ULID_CHARS, 'latin1');
-    into.writeUInt16BE(key.length, at + ULID_CHARS);
-    into.set(key, at + ENTRY_HEAD);
-    at += ENTRY_HEAD + key.length;
-  }
-  return at;
-}
-
-export function readKeys(packed: Buffer): SealedKeys {
-  const keys = new Map<string, Uint8Array>();
-  let at = 0;
-  while (at < packed.length) {
-    const end = at + ENTRY_HEAD + packed.readUInt16BE(at + ULID_CHARS);
-    keys.set(packed.toString('latin1', at, at + ULID_CHARS), packed.subarray(at + ENTRY_HEAD, end));
-    at = end;
-  }
-  return keys;
-}
 
 const masterOf = (bytes: Buffer | null): MasterWrap | null =>
   bytes === null ? null : { nonce: bytes.subarray(0, NONCE_BYTES), ct: bytes.subarray(NONCE_BYTES) };

@@ -5,8 +5,8 @@
  */
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
-import { fingerprint } from './fingerprint.js';
 import type { Acknowledged, Ask, Effect, Message, Pending, Reply } from './messages.js';
+import { Packed } from './packed.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
@@ -137,7 +137,7 @@ export class Actor implements CommitSink<Pending> {
 
   /** Stores an item (contract 5). Rejects with a ServiceError; resolves only once the version is durable. */
   write(write: ItemWrite, deviceId: string): Promise<Acknowledged> {
-    return this.change({ kind: 'write', write, hash: fingerprint(write), deviceId });
+    return this.change({ kind: 'write', write, packed: Packed.write(write), deviceId });
   }
 
   /** Soft-deletes an item; of a deleted one answers the stored version. */

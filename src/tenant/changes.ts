@@ -1,7 +1,9 @@
 /** A change from its request to its answer: checked, committed, checked again where the tenant changed meanwhile. */
 import { ServiceError, unavailable } from '../protocol/errors.js';
+import type { ItemWrite } from '../protocol/item.js';
 import { onApplied, noticeHead } from './deliver.js';
 import type { Ask, Effect, Message, Pending, Reply } from './messages.js';
+import { Packed } from './packed.js';
 import type { Outcome, Verdict } from './ports.js';
 import { refuseCaller, refuseChange, withoutRevoked } from './rules.js';
 import { requestReload } from './snapshot.js';
@@ -40,14 +42,20 @@ function pendingOf(
     ifVersion: request.kind === 'move' ? request.version : (write?.ifVersion ?? null),
     refused: rest.refusal !== null,
     write,
-    hash: request.kind === 'write' ? request.hash : null,
     type: write?.type ?? null,
     sig: request.kind === 'write' ? request.write.sig : request.sig,
+    packed: packedOf(request, write),
     ask: request,
     reply: rest.reply,
     refusal: rest.refusal,
     rechecks: rest.rechecks,
   };
+}
+
+/** What is stored of a request: its bytes as they came, unless keys were dropped from them. */
+function packedOf(request: Ask, write: ItemWrite | null): Packed {
+  if (request.kind !== 'write') return Packed.tag(request.sig);
+  return write === null || write === request.write ? request.packed : Packed.write(write, request.packed);
 }
 
 /** What one transaction decided about this tenant's changes. Pushes first, then the answers. */

@@ -2,8 +2,9 @@
  * The one gate between stored changes and live sockets (guarantee 1). Local commits and what other instances
  * committed both come through here; whatever was delivered before is dropped, and a gap is read before anything past it.
  */
-import type { LiveItem, Summary } from '../protocol/item.js';
+import type { Summary } from '../protocol/item.js';
 import type { Effect, Pending } from './messages.js';
+import { PackedItem } from './packed.js';
 import type { LogPage, LogRow, Outcome } from './ports.js';
 import { Frame } from './recent.js';
 import type { Live, Replaying, Session } from './session.js';
@@ -105,20 +106,7 @@ function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogR
     return { item: { id, version, sig, ...gone }, changedBy: deviceId };
   }
   if (change.write === null || (verdict !== 'insert' && verdict !== 'replace')) return null;
-  const { id, binId, type, ts, inline, blob, master, sig } = change.write;
-  const item: LiveItem = {
-    id,
-    binId,
-    type,
-    ts,
-    inline,
-    blob,
-    master,
-    sig,
-    version,
-    senderDevice: change.deviceId,
-    deletedAt: null,
-  };
+  const item = new PackedItem(change.write, change.packed, version, change.deviceId);
   return { item, changedBy: change.deviceId };
 }
 

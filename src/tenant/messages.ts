@@ -1,6 +1,7 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { ServiceError } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
+import type { Packed } from './packed.js';
 import type { Change, LogPage, Outcome, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
@@ -19,7 +20,7 @@ export interface Reply {
 
 /** A change as a device asks for it. */
 export type Ask =
-  | { readonly kind: 'write'; readonly write: ItemWrite; readonly hash: Uint8Array; readonly deviceId: string }
+  | { readonly kind: 'write'; readonly write: ItemWrite; readonly packed: Packed; readonly deviceId: string }
   | { readonly kind: 'delete'; readonly id: string; readonly sig: Uint8Array | null; readonly deviceId: string }
   | {
       readonly kind: 'move';

@@ -1,6 +1,7 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
 import type { Shape } from '../protocol/errors.js';
 import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
+import type { Packed } from './packed.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {
@@ -109,11 +110,11 @@ export interface Change {
   readonly refused: boolean;
   /** Write only. */
   readonly write: ItemWrite | null;
-  /** Write only: hash of the write as received, 32 bytes. */
-  readonly hash: Uint8Array | null;
   readonly type: ContentType | null;
   /** Move: the new tag. Delete: the delete's tag, or null. */
   readonly sig: Uint8Array | null;
+  /** The write's bytes with the hash of what was received, or the tag alone. */
+  readonly packed: Packed;
 }
 
 export type Verdict =

@@ -2,6 +2,7 @@
 import type { Shape } from '../protocol/errors.js';
 import { frameText } from '../protocol/item-codec.js';
 import type { Item } from '../protocol/item.js';
+import { PackedItem } from './packed.js';
 import type { LogRow } from './ports.js';
 
 /** Bounds per tenant; the process has one of its own over all tenants (see `registry`). */
@@ -32,6 +33,7 @@ export class Frame {
   get weight(): number {
     const { item } = this;
     if (item.deletedAt !== null) return 256;
+    if (item instanceof PackedItem) return 512 + item.packed.bytes.length * 3;
     const keys = (item.inline?.keys.size ?? 0) + (item.blob?.keys.size ?? 0);
     return 512 + (item.inline?.ct.length ?? 0) * 3 + keys * 400;
   }

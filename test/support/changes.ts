@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Blob, Inline, ItemWrite, MasterWrap, SealedKeys } from '../../src/protocol/item.js';
-import { fingerprint } from '../../src/tenant/fingerprint.js';
+import { Packed } from '../../src/tenant/packed.js';
 import type { Change } from '../../src/tenant/ports.js';
 
 /** Ids that fit the form of a ULID and say what they are. */
@@ -83,12 +83,12 @@ export const writeChange = (write: ItemWrite, context: ChangeContext): Change =>
   binId: write.binId,
   ifVersion: write.ifVersion,
   write,
-  hash: fingerprint(write),
   type: write.type,
   sig: write.sig,
+  packed: Packed.write(write),
 });
 
-const NO_WRITE = { write: null, hash: null, type: null } as const;
+const NO_WRITE = { write: null, type: null } as const;
 
 export const deleteChange = (id: string, tag: Uint8Array | null, context: ChangeContext): Change => ({
   ...contextOf(context),
@@ -98,6 +98,7 @@ export const deleteChange = (id: string, tag: Uint8Array | null, context: Change
   binId: null,
   ifVersion: null,
   sig: tag,
+  packed: Packed.tag(tag),
 });
 
 export const moveChange = (
@@ -111,6 +112,7 @@ export const moveChange = (
   binId: move.binId,
   ifVersion: move.version,
   sig: move.sig,
+  packed: Packed.tag(move.sig),
 });
 
 /** The name of the error that a promise is refused with; anything else is passed on. */

@@ -4,7 +4,7 @@
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
-import { packedLength } from '../../src/postgres/packing.js';
+import { packedLength } from '../../src/tenant/packed.js';
 import type {
   Change,
   CommitLanes,
@@ -86,7 +86,7 @@ function addsWrap(write: ItemWrite, item: LiveItem): boolean {
 function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefined): Verdict {
   const applied = (verdict: Verdict): Verdict => (change.refused ? 'refused' : verdict);
   if (stored === undefined) return (change.ifVersion ?? 0) === 0 ? applied('insert') : 'conflict';
-  if (stored.hashes.some((hash) => same(hash, change.hash))) return 'same';
+  if (stored.hashes.some((hash) => same(hash, change.packed.hash))) return 'same';
   const { item } = stored.row;
   if (item.deletedAt !== null) return 'conflict';
   if (change.ifVersion !== null && change.ifVersion !== item.version) return 'conflict';
@@ -267,6 +267,6 @@ export class MemoryLog implements CommitLanes, ItemLog {
 }
 
 function hashesAfter(verdict: Verdict, change: Change, stored: Stored | undefined): readonly Uint8Array[] {
-  if (change.hash === null) return stored?.hashes ?? [];
-  return verdict === 'rewrap' ? [...(stored?.hashes.slice(0, 1) ?? []), change.hash] : [change.hash];
+  if (change.write === null) return stored?.hashes ?? [];
+  return verdict === 'rewrap' ? [...(stored?.hashes.slice(0, 1) ?? []), change.packed.hash] : [change.packed.hash];
 }

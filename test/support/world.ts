@@ -5,7 +5,7 @@
 import type { Shape } from '../../src/protocol/errors.js';
 import type { ItemWrite } from '../../src/protocol/item.js';
 import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
-import { fingerprint } from '../../src/tenant/fingerprint.js';
+import { Packed } from '../../src/tenant/packed.js';
 import type { Ask, Effect, Message, Pending } from '../../src/tenant/messages.js';
 import type { BinChange, Change, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
 import type { Session } from '../../src/tenant/session.js';
@@ -240,7 +240,7 @@ export class World {
   }
 
   write(write: ItemWrite, by = 1): Asked {
-    return this.request({ kind: 'write', write, hash: fingerprint(write), deviceId: deviceId(by) });
+    return this.request({ kind: 'write', write, packed: Packed.write(write), deviceId: deviceId(by) });
   }
 
   /** Everything waiting is committed, in one transaction where ids allow, and answered. */
