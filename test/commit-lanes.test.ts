@@ -1,6 +1,7 @@
 /** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit-lanes.ts). */
 import t, { type Test } from 'tap';
 import type pg from 'pg';
+import { INSERT_SQL, insertParameters } from '../src/postgres/commit-batch.js';
 import type { PostgresCommitLanes } from '../src/postgres/commit-lanes.js';
 import type { Change, CommitLanes, Outcome } from '../src/tenant/ports.js';
 import {
@@ -117,6 +118,64 @@ for (const [name, open] of BOTH) {
     t.equal(await storageBytes(tenantId), 3 * 208);
   });
 }
+
+for (const [name, open] of BOTH) {
+  t.test(`ITEM-39 INST-11: the tenants of one batch are judged each for itself: ${name}`, async (t) => {
+    const { lanes, log, newTenant, bump }: LogUnderTest = await open(t, 10 * 208);
+    const [fresh, mixed, stale, full, last] = await Promise.all(Array.from({ length: 5 }, async () => newTenant()));
+    if (!fresh || !mixed || !stale || !full || !last) throw new Error('no tenants');
+    await together(lanes, [numbered(mixed, 1)]);
+    await bump(stale);
+    const big = { inline: inline('big', [deviceId(1)], 3_000) };
+    const verdicts = await together(lanes, [
+      numbered(last, 1),
+      numbered(fresh, 1),
+      numbered(full, 1),
+      numbered(mixed, 2),
+      numbered(stale, 1),
+      numbered(full, 2, big),
+      numbered(fresh, 2),
+      numbered(mixed, 1),
+    ]);
+    t.strictSame(
+      verdicts.map(([verdict]) => verdict),
+      ['insert', 'insert', 'insert', 'insert', 'stale', 'cap', 'insert', 'same'],
+    );
+    for (const [tenantId, versions] of [
+      [fresh, [1, 2]],
+      [mixed, [1, 2]],
+      [stale, []],
+      [full, [1]],
+      [last, [1]],
+    ] as const) {
+      t.strictSame(
+        (await allRows(log, tenantId)).map(({ item }) => item.version),
+        versions,
+      );
+    }
+  });
+}
+
+t.test('INST-05: an item that another instance stores in that moment is recognised', async (t) => {
+  const { lanes, pool, newTenant } = await postgresLogs(t);
+  const [tenantId, other] = [await newTenant(), await newTenant()];
+  const same = numbered(tenantId, 1);
+  const rival = await pool.connect();
+  await rival.query('BEGIN');
+  const first = [{ tenantId, generation: 1, changes: [same] }];
+  await rival.query(INSERT_SQL, insertParameters(first, 0));
+  const ours = together(lanes, [same, numbered(other, 1)]);
+  const waits = 'SELECT 1 FROM pg_locks WHERE NOT granted';
+  while ((await pool.query(waits)).rowCount === 0) t.ok(true, 'ours does not wait yet');
+  await rival.query('COMMIT');
+  rival.release();
+  t.strictSame(await ours, [
+    ['same', 1],
+    ['insert', 1],
+  ]);
+  const { told, counted } = await sums(pool, tenantId);
+  t.strictSame(told, counted);
+});
 
 t.test('INST-15: a bad write fails alone, whatever the batch', async (t) => {
   const { lanes, log, pool, newTenant, faults } = await postgresLogs(t);

@@ -131,25 +131,33 @@ t.test('a lane that takes no more: the change is refused and nothing stays open'
   t.ok(actor.idle);
 });
 
-t.test('a fault in one message is answered and the next is served', async (t) => {
-  let breaks = true;
-  const log = new MemoryLog();
-  const lanes: CommitLanes = {
-    submit: (change, sink) => {
-      if (!breaks) return log.submit(change, sink);
-      const standing = undefined as unknown as { summary: Summary; generation: number };
-      sink.committed([{ change, verdict: 'insert', version: 1, ts: null, at: 1 }], standing);
-    },
-  };
-  log.addTenant('tenant');
-  const setting = new Setting({ lanes });
-  const actor = await setting.actor();
-  await t.rejects(actor.write(writeOf(), deviceId(1)));
-  t.equal(setting.faults.length, 1);
-  breaks = false;
-  t.equal((await actor.write(writeOf(), deviceId(1))).version, 1);
-  t.ok(actor.idle);
-});
+t.test(
+  'WS-07: a fault in a step is answered; the actor is given up, since its state may be half changed',
+  async (t) => {
+    let breaks = true;
+    const log = new MemoryLog();
+    const lanes: CommitLanes = {
+      submit: (change, sink) => {
+        if (!breaks) return log.submit(change, sink);
+        const standing = undefined as unknown as { summary: Summary; generation: number };
+        sink.committed([{ change, verdict: 'insert', version: 1, ts: null, at: 1 }], standing);
+      },
+    };
+    log.addTenant('tenant');
+    const setting = new Setting({ lanes });
+    const broken = await setting.actor();
+    const ears = await listen(broken, 1);
+    await t.rejects(broken.write(writeOf(), deviceId(1)));
+    t.equal(setting.faults.length, 1);
+    t.equal(ears.closedWith, 1012, 'its sockets come back to a new one');
+    t.ok(broken.idle);
+    breaks = false;
+    const actor = await setting.actor();
+    t.not(actor, broken);
+    t.equal((await actor.write(writeOf(), deviceId(1))).version, 1);
+    t.ok(actor.idle);
+  },
+);
 
 t.test('a socket that throws takes nothing from the others', async (t) => {
   const setting = new Setting();
@@ -164,6 +172,8 @@ t.test('a socket that throws takes nothing from the others', async (t) => {
   await actor.write(writeOf({ inline: inline('one', keys) }), deviceId(1));
   t.strictSame(sound.versions, [1]);
   t.match(setting.faults, [{ message: 'socket is gone' }]);
+  t.equal(broken.closedWith, 1012, 'it has missed a version, so it gets no further ones');
+  t.equal(actor.sessionCount, 1);
 });
 
 t.test('a tenant that is gone: sockets close, whoever waits is told, nobody comes in', async (t) => {

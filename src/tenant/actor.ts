@@ -43,6 +43,8 @@ export interface ActorPorts {
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Told after messages that may have changed what the actor keeps in memory. */
   readonly onMemory: (actor: Actor) => void;
+  /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
+  readonly onBroken: (actor: Actor) => void;
 }
 
 export class Actor implements CommitSink<Pending> {
@@ -243,11 +245,23 @@ export class Actor implements CommitSink<Pending> {
     try {
       return step(this.tenant, message, this.ports.now());
     } catch (error) {
-      // A fault of ours. Whoever waits for an answer to this message gets one all the same.
-      this.ports.onFault(error, this.tenantId);
-      const failure = error instanceof Error ? error : new Error(String(error));
-      return waitersOf(message).map((reply) => ({ kind: 'reject', reply, error: failure }));
+      return this.broke(message, error);
     }
+  }
+
+  /**
+   * A fault of ours in the middle of a step: the state may be half changed, and sockets told of it would miss versions
+   * (guarantee 1). An actor is a cache, so this one is given up: its sockets come back to a new one. Whoever waits for an
+   * answer, to this message or to a reload, gets one.
+   */
+  private broke(message: Message, error: unknown): Effect[] {
+    this.ports.onFault(error, this.tenantId);
+    const failure = error instanceof Error ? error : new Error(String(error));
+    const waiting = this.tenant.waiting.map(({ reply }) => reply);
+    this.tenant.waiting = [];
+    this.ports.onBroken(this);
+    const waiters = new Set([...waitersOf(message), ...waiting]);
+    return [...waiters].map((reply) => ({ kind: 'reject', reply, error: failure }));
   }
 
   private carryOut(effect: Effect): void {
@@ -256,6 +270,9 @@ export class Actor implements CommitSink<Pending> {
     } catch (error) {
       // One broken socket or listener must not take the tenant's other effects with it.
       this.ports.onFault(error, this.tenantId);
+      // What this socket was to get is lost: it must not get what follows.
+      if (effect.kind === 'send')
+        this.carryOut(dismiss(this.tenant, effect.session, { code: 1012, reason: 'restart' }));
     }
   }
 

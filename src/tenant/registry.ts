@@ -11,7 +11,7 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Tenants asked for in one comparison statement. */
 const COMPARE_BATCH = 2_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onMemory'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onMemory' | 'onBroken'> {
   readonly clock: Clock;
   readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
@@ -31,7 +31,11 @@ export class TenantRegistry {
   constructor(private readonly options: RegistryOptions) {
     const { lanes, log, directory, announcer, purger, onFault, clock } = options;
     const onMemory = (actor: Actor): void => this.account(actor);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, now: () => clock.now() };
+    const onBroken = (actor: Actor): void => {
+      if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, 1012, 'restart');
+      else actor.retire(1012, 'restart');
+    };
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, onBroken, now: () => clock.now() };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */

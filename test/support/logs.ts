@@ -1,6 +1,7 @@
 /** The commit and the item log to be tested: in memory, or on a database of its own through the lanes of production. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { LANE_SETTINGS } from '../../src/postgres/commit-batch.js';
 import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commit-lanes.js';
 import { createPool, openClient } from '../../src/postgres/database.js';
 import { PostgresItemLog } from '../../src/postgres/item-log.js';
@@ -89,7 +90,7 @@ export interface PostgresLogs extends LogUnderTest {
 /** A lane's connection with the settings of production. */
 export async function openLane(url: string, onLost: (error: Error) => void): Promise<pg.Client> {
   const client = await openClient({ url, name: 'test lane', onLost });
-  await client.query("SET plan_cache_mode = force_generic_plan; SET work_mem = '32MB'; SET synchronous_commit = on");
+  await client.query(LANE_SETTINGS);
   return client;
 }
 
