@@ -267,6 +267,26 @@ t.test('DUR-03 RETRY-10: a commit whose answer is lost is repeated and found don
   t.strictSame(await together(logs.lanes, [numbered(tenantId, 2)]), [['same', 6]], 'DUR-03: sent again it is found');
 });
 
+t.test('DUR-01: plans are made anew as the tables grow: one made for empty tables would read them whole', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await logs.newTenant();
+  const made: number[] = [];
+  let calls = 0;
+  const connect = async (onLost: (error: Error) => void): Promise<pg.Client> => {
+    const client = await openLane(logs.url, onLost);
+    const query = client.query.bind(client) as (input: unknown) => unknown;
+    client.query = ((input: unknown) => {
+      if (input === 'DISCARD PLANS') made.push(calls);
+      else calls++;
+      return query(input);
+    }) as typeof client.query;
+    return client;
+  };
+  const lanes = logs.moreLanes({ lanes: 1, connect });
+  for (let n = 0; n < 70; n++) await commit(lanes, numbered(tenantId, n));
+  t.strictSame(made, [3, 15, 63]);
+});
+
 t.test('ERR-15: without a database everybody who waits is told, and the lane comes back', async (t) => {
   const logs = await postgresLogs(t);
   const tenantId = await logs.newTenant();

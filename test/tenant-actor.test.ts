@@ -2,7 +2,7 @@
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
-import { HIGH_WATER_BYTES } from '../src/tenant/actor.js';
+import { BACKLOG_BYTES, HIGH_WATER_BYTES } from '../src/tenant/actor.js';
 import type { Actor } from '../src/tenant/actor.js';
 import type { CommitLanes, ItemLog, SocketPort, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
 import { TenantRegistry } from '../src/tenant/registry.js';
@@ -174,6 +174,21 @@ t.test('a socket that throws takes nothing from the others', async (t) => {
   t.match(setting.faults, [{ message: 'socket is gone' }]);
   t.equal(broken.closedWith, 1012, 'it has missed a version, so it gets no further ones');
   t.equal(actor.sessionCount, 1);
+});
+
+t.test('WS-24: a socket that piles up live frames without reading is closed with 1013', async (t) => {
+  const setting = new Setting();
+  setting.devices = [1, 2];
+  const actor = await setting.actor();
+  const deaf = await listen(actor, 2);
+  const keys = [deviceId(1), deviceId(2)];
+  deaf.send = () => BACKLOG_BYTES;
+  await actor.write(writeOf({ inline: inline('one', keys) }), deviceId(1));
+  t.equal(deaf.closedWith, undefined, 'up to the bound it is only held back');
+  const deafer = await listen(actor, 2);
+  deafer.send = () => BACKLOG_BYTES + 1;
+  await actor.write(writeOf({ id: itemId(2), inline: inline('two', keys) }), deviceId(1));
+  t.equal(deafer.closedWith, 1013);
 });
 
 t.test('a tenant that is gone: sockets close, whoever waits is told, nobody comes in', async (t) => {
