@@ -105,10 +105,10 @@ export class Packed {
       put(bytes, BLOB_NONCE_AT, blob?.nonce, HAS.blobNonce) |
       put(bytes, FIXED_BYTES, inline?.ct, HAS.inline);
     let end = FIXED_BYTES + ctBytes;
-    if (inline !== null) end = writeKeys(bytes, end, inOrder(inline.keys));
-    if (blob !== null) writeKeys(bytes, end, inOrder(blob.keys));
+    if (inline !== null) end = writeKeys(bytes, end, inline.keys);
+    if (blob !== null) writeKeys(bytes, end, blob.keys);
     const packed = new Packed(bytes, { has, ctBytes, keysBytes, blobKeysBytes, blobRef: blob?.ref ?? null });
-    bytes.set(received?.hash ?? packed.hashOf(write), 0);
+    bytes.set(received?.hash ?? sorted(write)?.hash ?? packed.hashOf(write), 0);
     return packed;
   }
 
@@ -173,15 +173,27 @@ function put(into: Buffer, at: number, part: Uint8Array | null | undefined, bit:
   return bit;
 }
 
-/** By device id: the same write may come with its keys in another order. */
-function inOrder(keys: SealedKeys): SealedKeys {
+/** The write with its keys by device id, where they are not: the same write may come with them in another order. */
+function sorted(write: ItemWrite): Packed | undefined {
+  const { inline, blob } = write;
+  if (inOrder(inline?.keys) && inOrder(blob?.keys)) return undefined;
+  return Packed.write({
+    ...write,
+    inline: inline && { ...inline, keys: byDevice(inline.keys) },
+    blob: blob && { ...blob, keys: byDevice(blob.keys) },
+  });
+}
+
+function inOrder(keys: SealedKeys | undefined): boolean {
   let last = '';
-  for (const device of keys.keys()) {
-    if (device < last) return new Map([...keys].sort(([one], [other]) => (one < other ? -1 : 1)));
+  for (const device of keys?.keys() ?? []) {
+    if (device < last) return false;
     last = device;
   }
-  return keys;
+  return true;
 }
+
+const byDevice = (keys: SealedKeys): SealedKeys => new Map([...keys].sort(([one], [other]) => (one < other ? -1 : 1)));
 
 /** A live item whose parts are read from the packed bytes when they are asked for. */
 export class PackedItem implements LiveItem {
