@@ -112,7 +112,8 @@ END $$;
 -- p_tenants: the tenants of the batch.
 -- Per change (arrays of one length): p_tenant index into p_tenants (1-based); p_generation what it was checked against;
 -- p_kind w write, d delete, m move;
--- p_refused: the server would refuse it, so apply nothing, but still answer a retry of what is stored;
+-- p_refused: 0 no; 2 the server would refuse it, so apply nothing, but still answer a retry of what is stored; 1 the same, but
+-- only for the bin it names: a re-wrap of an item that is in another bin does not apply that (contract 5, decision 4);
 -- p_at, p_ct, p_keys, p_blob_keys: where its bytes begin in p_bytes (0-based), and the lengths of the three long ones;
 -- p_has: which fixed fields are there (1 nonce, 2 sig, 4 master, 8 blob nonce, 16 inline payload).
 -- A change's bytes: hash 32, nonce 24, sig 32, master 72, blob nonce 24 (absent ones zero), ct, keys, blob keys.
@@ -127,7 +128,7 @@ END $$;
 CREATE FUNCTION commit_changes(
   p_tenants text[], p_now bigint, p_cap bigint,
   p_tenant integer[], p_generation bigint[], p_kind text[], p_id text[], p_device text[], p_bin text[], p_type text[], p_ts bigint[],
-  p_if_version bigint[], p_refused boolean[], p_blob_ref text[], p_has integer[],
+  p_if_version bigint[], p_refused integer[], p_blob_ref text[], p_has integer[],
   p_at integer[], p_ct integer[], p_keys integer[], p_blob_keys integer[], p_bytes bytea
 ) RETURNS TABLE (
   n bigint, verdict text, version bigint, ts bigint,
@@ -173,7 +174,7 @@ BEGIN
       WHEN k.kind = 'w' THEN CASE
         WHEN k.old_id IS NULL THEN CASE
           WHEN coalesce(k.if_version, 0) <> 0 THEN 'conflict'
-          WHEN k.refused THEN 'refused'
+          WHEN k.refused > 0 THEN 'refused'
           ELSE 'insert' END
         WHEN k.same_write THEN 'same'
         WHEN k.old_deleted_at IS NOT NULL THEN 'conflict'
@@ -186,20 +187,20 @@ BEGIN
             OR (k.same_bin AND k.blob_keys > 0 AND NOT key_devices(substr(p_bytes, k.at + 185 + k.ct + k.keys, k.blob_keys))
               <@ key_devices(coalesce(k.old_blob_keys, '')))
           ) THEN 'same'
-          WHEN k.refused THEN 'refused'
+          WHEN k.refused = 2 OR (k.refused = 1 AND k.same_bin) THEN 'refused'
           ELSE 'rewrap' END
         WHEN k.ts <= k.old_ts THEN 'conflict'
-        WHEN k.refused THEN 'refused'
+        WHEN k.refused > 0 THEN 'refused'
         ELSE 'replace' END
       WHEN k.old_id IS NULL OR k.purged THEN 'missing'
       WHEN k.kind = 'd' THEN CASE
         WHEN k.old_deleted_at IS NOT NULL THEN 'same'
-        WHEN k.refused THEN 'refused'
+        WHEN k.refused > 0 THEN 'refused'
         ELSE 'delete' END
       WHEN k.old_deleted_at IS NOT NULL THEN 'conflict'
       WHEN k.same_bin AND k.same_sig THEN 'same'
       WHEN k.if_version <> k.old_version THEN 'conflict'
-      WHEN k.refused THEN 'refused'
+      WHEN k.refused > 0 THEN 'refused'
       ELSE 'move' END AS rule
     FROM known k
   ), weighed AS MATERIALIZED (

@@ -76,6 +76,10 @@ const CASES: readonly Case[] = [
   { title: 'ITEM-38: a refused write takes no version', when: write({}, { refused: true }), then: ['refused', null] },
   { title: 'ITEM-38: a refused replace', given: [write()], when: write({ text: 'two', ts: TS + 1 }, { refused: true }), then: ['refused', 1, TS], stored: inlineOf('one') },
   { title: 'ITEM-38: a refused re-wrap', given: [write()], when: write(wraps([ONE, TWO]), { refused: true }), then: ['refused', 1, TS], stored: inlineOf('one') },
+  { title: 'RETRY-18: a re-wrap that names a bin that is gone, of an item elsewhere', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true, refusedForBin: true }), then: ['rewrap', 2, TS], stored: { binId: 'inbox' } },
+  { title: 'RETRY-18: of an item in that very bin', given: [write()], when: write(wraps([ONE, TWO]), { refused: true, refusedForBin: true }), then: ['refused', 1, TS] },
+  { title: 'RETRY-18: but for more reasons than its bin', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true }), then: ['refused', 1, TS] },
+  { title: 'ITEM-38: a new item for a bin that is gone', when: write({}, { refused: true, refusedForBin: true }), then: ['refused', null] },
   { title: 'a refused delete', given: [write()], when: remove(null, { refused: true }), then: ['refused', 1, TS], stored: { deletedAt: null } },
   { title: 'a refused move', given: [write()], when: move({}, { refused: true }), then: ['refused', 1, TS], stored: { binId: 'inbox' } },
 

@@ -61,7 +61,7 @@ export function batchParameters(changes: readonly Change[], { now, cap }: { now:
     texts(changes.map((change) => change.type)),
     nullable(changes.map((change) => change.write?.ts ?? null)),
     nullable(changes.map((change) => change.ifVersion)),
-    list(changes.map((change) => change.refused)),
+    list(changes.map(({ refused, refusedForBin }) => (refused ? (refusedForBin ? 1 : 2) : 0))),
     texts(changes.map((change) => change.packed.blobRef)),
     list(changes.map((change) => change.packed.has)),
     list(offsets),

@@ -322,7 +322,7 @@ export class Actor implements CommitSink<Pending> {
   private load(): void {
     const waiters = this.reloads;
     this.reloads = [];
-    this.ports.directory.load(this.tenantId).then(
+    this.ports.directory.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
         if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });

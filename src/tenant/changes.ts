@@ -5,7 +5,7 @@ import { onApplied, noticeHead } from './deliver.js';
 import type { Ask, Effect, Message, Pending, Reply } from './messages.js';
 import { Packed } from './packed.js';
 import type { Outcome, Verdict } from './ports.js';
-import { refuseCaller, refuseChange, withoutRevoked } from './rules.js';
+import { onlyForBin, refuseCaller, refuseChange, withoutRevoked } from './rules.js';
 import { requestReload } from './snapshot.js';
 import type { TenantState } from './state.js';
 
@@ -41,6 +41,7 @@ function pendingOf(
     binId: request.kind === 'move' ? request.binId : (write?.binId ?? null),
     ifVersion: request.kind === 'move' ? request.version : (write?.ifVersion ?? null),
     refused: rest.refusal !== null,
+    refusedForBin: rest.refusal !== null && onlyForBin(state, request),
     write,
     type: write?.type ?? null,
     sig: request.kind === 'write' ? request.write.sig : request.sig,

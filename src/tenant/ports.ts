@@ -55,8 +55,11 @@ export interface TenantSnapshot {
 
 /** Reads tenants; concurrent calls are batched into one statement. */
 export interface TenantDirectory {
-  /** The tenant, or undefined when there is none. */
-  load(tenantId: string): Promise<TenantSnapshot | undefined>;
+  /**
+   * The tenant, or undefined when there is none. `known`: the generation that the reader has; the views of bins that
+   * changed above it carry their `itemCount`, for their frames.
+   */
+  load(tenantId: string, known?: number): Promise<TenantSnapshot | undefined>;
   /** Where the tenant's history stands in the database now, at or after the moment of the call. */
   head(tenantId: string): Promise<Summary>;
 }
@@ -108,6 +111,8 @@ export interface Change {
   readonly ifVersion: number | null;
   /** The checks refuse it, but a retry of what is stored must still succeed, so the commit is asked all the same. */
   readonly refused: boolean;
+  /** The bin it names is all that is wrong with it: a re-wrap does not apply that (contract 5, decision 4). */
+  readonly refusedForBin: boolean;
   /** Write only. */
   readonly write: ItemWrite | null;
   readonly type: ContentType | null;

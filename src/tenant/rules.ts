@@ -23,12 +23,24 @@ export function refuseCaller(state: Known, deviceId: string): ServiceError | nul
  * whatever has changed since (contract 5, decision 1), so the commit is asked all the same and only it knows.
  */
 export function refuseChange(state: Known, ask: Ask): ServiceError | null {
-  if (state.standing === 'suspended') return new ServiceError('tenant_suspended');
-  if (state.standing === 'inactive' || state.standing === 'pending') return new ServiceError('payment_required');
-  if (ask.kind === 'delete') return null;
+  const standing = refuseStanding(state);
+  if (standing !== null || ask.kind === 'delete') return standing;
   const binId = ask.kind === 'write' ? ask.write.binId : ask.binId;
   if (!state.bins.has(binId)) return new ServiceError('bin_not_found', undefined, { binId });
   return ask.kind === 'write' ? refuseKeys(state.devices, ask.write) : null;
+}
+
+/** Whether a refused change would be let in if it named another bin. */
+export const onlyForBin = (state: Known, ask: Ask): boolean =>
+  ask.kind === 'write' &&
+  refuseStanding(state) === null &&
+  !state.bins.has(ask.write.binId) &&
+  refuseKeys(state.devices, ask.write) === null;
+
+function refuseStanding({ standing }: Known): ServiceError | null {
+  if (standing === 'suspended') return new ServiceError('tenant_suspended');
+  if (standing === 'inactive' || standing === 'pending') return new ServiceError('payment_required');
+  return null;
 }
 
 function refuseKeys(devices: ReadonlyMap<string, DeviceStanding>, write: ItemWrite): ServiceError | null {

@@ -66,13 +66,21 @@ export interface ChangeContext {
   readonly generation?: number;
   readonly deviceId?: string;
   readonly refused?: boolean;
+  readonly refusedForBin?: boolean;
 }
 
-const contextOf = ({ tenantId, generation = 1, deviceId: device = deviceId(1), refused = false }: ChangeContext) => ({
+const contextOf = ({
+  tenantId,
+  generation = 1,
+  deviceId: device = deviceId(1),
+  refused = false,
+  refusedForBin = false,
+}: ChangeContext) => ({
   tenantId,
   generation,
   deviceId: device,
   refused,
+  refusedForBin,
 });
 
 /** The write as the actor hands it to the commit. */

@@ -90,7 +90,10 @@ function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefine
   const { item } = stored.row;
   if (item.deletedAt !== null) return 'conflict';
   if (change.ifVersion !== null && change.ifVersion !== item.version) return 'conflict';
-  if (sameContent(write, item)) return addsWrap(write, item) ? applied('rewrap') : 'same';
+  if (sameContent(write, item)) {
+    if (!addsWrap(write, item)) return 'same';
+    return change.refusedForBin && write.binId !== item.binId ? 'rewrap' : applied('rewrap');
+  }
   return write.ts > item.ts ? applied('replace') : 'conflict';
 }
 
