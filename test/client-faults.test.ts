@@ -129,8 +129,13 @@ t.test('a server that stumbles', async (t) => {
     const bins = next(client, 'bins', ({ reason }) => reason === 'caught_up');
     const devices = next(client, 'devices');
     await client.device.connect();
-    await bins;
+    t.match(await bins, { bins: [{ id: 'inbox' }] });
     t.ok((await devices).devices.length >= 2);
+    const asked = client.tap.calls.filter(({ path }) => path === '/bins' || path === '/devices');
+    t.equal(asked.length, 2);
+    const changed = next(client, 'bins', ({ bins: all }) => all.some((bin) => bin.label?.name === 'News'));
+    await first.device.bins.create('news', { name: 'News' });
+    t.match(await changed, { reason: 'changed' });
   });
 });
 

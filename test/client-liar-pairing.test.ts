@@ -1,6 +1,6 @@
 /** Pairing through a server that lies to either side, and what it can read of what passes (contract 9). */
 import t from 'tap';
-import { claim } from '../src/client/enrol.js';
+import { prepareClaim } from '../src/client/enrol.js';
 import { Device } from '../src/client/device.js';
 import type { Identity } from '../src/client/identity.js';
 import { nodeSockets } from '../src/client/node-socket.js';
@@ -131,7 +131,9 @@ const TO_NEW: readonly [title: string, reason: RefusalReason, lie: Lie][] = [
 t.test('pairing through a liar', async (t) => {
   const server = await runServer(t);
   const liar = await Liar.before(t, server.port);
-  const { identity, phrase } = await claim({ platform, serverUrl: liar.url, name: 'First', glyph: 'laptop' });
+  const claim = await prepareClaim({ platform, serverUrl: liar.url, name: 'First', glyph: 'laptop' });
+  const identity = await claim.register();
+  const { phrase } = claim;
   const first = { device: await Device.open({ platform, identity, onProblem: () => undefined }) };
   t.teardown(() => first.device.close());
   await first.device.connect();

@@ -158,7 +158,8 @@ t.test(
     for (const order of ['reply first', 'ack first']) {
       const world = await replica();
       const row = sealedRow(world.me, { version: 0 });
-      const pending = await world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false });
+      const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 0, row, rewrap: false });
+      await stored;
       const reply = Promise.resolve().then(() => world.outbox.acknowledged(pending, 8));
       world.outbox.sending(row.id, reply);
       if (order === 'reply first') {

@@ -6,8 +6,9 @@ import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/client/c
 import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
 import { Http } from '../src/client/http.js';
 import { CLOSE, Line, type LineState } from '../src/client/socket.js';
+import { pendingWrite } from '../src/client/store.js';
 import { ulid } from '../src/client/ulid.js';
-import { itemChange, readFrame, readItem, writeBody, writeOf, type Frame } from '../src/client/wire.js';
+import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/client/wire.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { isUlid } from '../src/protocol/ids.js';
 import { rowText } from '../src/protocol/item-codec.js';
@@ -59,7 +60,9 @@ t.test('ids are ULIDs that sort by time', (t) => {
 t.test('an item survives the way to the server and back', (t) => {
   const device = newIdentity();
   const row = sealedRow(device, { version: 3 });
-  const body = writeBody(writeOf(row, 2));
+  const body = writeBody(
+    pendingWrite({ kind: 'write', seq: 1, id: row.id, base: 2, version: null, row, rewrap: false }),
+  );
   t.equal(body.ifVersion, 2);
   t.same(Object.keys(body.payloadEnc?.keys ?? {}), [device.deviceId]);
   t.equal(rowText('a', readItem(JSON.parse(rowText('a', row)), 'type')), rowText('a', row));

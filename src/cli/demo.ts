@@ -4,9 +4,8 @@
  */
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { Device } from '../client/device.js';
-import { claim } from '../client/enrol.js';
+import { prepareClaim } from '../client/enrol.js';
 import { ApiError } from '../client/errors.js';
-import type { DeviceEvents, EventName } from '../client/events.js';
 import type { Identity } from '../client/identity.js';
 import { nodeSockets } from '../client/node-socket.js';
 import { join } from '../client/pairing.js';
@@ -14,10 +13,9 @@ import type { Platform, SocketPort } from '../client/platform.js';
 import { CLOSE } from '../client/socket.js';
 import { systemClock } from '../protocol/clock.js';
 import { startDemoServer, type DemoServer } from './demo-server.js';
+import { next } from './expecting.js';
 import { elapsed, Narrator, paletteFor, type Told } from './narrator.js';
 
-/** Nothing in the story takes this long; a step that does has failed. */
-const PATIENCE_MS = 10_000;
 const SECRET_TEXT = 'the spare key is under the third flower pot';
 const INBOX = 'inbox';
 const MORE_PUSHES = 25;
@@ -70,26 +68,6 @@ async function actor(identity: Identity): Promise<Actor> {
   return { device, identity: () => current, closes };
 }
 
-/** The next event of a name that fits, or a failure that names what did not come. */
-function next<N extends EventName>(
-  device: Device,
-  name: N,
-  fits: (event: DeviceEvents[N]) => boolean = () => true,
-): Promise<DeviceEvents[N]> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      stop();
-      reject(new Error(`no "${name}" came within ${PATIENCE_MS / 1000} s`));
-    }, PATIENCE_MS);
-    const stop = device.on(name, (event) => {
-      if (!fits(event)) return;
-      clearTimeout(timer);
-      stop();
-      resolve(event);
-    });
-  });
-}
-
 /** What the server answers to a bare request with this token: the very bytes that it stores and hands out. */
 async function bare(identity: Identity, path: string): Promise<{ status: number; body: string }> {
   const response = await fetch(`${identity.serverUrl}/api${path}`, {
@@ -107,10 +85,12 @@ async function startServer(told: Told): Promise<DemoServer> {
 }
 
 async function claimServer(told: Told, url: string): Promise<Actor> {
-  const { identity, phrase } = await claim({ platform: platform(), serverUrl: url, name: 'Laptop', glyph: 'laptop' });
+  const claim = await prepareClaim({ platform: platform(), serverUrl: url, name: 'Laptop', glyph: 'laptop' });
+  const identity = await claim.register();
+  const { phrase } = claim;
   told.say(`Its twelve words, shown once, kept nowhere: ${colour.accent(phrase.split(' ').slice(0, 3).join(' '))} ...`);
   told.check(phrase.split(' ').length === 12, 'the master key came from the words, not from the server');
-  const second = claim({ platform: platform(), serverUrl: url, name: 'Stranger', glyph: 'phone' });
+  const second = prepareClaim({ platform: platform(), serverUrl: url, name: 'Stranger', glyph: 'phone' });
   const refused = await second.then(
     () => 'nothing',
     (error: unknown) => (error instanceof ApiError ? error.code : String(error)),

@@ -1,4 +1,4 @@
-/** The demo's voice: numbered steps with their measured time, aligned, in colour on a terminal only. */
+/** The demo's voice: numbered steps, each line as it happens, with measured times, aligned, in colour on a terminal only. */
 
 const WIDTH = 86;
 const INDENT = '      ';
@@ -64,21 +64,19 @@ export class Narrator {
     this.line(`  ${this.colour.dim(below)}`);
   }
 
-  /** Plays one step. Its lines appear as they are told, its title with the time when it is over. */
+  /** Plays one step: its title, its lines as they are told, and when it is over how long it took. */
   async play<T>(title: string, act: (told: Told) => Promise<T>): Promise<T> {
     this.step++;
     const started = performance.now();
-    const lines: string[] = [];
-    const told = this.teller(lines);
+    this.line('');
+    this.line(`  ${this.colour.accent(String(this.step).padStart(2))}  ${this.colour.bold(title)}`);
     try {
-      const result = await act(told);
-      this.heading(title, this.colour.good(elapsed(performance.now() - started).padStart(8)));
+      const result = await act(this.teller());
+      this.outcome('this step took', this.colour.good(elapsed(performance.now() - started).padStart(8)));
       return result;
     } catch (error) {
-      this.heading(title, this.colour.bad('failed'.padStart(8)));
+      this.outcome('this step', this.colour.bad('failed'.padStart(8)));
       throw error;
-    } finally {
-      for (const line of lines) this.line(line);
     }
   }
 
@@ -86,26 +84,21 @@ export class Narrator {
     this.write(`${text}\n`);
   }
 
-  private heading(title: string, time: string): void {
-    this.line('');
-    this.line(
-      `  ${this.colour.accent(String(this.step).padStart(2))}  ${this.colour.bold(title.padEnd(WIDTH - 16))}  ${time}`,
-    );
+  private outcome(what: string, figure: string): void {
+    this.line(`${INDENT}${this.colour.dim('·')} ${this.colour.dim(what.padEnd(WIDTH - 20))}  ${figure}`);
   }
 
-  private teller(lines: string[]): Told {
+  private teller(): Told {
     const { colour } = this;
     return {
-      say: (text) => void lines.push(`${INDENT}${text}`),
+      say: (text) => this.line(`${INDENT}${text}`),
       check: (holds, fact) => {
-        lines.push(`${INDENT}${holds ? colour.good('✓') : colour.bad('✗')} ${fact}`);
+        this.line(`${INDENT}${holds ? colour.good('✓') : colour.bad('✗')} ${fact}`);
         if (!holds) throw new CheckFailed(fact);
         this.checks++;
       },
       measured: (fact, ms) =>
-        void lines.push(
-          `${INDENT}${colour.dim('·')} ${fact.padEnd(WIDTH - 20)}  ${colour.dim(elapsed(ms).padStart(8))}`,
-        ),
+        this.line(`${INDENT}${colour.dim('·')} ${fact.padEnd(WIDTH - 20)}  ${colour.dim(elapsed(ms).padStart(8))}`),
     };
   }
 }

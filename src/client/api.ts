@@ -1,6 +1,5 @@
 /** The endpoints as typed calls. Each says whether repeating it is harmless; nothing else is decided here. */
 import { toBase64Url } from '../protocol/base64.js';
-import type { ItemWrite } from '../protocol/item.js';
 import { PAGE_DEFAULT_A, PAIR_HOLD_MS } from '../protocol/limits.js';
 import type {
   BinCreateBody,
@@ -15,7 +14,6 @@ import type {
 import type { Call, HttpReply } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
-import { writeBody } from './wire.js';
 
 /** Text of a body that holds bytes elsewhere: the wire's base64url. */
 export const wireBytes = toBase64Url;
@@ -25,6 +23,8 @@ interface Send {
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | null>>;
   readonly body?: unknown;
+  /** In the place of `body`: JSON that is text already. */
+  readonly json?: string;
   /** Default: true for GET only. */
   readonly repeatable?: boolean;
   readonly timeoutMs?: number;
@@ -51,7 +51,7 @@ export class PublicApi {
     return read(this.call, { path: '/service/status' }, replies.readStatus);
   }
 
-  /** Not repeated: a second call after a lost reply would find the server claimed, by us (see `claim`). */
+  /** Not repeated: a second call after a lost reply would find the server claimed, by us (see `Claim`). */
   bootstrap(body: BootstrapBody) {
     return read(this.call, { path: '/devices/bootstrap', body }, replies.readClaimed);
   }
@@ -113,14 +113,15 @@ export class DeviceApi {
     return (await read(this.call, { path: '/ws-ticket', body: {}, repeatable: true }, replies.readTicket)).ticket;
   }
 
-  /** Creates or replaces an item. Repeatable: the same write again is recognised (contract 5). */
-  write(write: ItemWrite): Promise<replies.Stored> {
-    return read(this.call, { path: '/items', body: writeBody(write), repeatable: true }, replies.readStored);
+  /** Creates or replaces an item; `body` as JSON of `writeBody`. Repeatable: the same write again is recognised (contract 5). */
+  write(body: string): Promise<replies.Stored> {
+    return read(this.call, { method: 'POST', path: '/items', json: body, repeatable: true }, replies.readStored);
   }
 
-  /** Up to 100 bodies of `writeBody`, 1 MiB in all, each judged alone. */
-  batch(items: readonly unknown[]) {
-    return read(this.call, { path: '/items/batch', body: { items }, repeatable: true }, replies.readBatch);
+  /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in all, each judged alone. */
+  batch(bodies: readonly string[]) {
+    const json = `{"items":[${bodies.join(',')}]}`;
+    return read(this.call, { method: 'POST', path: '/items/batch', json, repeatable: true }, replies.readBatch);
   }
 
   remove(id: string, sig: Uint8Array): Promise<replies.Stored> {

@@ -67,7 +67,7 @@ export function assemble(base: Foundation): Parts {
   const library = new Library({ store, outbox, sodium, reader });
   const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId, clock });
   const { line, sync } = stream(base, { http, api, session, sender, reader });
-  const bins = new Bins({ api, sodium, masterKey, library, writer, pull: () => sync.pull() });
+  const bins = new Bins({ api, sodium, masterKey, library, writer, pull: () => sync.pull(), emit });
   return { api, session, roster, library, writer, sender, sync, line, bins };
 }
 

@@ -5,6 +5,7 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
+import type { DeviceEvents, Emit } from './events.js';
 import type { Library } from './library.js';
 import type { BinRow } from './replies.js';
 import type { Writer } from './writer.js';
@@ -38,6 +39,7 @@ export interface BinsOptions {
   readonly writer: Writer;
   /** Catches up with the server. */
   readonly pull: () => Promise<void>;
+  readonly emit: Emit;
 }
 
 /** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
@@ -45,10 +47,32 @@ const ROUNDS_MAX = 3;
 
 /** The bins of a tenant, read from the server at each call. */
 export class Bins {
+  private reading: Promise<void> | undefined;
+  private following: Promise<void> | undefined;
+
   constructor(private readonly options: BinsOptions) {}
 
   async list(): Promise<readonly BinView[]> {
     return (await this.options.api.bins()).map((row) => this.view(row));
+  }
+
+  /**
+   * Reads the list anew and tells it as event `bins`. Calls during a reading share the one after it: what they were
+   * made for may be too new for the one under way. Rejects as `list`.
+   */
+  refresh(reason: DeviceEvents['bins']['reason']): Promise<void> {
+    if (this.reading === undefined) {
+      this.reading = this.read(reason).finally(() => {
+        this.reading = undefined;
+      });
+      return this.reading;
+    }
+    const next = (): Promise<void> => {
+      this.following = undefined;
+      return this.refresh(reason);
+    };
+    this.following ??= this.reading.then(next, next);
+    return this.following;
   }
 
   /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */
@@ -77,6 +101,10 @@ export class Bins {
         await pull();
       }
     }
+  }
+
+  private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
+    this.options.emit('bins', { reason, bins: await this.list() });
   }
 
   private sealed(binId: string, label: BinLabel): string {

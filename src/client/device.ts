@@ -36,7 +36,7 @@ const REWRAP_AFTER_MS = 10 * 60_000;
 /** So that they do not all begin at once. */
 const REWRAP_SPREAD_MS = 60_000;
 
-/** One device in one program. Made by `Device.open` from an identity that `claim`, `join` or `recover` gave. */
+/** One device in one program. Made by `Device.open` from the identity of a claim, a pairing or a recovery. */
 export class Device {
   /** Bins: list, create, rename, remove. */
   readonly bins: Bins;
@@ -50,6 +50,8 @@ export class Device {
   private rewrapTimer: Timer | undefined;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
+  /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
+  private connecting: Promise<void> | undefined;
 
   private constructor(
     private readonly options: DeviceOptions,
@@ -98,15 +100,23 @@ export class Device {
     return this.emitter.on(name, listener);
   }
 
-  /** Connects and stays connected; once, and again after `disconnect`. Resolves when everything that was missed is here; rejects when closed or revoked first. */
+  /**
+   * Connects and stays connected until `disconnect`; of a device that is connecting or connected it changes nothing.
+   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first.
+   */
   async connect(): Promise<void> {
     this.expectOpen();
-    const caughtUp = this.parts.sync.caughtUp();
+    this.connecting ??= this.begin();
+    await this.connecting;
+  }
+
+  private begin(): Promise<void> {
     const ended = new Promise<never>((_, reject) => {
       this.ended = reject;
     });
+    const connected = Promise.race([this.parts.sync.caughtUp(), ended]);
     this.parts.line.start();
-    await Promise.race([caughtUp, ended]);
+    return connected;
   }
 
   /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
@@ -114,6 +124,7 @@ export class Device {
     this.rewrapTimer?.cancel();
     this.rewrapTimer = undefined;
     this.parts.line.stop();
+    this.connecting = undefined;
     this.ended(new ClientError('closed', 'the connection was closed'));
   }
 
@@ -237,7 +248,7 @@ export class Device {
         else this.inBackground(() => this.roster.refresh());
         return;
       case 'bin':
-        this.emitter.emit('bins', { reason: 'changed' });
+        this.inBackground(() => this.bins.refresh('changed'));
         return;
       default:
         return;
@@ -251,9 +262,8 @@ export class Device {
 
   /** After each `caught_up`: what may have changed while this device was away and is no item (contract 6). */
   private async refresh(): Promise<void> {
-    this.emitter.emit('bins', { reason: 'caught_up' });
-    await this.roster.refresh();
     this.rewrapLater();
+    await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
   }
 
   private rewrapLater(): void {

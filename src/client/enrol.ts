@@ -7,9 +7,9 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import { signRecovery } from '../crypto/recovery.js';
 import type { KeyPair } from '../crypto/sodium.js';
 import { equalBytes } from '../protocol/bytes.js';
-import type { Glyph } from '../protocol/requests.js';
+import type { BootstrapBody, Glyph } from '../protocol/requests.js';
 import { PublicApi, wireBytes } from './api.js';
-import { ApiError, NetworkError, PairingError } from './errors.js';
+import { ApiError, isUndecided, PairingError } from './errors.js';
 import { Http } from './http.js';
 import type { Identity, Token } from './identity.js';
 import type { Platform } from './platform.js';
@@ -56,14 +56,24 @@ function expectOwn(own: Candidate, device: { readonly id: string; readonly pubke
   }
 }
 
+/** A claim with its keys drawn. Keep it until `register` has resolved: the server may know these keys already. */
+export interface Claim {
+  /** The twelve words, to be shown once and kept nowhere: the only way back when all devices are lost. */
+  readonly phrase: string;
+  /**
+   * Claims the server for this device. While it rejects with an error of `isUndecided`, call it again, for as long as
+   * you like: an earlier call may have gone through, and is then finished by re-authentication (contract 4). Any other
+   * error is the end: `ApiError` `bootstrap_already_done` where somebody was faster, `forbidden` for a wrong claim
+   * token, `CryptoRefusal` where the server registered another device.
+   */
+  register(): Promise<Identity>;
+}
+
 /**
- * Claims an empty server. Gives the device's identity and the twelve words, which are shown once and kept nowhere:
- * they are the only way back when all devices are lost. `claimToken`: what the operator set or signup gave.
- * Throws `ApiError` `bootstrap_already_done` where somebody was faster.
+ * Gets ready to claim an empty server: asks whether it is empty, draws the phrase and the device's keys, registers
+ * nothing. `claimToken`: what the operator set or signup gave. Throws `ApiError` `bootstrap_already_done`.
  */
-export async function claim(
-  device: NewDevice & { readonly claimToken?: string },
-): Promise<{ readonly identity: Identity; readonly phrase: string }> {
+export async function prepareClaim(device: NewDevice & { readonly claimToken?: string }): Promise<Claim> {
   const { sodium } = device.platform;
   const own = candidate(device);
   const { tenantId, claimed } = await own.api.status();
@@ -73,73 +83,112 @@ export async function claim(
   const phrase = drawPhrase(sodium);
   const { masterKey, recovery } = await keysOfPhrase(sodium, phrase);
   sodium.memzero(recovery.secretKey);
-  const register = (): Promise<Registered> =>
-    own.api.bootstrap({
-      name: device.name,
-      glyph: device.glyph,
-      pubkey: wireBytes(own.keys.publicKey),
-      deviceId: own.id,
-      deviceCert: wireBytes(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
-      recoveryPubkey: wireBytes(recovery.publicKey),
-      wrappedMasterKey: wireBytes(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
-      claimToken: device.claimToken ?? null,
-    });
-  const token = await registered(device, { own, tenantId, register });
-  return { identity: identityOf(device, { own, tenantId, masterKey, token }), phrase };
+  const body: BootstrapBody = {
+    name: device.name,
+    glyph: device.glyph,
+    pubkey: wireBytes(own.keys.publicKey),
+    deviceId: own.id,
+    deviceCert: wireBytes(certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey })),
+    recoveryPubkey: wireBytes(recovery.publicKey),
+    wrappedMasterKey: wireBytes(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
+    claimToken: device.claimToken ?? null,
+  };
+  const registration = new Registration(device.platform, { own, tenantId, send: () => own.api.bootstrap(body) });
+  return {
+    phrase,
+    register: async () => identityOf(device, { own, tenantId, masterKey, token: await registration.token() }),
+  };
+}
+
+/** A recovery with its keys drawn. */
+export interface Recovery {
+  /**
+   * Joins. May be called again as `Claim.register` may; each call asks for the account password where one is set.
+   * Throws `ApiError` `forbidden` for a phrase that is not this tenant's, `PairingError` `password_required`.
+   */
+  register(): Promise<Identity>;
+  /** Forgets what the phrase gave. Call it when `register` has resolved, or is not called again (contract 9). */
+  forget(): void;
+}
+
+/** What recovery needs; `password` is asked for where an account password is set. */
+export type RecoverRequest = NewDevice & { readonly phrase: string; readonly password?: AskPassword };
+
+/** Gets ready to join with the twelve words, when no device is left to pair with. Registers nothing. */
+export async function prepareRecovery(device: RecoverRequest): Promise<Recovery> {
+  const { sodium } = device.platform;
+  const own = candidate(device);
+  const { tenantId } = await own.api.status();
+  const { masterKey, recovery } = await keysOfPhrase(sodium, device.phrase);
+  const { host, id: deviceId } = own;
+  const deviceCert = certifyDevice(sodium, masterKey, { id: deviceId, publicKey: own.keys.publicKey });
+  const send = async (): Promise<Registered> => {
+    const { challengeId, challenge } = await own.api.recoverChallenge();
+    const claimed = { host, tenantId, challengeId, challenge, deviceId, publicKey: own.keys.publicKey, deviceCert };
+    const signature = wireBytes(signRecovery(sodium, recovery, claimed));
+    const passwordTicket = await ticketFor(device, { own, tenantId });
+    const { name, glyph } = device;
+    const body = { challengeId, signature, deviceId, host, name, glyph, passwordTicket };
+    const keys = { pubkey: wireBytes(own.keys.publicKey), deviceCert: wireBytes(deviceCert) };
+    return own.api.recover({ ...body, ...keys });
+  };
+  const registration = new Registration(device.platform, { own, tenantId, send });
+  return {
+    register: async () => identityOf(device, { own, tenantId, masterKey, token: await registration.token() }),
+    forget: () => sodium.memzero(recovery.secretKey),
+  };
 }
 
 /**
- * Joins with the twelve words, when no device is left to pair with. `password`: asked for where an account password is
- * set. Every item then opens through its master wrap.
+ * Joins with the twelve words, in one call of `Recovery.register`. Every item then opens through its master wrap.
+ * Where it rejects with an error of `isUndecided` it may be begun anew: a device that nobody holds may then stand in
+ * the list, and can be revoked. Who wants to avoid that uses `prepareRecovery`.
  */
-export async function recover(
-  device: NewDevice & { readonly phrase: string; readonly password?: AskPassword },
-): Promise<Identity> {
-  const { sodium } = device.platform;
-  const { masterKey, recovery } = await keysOfPhrase(sodium, device.phrase);
-  const own = candidate(device);
-  const { challengeId, challenge, tenantId } = await own.api.recoverChallenge();
-  const deviceCert = certifyDevice(sodium, masterKey, { id: own.id, publicKey: own.keys.publicKey });
-  const { host, id: deviceId } = own;
-  const claimed = { host, tenantId, challengeId, challenge, deviceId, publicKey: own.keys.publicKey, deviceCert };
-  const signature = signRecovery(sodium, recovery, claimed);
-  sodium.memzero(recovery.secretKey);
-  const passwordTicket = await ticketFor(device, { own, tenantId });
-  const register = (): Promise<Registered> =>
-    own.api.recover({
-      challengeId,
-      signature: wireBytes(signature),
-      deviceId,
-      host,
-      pubkey: wireBytes(own.keys.publicKey),
-      deviceCert: wireBytes(deviceCert),
-      name: device.name,
-      glyph: device.glyph,
-      passwordTicket,
-    });
-  const token = await registered(device, { own, tenantId, register });
-  return identityOf(device, { own, tenantId, masterKey, token });
+export async function recover(device: RecoverRequest): Promise<Identity> {
+  const recovery = await prepareRecovery(device);
+  try {
+    return await recovery.register();
+  } finally {
+    recovery.forget();
+  }
 }
 
 type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
 
-/** Registers, and where the reply is lost finds out by re-authentication whether it went through (contract 4). */
-async function registered(
-  { platform }: NewDevice,
-  at: { readonly own: Candidate; readonly tenantId: string; readonly register: () => Promise<Registered> },
-): Promise<Token> {
-  const { own, tenantId } = at;
-  try {
-    const reply = await at.register();
-    expectOwn(own, reply.device);
-    return { text: reply.token, expiresAt: null };
-  } catch (error) {
-    if (!(error instanceof NetworkError)) throw error;
+/** Registers one candidate, as often as its caller likes: where the outcome is unknown, the server is asked for it. */
+class Registration {
+  /** Set when an attempt ended with an unknown outcome: what the server then refuses may be our own second attempt. */
+  private doubtful = false;
+
+  constructor(
+    private readonly platform: Platform,
+    private readonly at: {
+      readonly own: Candidate;
+      readonly tenantId: string;
+      readonly send: () => Promise<Registered>;
+    },
+  ) {}
+
+  async token(): Promise<Token> {
     try {
-      return await reauthenticate(own.api, platform.sodium, { tenantId, deviceId: own.id, keys: own.keys });
-    } catch (second) {
-      // The server does not know the device: the request never arrived, and that is what the caller should hear.
-      throw second instanceof ApiError ? error : second;
+      const reply = await this.at.send();
+      expectOwn(this.at.own, reply.device);
+      return { text: reply.token, expiresAt: null };
+    } catch (error) {
+      if (isUndecided(error)) this.doubtful = true;
+      else if (!this.doubtful || !(error instanceof ApiError)) throw error;
+      return this.byReauthentication(error);
+    }
+  }
+
+  /** A token, if the server knows this device by now (contract 4). */
+  private async byReauthentication(failure: unknown): Promise<Token> {
+    const { own, tenantId } = this.at;
+    try {
+      return await reauthenticate(own.api, this.platform, { tenantId, deviceId: own.id, keys: own.keys });
+    } catch (error) {
+      // Not known here, at least not yet: then what the registration met with is what the caller should hear.
+      throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;
     }
   }
 }

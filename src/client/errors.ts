@@ -130,11 +130,22 @@ export class QueuedError extends Error {
   }
 }
 
+/** Codes of contract 3 that say nothing against the request. A refusal inside a batch has its code and no status. */
+const PASSING: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
+
 /** True for a failure that passes: no answer, too many requests, or a server (or its proxy) in trouble. */
 export function isPassing(error: unknown): error is NetworkError | ApiError {
   if (error instanceof NetworkError) return error.code !== 'aborted';
-  return error instanceof ApiError && (error.status === 429 || error.status >= 500 || error.code === 'unavailable');
+  // A proxy's page has no code of ours, but a status.
+  return error instanceof ApiError && (PASSING.has(error.code) || error.status === 429 || error.status >= 500);
 }
+
+/**
+ * True where nobody can tell what became of the request: no answer, an answer that cannot be read, or one of a server
+ * or proxy in trouble, which may come after the deed was done. Only another look at the server tells.
+ */
+export const isUndecided = (error: unknown): boolean =>
+  error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
 
 /** True for the refusal that ends a device for good. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';

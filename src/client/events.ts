@@ -1,6 +1,7 @@
 /** What a device tells its user's program as it happens. */
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
+import type { BinView } from './bins.js';
 import type { Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
 import type { LineState } from './socket.js';
@@ -49,8 +50,8 @@ export interface DeviceEvents {
   readonly devices: { readonly devices: readonly DeviceEntry[] };
   /** The server lists devices that nobody vouches for: no write goes out until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };
-  /** A bin changed, or bins should be read again. */
-  readonly bins: { readonly reason: 'changed' | 'caught_up' };
+  /** The bins as they were read just now: one changed, or this device was away. */
+  readonly bins: { readonly reason: 'changed' | 'caught_up'; readonly bins: readonly BinView[] };
   readonly rewrapped: { readonly items: number };
   readonly line: LineState;
   /** This device was revoked. Nothing works any more. */

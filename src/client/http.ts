@@ -13,6 +13,8 @@ export interface HttpRequest {
   readonly query?: Readonly<Record<string, string | number | null>>;
   /** Sent as JSON; bytes must be text by now. */
   readonly body?: unknown;
+  /** In the place of `body`: JSON that is text already. */
+  readonly json?: string;
   /** True where doing it twice is the same as doing it once: only then is it repeated. */
   readonly repeatable: boolean;
   /** How long one attempt may take, ms. */
@@ -43,6 +45,8 @@ export interface HttpOptions {
 const TIMEOUT_MS = 15_000;
 /** Repeats after the first attempt. */
 const REPEATS_MAX = 4;
+/** Bytes of a reply that are read. A page ends at about 4 MiB (contract 5); what is larger fills this device's memory. */
+const REPLY_MAX = 16 * 1024 * 1024;
 /** A server that asks for a longer wait than this gets its refusal handed to the caller instead. */
 const WAIT_MAX_MS = 65_000;
 
@@ -113,19 +117,21 @@ export class Http {
   private async exchange(request: HttpRequest, token: string | null, signal: AbortSignal): Promise<HttpReply> {
     let response: Response;
     let text: string;
+    const body = request.json ?? (request.body === undefined ? undefined : JSON.stringify(request.body));
     try {
       response = await this.options.fetch(this.urlOf(request), {
         method: request.method,
-        headers: headersOf(request, token),
-        body: request.body === undefined ? undefined : JSON.stringify(request.body),
+        headers: headersOf(body !== undefined, token),
+        body,
         // A token must not follow a redirect to wherever a proxy or an attacker points.
         redirect: 'error',
         credentials: 'omit',
         cache: 'no-store',
         signal,
       });
-      text = await response.text();
+      text = await readCapped(response);
     } catch (error) {
+      if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
@@ -140,14 +146,33 @@ export class Http {
   }
 }
 
-function headersOf(request: HttpRequest, token: string | null): Record<string, string> {
+function headersOf(hasBody: boolean, token: string | null): Record<string, string> {
   return {
     accept: 'application/json',
     // The server's default may be the other shape; this one is always named.
     'x-wire-shape': 'a',
-    ...(request.body === undefined ? {} : { 'content-type': 'application/json' }),
+    ...(hasBody ? { 'content-type': 'application/json' } : {}),
     ...(token === null ? {} : { authorization: `Bearer ${token}` }),
   };
+}
+
+/** The whole reply as text. Throws `ProtocolError` for one that is larger than any of the contract. */
+async function readCapped({ body }: Response): Promise<string> {
+  if (body === null) return '';
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  let size = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    size += value.length;
+    if (size > REPLY_MAX) {
+      await reader.cancel();
+      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`);
+    }
+    text += decoder.decode(value, { stream: true });
+  }
 }
 
 function settle(request: HttpRequest, response: Response, text: string): HttpReply {

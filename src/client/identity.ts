@@ -18,10 +18,13 @@ export interface Identity {
   readonly token: Token;
 }
 
-/** A bearer token. `expiresAt` in server time, ms; null where the reply that brought it did not say. */
+/** A bearer token. Times are ms. */
 export interface Token {
   readonly text: string;
+  /** In server time; null where the reply that brought it did not say. */
   readonly expiresAt: number | null;
+  /** By this device's clock; absent where `expiresAt` is not known. Tells how long the token's life is. */
+  readonly issuedAt?: number;
 }
 
 /** The host that this device dials, as pairing and recovery bind it. */

@@ -6,6 +6,18 @@ import type { Entry, Pending, Store } from './store.js';
 /** `Omit` that keeps a union a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
+/** A change that is not in the outbox yet. `base` as in `Pending`. */
+export type NewChange = Without<Pending, 'seq' | 'version'>;
+
+/** An item as this device sees it: what the stream says, and the newest own change where that is on top of it. */
+export interface Seen {
+  readonly entry: Entry | undefined;
+  readonly own: Pending | undefined;
+}
+
+/** How often `look` starts anew when the item's own changes move meanwhile. More often than that is a fault. */
+const LOOKS_MAX = 100;
+
 /** How long an `ack` waits for the reply that says what it acknowledges. The reply is normally there already. */
 const REPLY_WAIT_MS = 5_000;
 
@@ -13,6 +25,8 @@ const REPLY_WAIT_MS = 5_000;
 export class Outbox {
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
+  /** Remembered, and not durable yet: not to be sent. */
+  private readonly unstored = new Set<number>();
   private lastSeq = 0;
 
   private constructor(
@@ -34,15 +48,35 @@ export class Outbox {
     return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
   }
 
+  /**
+   * Entry and newest own change as they stand together: an acknowledgement that comes while the store is asked would
+   * make a pair that never was. Nothing may be awaited between this and `add`.
+   */
+  async look(id: string): Promise<Seen> {
+    for (let looks = 0; looks < LOOKS_MAX; looks++) {
+      const before = this.byId.get(id);
+      const entry = await this.store.get(id);
+      if (this.byId.get(id) === before) return { entry, own: this.newest(id, entry) };
+    }
+    throw new Error(`the changes of ${id} do not come to rest`);
+  }
+
   /** Ids with a pending change. */
   ids(): readonly string[] {
     return [...this.byId.keys()];
   }
 
-  /** Of each item the first change that no reply has acknowledged, in order of making. */
+  /** Of each item the first change that no reply has acknowledged, in order of making; none that is not durable here. */
   unsent(): readonly Pending[] {
-    const heads = [...this.byId.values()].flatMap((list) => list.find((pending) => pending.version === null) ?? []);
-    return heads.sort((one, other) => one.seq - other.seq);
+    return this.heads().filter((pending) => pending.base !== null && !this.unstored.has(pending.seq));
+  }
+
+  /**
+   * Changes that wait for the acknowledgement of one that is not there, which only a damaged store brings about. They
+   * are not sent: without its base a write would win over whatever it never saw. A reset gives them a base.
+   */
+  baseless(): readonly Pending[] {
+    return this.heads().filter((pending) => pending.base === null);
   }
 
   /** Changes of the same item made after this one. */
@@ -50,12 +84,16 @@ export class Outbox {
     return this.byId.get(pending.id)?.filter((other) => other.seq > pending.seq) ?? [];
   }
 
-  /** Keeps a new change. It is stored before anything sends it: what the server may have must survive a crash here. */
-  async add(change: Without<Pending, 'seq' | 'version'>): Promise<Pending> {
+  /**
+   * Keeps a new change: here at once, so that the acknowledgement of the one below it finds it, and in the store by the
+   * time `stored` resolves. It is not sent before: what the server may have must survive a crash here. Where it cannot
+   * be stored it is gone, and `stored` rejects.
+   */
+  add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
     const pending = { ...change, seq: ++this.lastSeq, version: null };
-    await this.store.apply({ pending: [pending] });
+    this.unstored.add(pending.seq);
     this.remember(pending);
-    return pending;
+    return { pending, stored: this.keep(pending) };
   }
 
   /** Puts another state of a change in its place. */
@@ -138,6 +176,22 @@ export class Outbox {
       }
     }
     return rewraps;
+  }
+
+  private async keep(pending: Pending): Promise<void> {
+    try {
+      await this.store.apply({ pending: [pending] });
+    } catch (error) {
+      this.forget([pending]);
+      throw error;
+    } finally {
+      this.unstored.delete(pending.seq);
+    }
+  }
+
+  private heads(): readonly Pending[] {
+    const heads = [...this.byId.values()].flatMap((list) => list.find((pending) => pending.version === null) ?? []);
+    return heads.sort((one, other) => one.seq - other.seq);
   }
 
   private has(pending: Pending): boolean {

@@ -18,8 +18,9 @@ import type { Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph, wireBytes, type DeviceApi } from './api.js';
+import { backoffMs, RETRY } from './backoff.js';
 import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
-import { ApiError, isPassing, PairingError } from './errors.js';
+import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { asError } from './events.js';
 import { ownHost, type Identity } from './identity.js';
 import { delay } from './platform.js';
@@ -278,15 +279,32 @@ export async function join(request: JoinRequest): Promise<Identity> {
   }
 }
 
-/** Calls until the existing device has decided, for as long as a code can live. */
+/**
+ * Calls until the existing device has decided, for as long as a code can live. What fails on the way ends nothing: the
+ * server gives the same answer again until the code runs out, and the wrapped key is in that answer alone.
+ */
 async function awaited<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
-  const { clock } = request.platform;
+  const { clock, random } = request.platform;
   const giveUpAt = clock.now() + PAIR_SESSION_MS;
-  while (clock.now() < giveUpAt) {
-    const reply = await call().catch(inPairingTerms('rejected'));
-    if (reply !== 'pending') return reply;
+  let failure: unknown;
+  for (let failures = 0, last = false; !last;) {
+    // Once more when the time is over: a release that was made in time is given also after it.
+    last = clock.now() >= giveUpAt;
+    try {
+      const reply = await call();
+      if (reply !== 'pending') return reply;
+      failures = 0;
+    } catch (error) {
+      if (!isUndecided(error) || request.signal?.aborted === true) return inPairingTerms('rejected')(error);
+      failure = error;
+      if (last) break;
+      const wait = Math.min(backoffMs(failures++, RETRY, random), giveUpAt - clock.now());
+      await delay(clock, wait, request.signal).catch((cause: unknown) => {
+        throw new NetworkError('aborted', 'the pairing was cancelled', { cause });
+      });
+    }
   }
-  throw new PairingError('expired', 'the existing device did not decide in time');
+  throw new PairingError('expired', 'no decision of the existing device came in time', { cause: failure });
 }
 
 /** The server's words for how a pairing ends, in ours; `invalid` is what `pair_invalid` means at this step. */

@@ -67,8 +67,9 @@ export class Replica {
   }
 
   /**
-   * Applies rows of a listing that started at or below the cursor: each counts if it is newer than what is held. The
-   * cursor moves only with the last page, to the head of that page's snapshot.
+   * Applies a page of a listing that started at or below the cursor: each row counts if it is newer than what is held.
+   * `end`: up to where everything is here now, which is where the cursor goes; null where it stays, since the pages so
+   * far began below it and are not through.
    */
   async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
     const cursor = await this.options.store.cursor();
@@ -128,9 +129,10 @@ export class Replica {
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
     for (const { id, version } of draft.entries.values()) draft.done.push(...this.options.outbox.covered(id, version));
-    this.options.outbox.forget(draft.done);
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
+    // Not before: who looks meanwhile would find neither the own change nor what replaces it.
+    this.options.outbox.forget(draft.done);
     // Told only when it is stored: who hears of an item can read it.
     for (const tell of draft.tell) tell();
   }

@@ -89,7 +89,7 @@ export const readStatus = object({
   epoch: nullable(string),
   database: string,
 });
-/** How the server stands; `epoch` null while its database is down. */
+/** How the server stands. A server whose database is down answers 503 instead, which is an `ApiError`. */
 export type ServiceStatus = Read<typeof readStatus>;
 
 /** `GET /me`. */

@@ -11,13 +11,18 @@ import type { DeviceApi } from './api.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
 import { ApiError, ClientError, isPassing, ProtocolError, QueuedError } from './errors.js';
 import { asError, type Emit } from './events.js';
-import type { Outbox } from './outbox.js';
+import type { NewChange, Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import { pendingWrite, type Pending } from './store.js';
 import { writeBody } from './wire.js';
 
 type PendingWrite = Extract<Pending, { kind: 'write' }>;
+
+/** One request's worth of changes; of writes also the bodies, which are made once. */
+type Load =
+  | { readonly kind: 'writes'; readonly sent: readonly PendingWrite[]; readonly bodies: readonly string[] }
+  | { readonly kind: 'single'; readonly sent: readonly [Exclude<Pending, PendingWrite>] };
 
 /** What the sender needs of its device. */
 export interface SenderOptions {
@@ -34,6 +39,20 @@ export interface SenderOptions {
 /** What became of a change that was sent: its version, or why not. */
 type Outcome = { readonly version: number } | { readonly error: ApiError };
 
+/** A change that is kept now. `outcome`: its version, or a refusal, or `QueuedError` where it has to wait. */
+export interface Submitted {
+  readonly outcome: Promise<Stored>;
+}
+
+/** A change that was refused for now. */
+interface Parked {
+  readonly tries: number;
+  /** Not sent again before, ms. */
+  readonly until: number;
+  /** Refusals of it that were told already. */
+  readonly told: ReadonlySet<string>;
+}
+
 interface Waiter {
   readonly id: string;
   resolve(stored: Stored): void;
@@ -44,6 +63,8 @@ interface Waiter {
 const BATCH_BYTES = BODY_MAX_BATCH - 1024;
 /** Keys are sealed anew for devices that the server misses this often; a server that never has enough is not humoured. */
 const RESEALS_MAX = 3;
+/** Codes remembered of one change; a server that makes up more is told of again. */
+const TOLD_MAX = 16;
 /**
  * Refusals that another attempt does not change. Anything else (storage full, tenant suspended, an uncertified device)
  * may pass, and a user's change is not thrown away for it.
@@ -63,30 +84,45 @@ const FINAL: ReadonlySet<string> = new Set([
 export class Sender {
   private readonly waiters = new Map<number, Waiter>();
   private readonly reseals = new Map<number, number>();
-  /** Changes that were refused for now: the others are not held up by them. */
-  private readonly parked = new Set<number>();
+  /** Changes that were refused for now, by `seq`: each waits for itself, the others are not held up by them. */
+  private readonly parked = new Map<number, Parked>();
+  /** `seq`s of changes without a base that were told of. */
+  private readonly baseless = new Set<number>();
   private running: Promise<void> | undefined;
   private timer: Timer | undefined;
   private failures = 0;
   private held = false;
-  private closed = false;
+  /** What ended it. */
+  private closed: Error | undefined;
 
   constructor(private readonly options: SenderOptions) {}
 
-  /** The outcome of a change just added: its version, or a refusal, or `QueuedError` where it has to wait. */
-  async outcome(pending: Pending): Promise<Stored> {
+  /**
+   * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
+   * returns: what was read of the item to make it still holds then.
+   */
+  async submit(change: NewChange): Promise<Submitted> {
+    if (this.closed !== undefined) throw this.closed;
+    const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
-    const settled = new Promise<Stored>((resolve, reject) => this.waiters.set(seq, { id, resolve, reject }));
+    const outcome = new Promise<Stored>((resolve, reject) => this.waiters.set(seq, { id, resolve, reject }));
+    // The caller may look at it late, or never, and has not even got it yet.
+    outcome.catch(() => undefined);
+    try {
+      await stored;
+    } catch (error) {
+      this.waiters.delete(seq);
+      throw error;
+    }
     this.kick();
-    return settled;
+    return { outcome };
   }
 
-  /** Sends what waits, parked or not. Does nothing while the sender is held, or at it already. */
+  /** Sends what waits and is due. Does nothing while the sender is held, or at it already. */
   kick(): void {
-    if (this.held || this.closed) return;
+    if (this.held || this.closed !== undefined) return;
     this.timer?.cancel();
     this.timer = undefined;
-    this.parked.clear();
     this.running ??= this.loop().finally(() => {
       this.running = undefined;
       // What was added after the loop's last look would wait for the next change otherwise.
@@ -107,23 +143,28 @@ export class Sender {
   /** Who waits for changes that are gone from the outbox hears so. */
   abandoned(gone: readonly Pending[]): void {
     const error = new ClientError('reset', "the server's history was replaced");
-    for (const pending of gone) this.finish(pending, (waiter) => waiter.reject(error));
+    for (const pending of gone) {
+      this.forget(pending);
+      this.finish(pending, (waiter) => waiter.reject(error));
+    }
   }
 
   /** Sends nothing more. Who waits gets `error`; what was not sent stays in the store. */
   close(error: Error): void {
-    this.closed = true;
+    this.closed = error;
     this.timer?.cancel();
     for (const waiter of this.waiters.values()) waiter.reject(error);
     this.waiters.clear();
   }
 
   private ready(): readonly Pending[] {
-    return this.options.outbox.unsent().filter((pending) => !this.parked.has(pending.seq));
+    const now = this.options.clock.now();
+    return this.options.outbox.unsent().filter(({ seq }) => (this.parked.get(seq)?.until ?? now) <= now);
   }
 
   private async loop(): Promise<void> {
-    while (!this.held && !this.closed) {
+    this.tellBaseless();
+    while (!this.held && this.closed === undefined) {
       const ready = this.ready();
       if (ready.length === 0) break;
       try {
@@ -134,39 +175,48 @@ export class Sender {
         return;
       }
     }
-    if (this.parked.size > 0) this.later();
+    this.untilDue();
+  }
+
+  private tellBaseless(): void {
+    for (const { id, seq } of this.options.outbox.baseless()) {
+      if (this.baseless.has(seq)) continue;
+      this.baseless.add(seq);
+      const error = new ProtocolError(`a change of ${id} is not sent: the one below it is not in the store`);
+      this.options.emit('problem', { error });
+    }
   }
 
   /** Sends one request. Throws what concerns all of it; what concerns a single change is settled with that change. */
   private async round(ready: readonly Pending[]): Promise<void> {
     const [first] = ready;
     if (first === undefined) return;
-    const sent = first.kind === 'write' ? fitting(ready) : [first];
-    const recorded = this.request(sent).then((outcomes) => this.settleAll(sent, outcomes));
+    const load: Load = first.kind === 'write' ? fitting(ready) : { kind: 'single', sent: [first] };
+    const recorded = this.request(load).then((outcomes) => this.settleAll(load.sent, outcomes));
     const over = recorded.catch(() => undefined);
-    for (const { id } of sent) this.options.outbox.sending(id, over);
+    for (const { id } of load.sent) this.options.outbox.sending(id, over);
     await recorded;
   }
 
-  private async request(sent: readonly Pending[]): Promise<readonly Outcome[]> {
-    const [only] = sent;
-    if (sent.length === 1 && only !== undefined) {
+  private async request(load: Load): Promise<readonly Outcome[]> {
+    if (load.sent.length === 1) {
       try {
-        return [{ version: (await this.single(only)).version }];
+        return [{ version: (await this.single(load)).version }];
       } catch (error) {
         if (isPassing(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
       }
     }
-    const bodies = sent.flatMap((pending) => (pending.kind === 'write' ? [writeBody(pendingWrite(pending))] : []));
-    const results = await this.options.api.batch(bodies);
-    if (results.length !== sent.length) throw new ProtocolError('a batch was answered with another number of results');
+    const results = await this.options.api.batch(load.kind === 'writes' ? load.bodies : []);
+    if (results.length !== load.sent.length)
+      throw new ProtocolError('a batch was answered with another number of results');
     return results.map((result) => (typeof result === 'number' ? { version: result } : { error: result }));
   }
 
-  private single(pending: Pending): Promise<Stored> {
+  private single(load: Load): Promise<Stored> {
     const { api } = this.options;
-    if (pending.kind === 'write') return api.write(pendingWrite(pending));
+    if (load.kind === 'writes') return api.write(load.bodies[0] ?? '');
+    const [pending] = load.sent;
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
     const { row, base } = pending;
     if (row.sig === null || base === null) throw new ProtocolError(`the move of ${row.id} has no tag or no base`);
@@ -184,7 +234,7 @@ export class Sender {
         continue;
       }
       await this.options.outbox.acknowledged(pending, outcome.version);
-      this.reseals.delete(pending.seq);
+      this.forget(pending);
       const stored = { id: pending.id, version: outcome.version };
       const told = this.finish(pending, (waiter) => waiter.resolve(stored));
       if (!told && !isRewrap(pending)) this.options.emit('sent', stored);
@@ -197,7 +247,7 @@ export class Sender {
    * Throws what passes by itself.
    */
   private async refused(pending: Pending, error: ApiError): Promise<void> {
-    if (this.closed) return;
+    if (this.closed !== undefined) return;
     let refusal: Error = error;
     try {
       if (pending.kind === 'write' && (await this.resealed(pending, error))) return;
@@ -210,8 +260,23 @@ export class Sender {
       await this.dropRefused(pending, refusal);
       return;
     }
-    this.parked.add(pending.seq);
-    this.options.emit('problem', { error: refusal });
+    this.park(pending, refusal);
+  }
+
+  /** Nothing but time, or the user, changes this refusal. It is told once, not at each try. */
+  private park({ seq }: Pending, refusal: Error): void {
+    const { clock, random, emit } = this.options;
+    const { tries, told } = this.parked.get(seq) ?? { tries: 0, told: new Set<string>() };
+    const code = 'code' in refusal && typeof refusal.code === 'string' ? refusal.code : refusal.name;
+    const until = clock.now() + backoffMs(tries, RECONNECT, random);
+    this.parked.set(seq, { tries: tries + 1, until, told: new Set([...told, code].slice(-TOLD_MAX)) });
+    if (!told.has(code)) emit('problem', { error: refusal });
+  }
+
+  private forget({ seq }: Pending): void {
+    this.reseals.delete(seq);
+    this.parked.delete(seq);
+    this.baseless.delete(seq);
   }
 
   /** A refused change goes, and with it those made on top of it. Its caller hears of it, or an event tells. */
@@ -219,7 +284,7 @@ export class Sender {
     const gone = [pending, ...this.options.outbox.after(pending)];
     await this.options.outbox.drop(gone);
     for (const change of gone) {
-      this.reseals.delete(change.seq);
+      this.forget(change);
       const told = this.finish(change, (waiter) => waiter.reject(error));
       if (told || isRewrap(change)) continue;
       this.options.emit('rejected', { id: change.id, error, row: change.kind === 'delete' ? null : change.row });
@@ -250,30 +315,41 @@ export class Sender {
 
   /** Nothing goes out for now: callers learn that their change waits, and after a while it is tried again. */
   private postpone(error: Error): void {
-    if (this.closed) return;
+    if (this.closed !== undefined) return;
     for (const waiter of this.waiters.values()) waiter.reject(new QueuedError(waiter.id, error));
     this.waiters.clear();
     if (!isPassing(error)) this.options.emit('problem', { error });
-    this.later();
+    this.wakeIn(backoffMs(this.failures++, RECONNECT, this.options.random));
   }
 
-  private later(): void {
-    if (this.closed) return;
-    const wait = backoffMs(this.failures++, RECONNECT, this.options.random);
+  /** Comes back when the first of the parked changes is due. */
+  private untilDue(): void {
+    if (this.closed !== undefined || this.parked.size === 0) return;
+    let first = Infinity;
+    for (const { seq } of this.options.outbox.unsent()) first = Math.min(first, this.parked.get(seq)?.until ?? first);
+    if (first < Infinity) this.wakeIn(Math.max(0, first - this.options.clock.now()));
+  }
+
+  private wakeIn(ms: number): void {
     this.timer?.cancel();
-    this.timer = this.options.clock.setTimer(wait, () => this.kick());
+    this.timer = this.options.clock.setTimer(ms, () => this.kick());
   }
 }
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
 
-/** As many writes from the front as one batch takes. A single one goes alone, whatever its size. */
-function fitting(ready: readonly Pending[]): readonly Pending[] {
-  const writes = ready.filter((pending) => pending.kind === 'write').slice(0, BATCH_WRITES_MAX);
+/** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
+function fitting(ready: readonly Pending[]): Load & { readonly kind: 'writes' } {
+  const sent: PendingWrite[] = [];
+  const bodies: string[] = [];
   let bytes = 0;
-  const count = writes.findIndex((pending) => {
-    bytes += text(JSON.stringify(writeBody(pendingWrite(pending)))).length + 1;
-    return bytes > BATCH_BYTES;
-  });
-  return writes.slice(0, count < 0 ? writes.length : Math.max(1, count));
+  for (const pending of ready) {
+    if (pending.kind !== 'write') continue;
+    const body = JSON.stringify(writeBody(pendingWrite(pending)));
+    bytes += text(body).length + 1;
+    if (sent.length > 0 && (bytes > BATCH_BYTES || sent.length >= BATCH_WRITES_MAX)) break;
+    sent.push(pending);
+    bodies.push(body);
+  }
+  return { kind: 'writes', sent, bodies };
 }

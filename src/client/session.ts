@@ -6,13 +6,14 @@ import { answerReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import { PublicApi } from './api.js';
-import { ApiError, ClientError, isRevoked } from './errors.js';
+import { ApiError, ClientError, isPassing, isRevoked } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
+import type { Platform } from './platform.js';
 
 /** A token is renewed when less than this is left, or less than a tenth of a life that is shorter than ten days. */
 const RENEW_BEFORE_MS = 24 * 3_600_000;
-/** Nor is it renewed sooner than this on account of its age, whatever a server with another clock says. */
+/** Nor is renewal on account of its age tried more often than this, whatever a server with another clock says. */
 const RENEW_GAP_MS = 60_000;
 
 /** What a session needs, and whom it tells. */
@@ -36,15 +37,14 @@ export class Session {
   private revoked = false;
 
   constructor(private readonly options: SessionOptions) {
-    const { token } = options.identity;
-    this.token = token;
-    this.renewAt = token.expiresAt === null ? null : token.expiresAt - RENEW_BEFORE_MS;
+    this.token = options.identity.token;
+    this.renewAt = renewalTime(this.token);
   }
 
   /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
     this.expectStanding();
-    if (this.renewAt !== null && this.options.clock.now() >= this.renewAt) await this.renew();
+    if (this.renewAt !== null && this.options.clock.now() >= this.renewAt) await this.renewEarly();
     const used = this.token;
     try {
       return await this.options.http.send(request, used.text);
@@ -65,6 +65,18 @@ export class Session {
     return this.renewing;
   }
 
+  /** Renews a token that runs out. Where that fails for now, the old one does as long as it is valid. */
+  private async renewEarly(): Promise<void> {
+    try {
+      await this.renew();
+    } catch (error) {
+      const now = this.options.clock.now();
+      const { expiresAt } = this.token;
+      if (!isPassing(error) || expiresAt === null || now >= expiresAt) throw error;
+      this.renewAt = now + RENEW_GAP_MS;
+    }
+  }
+
   /** Ends the session because the server said so, here or by a socket's close code. */
   endRevoked(): void {
     if (this.revoked) return;
@@ -77,24 +89,26 @@ export class Session {
   }
 
   private async reauthenticate(): Promise<void> {
-    const { http, identity, sodium } = this.options;
+    const { http, identity } = this.options;
     this.expectStanding();
     try {
-      this.token = await reauthenticate(new PublicApi((request) => http.send(request)), sodium, identity);
+      this.token = await reauthenticate(new PublicApi((request) => http.send(request)), this.options, identity);
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
-    this.renewAt = renewalTime(this.token, this.options.clock.now());
+    this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);
   }
 }
 
-/** When to renew a token that was issued just now. */
-function renewalTime({ expiresAt }: Token, now: number): number | null {
+/** When to renew a token, by this device's clock; null: when the server says so. */
+function renewalTime({ expiresAt, issuedAt }: Token): number | null {
   if (expiresAt === null) return null;
-  const before = Math.min(RENEW_BEFORE_MS, (expiresAt - now) / 10);
-  return Math.max(expiresAt - before, now + RENEW_GAP_MS);
+  // Of a life that is not known, a tenth is not either.
+  if (issuedAt === undefined) return expiresAt - RENEW_BEFORE_MS;
+  const before = Math.min(RENEW_BEFORE_MS, (expiresAt - issuedAt) / 10);
+  return Math.max(expiresAt - before, issuedAt + RENEW_GAP_MS);
 }
 
 /**
@@ -103,14 +117,14 @@ function renewalTime({ expiresAt }: Token, now: number): number | null {
  */
 export async function reauthenticate(
   api: PublicApi,
-  sodium: Sodium,
+  { sodium, clock }: Pick<Platform, 'sodium' | 'clock'>,
   device: Pick<Identity, 'tenantId' | 'deviceId' | 'keys'>,
 ): Promise<Token> {
   const { deviceId, tenantId, keys } = device;
   const { challengeId, challenge } = await api.reauthChallenge(deviceId);
   const answer = answerReauthChallenge(sodium, { tenantId, deviceId, challengeId }, { challenge, keys });
   const { token, expiresAt } = await api.reauth({ deviceId, challengeId, answer });
-  return { text: token, expiresAt };
+  return { text: token, expiresAt, issuedAt: clock.now() };
 }
 
 /** 401: expired, or signed with a secret that the server no longer has. Either way the device's key mends it. */

@@ -93,7 +93,10 @@ export interface Held {
   readonly versionSum: number;
 }
 
-/** The port. Calls are not made in parallel with `apply` by anybody who minds what they see. */
+/**
+ * The port. Calls may overlap. They take effect in the order in which they are made: a `get` called after an `apply`
+ * sees all of it, one called before sees nothing of it.
+ */
 export interface Store {
   cursor(): Promise<Cursor>;
   get(id: string): Promise<Entry | undefined>;

@@ -23,7 +23,7 @@ export interface SyncOptions {
   readonly reconnect: (reason: string) => void;
   /** Stops or resumes the reading of frames. */
   readonly flow: (reading: boolean) => void;
-  /** Devices, bins and pairing requests are read again. */
+  /** Devices and bins are read again. */
   readonly refresh: () => Promise<void>;
 }
 
@@ -31,6 +31,8 @@ export interface SyncOptions {
 const BATCH_MAX = 256;
 /** Above this many frames in hand, reading stops until half of them are done. */
 const QUEUE_MAX = 2_000;
+/** A browser's socket cannot be stopped: with so many in hand they are let go, and come again from the cursor. */
+const QUEUE_FULL = 4 * QUEUE_MAX;
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
@@ -44,13 +46,19 @@ export class Sync {
   private afterReset = false;
   private refetched = false;
   private unlisted: readonly string[] = [];
-  private waiting: (() => void)[] = [];
+  private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
 
   constructor(private readonly options: SyncOptions) {}
 
   /** A frame of the ordered stream. */
   receive(frame: StreamFrame): void {
     if (this.broken) return;
+    if (this.queue.length >= QUEUE_FULL) {
+      this.broken = true;
+      this.queue = [];
+      this.options.reconnect('frames come faster than they can be stored');
+      return;
+    }
     this.queue.push(frame);
     if (this.queue.length >= QUEUE_MAX) this.options.flow(false);
     if (this.draining) return;
@@ -73,19 +81,28 @@ export class Sync {
 
   /** Resolves at the next `caught_up` that was dealt with. */
   caughtUp(): Promise<void> {
-    return new Promise((resolve) => this.waiting.push(resolve));
+    if (this.waiting === undefined) {
+      let resolve: () => void = () => undefined;
+      const caughtUp = new Promise<void>((settled) => {
+        resolve = settled;
+      });
+      this.waiting = { caughtUp, resolve };
+    }
+    return this.waiting.caughtUp;
   }
 
   /** Catches up over HTTP instead of a socket, from the cursor to the head. */
   pull(): Promise<void> {
     return this.exclusive(async () => {
-      for (;;) {
+      for (let resets = 0; ;) {
         const { since, epoch } = await this.options.replica.cursor();
         const page = await this.options.api.page({ since, epoch });
-        if (page.reset || (epoch !== null && page.epoch !== epoch)) await this.reset(page.epoch);
+        const another = page.reset || (epoch !== null && page.epoch !== epoch);
+        // A server that began anew on every page would be read for ever.
+        if (another && ++resets > 1) throw new ProtocolError('the epoch changed more than once during a listing');
+        if (another) await this.reset(page.epoch);
         await this.options.replica.applyListed(page.items, page.nextSince);
-        if (page.hasMore && page.nextSince <= since && !page.reset)
-          throw new ProtocolError('a listing does not advance');
+        if (page.hasMore && page.nextSince <= since && !another) throw new ProtocolError('a listing does not advance');
         if (page.hasMore) continue;
         await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
         await this.settled(page.nextSince, null);
@@ -190,7 +207,8 @@ export class Sync {
     }
     this.options.sender.release();
     this.options.emit('caught_up', { version, complete });
-    for (const resolve of this.waiting.splice(0)) resolve();
+    this.waiting?.resolve();
+    this.waiting = undefined;
     this.options.refresh().catch((error: unknown) => this.options.emit('problem', { error: asError(error) }));
   }
 

@@ -102,19 +102,6 @@ function decoded(row: ItemBodyA): ItemWrite {
   }
 }
 
-/** A row as a write of the same content: for a re-wrap, and after a reset. */
-export const writeOf = (row: LiveItem, ifVersion: number | null): ItemWrite => ({
-  id: row.id,
-  binId: row.binId,
-  type: row.type,
-  ts: row.ts,
-  inline: row.inline,
-  blob: row.blob,
-  master: row.master,
-  sig: row.sig,
-  ifVersion,
-});
-
 /** A change out of the ordered stream, from a frame or from a listing. */
 export type Change =
   | { readonly kind: 'item'; readonly version: number; readonly id: string; readonly item: LiveItem }

@@ -14,7 +14,7 @@ import { ApiError, ClientError } from './errors.js';
 import type { Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
-import type { Sender } from './sender.js';
+import type { Sender, Submitted } from './sender.js';
 import type { Entry, Pending, Store } from './store.js';
 import { ulid } from './ulid.js';
 
@@ -42,12 +42,11 @@ export interface WriterOptions {
 }
 
 /** An item as it stands for its owner: the stream's state, or the own change on top of it. */
-export interface Standing {
+interface Standing {
   /** The version a change is made against; 0: the item does not exist; null: not acknowledged yet. */
   readonly base: number | null;
   readonly deleted: boolean;
   readonly row: LiveItem | null;
-  readonly quarantined: boolean;
 }
 
 /** Where another device is faster every time, the newest of its changes is not overwritten for ever. */
@@ -67,9 +66,9 @@ export class Writer {
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     let over: { readonly version: number; readonly ts: number } | null = null;
     for (let attempt = 0; ; attempt++) {
-      const pending = await this.inTurn(() => this.prepare(id, request, over));
+      const { outcome } = await this.inTurn(() => this.prepare(id, request, over));
       try {
-        return await this.options.sender.outcome(pending);
+        return await outcome;
       } catch (error) {
         over = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX ? newerThan(error) : null;
         if (over === null) throw error;
@@ -80,46 +79,47 @@ export class Writer {
   /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    const pending = await this.inTurn(async () => {
+    const { outcome } = await this.inTurn(async () => {
       const standing = await this.standing(id);
       if (standing.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
-      return this.options.outbox.add({ kind: 'delete', id, sig, base: standing.base });
+      return this.options.sender.submit({ kind: 'delete', id, sig, base: standing.base });
     });
-    return this.options.sender.outcome(pending);
+    return outcome;
   }
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
-    const pending = await this.inTurn(async () => {
-      const { sodium, reader } = this.options;
+    const { outcome } = await this.inTurn(async () => {
+      const { sodium, reader, sender } = this.options;
       const { row, base } = this.writable(id, await this.standing(id));
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
       const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
-      return this.options.outbox.add({ kind: 'move', id, base, row: { ...row, binId, sig } });
+      return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
     });
-    return this.options.sender.outcome(pending);
+    return outcome;
   }
 
   /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
   async republish(id: string): Promise<Stored> {
-    const pending = await this.inTurn(async () => {
-      const { sodium, reader, roster, outbox, deviceId } = this.options;
+    const { outcome } = await this.inTurn(async () => {
+      const { sodium, reader, roster, sender, deviceId } = this.options;
+      const devices = await roster.recipients();
       const { row, base } = this.writable(id, await this.standing(id));
       if (row === null || base !== 0)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
-      const payload = rewrapItem(sodium, row, { ...reader, devices: await roster.recipients() });
+      const payload = rewrapItem(sodium, row, { ...reader, devices });
       const again = { ...row, ...payload, senderDevice: deviceId, version: 0 };
-      return outbox.add({ kind: 'write', id, base, row: again, rewrap: false });
+      return sender.submit({ kind: 'write', id, base, row: again, rewrap: false });
     });
-    return this.options.sender.outcome(pending);
+    return outcome;
   }
 
   /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
   async discard(id: string): Promise<void> {
     await this.inTurn(async () => {
       const { store, outbox } = this.options;
-      const entry = await store.get(id);
-      if (entry === undefined || entry.version !== 0 || outbox.newest(id, entry) !== undefined) {
+      const { entry, own } = await outbox.look(id);
+      if (entry === undefined || entry.version !== 0 || own !== undefined) {
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       }
       await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
@@ -131,7 +131,7 @@ export class Writer {
    * with the number of items when the server has them all. An item that another device mends first is left alone.
    */
   async rewrapMissing(): Promise<number> {
-    const { store, outbox, roster, sodium, reader } = this.options;
+    const { store, outbox, roster, sodium, reader, sender } = this.options;
     const devices = await roster.recipients();
     let mended = 0;
     let waiting: Promise<Stored>[] = [];
@@ -143,25 +143,25 @@ export class Writer {
       waiting = [];
     };
     for (const { id } of await store.entries()) {
-      const pending = await this.inTurn(async () => {
-        const entry = await store.get(id);
-        if (entry?.state !== 'live' || entry.version === 0 || outbox.newest(id, entry) !== undefined) return undefined;
+      const submitted = await this.inTurn(async () => {
+        const { entry, own } = await outbox.look(id);
+        if (entry?.state !== 'live' || entry.version === 0 || own !== undefined) return undefined;
         if (!lacksKeys(entry.row, devices)) return undefined;
         const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
         if (payload === null) return undefined;
-        return outbox.add({ kind: 'write', id, base: entry.version, row: { ...entry.row, ...payload }, rewrap: true });
+        const row = { ...entry.row, ...payload };
+        return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true });
       });
-      if (pending !== undefined) waiting.push(this.options.sender.outcome(pending));
+      if (submitted !== undefined) waiting.push(submitted.outcome);
       if (waiting.length >= BATCH_WRITES_MAX) await drain();
     }
     await drain();
     return mended;
   }
 
-  /** How an item stands, own changes included. */
-  async standing(id: string): Promise<Standing> {
-    const entry = await this.options.store.get(id);
-    const own = this.options.outbox.newest(id, entry);
+  /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
+  private async standing(id: string): Promise<Standing> {
+    const { entry, own } = await this.options.outbox.look(id);
     return own === undefined ? standingOf(entry) : standingOfOwn(own);
   }
 
@@ -169,17 +169,17 @@ export class Writer {
     id: string,
     request: PutRequest,
     over: { readonly version: number; readonly ts: number } | null,
-  ): Promise<Pending> {
-    const { sodium, reader, roster, outbox, deviceId, clock } = this.options;
+  ): Promise<Submitted> {
+    const { sodium, reader, roster, sender, deviceId, clock } = this.options;
+    const devices = await roster.recipients();
     const standing = this.writable(id, await this.standing(id));
     const base = over?.version ?? standing.base;
     const { binId, type, payload } = request;
     // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
     const ts = Math.max(clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
-    const devices = await roster.recipients();
     const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
     const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
-    return outbox.add({ kind: 'write', id, base, row, rewrap: false });
+    return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
   private writable(id: string, standing: Standing): Standing {
@@ -198,14 +198,12 @@ const standingOf = (entry: Entry | undefined): Standing => ({
   base: entry?.version ?? 0,
   deleted: entry?.state === 'deleted' && entry.version > 0,
   row: entry === undefined || entry.state === 'deleted' ? null : entry.row,
-  quarantined: entry?.state === 'quarantined',
 });
 
 const standingOfOwn = (own: Pending): Standing => ({
   base: own.version,
   deleted: own.kind === 'delete',
   row: own.kind === 'delete' ? null : own.row,
-  quarantined: false,
 });
 
 const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';

@@ -1,6 +1,6 @@
 /** Real clients on a real server, with a wire between them that a test can listen to and tamper with. */
 import { Device } from '../../src/client/device.js';
-import { claim } from '../../src/client/enrol.js';
+import { prepareClaim } from '../../src/client/enrol.js';
 import type { DeviceEvents, EventName, ItemView } from '../../src/client/events.js';
 import type { Identity } from '../../src/client/identity.js';
 import { nodeSockets } from '../../src/client/node-socket.js';
@@ -150,7 +150,9 @@ export async function world(t: WithTeardown, options: RunOptions & { readonly ta
     return { device, tap, problems, identity: () => current };
   };
   const tap = options.tap ?? wiretap();
-  const { identity, phrase } = await claim({ platform: tap.platform, serverUrl: url, name: 'First', glyph: 'laptop' });
+  const claim = await prepareClaim({ platform: tap.platform, serverUrl: url, name: 'First', glyph: 'laptop' });
+  const identity = await claim.register();
+  const { phrase } = claim;
   const first = await open(identity, { tap });
   const pair: World['pair'] = async (name = 'Second', own = wiretap()) => {
     const rewrapped = next(first, 'rewrapped');
@@ -171,7 +173,7 @@ export function next<N extends EventName>(
   name: N,
   fits: (event: DeviceEvents[N]) => boolean = () => true,
 ): Promise<DeviceEvents[N]> {
-  return new Promise((resolve, reject) => {
+  const coming = new Promise<DeviceEvents[N]>((resolve, reject) => {
     const timer = setTimeout(() => {
       stop();
       reject(new Error(`no "${name}" within ${PATIENCE_MS} ms`));
@@ -183,6 +185,9 @@ export function next<N extends EventName>(
       resolve(event);
     });
   });
+  // A test that fails before it looks should be told of its own failure only.
+  coming.catch(() => undefined);
+  return coming;
 }
 
 /** Waits until a device shows an item that fits: it may be there already. */

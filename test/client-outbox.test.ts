@@ -1,0 +1,318 @@
+/** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand (contract 5). */
+import t from 'tap';
+import { DeviceApi } from '../src/client/api.js';
+import { ApiError, isPassing } from '../src/client/errors.js';
+import { Emitter, type DeviceEvents } from '../src/client/events.js';
+import type { Call, HttpReply, HttpRequest } from '../src/client/http.js';
+import type { Identity } from '../src/client/identity.js';
+import { Outbox } from '../src/client/outbox.js';
+import { Roster } from '../src/client/roster.js';
+import { Sender } from '../src/client/sender.js';
+import { MemoryStore, type Batch, type Entry, type Pending } from '../src/client/store.js';
+import { Writer } from '../src/client/writer.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
+import { TestClock } from './support/clock.js';
+import { note, refusal } from './support/client-world.js';
+
+type Json = Record<string, unknown>;
+
+/** Whoever comes waits until the test opens it. */
+class Gate {
+  private closed: Promise<void> | undefined;
+  private opened: () => void = () => undefined;
+
+  close(): void {
+    this.closed = new Promise((resolve) => {
+      this.opened = resolve;
+    });
+  }
+
+  open(): void {
+    this.closed = undefined;
+    this.opened();
+  }
+
+  async pass(): Promise<void> {
+    await this.closed;
+  }
+}
+
+/** As the port demands: what is called first takes effect first. Only the answers are late. */
+class SlowStore extends MemoryStore {
+  readonly applying = new Gate();
+  getting = new Gate();
+
+  override async apply(batch: Batch): Promise<void> {
+    const applied = super.apply(batch);
+    await this.applying.pass();
+    await applied;
+  }
+
+  override async get(id: string): Promise<Entry | undefined> {
+    const found = await super.get(id);
+    await this.getting.pass();
+    return found;
+  }
+}
+
+interface Sent {
+  readonly path: string;
+  readonly writes: readonly Json[];
+  answer(body: unknown): void;
+  refuse(error: Error): void;
+}
+
+const bodyOf = (request: HttpRequest): Json => (request.json === undefined ? {} : (JSON.parse(request.json) as Json));
+
+async function parts(store: MemoryStore, me: Identity = newIdentity()) {
+  const clock = new TestClock();
+  const sent: Sent[] = [];
+  const own = listed(me);
+  const device = {
+    id: me.deviceId,
+    name: 'Test',
+    glyph: 'laptop',
+    pubkey: toBase64Url(own.publicKey),
+    pairedAt: 1,
+    cert: toBase64Url(own.cert),
+    online: true,
+    current: true,
+  };
+  const call: Call = (request) => {
+    if (request.path === '/devices') return Promise.resolve({ status: 200, body: { devices: [device] } });
+    const body = bodyOf(request);
+    const writes = request.path === '/items/batch' ? (body['items'] as Json[]) : [body];
+    return new Promise<HttpReply>((resolve, reject) => {
+      sent.push({
+        path: request.path,
+        writes,
+        answer: (reply) => resolve({ status: 200, body: reply }),
+        refuse: reject,
+      });
+    });
+  };
+  const api = new DeviceApi(call);
+  const problems: Error[] = [];
+  const rejected: DeviceEvents['rejected'][] = [];
+  const emitter = new Emitter((error) => problems.push(error));
+  emitter.on('problem', ({ error }) => problems.push(error));
+  emitter.on('rejected', (event) => rejected.push(event));
+  const { emit } = emitter;
+  const sodium = nodeSodium;
+  const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
+  const outbox = await Outbox.load(store, clock);
+  const roster = new Roster({ api, sodium, identity: me, emit });
+  const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
+  const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId: me.deviceId, clock });
+  await roster.list();
+  return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
+}
+
+/** A change that a program before this one left behind. */
+function left(me: Identity, seq: number, base: number | null = 0): Extract<Pending, { kind: 'write' }> {
+  const row = sealedRow(me, { version: 0 });
+  return { kind: 'write', seq, id: row.id, base, version: null, row, rewrap: false };
+}
+
+const refused = (code: string, status: number): ApiError => new ApiError({ code, status, message: 'no' });
+
+t.test('CLIENT-41: a reply that comes while the next change is being stored gives that one its base', async (t) => {
+  const store = new SlowStore();
+  const world = await parts(store);
+  const id = newId();
+  const first = world.writer.put({ ...note('one'), id });
+  await settle();
+  store.applying.close();
+  const second = world.writer.put({ ...note('two'), id });
+  await settle();
+  world.sent[0]?.answer({ id, version: 5 });
+  await settle();
+  t.equal(world.sent.length, 1, 'what is not durable here is not sent');
+  store.applying.open();
+  t.match(await first, { version: 5 });
+  await settle();
+  t.match(world.sent[1]?.writes, [{ id, ifVersion: 5 }]);
+  world.sent[1]?.answer({ id, version: 6 });
+  t.match(await second, { version: 6 });
+});
+
+t.test('CLIENT-41: entry and own change are looked at as they stand together', async (t) => {
+  const store = new SlowStore();
+  const world = await parts(store);
+  const row = sealedRow(world.me, { version: 3 });
+  const entry = (version: number): Entry => ({ id: row.id, version, state: 'live', row: { ...row, version } });
+  await store.apply({ entries: [entry(3)] });
+  const { pending, stored } = world.outbox.add({ kind: 'write', id: row.id, base: 3, row, rewrap: false });
+  await stored;
+  const late = store.getting;
+  late.close();
+  const looking = world.outbox.look(row.id);
+  await settle();
+  store.getting = new Gate();
+  await store.apply({ entries: [entry(5)] });
+  await world.outbox.acknowledged(pending, 5);
+  t.same(world.outbox.ids(), [], 'the stream was faster: it is done');
+  late.open();
+  t.match(await looking, { entry: { version: 5 }, own: undefined }, 'not version 3, and nothing on top of it');
+});
+
+t.test('a change is shown at once, and sent when it is durable here, not before', async (t) => {
+  const store = new SlowStore();
+  const world = await parts(store);
+  store.applying.close();
+  const putting = world.writer.put(note('one'));
+  await settle();
+  t.equal(world.outbox.ids().length, 1);
+  world.sender.kick();
+  await settle();
+  t.same(world.sent, []);
+  store.applying.open();
+  await settle();
+  t.equal(world.sent.length, 1);
+  world.sent[0]?.answer({ id: world.sent[0].writes[0]?.['id'], version: 1 });
+  await putting;
+});
+
+t.test('a change that cannot be stored is not kept and not sent', async (t) => {
+  const store = new MemoryStore();
+  const world = await parts(store);
+  store.apply = () => Promise.reject(new Error('disk full'));
+  t.match(await refusal(world.writer.put(note('lost'))), { message: 'disk full' });
+  t.same(world.outbox.ids(), []);
+  t.same(world.sent, []);
+});
+
+t.test('a change whose base is lost is not sent, and told once; the others go out', async (t) => {
+  const store = new MemoryStore();
+  const me = newIdentity();
+  const [stuck, fine] = [left(me, 1, null), left(me, 2)];
+  await store.apply({ pending: [stuck, fine] });
+  const world = await parts(store, me);
+  world.sender.kick();
+  await settle();
+  t.match(world.sent, [{ writes: [{ id: fine.id }] }]);
+  world.sent[0]?.answer({ id: fine.id, version: 1 });
+  await settle();
+  for (let kick = 0; kick < 3; kick++) world.sender.kick();
+  await settle();
+  t.equal(world.sent.length, 1);
+  t.match(world.problems, [{ name: 'ProtocolError' }]);
+  t.match(world.problems[0]?.message, stuck.id);
+});
+
+t.test('a re-wrap that is refused while the next one is prepared is nobody else’s failure', async (t) => {
+  const store = new SlowStore();
+  const world = await parts(store);
+  const rows = [1, 2].map((version) => sealedRow(world.me, { version }));
+  await store.apply({
+    entries: rows.map((row) => ({ id: row.id, version: row.version, state: 'live', row: { ...row, master: null } })),
+  });
+  const unhandled: unknown[] = [];
+  const note = (reason: unknown): void => void unhandled.push(reason);
+  process.on('unhandledRejection', note);
+  t.teardown(() => process.off('unhandledRejection', note));
+  const rewrapping = world.writer.rewrapMissing();
+  // The second item is read from the store while the reply to the first one arrives.
+  while (world.sent.length === 0) {
+    store.getting.close();
+    await settle();
+    if (world.sent.length === 0) store.getting.open();
+  }
+  world.sent[0]?.refuse(refused('validation', 400));
+  await settle();
+  t.same(unhandled, []);
+  store.getting.open();
+  await settle();
+  world.sent[1]?.answer({ id: rows[1]?.id, version: 3 });
+  t.equal((await refusal(rewrapping)).code, 'validation', 'the caller hears of it');
+});
+
+t.test('CLIENT-42: a change that is refused for now waits longer each time, and is told of once', async (t) => {
+  const store = new MemoryStore();
+  const me = newIdentity();
+  const full = left(me, 1);
+  await store.apply({ pending: [full] });
+  const world = await parts(store, me);
+  const times: number[] = [];
+  const begun = world.clock.now();
+  world.sender.kick();
+  for (let second = 0; second <= 300; second++) {
+    await settle();
+    const open = world.sent.splice(0);
+    for (const { refuse } of open) refuse(refused('storage_cap_exceeded', 413));
+    if (open.length > 0) times.push((world.clock.now() - begun) / 1_000);
+    await settle();
+    world.clock.advance(500);
+  }
+  t.same(times, [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], 'half a second, doubled up to half a minute');
+  t.match(world.problems, [{ code: 'storage_cap_exceeded' }]);
+  t.equal(world.problems.length, 1);
+  t.same(world.outbox.ids(), [full.id], 'and it is kept');
+  const other = world.writer.put(note('small'));
+  await settle();
+  t.equal(world.sent.length, 1, 'another change goes out without it');
+  t.notMatch(world.sent[0]?.writes, [{ id: full.id }]);
+  world.sent[0]?.answer({ id: world.sent[0].writes[0]?.['id'], version: 1 });
+  await other;
+  t.same(world.rejected, []);
+});
+
+t.test('CLIENT-43: a refusal that passes drops nothing, alone or inside a batch', async (t) => {
+  for (const code of ['internal', 'unavailable', 'storage_unavailable', 'rate_limited']) {
+    t.ok(isPassing(refused(code, 0)), code);
+  }
+  t.ok(isPassing(refused('http_502', 502)), 'a proxy speaks by its status');
+  t.notOk(isPassing(refused('validation', 0)));
+  const store = new MemoryStore();
+  const me = newIdentity();
+  const [unlucky, lucky] = [left(me, 1), left(me, 2)];
+  await store.apply({ pending: [unlucky, lucky] });
+  const world = await parts(store, me);
+  world.sender.kick();
+  await settle();
+  t.equal(world.sent[0]?.path, '/items/batch');
+  const error = { code: 'internal', message: 'no' };
+  world.sent[0]?.answer({
+    results: [
+      { id: unlucky.id, error },
+      { id: lucky.id, version: 1 },
+    ],
+  });
+  await settle();
+  const waiting = world.writer.put({ ...note('behind it'), id: unlucky.id });
+  await settle();
+  t.match(world.sent[1], { path: '/items', writes: [{ id: unlucky.id }] }, 'again, and alone');
+  world.sent[1]?.refuse(refused('internal', 500));
+  t.equal((await refusal(waiting)).code, 'queued', 'who waits hears that it waits');
+  t.same(world.rejected, []);
+  t.same(world.outbox.ids().includes(unlucky.id), true);
+});
+
+t.test('a batch holds at most 1 MiB and 100 writes', async (t) => {
+  const store = new MemoryStore();
+  const me = newIdentity();
+  const big = Array.from({ length: 40 }, (_, at) => {
+    const row = sealedRow(me, { version: 0, payload: { text: 'x'.repeat(40_000) } });
+    return { kind: 'write' as const, seq: at + 1, id: row.id, base: 0, version: null, row, rewrap: false };
+  });
+  const small = Array.from({ length: 120 }, (_, at) => left(me, 100 + at));
+  await store.apply({ pending: [...big, ...small] });
+  const world = await parts(store, me);
+  world.sender.kick();
+  const ids: unknown[] = [];
+  for (let version = 1; ids.length < 160; version++) {
+    await settle();
+    const [load] = world.sent.splice(0);
+    if (load === undefined) break;
+    t.ok(JSON.stringify({ items: load.writes }).length <= 1024 * 1024 && load.writes.length <= 100);
+    ids.push(...load.writes.map((write) => write['id']));
+    load.answer({ results: load.writes.map((write, at) => ({ id: write['id'], version: version * 1_000 + at })) });
+  }
+  t.same(
+    ids,
+    [...big, ...small].map((pending) => pending.id),
+    'in order, each once',
+  );
+});

@@ -1,0 +1,136 @@
+/** What a client does with a server that sends too much, or the same for ever (contract 5, 11). */
+import t from 'tap';
+import { DeviceApi } from '../src/client/api.js';
+import { Device } from '../src/client/device.js';
+import { ProtocolError } from '../src/client/errors.js';
+import { Emitter } from '../src/client/events.js';
+import { Http, type Call } from '../src/client/http.js';
+import { Outbox } from '../src/client/outbox.js';
+import { Replica } from '../src/client/replica.js';
+import { Roster } from '../src/client/roster.js';
+import { Sender } from '../src/client/sender.js';
+import { MemoryStore } from '../src/client/store.js';
+import { Sync } from '../src/client/sync.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { fakeFetch, fakeSockets, newId, newIdentity, settle } from './support/client.js';
+import { TestClock } from './support/clock.js';
+import { refusal } from './support/client-world.js';
+
+async function sync(call: Call, store = new MemoryStore()) {
+  const me = newIdentity();
+  const clock = new TestClock();
+  const api = new DeviceApi(call);
+  const { emit } = new Emitter(() => undefined);
+  const sodium = nodeSodium;
+  const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
+  const outbox = await Outbox.load(store, clock);
+  const roster = new Roster({ api, sodium, identity: me, emit });
+  const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
+  const fetchNext = () => Promise.resolve(undefined);
+  const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
+  const reconnects: string[] = [];
+  const made = new Sync({
+    api,
+    replica,
+    outbox,
+    sender,
+    emit,
+    reconnect: (reason) => reconnects.push(reason),
+    flow: () => undefined,
+    refresh: () => Promise.resolve(),
+  });
+  return { sync: made, store, reconnects };
+}
+
+t.test('CLIENT-45: a server that begins anew on every page is not read for ever', async (t) => {
+  let pages = 0;
+  const world = await sync(() => {
+    pages++;
+    const body = { items: [], nextSince: 1, hasMore: pages < 1_000, epoch: `e${pages}`, reset: true };
+    return Promise.resolve({ status: 200, body });
+  });
+  t.match(await refusal(world.sync.pull()), { name: 'ProtocolError' });
+  t.equal(pages, 2);
+});
+
+t.test('CLIENT-45: one reset in a listing is what a restored server does', async (t) => {
+  let pages = 0;
+  const world = await sync(() => {
+    pages++;
+    const body = { items: [], nextSince: pages, hasMore: pages < 3, epoch: 'new', reset: pages === 1 };
+    return Promise.resolve({ status: 200, body });
+  });
+  await world.sync.pull();
+  t.same(await world.store.cursor(), { since: 3, epoch: 'new' });
+});
+
+t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come again from the cursor', async (t) => {
+  const store = new MemoryStore();
+  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store);
+  let open: () => void = () => undefined;
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const apply = store.apply.bind(store);
+  let applied = 0;
+  store.apply = async (batch) => {
+    await gate;
+    applied += batch.entries?.length ?? 0;
+    return apply(batch);
+  };
+  const send = (version: number): void =>
+    world.sync.receive({ kind: 'change', change: { kind: 'delete', id: newId(), version, sig: null } });
+  for (let version = 1; version <= 20_000; version++) {
+    send(version);
+    if (version % 1_000 === 0) await settle();
+  }
+  t.same(world.reconnects, ['frames come faster than they can be stored'], 'once');
+  open();
+  const { since } = await world.sync.begin();
+  t.ok(since > 0 && since < 8_000 && since === applied, 'what was in hand is stored, and the cursor says so');
+  send(since + 1);
+  await settle();
+  t.equal((await world.sync.begin()).since, since + 1, 'the next connection goes on there');
+});
+
+t.test('CLIENT-46: a reply without end is not read to its end', async (t) => {
+  let chunks = 0;
+  let cancelled = false;
+  const fetch = () => {
+    const body = new ReadableStream<Uint8Array>({
+      pull: (controller) => {
+        chunks++;
+        controller.enqueue(new Uint8Array(1024 * 1024).fill(0x20));
+      },
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    return Promise.resolve(new Response(body));
+  };
+  const http = new Http({ baseUrl: 'http://server.test', fetch, clock: new TestClock(), random: () => 0 });
+  await t.rejects(http.send({ method: 'GET', path: '/me', repeatable: true }), ProtocolError);
+  t.ok(chunks <= 20 && cancelled, `${chunks} MiB were read`);
+});
+
+t.test('connecting twice is connecting once: both hear how it ended, and may begin anew', async (t) => {
+  const { port, connections } = fakeSockets();
+  const { fetch } = fakeFetch(() => ({ body: { ticket: 'ticket' } }));
+  const platform = { sodium: nodeSodium, fetch, sockets: port, clock: new TestClock(), random: () => 0 };
+  const device = await Device.open({ platform, identity: newIdentity(), onProblem: () => undefined });
+  const ended: (string | undefined)[] = [];
+  const connect = (): void => void refusal(device.connect()).then((error) => ended.push(error.code));
+  connect();
+  connect();
+  await settle();
+  t.equal(connections.length, 1);
+  device.disconnect();
+  await settle();
+  t.same(ended, ['closed', 'closed']);
+  connect();
+  await settle();
+  t.equal(connections.length, 2);
+  device.close();
+  await settle();
+  t.same(ended, ['closed', 'closed', 'closed']);
+});

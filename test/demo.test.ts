@@ -1,0 +1,58 @@
+/** The demo's voice and its patience. */
+import t from 'tap';
+import { next } from '../src/cli/expecting.js';
+import { CheckFailed, Narrator, paletteFor } from '../src/cli/narrator.js';
+import { Emitter } from '../src/client/events.js';
+
+const plain = paletteFor({ isTTY: false }, {});
+
+t.test('a line is printed as it is told, under the title of its step', async (t) => {
+  let shown = '';
+  const narrator = new Narrator((text) => {
+    shown += text;
+  }, plain);
+  const result = await narrator.play('A step', async (told) => {
+    t.match(shown, /1 {2}A step\n$/, 'the title first');
+    told.say('something is under way');
+    t.match(shown, /something is under way\n$/, 'not when the step is over');
+    await Promise.resolve();
+    told.check(true, 'it holds');
+    t.match(shown, /✓ it holds\n$/);
+    told.measured('it took', 12);
+    return 7;
+  });
+  t.equal(result, 7);
+  t.match(shown, /this step took +\d/);
+  t.equal(narrator.checked, 1);
+});
+
+t.test('a check that does not hold ends its step, and says so', async (t) => {
+  let shown = '';
+  const narrator = new Narrator((text) => {
+    shown += text;
+  }, plain);
+  const step = narrator.play('A step', (told) => {
+    told.check(false, 'it holds');
+    return Promise.resolve();
+  });
+  await t.rejects(step, CheckFailed);
+  t.match(shown, /✗ it holds\n.*failed\n$/);
+  t.equal(narrator.checked, 0);
+});
+
+t.test('an event that is waited for comes, or its absence is an error for whoever looks', async (t) => {
+  const emitter = new Emitter(() => undefined);
+  const seen = next(emitter, 'delete', ({ id }) => id === 'b');
+  emitter.emit('delete', { id: 'a', version: 1, live: true });
+  emitter.emit('delete', { id: 'b', version: 2, live: true });
+  t.match(await seen, { id: 'b', version: 2 });
+
+  const unhandled: unknown[] = [];
+  const note = (reason: unknown): void => void unhandled.push(reason);
+  process.on('unhandledRejection', note);
+  t.teardown(() => process.off('unhandledRejection', note));
+  const never = next(emitter, 'revoked', () => true, 1);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  t.same(unhandled, [], 'nobody looked yet');
+  await t.rejects(never, { message: 'no "revoked" came within 0.001 s' });
+});
