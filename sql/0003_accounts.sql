@@ -31,6 +31,12 @@ BEGIN
   epoch := v_generation;
 END $$;
 
+-- May the device act: it is the tenant's and not revoked? The caller holds the tenant's lock, and passes the device
+-- that asked: its token was checked before the lock, and it may have been revoked since. Null may not.
+CREATE FUNCTION device_stands(p_tenant text, p_device text) RETURNS boolean LANGUAGE sql AS $$
+  SELECT EXISTS (SELECT 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device AND d.revoked_at IS NULL)
+$$;
+
 -- Is the second factor given: no password is set, or the ticket was made for this very password and is unspent?
 -- The caller holds the tenant's lock; a ticket is good for one tenant only, so nobody spends it in between.
 CREATE FUNCTION password_shown(p_tenant text, p_ticket text, p_ticket_set_at bigint) RETURNS boolean LANGUAGE sql AS $$
@@ -111,8 +117,10 @@ BEGIN
 END $$;
 
 -- Changes what is given (null: left as it is; the certificate has a flag, since null removes it).
+-- `p_by` is the caller; one that was revoked meanwhile may do nothing any more. `device`: as it is after `ok`.
 CREATE FUNCTION patch_device(
-  p_tenant text, p_device text, p_name text, p_glyph text, p_set_cert boolean, p_cert bytea, OUT verdict text
+  p_tenant text, p_device text, p_by text, p_name text, p_glyph text, p_set_cert boolean, p_cert bytea,
+  OUT verdict text, OUT device devices
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -122,6 +130,10 @@ BEGIN
   PERFORM 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
   IF NOT FOUND THEN
     verdict := 'device_not_found';
+    RETURN;
+  END IF;
+  IF NOT device_stands(p_tenant, p_by) THEN
+    verdict := 'device_revoked';
     RETURN;
   END IF;
   verdict := 'ok';
@@ -134,25 +146,27 @@ BEGIN
       cert = CASE WHEN p_set_cert THEN p_cert ELSE d.cert END, changed_at_generation = v_generation
       WHERE d.tenant_id = p_tenant AND d.id = p_device;
   END IF;
+  SELECT d.* INTO device FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
 END $$;
 
 -- Revokes a device: its tokens die by the new epoch, its pairings and challenges end. Two that revoke each other
 -- meet in the lock: the second finds itself revoked, or the last one.
--- `p_by` is the caller; one that was revoked meanwhile may do nothing any more.
-CREATE FUNCTION revoke_device(p_tenant text, p_device text, p_by text, p_now bigint, OUT verdict text) LANGUAGE plpgsql AS $$
+-- `p_by` is the caller; one that was revoked meanwhile may do nothing any more. `device`: as it is after `ok`.
+CREATE FUNCTION revoke_device(
+  p_tenant text, p_device text, p_by text, p_now bigint, OUT verdict text, OUT device devices
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_revoked bigint;
   v_generation bigint;
 BEGIN
   PERFORM 1 FROM tenants t WHERE t.id = p_tenant FOR UPDATE;
-  SELECT d.revoked_at INTO v_revoked FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
+  SELECT d.* INTO device FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
   IF NOT FOUND THEN
     verdict := 'device_not_found';
     RETURN;
   END IF;
   verdict := 'ok';
-  IF v_revoked IS NOT NULL THEN
+  IF device.revoked_at IS NOT NULL THEN
     RETURN;
   END IF;
   IF NOT EXISTS (
@@ -161,9 +175,7 @@ BEGIN
     verdict := 'last_device';
     RETURN;
   END IF;
-  IF p_by IS NOT NULL AND p_by <> p_device AND NOT EXISTS (
-    SELECT 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_by AND d.revoked_at IS NULL
-  ) THEN
+  IF NOT device_stands(p_tenant, p_by) THEN
     verdict := 'device_revoked';
     RETURN;
   END IF;
@@ -173,6 +185,7 @@ BEGIN
   DELETE FROM pair_sessions s WHERE s.tenant_id = p_tenant
     AND (s.existing_device = p_device OR (s.state = 'wrapped' AND s.new_device = p_device));
   DELETE FROM challenges c WHERE c.tenant_id = p_tenant AND c.device_id = p_device;
+  SELECT d.* INTO device FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
 END $$;
 
 -- Sets the password. `p_known` is the `password_set_at` of the password that the caller has proven (null: there was
@@ -190,7 +203,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN 'tenant_not_found';
   END IF;
-  IF EXISTS (SELECT 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_by AND d.revoked_at IS NOT NULL) THEN
+  IF NOT device_stands(p_tenant, p_by) THEN
     RETURN 'device_revoked';
   END IF;
   IF v_current IS DISTINCT FROM p_known THEN

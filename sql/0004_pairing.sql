@@ -1,6 +1,7 @@
 -- Pairing between two devices (contract 9). Rules of locks and verdicts: see 0003.
--- A session: open -> requested (bound to one new device's key) -> wrapped | rejected. Rows stay ten minutes after
--- their time, so that a late code is told apart from a wrong one.
+-- A session: open -> requested (bound to one new device's key) -> wrapped | rejected. Rows stay at least ten minutes
+-- after their time, so that a late code is told apart from a wrong one, and so that a new device whose reply was lost
+-- still gets its wrapped key: it exists by then, and nobody could hand it the key again.
 
 -- Which password the new device has proven, named by its `password_set_at`.
 ALTER TABLE pair_sessions ADD COLUMN password_proof bigint;
@@ -73,6 +74,12 @@ BEGIN
     verdict := 'pair_invalid';
     RETURN;
   END IF;
+  -- Also past its time: it was answered in time.
+  IF v_session.state = 'wrapped' AND v_session.npk = p_npk THEN
+    verdict := 'ok';
+    lookup_id := v_session.lookup_id;
+    RETURN;
+  END IF;
   IF v_session.expires_at <= p_now THEN
     verdict := 'pair_expired';
     RETURN;
@@ -83,9 +90,6 @@ BEGIN
   END IF;
   verdict := 'ok';
   lookup_id := v_session.lookup_id;
-  IF v_session.state = 'wrapped' THEN
-    RETURN;
-  END IF;
   SELECT CASE WHEN t.password_hash IS NOT NULL THEN t.password_set_at END INTO v_password FROM tenants t WHERE t.id = p_tenant;
   IF v_password IS NOT NULL AND v_session.password_proof IS DISTINCT FROM v_password
     AND NOT password_shown(p_tenant, p_ticket, p_ticket_set_at) THEN

@@ -1,8 +1,10 @@
--- Bins (contract 6). Rules of locks and verdicts: see 0003.
+-- Bins (contract 6). Rules of locks and verdicts: see 0003. `p_by` is the device that asks: one that was revoked
+-- meanwhile may do nothing any more.
 
--- A new bin. The id of a deleted one may be used again; its row lives on.
+-- A new bin. The id of a deleted one may be used again; its row lives on. `bin`: as it is after `ok`.
 CREATE FUNCTION create_bin(
-  p_tenant text, p_bin text, p_slug text, p_meta bytea, p_max integer, p_now bigint, OUT verdict text
+  p_tenant text, p_bin text, p_by text, p_slug text, p_meta bytea, p_max integer, p_now bigint,
+  OUT verdict text, OUT bin bins
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -11,6 +13,10 @@ BEGIN
   PERFORM 1 FROM tenants t WHERE t.id = p_tenant FOR UPDATE;
   IF NOT FOUND THEN
     verdict := 'tenant_not_found';
+    RETURN;
+  END IF;
+  IF NOT device_stands(p_tenant, p_by) THEN
+    verdict := 'device_revoked';
     RETURN;
   END IF;
   IF EXISTS (SELECT 1 FROM bins b WHERE b.tenant_id = p_tenant AND b.id = p_bin AND b.deleted_at IS NULL) THEN
@@ -31,12 +37,15 @@ BEGIN
     ON CONFLICT (tenant_id, id) DO UPDATE SET slug = excluded.slug, meta = excluded.meta, created_at = excluded.created_at,
       updated_at = excluded.updated_at, closed_at = NULL, deleted_at = NULL,
       changed_at_generation = excluded.changed_at_generation;
+  SELECT b.* INTO bin FROM bins b WHERE b.tenant_id = p_tenant AND b.id = p_bin;
   verdict := 'ok';
 END $$;
 
--- Changes what is given (null: left as it is; meta has a flag, since null removes it).
+-- Changes what is given (null: left as it is; meta has a flag, since null removes it). `bin` and `item_count`, its
+-- live items: as they are after `ok`.
 CREATE FUNCTION patch_bin(
-  p_tenant text, p_bin text, p_slug text, p_set_meta boolean, p_meta bytea, p_now bigint, OUT verdict text
+  p_tenant text, p_bin text, p_by text, p_slug text, p_set_meta boolean, p_meta bytea, p_now bigint,
+  OUT verdict text, OUT bin bins, OUT item_count bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,6 +55,10 @@ BEGIN
   PERFORM 1 FROM bins b WHERE b.tenant_id = p_tenant AND b.id = p_bin AND b.deleted_at IS NULL AND b.closed_at IS NULL;
   IF NOT FOUND THEN
     verdict := 'bin_not_found';
+    RETURN;
+  END IF;
+  IF NOT device_stands(p_tenant, p_by) THEN
+    verdict := 'device_revoked';
     RETURN;
   END IF;
   IF EXISTS (
@@ -63,11 +76,16 @@ BEGIN
       updated_at = greatest(p_now, b.updated_at), changed_at_generation = v_generation
       WHERE b.tenant_id = p_tenant AND b.id = p_bin;
   END IF;
+  SELECT b.* INTO bin FROM bins b WHERE b.tenant_id = p_tenant AND b.id = p_bin;
+  SELECT count(*) INTO item_count FROM items i
+    WHERE i.tenant_id = p_tenant AND i.version > 0 AND i.bin_id = p_bin AND i.deleted_at IS NULL;
 END $$;
 
 -- First step of a deletion. `deleted`: it held no live item and is gone. `closed`: writes are refused from now on, and
 -- its items have to be deleted. A bin that is closed already is on its way out: any further call goes on with it.
-CREATE FUNCTION close_bin(p_tenant text, p_bin text, p_force boolean, p_now bigint, OUT verdict text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION close_bin(
+  p_tenant text, p_bin text, p_by text, p_force boolean, p_now bigint, OUT verdict text
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_closed bigint;
@@ -78,6 +96,10 @@ BEGIN
   SELECT b.closed_at INTO v_closed FROM bins b WHERE b.tenant_id = p_tenant AND b.id = p_bin AND b.deleted_at IS NULL;
   IF NOT FOUND THEN
     verdict := 'bin_not_found';
+    RETURN;
+  END IF;
+  IF NOT device_stands(p_tenant, p_by) THEN
+    verdict := 'device_revoked';
     RETURN;
   END IF;
   IF v_closed IS NOT NULL THEN
@@ -99,7 +121,8 @@ END $$;
 -- Soft-deletes at most p_limit items of a closed bin, exactly as `commit_changes` deletes one: next versions, sums and
 -- storage under the tenant's lock, blobs left to the reaper. When none is left the bin is deleted in the same
 -- transaction: no write can have come in, since it is closed. `done`: nothing is left to do.
--- p_device: whose change it is; null: nobody's, so that every socket hears of it.
+-- p_device: whose change it is; null: nobody's, where a deletion that was cut short goes on, so that every socket hears
+-- of it.
 -- p_after: looks above this version only; `last` is where the next call goes on. Deleted items move to the end of the
 -- history and no others come into a closed bin, so one walk through it finds them all.
 CREATE FUNCTION delete_bin_items(

@@ -14,18 +14,18 @@ import { ServiceError } from '../protocol/errors.js';
 import { bytesField, bytesWithin } from '../protocol/item-codec.js';
 import { KEY_BYTES, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from '../protocol/limits.js';
 import type { BootstrapBody } from '../protocol/requests.js';
+import { tellChange, type ChangeTeller } from '../protocol/tell.js';
 import type { BootstrapStore } from './ports.js';
 import type { TokenIssuer } from './tokens.js';
 
-export interface BootstrapOptions {
+/** What bootstrap is made of. */
+export interface BootstrapOptions extends ChangeTeller {
   readonly store: BootstrapStore;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
   /** BOOTSTRAP_TOKEN; null: none is asked. In multi mode always null: there the tenant's own claim token decides. */
   readonly bootstrapToken: string | null;
   readonly maxDevices: number;
-  /** Tells everybody that the tenant changed. */
-  readonly changed: (tenantId: string) => Promise<void>;
   /** Closes the tenant's sockets everywhere and forgets what is held of it. */
   readonly reset: (tenantId: string) => Promise<void>;
 }
@@ -40,6 +40,7 @@ export interface Claimed {
 
 const sha256 = (value: string): Buffer => createHash('sha256').update(value, 'utf8').digest();
 
+/** Claims of tenants by their first devices, and the operator's way back to an unclaimed one. */
 export class Bootstrap {
   constructor(private readonly options: BootstrapOptions) {}
 
@@ -48,7 +49,7 @@ export class Bootstrap {
    * claim token, which claims nothing.
    */
   async claim(tenantId: string, body: BootstrapBody): Promise<Claimed> {
-    const { store, clock, issueToken, maxDevices, changed } = this.options;
+    const { store, clock, issueToken, maxDevices } = this.options;
     const now = clock.now();
     const wrapped = body.wrappedMasterKey ?? null;
     const wrappedMasterKey =
@@ -76,7 +77,7 @@ export class Bootstrap {
       now,
     });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
-    await changed(tenantId);
+    await tellChange(this.options, tenantId);
     const { token } = issueToken({ tenantId, deviceId: device.id, epoch: joined.epoch });
     return { device: deviceReply({ ...device, pairedAt: now }), token, wrappedMasterKey };
   }
@@ -87,7 +88,8 @@ export class Bootstrap {
    */
   async restart(tenantId: string): Promise<{ ok: true }> {
     if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
-    await this.options.reset(tenantId);
+    // Done is done, as with every change: sockets that this left open close at the next comparison of heads.
+    await tellChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
     return { ok: true };
   }
 

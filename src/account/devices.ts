@@ -3,16 +3,15 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { certField, deviceReply, nameField, type DeviceReply } from '../protocol/device-fields.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { DevicePatchBody } from '../protocol/requests.js';
-import type { DevicePatch, DeviceRecord, DeviceStore, Seen } from './ports.js';
+import { tellChange, type ChangeTeller } from '../protocol/tell.js';
+import type { DeviceRecord, DeviceStore, Seen } from './ports.js';
 
-export interface DevicesOptions {
+/** What the service is made of. `onFault` is also told when noting that devices were seen failed. */
+export interface DevicesOptions extends ChangeTeller {
   readonly store: DeviceStore;
   readonly clock: Clock;
-  readonly changed: (tenantId: string) => Promise<void>;
   /** Devices of a tenant that hold a socket, on any instance. */
   readonly online: (tenantId: string) => Promise<ReadonlySet<string>>;
-  /** Told when noting that devices were seen failed. Nothing else is lost by it. */
-  readonly onFault: (error: unknown) => void;
 }
 
 /** A device with what only the tenant's own devices are told. Times are milliseconds since 1970. */
@@ -22,17 +21,20 @@ export interface FullDevice extends DeviceReply {
   readonly lastSeenAt: number | null;
 }
 
+/** A device as `GET /devices` lists it. */
 export interface ListedDevice extends FullDevice {
   readonly online: boolean;
   /** True for the device that asks. */
   readonly current: boolean;
 }
 
-/** A device is noted as seen at most this often. */
+/** A device is noted as seen at most this often while its tenant's devices are not read anew. */
 const SEEN_EVERY_MS = 60_000;
 /** Sightings are written together after this time. */
 const SEEN_FLUSH_MS = 1_000;
 const SEEN_PER_WRITE = 2_000;
+/** Sightings that wait for a database that stands still; beyond them the oldest go. */
+const SEEN_WAITING_MAX = 50_000;
 
 const full = (device: DeviceRecord): FullDevice => ({
   ...deviceReply(device),
@@ -41,6 +43,7 @@ const full = (device: DeviceRecord): FullDevice => ({
   lastSeenAt: device.lastSeenAt,
 });
 
+/** The devices of all tenants (contract 9). */
 export class Devices {
   /** When each device was last noted, ms: by the object that its tenant's actor holds, so it goes with that. */
   private readonly noted = new WeakMap<object, number>();
@@ -50,7 +53,7 @@ export class Devices {
 
   constructor(private readonly options: DevicesOptions) {}
 
-  /** All devices of the tenant, revoked ones too, oldest first. */
+  /** All devices of the tenant, revoked ones too, oldest first. Throws `unavailable`. */
   async list(tenantId: string, currentDeviceId: string): Promise<{ devices: ListedDevice[] }> {
     const [devices, online] = await Promise.all([this.options.store.devices(tenantId), this.options.online(tenantId)]);
     return {
@@ -62,34 +65,38 @@ export class Devices {
     };
   }
 
-  /** Changes name, glyph or certificate; what is absent stays. Throws `device_not_found`, `validation`. */
-  async patch(tenantId: string, id: string, body: DevicePatchBody): Promise<{ device: FullDevice }> {
-    const patch: DevicePatch = {
+  /**
+   * Changes name, glyph or certificate; what is absent stays. `by` is the device that asks.
+   * Throws `device_not_found`, `validation`, `device_revoked` (the caller's own).
+   */
+  async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<{ device: FullDevice }> {
+    const fields = {
       ...(body.name === undefined ? {} : { name: nameField('name', body.name) }),
       ...(body.glyph === undefined ? {} : { glyph: body.glyph }),
       ...(body.cert === undefined ? {} : { cert: certField('cert', body.cert) }),
     };
-    const verdict = await this.options.store.patchDevice(tenantId, id, patch);
-    if (verdict !== 'ok') throw new ServiceError(verdict);
-    await this.options.changed(tenantId);
-    return { device: await this.known(tenantId, id) };
+    const patched = await this.options.store.patchDevice({ tenantId, id, by, fields });
+    if (patched.verdict !== 'ok') throw new ServiceError(patched.verdict);
+    await tellChange(this.options, tenantId);
+    return { device: full(patched.device) };
   }
 
   /**
    * Revokes a device; `by` is the device that asks, so that one which was revoked a moment ago cannot go on revoking.
-   * When it resolves its tokens are dead and its sockets here closed. Again: 200, nothing changes.
+   * When it resolves its tokens are dead and its sockets here closed; where the tenant could not be read anew, within
+   * 5 s. Again: 200, nothing changes.
    * Throws `device_not_found`, `last_device`, `device_revoked` (the caller's own).
    */
-  async revoke(tenantId: string, id: string, by: string | null = null): Promise<{ device: FullDevice }> {
-    const verdict = await this.options.store.revokeDevice({ tenantId, id, by, now: this.options.clock.now() });
-    if (verdict !== 'ok') throw new ServiceError(verdict);
-    await this.options.changed(tenantId);
-    return { device: await this.known(tenantId, id) };
+  async revoke(tenantId: string, id: string, by: string): Promise<{ device: FullDevice }> {
+    const revoked = await this.options.store.revokeDevice({ tenantId, id, by, now: this.options.clock.now() });
+    if (revoked.verdict !== 'ok') throw new ServiceError(revoked.verdict);
+    await tellChange(this.options, tenantId);
+    return { device: full(revoked.device) };
   }
 
   /**
-   * Notes that the device was just seen: at most once a minute each, written in the background with others.
-   * `device` is the one object that stands for it while its tenant is loaded.
+   * Notes that the device was just seen: at most once a minute for each `device`, written in the background with
+   * others. That is the object that stands for it from one reading of its tenant's devices to the next.
    */
   touch(tenantId: string, device: { readonly id: string }): void {
     const now = this.options.clock.now();
@@ -97,6 +104,7 @@ export class Devices {
     if (last !== undefined && now - last < SEEN_EVERY_MS && now >= last) return;
     this.noted.set(device, now);
     const deviceId = device.id;
+    if (this.pending.length >= SEEN_WAITING_MAX) this.pending.splice(0, SEEN_PER_WRITE);
     this.pending.push({ tenantId, deviceId, at: now });
     this.timer ??= this.options.clock.setTimer(SEEN_FLUSH_MS, () => {
       this.timer = undefined;
@@ -123,14 +131,8 @@ export class Devices {
       try {
         await this.options.store.touch(seen);
       } catch (error) {
-        this.options.onFault(error);
+        this.options.onFault(error, '');
       }
     }
-  }
-
-  private async known(tenantId: string, id: string): Promise<FullDevice> {
-    const device = await this.options.store.device(tenantId, id);
-    if (device === undefined) throw new ServiceError('device_not_found');
-    return full(device);
   }
 }

@@ -1,6 +1,7 @@
 /** A bounded queue for password hashing: each takes a tenth of a second of a core and 64 MiB (contract 9). */
 import { unavailable } from '../protocol/errors.js';
 
+/** Numbers of hashes; each counts for a core and 64 MiB. */
 export interface PasswordQueueLimits {
   /** Hashes at work at once. */
   readonly working: number;
@@ -11,6 +12,7 @@ export interface PasswordQueueLimits {
 const LIMITS: PasswordQueueLimits = { working: 2, waiting: 32 };
 const RETRY_AFTER_S = 5;
 
+/** One for the whole process, whatever the number of tenants. */
 export class PasswordQueue {
   private working = 0;
   private readonly waiting: (() => void)[] = [];

@@ -11,6 +11,7 @@ import { PasswordQueue } from './password-queue.js';
 import type { PasswordStore, StoredPassword } from './ports.js';
 import type { Tickets } from './tickets.js';
 
+/** What the service is made of. */
 export interface PasswordsOptions {
   readonly store: PasswordStore;
   readonly clock: Clock;
@@ -20,6 +21,7 @@ export interface PasswordsOptions {
   readonly queue?: PasswordQueue;
 }
 
+/** The account passwords of all tenants (contract 9). */
 export class Passwords {
   private readonly queue: PasswordQueue;
 
@@ -27,15 +29,16 @@ export class Passwords {
     this.queue = options.queue ?? new PasswordQueue();
   }
 
+  /** Is a password set? */
   async exists(tenantId: string): Promise<{ exists: boolean }> {
     return { exists: (await this.options.store.password(tenantId)) !== undefined };
   }
 
   /**
    * Sets or changes the password. Throws `password_invalid` when one is set and `currentPassword` is missing, wrong, or
-   * right only until another change came first; `device_revoked` when `by`, who asks, was revoked meanwhile.
+   * right only until another change came first; `device_revoked` when `by`, the device that asks, was revoked meanwhile.
    */
-  async set(tenantId: string, body: PasswordSetBody, by: string | null = null): Promise<{ ok: true }> {
+  async set(tenantId: string, body: PasswordSetBody, by: string): Promise<{ ok: true }> {
     const { store, hasher, clock } = this.options;
     const stored = await store.password(tenantId);
     if (stored !== undefined) await this.require(stored, body.currentPassword ?? '');

@@ -1,5 +1,6 @@
 /** What accounts need from outside: PostgreSQL in the server. Every call is one statement (contract 13). */
 import type { NewDevice } from '../protocol/device-fields.js';
+import type { PasswordProof } from '../protocol/password-proof.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord {
@@ -14,14 +15,6 @@ export interface DeviceRecord {
   readonly lastSeenAt: number | null;
 }
 
-/** A password ticket whose signature holds: which password it was given for, and what spending it takes. */
-export interface PasswordProof {
-  readonly ticketId: string;
-  readonly expiresAt: number;
-  /** `password_set_at` of the password that was shown. */
-  readonly setAt: number;
-}
-
 /** A refusal by the error catalogue's name, or the token epoch of the device that was added. */
 export type Joined<Refusal extends string> =
   { readonly verdict: 'ok'; readonly epoch: number } | { readonly verdict: Refusal };
@@ -33,6 +26,7 @@ export interface JoinLimits {
   readonly now: number;
 }
 
+/** The first device's claim of its tenant (contract 9, Bootstrap). */
 export interface Claim extends JoinLimits {
   readonly tenantId: string;
   /** The caller showed the operator's BOOTSTRAP_TOKEN, or none is asked. */
@@ -43,6 +37,7 @@ export interface Claim extends JoinLimits {
   readonly recoveryPubkey: Uint8Array | null;
 }
 
+/** Claiming a tenant and making it unclaimed again. */
 export interface BootstrapStore {
   /** Claims the tenant if nobody has: of concurrent calls exactly one gets `ok`. */
   claim(
@@ -50,6 +45,7 @@ export interface BootstrapStore {
   ): Promise<Joined<'tenant_not_found' | 'bootstrap_already_done' | 'forbidden' | 'device_exists' | 'device_limit'>>;
   /** Removes devices, pairings, challenges, password and recovery key; keeps items and bins. False: no such tenant. */
   restart(tenantId: string): Promise<boolean>;
+  /** False also for an unknown tenant. */
   claimed(tenantId: string): Promise<boolean>;
 }
 
@@ -60,28 +56,41 @@ export interface DevicePatch {
   readonly cert?: Uint8Array | null;
 }
 
+/** A device was seen, at a time in milliseconds since 1970. */
 export interface Seen {
   readonly tenantId: string;
   readonly deviceId: string;
   readonly at: number;
 }
 
+/** The device as it was committed, or a refusal by the error catalogue's name. */
+export type DeviceChanged<Refusal extends string> =
+  { readonly verdict: 'ok'; readonly device: DeviceRecord } | { readonly verdict: Refusal };
+
+/** The devices of all tenants. All calls throw `unavailable` when the database is out of reach, here and below. */
 export interface DeviceStore {
   /** All devices, also revoked ones, oldest first. */
   devices(tenantId: string): Promise<DeviceRecord[]>;
   device(tenantId: string, id: string): Promise<DeviceRecord | undefined>;
-  patchDevice(tenantId: string, id: string, patch: DevicePatch): Promise<'ok' | 'device_not_found'>;
-  /** Revoking a revoked device is `ok` and changes nothing. `by` is the device that asks, if one does. */
+  /** `by` is the device that asks, here and below: one that was revoked meanwhile is refused. */
+  patchDevice(patch: {
+    readonly tenantId: string;
+    readonly id: string;
+    readonly by: string;
+    readonly fields: DevicePatch;
+  }): Promise<DeviceChanged<'device_not_found' | 'device_revoked'>>;
+  /** Revoking a revoked device is `ok` and changes nothing. */
   revokeDevice(revocation: {
     readonly tenantId: string;
     readonly id: string;
-    readonly by: string | null;
+    readonly by: string;
     readonly now: number;
-  }): Promise<'ok' | 'device_not_found' | 'last_device' | 'device_revoked'>;
+  }): Promise<DeviceChanged<'device_not_found' | 'last_device' | 'device_revoked'>>;
   /** Notes when devices were last seen; may leave some out. */
   touch(seen: readonly Seen[]): Promise<void>;
 }
 
+/** What a client has to answer or sign, once, within two minutes (contract 9). */
 export interface Challenge {
   readonly id: string;
   readonly tenantId: string;
@@ -92,6 +101,7 @@ export interface Challenge {
   readonly expiresAt: number;
 }
 
+/** Challenges, seen by every instance. */
 export interface ChallengeStore {
   putChallenge(challenge: Challenge, now: number): Promise<void>;
   /** Takes the challenge away, expired or not: of concurrent calls one gets it. */
@@ -105,6 +115,7 @@ export interface RecoveryStanding {
   readonly passwordShown: boolean;
 }
 
+/** A device whose recovery was signed rightly. */
 export interface RecoveryJoin extends JoinLimits {
   readonly tenantId: string;
   /** The key that the signature was checked with: it must still be the tenant's. */
@@ -114,37 +125,45 @@ export interface RecoveryJoin extends JoinLimits {
   readonly device: NewDevice;
 }
 
+/** Recovery by the key that only the phrase gives (contract 9). */
 export interface RecoveryStore {
+  /** Undefined: no such tenant. */
   recoveryStanding(tenantId: string, proof: PasswordProof | undefined): Promise<RecoveryStanding | undefined>;
   recover(
     join: RecoveryJoin,
   ): Promise<Joined<'tenant_not_found' | 'forbidden' | 'password_required' | 'device_exists' | 'device_limit'>>;
 }
 
+/** A tenant's password. */
 export interface StoredPassword {
   /** Argon2id string. */
   readonly hash: string;
+  /** When it was set, milliseconds since 1970; rises with every change. */
   readonly setAt: number;
 }
 
+/** The account passwords of all tenants (contract 9). */
 export interface PasswordStore {
+  /** Undefined: none is set. */
   password(tenantId: string): Promise<StoredPassword | undefined>;
   /** Sets the password if the one in force is still the one set at `knownSetAt` (null: none). */
   setPassword(change: {
     readonly tenantId: string;
     readonly hash: string;
     readonly knownSetAt: number | null;
-    /** The device that asks, if one does. */
-    readonly by: string | null;
+    /** The device that asks: one that was revoked meanwhile is refused. */
+    readonly by: string;
     readonly now: number;
   }): Promise<'ok' | 'tenant_not_found' | 'password_invalid' | 'device_revoked'>;
 }
 
+/** Tickets that were spent, seen by every instance (contract 4). */
 export interface TicketStore {
   /** True for the first caller on any instance, false for every later one. */
   spend(id: string, expiresAt: number): Promise<boolean>;
 }
 
+/** Limits that hold across instances (contract 9). */
 export interface RateStore {
   /** Counts one use of `key` (32 bytes) in the window; 0 when admitted, else the milliseconds to wait. */
   take(use: {

@@ -7,8 +7,10 @@ import type { Clock } from '../protocol/clock.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { RateStore } from './ports.js';
 
+/** What is limited; each purpose has a count of its own. */
 export type RatePurpose = 'pair' | 'password' | 'challenge';
 
+/** What the limits are made of. */
 export interface AddressLimitsOptions {
   readonly store: RateStore;
   readonly clock: Clock;
@@ -34,6 +36,7 @@ const REMEMBERED_MAX = 20_000;
 const refusal = (waitMs: number): ServiceError =>
   new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
 
+/** Limits by client address: judged here first, then by what all instances counted. */
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly limit: number;

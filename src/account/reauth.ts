@@ -10,6 +10,7 @@ import type { ReauthBody, ReauthChallengeBody } from '../protocol/requests.js';
 import type { ChallengeStore, DeviceRecord, DeviceStore } from './ports.js';
 import type { IssuedToken, TokenIssuer } from './tokens.js';
 
+/** What re-authentication is made of. */
 export interface ReauthOptions {
   readonly store: ChallengeStore & Pick<DeviceStore, 'device'>;
   readonly clock: Clock;
@@ -17,6 +18,7 @@ export interface ReauthOptions {
   readonly issueToken: TokenIssuer;
 }
 
+/** The answer to `POST /devices/reauth/challenge`. */
 export interface ReauthChallenge {
   readonly challengeId: string;
   /** Sealed box to the device's key of LP("service-reauth-v1", tenantId, deviceId, challengeId, 32 random bytes). */
@@ -29,6 +31,7 @@ export interface ReauthChallenge {
 const refused = (): ServiceError =>
   new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
 
+/** New tokens for devices that show that they hold their key (contract 4). */
 export class Reauthentication {
   constructor(private readonly options: ReauthOptions) {}
 

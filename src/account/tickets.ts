@@ -5,15 +5,18 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../protocol/clock.js';
 import { PASSWORD_TICKET_MS, WS_TICKET_MS } from '../protocol/limits.js';
-import type { PasswordProof, TicketStore } from './ports.js';
+import type { PasswordProof } from '../protocol/password-proof.js';
+import type { TicketStore } from './ports.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from './signed.js';
 
+/** A ticket as its holder gets it. */
 export interface Ticket {
   readonly ticket: string;
   /** Milliseconds since 1970. */
   readonly expiresAt: number;
 }
 
+/** What tickets are made of; `secret` is the key of their MAC, TOKEN_SECRET's bytes. */
 export interface TicketsOptions {
   readonly secret: Uint8Array;
   readonly clock: Clock;
@@ -41,6 +44,7 @@ const NO_KEY = new Uint8Array(0);
 
 const keyHash = (pubkey: Uint8Array): Buffer => createHash('sha256').update(pubkey).digest();
 
+/** Issues tickets and reads them, for sockets and for the password. */
 export class Tickets {
   constructor(private readonly options: TicketsOptions) {}
 

@@ -23,6 +23,7 @@ export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
   return sealText(secret, body);
 }
 
+/** A token and when it ends, milliseconds since 1970. */
 export interface IssuedToken {
   readonly token: string;
   readonly expiresAt: number;
@@ -39,6 +40,7 @@ export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock:
   };
 }
 
+/** What a token says, or why it says nothing. */
 export type Verified =
   { readonly ok: true; readonly claims: TokenClaims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
 

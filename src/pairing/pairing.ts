@@ -10,11 +10,13 @@ import { ServiceError } from '../protocol/errors.js';
 import { bytesField } from '../protocol/item-codec.js';
 import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../protocol/limits.js';
 import type { PairFetchEpkBody, PairFetchNpkBody, PairInitBody, PairWrapBody } from '../protocol/requests.js';
+import { tellChange, type ChangeTeller } from '../protocol/tell.js';
 import type { OpenPair, PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
 import { judge, pairCode, pairHost, wrapOf } from './rules.js';
 import { Waiters } from './waiting.js';
 
-export interface PairingOptions {
+/** What the service is made of. */
+export interface PairingOptions extends ChangeTeller {
   readonly store: PairStore;
   readonly clock: Clock;
   /** A token for a device of the tenant at this token epoch. */
@@ -22,8 +24,6 @@ export interface PairingOptions {
   readonly tickets: PasswordTickets;
   /** MAX_DEVICES. */
   readonly maxDevices: number;
-  /** Tells everybody that the tenant changed. */
-  readonly changed: (tenantId: string) => Promise<void>;
 }
 
 /** What N gets in the end. Binary fields are raw. */
@@ -38,6 +38,7 @@ export interface Paired {
 /** A held call looks again this often, in case that a notification was lost. */
 const LOOK_AGAIN_MS = 2_000;
 
+/** The pairings of all tenants (contract 9, table). Held calls are this instance's own; sessions are everybody's. */
 export class Pairing {
   private readonly waiters = new Waiters();
 
@@ -68,13 +69,14 @@ export class Pairing {
     tenantId: string,
     body: PairFetchEpkBody,
   ): Promise<{ epk: Uint8Array; expiresAt: number; tenantId: string }> {
-    const found = await this.live(tenantId, pairCode(body.code));
+    const found = await this.found(tenantId, pairCode(body.code));
+    if (found.expiresAt <= this.options.clock.now()) throw new ServiceError('pair_expired');
     return { epk: found.epk, expiresAt: found.expiresAt, tenantId };
   }
 
   /**
    * Step 3, by N: asks to join and waits up to 25 s for E. The same call again, by the same key, goes on waiting, and
-   * gets the result again until the session ends. `gone` aborts when the caller has left.
+   * gets the result again until the session is cleared away. `gone` aborts when the caller has left.
    * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; none but the first
    * successful request binds the session.
    */
@@ -95,7 +97,8 @@ export class Pairing {
       proof: ticket === null ? undefined : tickets.passwordProof(ticket, { tenantId, pubkey: npk }),
     };
     // A stranger's guess is refused before it takes the tenant's lock.
-    await this.live(tenantId, asked.code);
+    const found = await this.found(tenantId, asked.code);
+    if (found.state !== 'wrapped' && found.expiresAt <= now) throw new ServiceError('pair_expired');
     const joined = await store.join({ ...asked, maxDevices, now });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
@@ -134,18 +137,16 @@ export class Pairing {
     return this.waiters.size;
   }
 
-  private async live(tenantId: string, code: string): Promise<OpenPair> {
-    const now = this.options.clock.now();
-    const found = await this.options.store.find(tenantId, code, now);
+  private async found(tenantId: string, code: string): Promise<OpenPair> {
+    const found = await this.options.store.find(tenantId, code, this.options.clock.now());
     if (found === undefined || found.state === 'rejected') throw new ServiceError('pair_invalid');
-    if (found.expiresAt <= now) throw new ServiceError('pair_expired');
     return found;
   }
 
   /** Held calls do not wait for the others to be told: they look first. */
   private async announce(tenantId: string): Promise<void> {
     this.waiters.nudge(tenantId);
-    await this.options.changed(tenantId);
+    await tellChange(this.options, tenantId);
   }
 
   private async hold(tenantId: string, lookupId: string, gone: AbortSignal): Promise<PairRelease | 'pending'> {

@@ -1,20 +1,15 @@
 /** What pairing needs from outside: PostgreSQL and the account's tickets and tokens in the server. */
 import type { DeviceReply } from '../protocol/device-fields.js';
+import type { PasswordProof } from '../protocol/password-proof.js';
 import type { Glyph } from '../protocol/requests.js';
 
-/** A password ticket whose signature holds for the tenant and key it was shown with. */
-export interface PasswordProof {
-  readonly ticketId: string;
-  readonly expiresAt: number;
-  /** `password_set_at` of the password that was shown. */
-  readonly setAt: number;
-}
-
+/** Reads the tickets that `POST /password/verify` gives. */
 export interface PasswordTickets {
   /** What a ticket proves to this tenant for this key; undefined: nothing. */
   passwordProof(ticket: string, scope: { tenantId: string; pubkey: Uint8Array }): PasswordProof | undefined;
 }
 
+/** A session as the existing device opens it (contract 9, step 1). Times are milliseconds since 1970. */
 export interface PairOpening {
   readonly tenantId: string;
   /** The existing device E. */
@@ -33,6 +28,7 @@ export interface OpenPair {
   readonly expiresAt: number;
 }
 
+/** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 export type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';
 
 /** What the new device N says of itself (contract 9, step 3). */
@@ -51,6 +47,7 @@ export interface JoinAsk {
   readonly now: number;
 }
 
+/** What came of a request to join; a refusal by the error catalogue's name. */
 export type JoinVerdict =
   | { readonly verdict: 'ok'; readonly lookupId: string; /** E must be told. */ readonly fresh: boolean }
   | { readonly verdict: 'pair_invalid' | 'pair_expired' | 'password_required' | 'device_exists' | 'device_limit' };
@@ -63,6 +60,7 @@ export interface PairStanding {
   readonly release: PairRelease | null;
 }
 
+/** What the new device gets once the existing one has approved it. */
 export interface PairRelease {
   readonly device: DeviceReply;
   /** The new device's token epoch now. */
@@ -82,6 +80,7 @@ export interface PairAnswer {
   readonly now: number;
 }
 
+/** What came of the existing device's answer; a refusal by the error catalogue's name. */
 export type AnswerVerdict =
   | 'ok'
   | 'device_revoked'
@@ -105,13 +104,18 @@ export interface WaitingRequest {
   readonly expiresAt: number;
 }
 
-/** Every call is one statement; those that change anything decide under the tenant's lock. */
+/**
+ * Pairing sessions, seen by every instance. Every call is one statement; those that change anything decide under the
+ * tenant's lock. All throw `unavailable` when the database is out of reach.
+ */
 export interface PairStore {
   open(opening: PairOpening): Promise<'ok' | 'bad_token' | 'device_revoked' | 'conflict'>;
+  /** The session that a code means, living or over; undefined: none. */
   find(tenantId: string, code: string, now: number): Promise<OpenPair | undefined>;
   join(ask: JoinAsk): Promise<JoinVerdict>;
   /** Undefined once the session was ended or cleared away. */
   standing(tenantId: string, lookupId: string): Promise<PairStanding | undefined>;
   answer(answer: PairAnswer): Promise<AnswerVerdict>;
+  /** What waits for this device's approval. */
   requests(tenantId: string, deviceId: string, now: number): Promise<WaitingRequest[]>;
 }

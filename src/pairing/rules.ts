@@ -1,4 +1,5 @@
 /** Rules of pairing that need no database (contract 9). */
+import { normalizeWords } from '../crypto/words.js';
 import { ServiceError, invalid } from '../protocol/errors.js';
 import { bytesField, bytesWithin } from '../protocol/item-codec.js';
 import { SIG_BYTES, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from '../protocol/limits.js';
@@ -15,11 +16,7 @@ const HOST = /^[!-~]+$/;
  * Throws `pair_invalid` for anything that is not six words.
  */
 export function pairCode(value: string): string {
-  const code = value
-    .normalize('NFKD')
-    .toLowerCase()
-    .replace(/[\s\p{Pd}]+/gu, ' ')
-    .trim();
+  const code = normalizeWords(value);
   if (!CODE.test(code)) throw new ServiceError('pair_invalid');
   return code;
 }
@@ -52,12 +49,15 @@ export function wrapOf(body: PairWrapBody): PairAnswer['wrap'] {
 
 /**
  * What the new device is told of its session: the release, or null while the existing device has not answered.
- * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for a late one.
+ * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for a late one. One that was
+ * answered in time is never late: its device exists by then, and could get its wrapped key nowhere else.
  */
 export function judge(standing: PairStanding | undefined, now: number): PairRelease | null {
   if (standing === undefined || standing.state === 'rejected') throw new ServiceError('pair_invalid');
+  if (standing.state === 'wrapped') {
+    if (standing.release === null) throw new ServiceError('pair_invalid');
+    return standing.release;
+  }
   if (standing.expiresAt <= now) throw new ServiceError('pair_expired');
-  if (standing.state !== 'wrapped') return null;
-  if (standing.release === null) throw new ServiceError('pair_invalid');
-  return standing.release;
+  return null;
 }

@@ -6,11 +6,10 @@ import type {
   Challenge,
   ChallengeStore,
   Claim,
-  DevicePatch,
+  DeviceChanged,
   DeviceRecord,
   DeviceStore,
   Joined,
-  PasswordProof,
   PasswordStore,
   RecoveryJoin,
   RecoveryStanding,
@@ -18,10 +17,13 @@ import type {
   Seen,
   StoredPassword,
 } from '../account/ports.js';
+import type { PasswordProof } from '../protocol/password-proof.js';
 import { ask, askOne } from './ask.js';
 
-const DEVICE_COLUMNS = `id, name, glyph, pubkey, cert, token_epoch AS "tokenEpoch", paired_at AS "pairedAt",
-  revoked_at AS "revokedAt", last_seen_at AS "lastSeenAt"`;
+/** Columns of a device out of `from`: an alias, or a value of the row's type in parentheses. */
+const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.glyph, ${from}.pubkey, ${from}.cert,
+  ${from}.token_epoch AS "tokenEpoch", ${from}.paired_at AS "pairedAt", ${from}.revoked_at AS "revokedAt",
+  ${from}.last_seen_at AS "lastSeenAt"`;
 
 /** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
 export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
@@ -43,6 +45,16 @@ function joined<Refusal extends string>(row: JoinRow<Refusal>): Joined<Refusal> 
   return row.verdict === 'ok' ? { verdict: 'ok', epoch: row.epoch ?? 0 } : { verdict: row.verdict };
 }
 
+/** A row of the functions that change a device: the device's columns are set with `ok`. */
+type ChangeRow<Refusal extends string> = Verdict<'ok' | Refusal> & DeviceRecord;
+
+function changed<Refusal extends string>(row: ChangeRow<Refusal>): DeviceChanged<Refusal> {
+  if (row.verdict !== 'ok') return { verdict: row.verdict };
+  const { id, name, glyph, pubkey, cert, tokenEpoch, pairedAt, revokedAt, lastSeenAt } = row;
+  return { verdict: 'ok', device: { id, name, glyph, pubkey, cert, tokenEpoch, pairedAt, revokedAt, lastSeenAt } };
+}
+
+/** Devices, bootstrap, challenges, recovery and passwords of all tenants. */
 export class AccountStore implements BootstrapStore, DeviceStore, ChallengeStore, RecoveryStore, PasswordStore {
   constructor(private readonly pool: pg.Pool) {}
 
@@ -87,34 +99,36 @@ export class AccountStore implements BootstrapStore, DeviceStore, ChallengeStore
 
   devices(tenantId: string): Promise<DeviceRecord[]> {
     return ask<DeviceRecord>(this.pool, {
-      text: `SELECT ${DEVICE_COLUMNS} FROM devices WHERE tenant_id = $1 ORDER BY paired_at, id`,
+      text: `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 ORDER BY d.paired_at, d.id`,
       values: [tenantId],
     });
   }
 
   async device(tenantId: string, id: string): Promise<DeviceRecord | undefined> {
     const [row] = await ask<DeviceRecord>(this.pool, {
-      text: `SELECT ${DEVICE_COLUMNS} FROM devices WHERE tenant_id = $1 AND id = $2`,
+      text: `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 AND d.id = $2`,
       values: [tenantId, id],
     });
     return row;
   }
 
-  async patchDevice(tenantId: string, id: string, patch: DevicePatch): ReturnType<DeviceStore['patchDevice']> {
-    const row = await askOne<Verdict<'ok' | 'device_not_found'>>(this.pool, {
-      text: 'SELECT * FROM patch_device($1, $2, $3, $4, $5, $6)',
-      values: [tenantId, id, patch.name ?? null, patch.glyph ?? null, patch.cert !== undefined, patch.cert ?? null],
+  async patchDevice(patch: Parameters<DeviceStore['patchDevice']>[0]): ReturnType<DeviceStore['patchDevice']> {
+    const { tenantId, id, by, fields } = patch;
+    const { name = null, glyph = null, cert } = fields;
+    const row = await askOne<ChangeRow<'device_not_found' | 'device_revoked'>>(this.pool, {
+      text: `SELECT f.verdict, ${columns('(f.device)')} FROM patch_device($1, $2, $3, $4, $5, $6, $7) f`,
+      values: [tenantId, id, by, name, glyph, cert !== undefined, cert ?? null],
     });
-    return row.verdict;
+    return changed(row);
   }
 
   async revokeDevice(revocation: Parameters<DeviceStore['revokeDevice']>[0]): ReturnType<DeviceStore['revokeDevice']> {
     const { tenantId, id, by, now } = revocation;
-    const row = await askOne<Verdict<'ok' | 'device_not_found' | 'last_device' | 'device_revoked'>>(this.pool, {
-      text: 'SELECT * FROM revoke_device($1, $2, $3, $4)',
+    const row = await askOne<ChangeRow<'device_not_found' | 'last_device' | 'device_revoked'>>(this.pool, {
+      text: `SELECT f.verdict, ${columns('(f.device)')} FROM revoke_device($1, $2, $3, $4) f`,
       values: [tenantId, id, by, now],
     });
-    return row.verdict;
+    return changed(row);
   }
 
   async touch(seen: readonly Seen[]): Promise<void> {

@@ -2,10 +2,12 @@
 import type pg from 'pg';
 import { asUnavailable, withRetry } from './database.js';
 
-/** A statement with its parameters. The text is constant: it names the prepared statement of each connection. */
+/** A statement with its parameters. */
 export interface Statement {
   readonly text: string;
   readonly values: readonly unknown[];
+  /** Prepares the text once on each connection, under this name; always the same text for a name. */
+  readonly name?: string;
 }
 
 /**
@@ -15,7 +17,11 @@ export interface Statement {
  */
 export async function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   try {
-    const { rows } = await withRetry(() => pool.query<Row>(statement.text, [...statement.values]));
+    const { text, name } = statement;
+    const values = [...statement.values];
+    const { rows } = await withRetry(() =>
+      name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values }),
+    );
     return rows;
   } catch (error) {
     throw asUnavailable(error);

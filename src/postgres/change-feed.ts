@@ -18,10 +18,10 @@ const CHANNEL = 'service';
 const COALESCE_MS = 5;
 /** PostgreSQL takes payloads under 8,000 bytes. */
 const PAYLOAD_BYTES = 7_500;
-/** Tenants waiting to be announced; beyond it the oldest hints are left to the comparison of heads. */
+/** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
-/** An instance that was not seen for so long is not counted. */
-const SEEN_MS = 15_000;
+/** An instance that was not seen for so long, ms, counts as gone, and so do its sockets. */
+export const SEEN_MS = 15_000;
 /** Heartbeats that were sent and not heard, before this instance listens anew. */
 const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
@@ -33,6 +33,7 @@ interface Notice {
   readonly changes?: readonly Hint[];
 }
 
+/** What the feed is made of. */
 export interface ChangeFeedOptions {
   readonly instanceId: string;
   /** For statements: heartbeats and notifications. */
@@ -49,6 +50,7 @@ export interface ChangeFeedOptions {
   readonly onFault: (error: unknown) => void;
 }
 
+/** This instance's ear and mouth: hears of changes elsewhere, tells of its own. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
   private subscriber: Subscriber | undefined;
   private readonly waiting = new Map<string, [head: number, generation: number]>();
@@ -73,6 +75,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     await this.beat();
   }
 
+  /** Tells the others, a few milliseconds later and together with more, that the tenant got this far. May be lost. */
   announce(tenantId: string, head: number, generation: number): void {
     if (this.others === 0 || this.closed) return;
     const before = this.waiting.get(tenantId);
@@ -87,6 +90,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     });
   }
 
+  /** Tells what still waits, takes the instance off the list and stops listening. Resolves when all is done. */
   async close(): Promise<void> {
     this.closed = true;
     this.flushTimer?.cancel();

@@ -27,7 +27,7 @@ const LOAD = `
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
         'changedAt', b.changed_at_generation, 'itemCount', CASE
-          WHEN b.deleted_at IS NULL AND b.changed_at_generation = t.generation THEN (
+          WHEN b.deleted_at IS NULL AND b.changed_at_generation > k.known THEN (
             SELECT count(*) FROM items i
             WHERE i.tenant_id = t.id AND i.version > 0 AND i.bin_id = b.id AND i.deleted_at IS NULL)
         END) ORDER BY b.created_at, b.id)
@@ -39,7 +39,7 @@ const LOAD = `
         'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
         'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id)
       FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) AS pairs
-  FROM tenants t WHERE t.id = ANY ($1)`;
+  FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
 const STANDINGS = 'SELECT id AS "tenantId", head, generation FROM tenants WHERE id = ANY ($1)';
@@ -73,7 +73,7 @@ interface BinJson {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
-  /** Counted only for what changed last, which is what its frame is about to tell: a crowd that loads costs no counts. */
+  /** Counted only for what the reader does not know, which is what its frame is about to tell: a first load counts nothing. */
   readonly itemCount: number | null;
 }
 
@@ -99,8 +99,15 @@ interface TenantRow extends SummaryRow {
   readonly pairs: readonly PairJson[] | null;
 }
 
+/** Tenant as asked for: bins that changed above the generation `known` are counted. */
+interface Load {
+  readonly id: string;
+  readonly known: number;
+}
+
+/** Reads tenants for the actors, many in one statement. */
 export class PostgresDirectory implements TenantDirectory, TenantStandings {
-  private readonly loads: Gather<string, TenantSnapshot | undefined>;
+  private readonly loads: Gather<Load, TenantSnapshot | undefined>;
   private readonly heads: Gather<string, Summary | undefined>;
 
   /** @param now milliseconds since 1970: pairings past their time are left out. */
@@ -108,9 +115,16 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     private readonly pool: pg.Pool,
     now: () => number,
   ) {
-    this.loads = new Gather(BATCH_MAX, async (ids) => {
-      const rows = await ask<TenantRow>(pool, { text: LOAD, values: [[...new Set(ids)], now()] });
-      return inOrder(ids, rows, snapshotOf);
+    this.loads = new Gather(BATCH_MAX, async (loads) => {
+      const known = new Map<string, number>();
+      for (const load of loads) known.set(load.id, Math.min(load.known, known.get(load.id) ?? Infinity));
+      const values = [[...known.keys()], now(), [...known.values()]];
+      const rows = await ask<TenantRow>(pool, { text: LOAD, values });
+      return inOrder(
+        loads.map(({ id }) => id),
+        rows,
+        snapshotOf,
+      );
     });
     this.heads = new Gather(BATCH_MAX, async (ids) => {
       const rows = await ask<SummaryRow>(pool, { text: HEADS, values: [[...new Set(ids)]] });
@@ -118,8 +132,8 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     });
   }
 
-  load(tenantId: string): Promise<TenantSnapshot | undefined> {
-    return this.loads.ask(tenantId);
+  load(tenantId: string, known: number = Number.MAX_SAFE_INTEGER): Promise<TenantSnapshot | undefined> {
+    return this.loads.ask({ id: tenantId, known });
   }
 
   async head(tenantId: string): Promise<Summary> {

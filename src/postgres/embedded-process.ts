@@ -22,6 +22,7 @@ import { promisify } from 'node:util';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Binaries } from './embedded-binaries.js';
 import type { SystemUser } from './embedded-user.js';
+import { syncFolder } from './sync-folder.js';
 
 const run = promisify(execFile);
 
@@ -105,15 +106,6 @@ export async function initialise(cluster: Cluster, password: string, quick: bool
       throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${reason(error)}`, { cause: error });
   } finally {
     await rm(workshop, { recursive: true, force: true });
-  }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 

@@ -1,4 +1,8 @@
 /** Many callers, one statement: calls that come while a batch is under way gather for the next. */
+import { unavailable } from '../protocol/errors.js';
+
+/** Callers that may wait: a crowd that comes back after an outage fits, a database that stands still fills no memory. */
+const WAITING_MAX = 50_000;
 
 interface Waiting<K, R> {
   readonly key: K;
@@ -14,13 +18,20 @@ export class Gather<K, R> {
   private waiting: Waiting<K, R>[] = [];
   private busy = false;
 
-  /** @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's. */
+  /**
+   * @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's.
+   * @param maxWaiting callers beyond these are refused.
+   */
   constructor(
     private readonly max: number,
     private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
+    private readonly maxWaiting = WAITING_MAX,
   ) {}
 
+  /** The answer to `key`. Rejects with what the batch fails with, and with `unavailable` when too many wait already. */
   ask(key: K): Promise<R> {
+    if (this.waiting.length >= this.maxWaiting)
+      return Promise.reject(unavailable('too many reads wait for the database'));
     return new Promise<R>((resolve, reject) => {
       this.waiting.push({ key, resolve, reject });
       if (this.busy) return;

@@ -5,6 +5,7 @@
 import type pg from 'pg';
 import { ulid } from 'ulid';
 
+/** The epoch as the newest connection found it. One in each process. */
 export class History {
   private current: string | undefined;
 

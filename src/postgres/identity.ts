@@ -1,8 +1,9 @@
 /** A device and its tenant's figures in one snapshot, for `/me` (contract 9b). */
 import type pg from 'pg';
 import type { Summary } from '../protocol/item.js';
-import { asUnavailable } from './database.js';
+import { ask } from './ask.js';
 
+/** What `/me` tells of the caller and its tenant. Times are milliseconds since 1970, sizes bytes. */
 export interface Identity {
   readonly device: { readonly id: string; readonly name: string; readonly glyph: string; readonly pairedAt: number };
   readonly summary: Summary;
@@ -22,6 +23,7 @@ interface Row {
   devices: number;
 }
 
+/** Reads what `/me` tells, in one statement and so in one snapshot. */
 export class IdentityStore {
   constructor(private readonly pool: pg.Pool) {}
 
@@ -30,18 +32,13 @@ export class IdentityStore {
     const text = `SELECT d.name, d.glyph, d.paired_at, t.head, t.item_count, t.version_sum, t.storage_bytes,
         (SELECT count(*) FROM devices o WHERE o.tenant_id = t.id AND o.revoked_at IS NULL) AS devices
       FROM tenants t JOIN devices d ON d.tenant_id = t.id AND d.id = $2 WHERE t.id = $1`;
-    try {
-      const { rows } = await this.pool.query<Row>({ name: 'identity', text, values: [tenantId, deviceId] });
-      const row = rows[0];
-      if (row === undefined) return undefined;
-      return {
-        device: { id: deviceId, name: row.name, glyph: row.glyph, pairedAt: row.paired_at },
-        summary: { version: row.head, itemCount: row.item_count, versionSum: row.version_sum },
-        storageUsedBytes: row.storage_bytes,
-        deviceCount: row.devices,
-      };
-    } catch (error) {
-      throw asUnavailable(error);
-    }
+    const [row] = await ask<Row>(this.pool, { name: 'identity', text, values: [tenantId, deviceId] });
+    if (row === undefined) return undefined;
+    return {
+      device: { id: deviceId, name: row.name, glyph: row.glyph, pairedAt: row.paired_at },
+      summary: { version: row.head, itemCount: row.item_count, versionSum: row.version_sum },
+      storageUsedBytes: row.storage_bytes,
+      deviceCount: row.devices,
+    };
   }
 }

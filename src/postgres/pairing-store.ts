@@ -37,6 +37,7 @@ interface StandingRow {
   readonly epoch: number;
 }
 
+/** The pairing sessions of all tenants. */
 export class PairingStore implements PairStore {
   constructor(private readonly pool: pg.Pool) {}
 

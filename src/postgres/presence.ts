@@ -4,11 +4,13 @@
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../protocol/clock.js';
+import { ask } from './ask.js';
+import { SEEN_MS } from './change-feed.js';
 
 const FLUSH_MS = 1_000;
 const FLUSH_ROWS = 5_000;
-const SEEN_MS = 15_000;
 
+/** What presence is made of. */
 export interface PresenceOptions {
   readonly instanceId: string;
   readonly pool: pg.Pool;
@@ -21,6 +23,7 @@ export interface PresenceOptions {
   readonly onFault: (error: unknown) => void;
 }
 
+/** Sockets of this instance told to the others, and theirs asked for. One in each process. */
 export class Presence {
   /** Tenants and their devices whose sockets changed since the last flush. */
   private readonly changed = new Map<string, Set<string>>();
@@ -54,16 +57,16 @@ export class Presence {
     }
   }
 
-  /** Devices of the tenant that are online anywhere. */
+  /** Devices of the tenant that are online anywhere. Throws `unavailable` when the others cannot be asked for. */
   async online(tenantId: string): Promise<ReadonlySet<string>> {
     const here = new Set(this.options.local(tenantId));
     if (!this.options.othersUp()) return here;
-    const { rows } = await this.options.pool.query<{ device_id: string }>(
-      `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
+    const rows = await ask<{ device_id: string }>(this.options.pool, {
+      text: `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
        WHERE p.tenant_id = $1 AND p.instance_id <> $2
          AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,
-      [tenantId, this.options.instanceId],
-    );
+      values: [tenantId, this.options.instanceId],
+    });
     for (const row of rows) here.add(row.device_id);
     return here;
   }

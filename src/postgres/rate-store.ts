@@ -3,6 +3,7 @@ import type pg from 'pg';
 import type { RateStore as RateStorePort } from '../account/ports.js';
 import { askOne } from './ask.js';
 
+/** Counts uses under the row's lock, so rivals on all instances are counted one after the other. */
 export class RateStore implements RateStorePort {
   constructor(private readonly pool: pg.Pool) {}
 

@@ -11,6 +11,7 @@ interface Spending {
   readonly expiresAt: number;
 }
 
+/** Remembers which tickets were spent. */
 export class TicketStore implements TicketStorePort {
   private readonly gather: Gather<Spending, boolean>;
 
