@@ -1,10 +1,12 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (contract 14; specification, Configuration constants). Variables of parts that are not built yet (blobs, billing,
- * tenants by host, the nightly purge) are not here: an option without effect would be a lie.
+ * (contract 14; specification, Configuration constants). Of the parts that are not built yet (blobs, billing, tenants
+ * by host, the nightly purge) nothing is in Config: an option without effect would be a lie. Their numbers are checked
+ * all the same (LATER), and the operator is told that they do nothing.
  */
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
+import { CLAIM_TOKEN_MAX } from './protocol/limits.js';
 
 /** One bad variable: its name, what it got (never a secret's text) and what it takes. */
 export interface ConfigProblem {
@@ -65,15 +67,18 @@ function oneOf<const T extends string>(name: string, values: readonly T[], fallb
 }
 
 /** A token or key that the operator sets. It travels in headers, so it is visible ASCII without spaces. */
-function secret(name: string, minLength: number): Variable<string | null> {
+function secret(name: string, min: number, max: number): Variable<string | null> {
   return {
     name,
-    takes: `at least ${minLength} visible ASCII characters without spaces`,
+    takes: `at least ${min} visible ASCII characters without spaces, at most ${max}`,
     fallback: null,
     secret: true,
-    parse: (text) => (text.length >= minLength && /^[\x21-\x7e]+$/.test(text) ? text : undefined),
+    parse: (text) => (text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined),
   };
 }
+
+/** More than any secret needs, and still room in the headers of a request, 4 KiB altogether. */
+const SECRET_MAX = 1_024;
 
 const DAY_MS = 86_400_000;
 const TTL_DAYS_MAX = 3_650;
@@ -160,7 +165,7 @@ const VARIABLES = {
     parse: (text) => (text.includes('\0') ? undefined : resolve(text)),
   } satisfies Variable<string>,
   /** Key of the tokens' MAC; null: generated and kept under `dataDir` (see secrets.ts). */
-  tokenSecret: secret('TOKEN_SECRET', 16),
+  tokenSecret: secret('TOKEN_SECRET', 16, SECRET_MAX),
   /** Lifetime of a bearer token in milliseconds; the variable is in days and may be a fraction. */
   tokenTtlMs: {
     name: 'TOKEN_TTL_DAYS',
@@ -169,17 +174,17 @@ const VARIABLES = {
     parse: days,
   } satisfies Variable<number>,
   /** Opens the admin endpoints; null: they answer `forbidden`. Never generated. */
-  adminToken: secret('ADMIN_TOKEN', 8),
-  /** When set, bootstrap in single mode requires it as `claimToken` (contract 9). */
-  bootstrapToken: secret('BOOTSTRAP_TOKEN', 8),
-  /** Base of every URL handed out, without a trailing slash; read it through `publicBase`. */
+  adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
+  /** When set, bootstrap in single mode requires it as `claimToken` (contract 9). A longer one no body could carry. */
+  bootstrapToken: secret('BOOTSTRAP_TOKEN', 8, CLAIM_TOKEN_MAX),
+  /** Where clients reach the server, without a trailing slash; read it through `publicHosts`. */
   publicUrl: {
     name: 'PUBLIC_URL',
     takes: 'an http or https URL without user, query and fragment',
     fallback: null,
     parse: publicUrl,
   } satisfies Variable<string | null>,
-  /** Host name of the deployment, lower case; read it through `publicBase`. */
+  /** Host name of the deployment, lower case; read it through `publicHosts`. */
   domain: {
     name: 'DOMAIN',
     takes: 'a host name without scheme, port and path',
@@ -243,6 +248,23 @@ const VARIABLES = {
   wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', { fallback: 90_000, min: 40, max: 3 * HOUR_MS, unit: 'milliseconds' }),
 };
 
+/** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
+const LATER: readonly Variable<unknown>[] = [
+  wholeNumber('SOFT_DELETE_DAYS', { fallback: 30, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
+  {
+    name: 'PURGE_AT',
+    takes: 'a time of day such as 03:30',
+    fallback: '03:30',
+    parse: (text) => (/^([01]\d|2[0-3]):[0-5]\d$/.test(text) ? text : undefined),
+  },
+  wholeNumber('PAYMENT_GRACE_DAYS', { fallback: 7, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
+  wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
+  wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
+];
+
+/** A variable's text; an empty one counts as unset, as compose files write it. */
+const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
+
 type ValueOf<V> = V extends Variable<infer T> ? T : never;
 
 /** The server's configuration, frozen. Times are milliseconds, sizes bytes; the fields are described in VARIABLES. */
@@ -268,19 +290,21 @@ function conflicts(config: Config): ConfigProblem[] {
 }
 
 /**
- * Reads and checks the environment once. An empty variable counts as unset, as compose files write it.
+ * Reads and checks the environment once.
  * @throws ConfigError with every bad variable.
  */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const problems: ConfigProblem[] = [];
   const values: Record<string, unknown> = {};
-  for (const [field, variable] of Object.entries(VARIABLES)) {
-    const text = env[variable.name]?.trim() ?? '';
+  const read = (variable: Variable<unknown>): unknown => {
+    const text = textOf(env, variable.name);
     const value = text === '' ? variable.fallback : variable.parse(text);
     if (value === undefined)
-      problems.push({ name: variable.name, got: shown(text, isSecret(variable)), takes: variable.takes });
-    values[field] = value;
-  }
+      problems.push({ name: variable.name, got: shown(text, variable.secret), takes: variable.takes });
+    return value;
+  };
+  for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
+  LATER.forEach(read);
   if (problems.length > 0) throw new ConfigError(problems.map(explained));
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
@@ -288,15 +312,25 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   return config;
 }
 
-const isSecret = (variable: object): boolean => 'secret' in variable && variable.secret === true;
-
 /** `multi` is a documented value that this version cannot serve: say that, not just that it does not fit. */
 function explained(problem: ConfigProblem): ConfigProblem {
   if (problem.name !== 'TENANT_MODE' || problem.got !== '"multi"') return problem;
   return { ...problem, takes: 'single: this version does not serve several tenants yet' };
 }
 
-/** Base of URLs handed out: `PUBLIC_URL`, else `https://DOMAIN`, else null: the request's own host (contract 4). */
-export function publicBase(config: Pick<Config, 'publicUrl' | 'domain'>): string | null {
-  return config.publicUrl ?? (config.domain === null ? null : `https://${config.domain}`);
+/**
+ * The host names that clients may have dialled whatever `Host` the proxy passes on: of `PUBLIC_URL` and `DOMAIN`, lower
+ * case, without port. Empty when neither is set: the request's own host counts.
+ */
+export function publicHosts(config: Pick<Config, 'publicUrl' | 'domain'>): readonly string[] {
+  const { publicUrl, domain } = config;
+  const named = publicUrl === null ? [] : [new URL(publicUrl).hostname];
+  return [...new Set(domain === null ? named : [...named, domain])];
+}
+
+/** One line for each variable that is set and does nothing in this version. */
+export function unusedVariables(env: NodeJS.ProcessEnv): readonly string[] {
+  return LATER.filter(({ name }) => textOf(env, name) !== '').map(
+    ({ name }) => `${name} is set, but this version has no use for it yet.`,
+  );
 }

@@ -1,6 +1,7 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
-import { pino } from 'pino';
-import { ConfigError, readConfig } from './config.js';
+import { pino, type Logger } from 'pino';
+import { ConfigError, readConfig, unusedVariables } from './config.js';
+import { describe } from './front/fail.js';
 import { startServer, type Server } from './server.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
@@ -13,16 +14,26 @@ const say = (...lines: readonly string[]): void => void process.stdout.write(`${
 async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-  const server = await startServer({ config, log });
+  for (const warning of unusedVariables(process.env)) log.warn(warning);
+  const starting = startServer({ config, log });
+  const stop = stopOnSignals(starting, config.databaseUrl === null);
+  const server = await starting;
   for (const warning of server.warnings) log.warn(warning);
-  await greet(server);
-  stopOnSignals(server);
+  if (!stop.asked) await greet(server, log);
 }
 
-async function greet(server: Server): Promise<void> {
+/** For the operator only: whatever fails here, the server runs. */
+async function greet(server: Server, log: Logger): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
-  if (await server.claimed()) {
+  let claimed: boolean;
+  try {
+    claimed = await server.claimed();
+  } catch (error) {
+    log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
+    return;
+  }
+  if (claimed) {
     say('  It is claimed: your devices can connect.', '', `  How it stands:  curl ${base}/api/service/status`, '');
     return;
   }
@@ -35,29 +46,41 @@ async function greet(server: Server): Promise<void> {
   );
 }
 
-function stopOnSignals(server: Server): void {
-  let stopping = false;
-  const stop = (signal: NodeJS.Signals): void => {
-    if (stopping) return;
-    stopping = true;
+/**
+ * Listens from the first moment: a server that is killed while it starts would leave its PostgreSQL running, which is
+ * in a process group of its own.
+ */
+function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly asked: boolean } {
+  const state = { asked: false };
+  const stop = async (signal: NodeJS.Signals): Promise<void> => {
+    if (state.asked) return;
+    state.asked = true;
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
-    const cutOff = setTimeout(() => process.exit(1), STOP_MAX_MS);
-    cutOff.unref();
-    server.close(GRACE_MS).then(
-      () => process.exit(0),
-      (error: unknown) => {
-        say(`  stopped with an error: ${error instanceof Error ? error.message : String(error)}`);
-        process.exit(1);
-      },
-    );
+    // For the same reason a start with its own PostgreSQL is waited for; it has time limits of its own.
+    if (ownDatabase) await Promise.allSettled([starting]);
+    setTimeout(() => process.exit(1), STOP_MAX_MS).unref();
+    // A start that fails ends the process by itself, below.
+    const server = await starting;
+    try {
+      await server.close(GRACE_MS);
+      process.exit(0);
+    } catch (error) {
+      say(`  stopped with an error: ${error instanceof Error ? error.message : String(error)}`);
+      process.exit(1);
+    }
   };
-  process.on('SIGTERM', stop);
-  process.on('SIGINT', stop);
+  const heard = (signal: NodeJS.Signals): void => void stop(signal).catch(end);
+  process.on('SIGTERM', heard);
+  process.on('SIGINT', heard);
+  return state;
 }
 
-main().catch((error: unknown) => {
+/** Says why the server cannot run, and ends. */
+function end(error: unknown): void {
   const text =
     error instanceof ConfigError || !(error instanceof Error) ? String(error) : (error.stack ?? error.message);
   process.stderr.write(`${error instanceof ConfigError ? error.message : text}\n`);
   process.exit(1);
-});
+}
+
+main().catch(end);

@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { chmod, link, mkdir, open, readFile, stat, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
+import { syncFolder } from './postgres/sync-folder.js';
 
 const FOLDER_MODE = 0o700;
 const FILE_MODE = 0o600;
@@ -44,15 +45,6 @@ async function readSecret(path: string): Promise<string | undefined> {
   }
   await closeToOthers(path, FILE_MODE);
   return text;
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 /**

@@ -8,11 +8,11 @@ import { Devices } from './account/devices.js';
 import { Passwords } from './account/password.js';
 import { AddressLimits } from './account/rates.js';
 import { Reauthentication } from './account/reauth.js';
-import { Recovery } from './account/recovery.js';
+import { Recovery, type ForeignHost } from './account/recovery.js';
 import { Tickets } from './account/tickets.js';
 import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
-import type { Config } from './config.js';
+import { publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
 import { describe } from './front/fail.js';
 import { startFront, type Front } from './front/server.js';
@@ -61,22 +61,48 @@ export interface Server {
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
-  /** Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last. */
+  /**
+   * Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last.
+   * Rejects with the first failure, after all parts were told to stop. A second call waits for the first.
+   */
   close(graceMs: number): Promise<void>;
 }
 
-/** Starts everything. On failure what was started is stopped again. */
+/** Ends one part. */
+type Stop = () => Promise<void>;
+
+/**
+ * Starts everything. On failure what was started is stopped again; what fails in that is logged, and the failure of the
+ * start is thrown.
+ */
 export async function startServer(options: ServerOptions): Promise<Server> {
-  const stops: (() => Promise<void>)[] = [];
-  const stopAll = async (): Promise<void> => {
-    for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) await stop();
-  };
+  const stops: Stop[] = [];
+  const onFault = (error: unknown): void => options.log.error({ cause: describe(error) }, 'a part did not stop');
+  const stopAll = (): Promise<void> => runStops(stops, onFault);
   try {
     return await compose(options, stops, stopAll);
   } catch (error) {
-    await stopAll();
+    await stopAll().catch(onFault);
     throw error;
   }
+}
+
+/**
+ * Runs the stops, last first. One that fails keeps no other from running: the database, which is the last, would live
+ * on. Throws the first failure; the others, which may follow from it, are told to `onFault`.
+ */
+async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promise<void> {
+  const failures: unknown[] = [];
+  for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
+    try {
+      await stop();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  const [first, ...others] = failures;
+  others.forEach(onFault);
+  if (failures.length > 0) throw first;
 }
 
 interface Database {
@@ -95,17 +121,13 @@ interface Parts {
   readonly instanceId: string;
   readonly secret: Uint8Array;
   /** Run in reverse when the server stops. */
-  readonly stops: (() => Promise<void>)[];
+  readonly stops: Stop[];
   readonly onFault: (error: unknown, tenantId?: string) => void;
   /** The one tenant of single mode. */
   readonly tenantId: string;
 }
 
-async function compose(
-  options: ServerOptions,
-  stops: (() => Promise<void>)[],
-  stopAll: () => Promise<void>,
-): Promise<Server> {
+async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
   const instanceId = ulid();
@@ -128,18 +150,18 @@ async function compose(
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   const front = await listen(parts, tenants, services);
+  let graceMs = 0;
+  stops.push(() => front.close(graceMs));
+  let closing: Promise<void> | undefined;
 
   return {
     port: front.port,
     tenantId,
     claimed: () => services.bootstrap.claimed(tenantId),
     warnings: secrets.warnings,
-    async close(graceMs) {
-      try {
-        await front.close(graceMs);
-      } finally {
-        await stopAll();
-      }
+    close(grace) {
+      graceMs = grace;
+      return (closing ??= stopAll());
     },
   };
 }
@@ -167,7 +189,7 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onFault,
   });
   stops.push(() => lanes.close());
-  const purger = new PostgresKeyPurger(pool, onFault);
+  const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
   const feed: ChangeFeed = new ChangeFeed({
     instanceId,
@@ -210,7 +232,7 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
 type Services = ReturnType<typeof composeServices>;
 
 /** Everything of a tenant that is not items. */
-function composeServices({ config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
+function composeServices({ options, config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
   const { pool } = database;
   const { maxDevices } = config;
   const store = new AccountStore(pool);
@@ -227,17 +249,23 @@ function composeServices({ config, clock, database, secret, stops, onFault }: Pa
   const online = (tenant: string): Promise<ReadonlySet<string>> => tenants.presence.online(tenant);
   const devices = new Devices({ store, clock, changed, online, onFault });
   stops.push(() => devices.close());
+  const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
+  stops.push(() => bins.close());
   const { bootstrapToken } = config;
+  const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
+  const onForeignHost = (mismatch: ForeignHost): void =>
+    options.log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+  const recovery = { ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost };
   return {
     tokens: new TokenVerifier(secret, CACHED_TOKENS),
     tickets,
     devices,
-    bootstrap: new Bootstrap({ store, clock, issueToken, bootstrapToken, maxDevices, changed, reset }),
+    bootstrap: new Bootstrap({ ...joins, bootstrapToken, reset }),
     reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
-    recovery: new Recovery({ store, clock, sodium: nodeSodium, issueToken, tickets, maxDevices, changed }),
+    recovery: new Recovery(recovery),
     passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
-    pairing: new Pairing({ store: new PairingStore(pool), clock, issueToken, tickets, maxDevices, changed }),
-    bins: new Bins({ store: new BinStore(pool), clock, changed }),
+    pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
+    bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
     identities: new IdentityStore(pool),
   };
@@ -260,7 +288,7 @@ function listen(parts: Parts, tenants: TenantParts, services: Services): Promise
 }
 
 interface DatabaseHooks {
-  readonly stops: (() => Promise<void>)[];
+  readonly stops: Stop[];
   readonly onFault: (error: unknown) => void;
   readonly onOtherHistory: () => void;
 }
@@ -302,10 +330,7 @@ async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks
   };
 }
 
-async function startEmbedded(
-  { config, log }: Pick<ServerOptions, 'config' | 'log'>,
-  stops: (() => Promise<void>)[],
-): Promise<string> {
+async function startEmbedded({ config, log }: Pick<ServerOptions, 'config' | 'log'>, stops: Stop[]): Promise<string> {
   const embedded = await EmbeddedPostgres.start({
     dataDir: config.dataDir,
     password: await keptSecret(config.dataDir, 'database-password'),

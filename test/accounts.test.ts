@@ -2,6 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
+import { Devices } from '../src/account/devices.js';
+import type { DeviceStore, Seen } from '../src/account/ports.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { ensureSingleTenant } from '../src/postgres/account-store.js';
@@ -20,6 +22,7 @@ import {
   valueOf,
   type TestDevice,
 } from './support/accounts.js';
+import { TestClock } from './support/clock.js';
 
 t.test('two instances that start at once agree on the tenant; BIN-01: it has one bin', async (t) => {
   const { a, b, tenantId, clock } = await newWorld(t);
@@ -299,13 +302,56 @@ t.test('DEV-06 DEV-07: two that revoke each other, or themselves, leave one', as
   t.equal((await a.directory.load(tenantId))?.devices.find(({ id }) => id === other.id)?.revoked, false);
 });
 
-t.test('a device that was revoked a moment ago revokes nobody', async (t) => {
+t.test('DEV-15: a device that was revoked a moment ago revokes nobody', async (t) => {
   const world = await newWorld(t);
   const { a, tenantId } = world;
   const [first, second, third] = await claimedWorld(world, 2);
   await a.devices.revoke(tenantId, second?.id ?? '', first?.id);
   t.equal(await refusal(a.devices.revoke(tenantId, third?.id ?? '', second?.id)), 'device_revoked');
   t.equal(await refusal(a.devices.revoke(tenantId, third?.id ?? '', first?.id)), undefined);
+});
+
+t.test('DEV-15: a device that is revoked while its change of a device waits changes nothing', async (t) => {
+  const world = await newWorld(t);
+  const { a, b, tenantId } = world;
+  const [first, second] = (await claimedWorld(world, 1)) as [TestDevice, TestDevice];
+  const calls = [
+    () => a.devices.patch(tenantId, first.id, { name: 'theirs' }, second.id),
+    () => b.devices.patch(tenantId, second.id, { cert: random(32) }, second.id),
+  ];
+  const ends = await together(world, calls, (holder) =>
+    holder.query('UPDATE devices SET revoked_at = 1 WHERE id = $1', [second.id]),
+  );
+  t.same(ends, ['device_revoked', 'device_revoked']);
+  t.same(
+    (await a.devices.list(tenantId, first.id)).devices.map(({ name }) => name),
+    ['First', 'Phone'],
+  );
+  t.equal(
+    await refusal(a.devices.patch(tenantId, first.id, { name: 'x' }, ulid())),
+    'device_revoked',
+    'nor an unknown one',
+  );
+});
+
+t.test('sightings that a standing database does not take are bounded, the oldest go', async (t) => {
+  const clock = new TestClock();
+  const written: string[] = [];
+  const store = {
+    touch: (seen: readonly Seen[]) => Promise.resolve(void written.push(...seen.map((s) => s.deviceId))),
+  };
+  const devices = new Devices({
+    ...{ store: store as unknown as DeviceStore, clock },
+    changed: () => Promise.resolve(),
+    online: () => Promise.resolve(new Set<string>()),
+    onFault: (error) => t.fail(String(error)),
+  });
+  for (let n = 0; n < 60_000; n++) devices.touch('tenant', { id: String(n) });
+  await devices.close();
+  t.ok(written.length <= 50_000, `${written.length} were kept`);
+  t.ok(written.length >= 48_000);
+  t.equal(written.at(-1), '59999');
+  t.notOk(written.includes('0'));
 });
 
 t.test('sightings are written rarely and together, and a lost one harms nothing', async (t) => {

@@ -1,7 +1,7 @@
 /** Bins (contract 6), on a real database and two instances. */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { Bins, defaultSlug } from '../src/bins/bins.js';
+import { defaultSlug } from '../src/bins/bins.js';
 import { BinStore } from '../src/postgres/bin-store.js';
 import { PostgresItemLog } from '../src/postgres/item-log.js';
 import { BIN_SLUG } from '../src/protocol/ids.js';
@@ -9,8 +9,10 @@ import {
   base64,
   claimedWorld,
   generationOf,
+  newDevice,
   newWorld,
   outcomes,
+  pairOne,
   random,
   refusal,
   together,
@@ -55,6 +57,15 @@ async function sums({ pool }: Instance, tenantId: string): Promise<{ kept: Sums;
   return { kept: kept.rows[0] as Sums, counted: counted.rows[0] as Sums };
 }
 
+/** A deletion whose server dies after the first batch. */
+async function cutOff({ a, tenantId }: World, binId: string): Promise<void> {
+  const by = await valueOf<string>(a.pool, 'SELECT id AS value FROM devices LIMIT 1');
+  const store = new BinStore(a.pool);
+  const closing = { tenantId, id: binId, by, force: true, now: 1 };
+  if ((await store.close(closing)) !== 'closed') throw new Error('it is not closed');
+  await store.deleteItems({ tenantId, id: binId, by, after: 0, limit: 500, now: 1 });
+}
+
 async function claimed(t: Parameters<typeof newWorld>[0]): Promise<World> {
   const world = await newWorld(t);
   await claimedWorld(world);
@@ -82,7 +93,7 @@ t.test('BIN-03 BIN-04 BIN-07 BIN-17: a new bin is listed with its meta, and ever
   t.same((await b.bins.list(tenantId)).bins[1], bin);
   t.equal(a.told.at(-1), tenantId);
   t.equal(await generationOf(a.pool, tenantId), before + 1);
-  const change = (await b.directory.load(tenantId))?.bins.find((found) => found.id === 'Work_1');
+  const change = (await b.directory.load(tenantId, before))?.bins.find((found) => found.id === 'Work_1');
   const { id, slug, createdAt, updatedAt } = bin;
   const view = { id, slug, meta: bin.meta, createdAt, updatedAt, itemCount: 0 };
   t.same(change, { id: 'Work_1', deletedAt: null, view, changedAtGeneration: before + 1, open: true });
@@ -216,35 +227,39 @@ t.test('a deleted id may be used again, and so may its slug', async (t) => {
   );
 });
 
-t.test('BIN-13 BIN-14 BIN-15: with force the items go in batches, each with its version', async (t) => {
-  const world = await claimed(t);
-  const { a, tenantId, clock } = world;
-  await a.bins.create(tenantId, { id: 'work' });
-  await fill(world, 'inbox', 3);
-  await fill(world, 'work', 1_200);
-  t.equal(await refusal(a.bins.remove(tenantId, 'work', {})), 'conflict');
-  t.equal(await refusal(a.bins.remove(tenantId, 'work', { force: false })), 'conflict');
-  const before = await generationOf(a.pool, tenantId);
-  const told = a.told.length;
-  clock.advance(77);
-  t.same(await a.bins.remove(tenantId, 'work', { force: true }), { ok: true });
-  t.equal(a.told.length - told, 4, 'closed, two full batches, the rest');
-  t.equal(await generationOf(a.pool, tenantId), before + 2, 'closed, deleted');
-  const { kept, counted } = await sums(a, tenantId);
-  t.same(kept, counted);
-  t.match(kept, { head: 2_403, item_count: 3, storage_bytes: 30 });
-  const page = await new PostgresItemLog(a.pool).page({ tenantId, since: 1_203, limit: 1_000 });
-  t.equal(page.rows.length, 1_000);
-  for (const [at, { item, changedBy }] of page.rows.entries()) {
-    if (item.version !== 1_204 + at || item.deletedAt !== clock.now() || changedBy !== null) t.fail(`row ${at}`);
-  }
-  const content = 'num_nonnulls(ct, nonce, sig, master, keys, blob_ref, blob_nonce, blob_keys)';
-  t.equal(await valueOf(a.pool, `SELECT sum(${content}) AS value FROM items WHERE bin_id = 'work'`), 0);
-  t.equal(
-    await valueOf(a.pool, "SELECT count(*) AS value FROM items WHERE bin_id = 'work' AND sender_device = 'd'"),
-    1_200,
-  );
-});
+t.test(
+  'BIN-13 BIN-14 BIN-15 ITEM-36: with force the items go in batches, each with its version, as changes of who asked',
+  async (t) => {
+    const world = await claimed(t);
+    const { a, tenantId, clock } = world;
+    await a.bins.create(tenantId, { id: 'work' });
+    await fill(world, 'inbox', 3);
+    await fill(world, 'work', 1_200);
+    t.equal(await refusal(a.bins.remove(tenantId, 'work', {})), 'conflict');
+    t.equal(await refusal(a.bins.remove(tenantId, 'work', { force: false })), 'conflict');
+    const before = await generationOf(a.pool, tenantId);
+    const told = a.told.length;
+    const by = await valueOf<string>(a.pool, 'SELECT id AS value FROM devices');
+    clock.advance(77);
+    t.same(await a.bins.remove(tenantId, 'work', { force: true }, by), { ok: true });
+    t.equal(a.told.length - told, 4, 'closed, two full batches, the rest');
+    t.equal(await generationOf(a.pool, tenantId), before + 2, 'closed, deleted');
+    const { kept, counted } = await sums(a, tenantId);
+    t.same(kept, counted);
+    t.match(kept, { head: 2_403, item_count: 3, storage_bytes: 30 });
+    const page = await new PostgresItemLog(a.pool).page({ tenantId, since: 1_203, limit: 1_000 });
+    t.equal(page.rows.length, 1_000);
+    for (const [at, { item, changedBy }] of page.rows.entries()) {
+      if (item.version !== 1_204 + at || item.deletedAt !== clock.now() || changedBy !== by) t.fail(`row ${at}`);
+    }
+    const content = 'num_nonnulls(ct, nonce, sig, master, keys, blob_ref, blob_nonce, blob_keys)';
+    t.equal(await valueOf(a.pool, `SELECT sum(${content}) AS value FROM items WHERE bin_id = 'work'`), 0);
+    t.equal(
+      await valueOf(a.pool, "SELECT count(*) AS value FROM items WHERE bin_id = 'work' AND sender_device = 'd'"),
+      1_200,
+    );
+  },
+);
 
 t.test('blobs of the deleted items are left to the reaper', async (t) => {
   const world = await claimed(t);
@@ -266,21 +281,15 @@ t.test('blobs of the deleted items are left to the reaper', async (t) => {
 t.test('BIN-14: what a crash left half done, the same call finishes, also without force', async (t) => {
   for (const force of [true, false]) {
     const world = await claimed(t);
-    const { a, b, tenantId, clock } = world;
+    const { a, b, tenantId } = world;
     await a.bins.create(tenantId, { id: 'work' });
     await fill(world, 'work', 700);
-    let calls = 0;
-    const dying = new Bins({
-      store: new BinStore(a.pool),
-      clock,
-      changed: () => (++calls === 2 ? Promise.reject(new Error('killed')) : Promise.resolve()),
-    });
-    await t.rejects(dying.remove(tenantId, 'work', { force: true }), { message: 'killed' });
+    await cutOff(world, 'work');
     t.match(
       (await b.directory.load(tenantId))?.bins.find(({ id }) => id === 'work'),
       { open: false, deletedAt: null },
     );
-    t.equal((await b.bins.list(tenantId)).bins[1]?.itemCount, 200);
+    t.equal((await new BinStore(b.pool).bins(tenantId)).bins[1]?.itemCount, 200);
     t.equal(await refusal(b.bins.create(tenantId, { id: 'work' })), 'conflict');
     t.equal(await refusal(b.bins.patch(tenantId, 'work', { slug: 'x' })), 'bin_not_found');
     t.same(await b.bins.remove(tenantId, 'work', { force }), { ok: true });
@@ -306,10 +315,80 @@ t.test('two that delete one bin at once: every item once, and a bin made anew is
   await a.bins.create(tenantId, { id: 'work' });
   await fill(world, 'work', 2);
   const store = new BinStore(a.pool);
-  t.same(await store.deleteItems({ tenantId, id: 'work', after: 0, limit: 500, now: 1 }), {
+  t.same(await store.deleteItems({ tenantId, id: 'work', by: null, after: 0, limit: 500, now: 1 }), {
     deleted: 0,
     last: 0,
     done: true,
   });
   t.equal((await a.bins.list(tenantId)).bins[1]?.itemCount, 2, 'a late batch of an earlier deletion finds it open');
+});
+
+t.test('BIN-18: a deletion that was cut off goes on when the bins are listed, once at a time', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  await a.bins.create(tenantId, { id: 'also' });
+  await fill(world, 'work', 1_700);
+  await fill(world, 'also', 600);
+  await cutOff(world, 'work');
+  await cutOff(world, 'also');
+  const told = b.told.length;
+  const all = new Promise<void>((resolve) => {
+    b.onChanged = () => {
+      if (b.told.length === told + 4) resolve();
+    };
+  });
+  for (let n = 0; n < 3; n++) t.ok((await b.bins.list(tenantId)).bins.length >= 1);
+  await all;
+  await b.bins.close();
+  t.same(
+    (await b.bins.list(tenantId)).bins.map(({ id }) => id),
+    ['inbox'],
+  );
+  t.equal(b.told.length, told + 4, 'three batches of one, one of the other: nothing was done twice');
+  const { kept, counted } = await sums(a, tenantId);
+  t.same(kept, counted);
+  t.equal(kept.item_count, 0);
+  const nobodys = 'SELECT count(*) AS value FROM items WHERE deleted_at IS NOT NULL AND changed_by IS NULL';
+  t.equal(await valueOf(a.pool, nobodys), 1_300, 'every socket hears of the rest');
+  t.same(b.faults, []);
+});
+
+t.test('BIN-18: a cut-off deletion that fails again is tried with the next list', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'work', 501);
+  await cutOff(world, 'work');
+  await a.pool.query('ALTER FUNCTION delete_bin_items RENAME TO hidden');
+  t.equal((await b.bins.list(tenantId)).bins.length, 2);
+  while (b.faults.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await a.pool.query('ALTER FUNCTION hidden RENAME TO delete_bin_items');
+  const gone = new Promise<void>((resolve) => (b.onChanged = () => resolve()));
+  while ((await b.bins.list(tenantId)).bins.length === 2);
+  await gone;
+  t.equal(b.faults.length, 1);
+});
+
+t.test('DEV-15: a device that is revoked while its change of a bin waits changes nothing', async (t) => {
+  const world = await claimed(t);
+  const { a, b, tenantId } = world;
+  const first = { ...newDevice(), id: await valueOf<string>(a.pool, 'SELECT id AS value FROM devices') };
+  const second = await pairOne(world, first);
+  await a.bins.create(tenantId, { id: 'work' });
+  await fill(world, 'work', 1);
+  await a.bins.create(tenantId, { id: 'empty' });
+  const before = (await b.bins.list(tenantId)).bins;
+  const calls = [
+    () => a.bins.create(tenantId, { id: 'more' }, second.id),
+    () => b.bins.patch(tenantId, 'work', { slug: 'w' }, second.id),
+    () => a.bins.remove(tenantId, 'work', { force: true }, second.id),
+    () => b.bins.remove(tenantId, 'empty', {}, second.id),
+  ];
+  const ends = await together(world, calls, (holder) =>
+    holder.query('UPDATE devices SET revoked_at = 1 WHERE id = $1', [second.id]),
+  );
+  t.same(ends, ['device_revoked', 'device_revoked', 'device_revoked', 'device_revoked']);
+  t.same((await b.bins.list(tenantId)).bins, before);
+  t.equal(await refusal(a.bins.create(tenantId, { id: 'more' }, ulid())), 'device_revoked', 'nor an unknown one');
 });

@@ -341,3 +341,16 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   await onB.close();
   t.strictSame([...(await onA.online('tenant'))], []);
 });
+
+t.test('ERR-14: while the database is away, who is online elsewhere is unavailable, not a fault', async (t) => {
+  const pool = createPool({ url: 'postgres://nobody@127.0.0.1:1/none', name: 'away', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const presence = new Presence({
+    ...{ instanceId: 'a', pool, clock: new TestClock() },
+    local: () => new Set(['here']),
+    tenants: () => ['tenant'],
+    othersUp: () => true,
+    onFault: () => undefined,
+  });
+  await t.rejects(presence.online('tenant'), { error: 'unavailable', cause: { code: 'ECONNREFUSED' } });
+});

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import t from 'tap';
-import { ConfigError, publicBase, readConfig } from '../src/config.js';
+import { ConfigError, publicHosts, readConfig, unusedVariables } from '../src/config.js';
 import { keptSecret, serverSecrets } from '../src/secrets.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -61,8 +61,9 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
     ['0', '-1', 'month', '3651', '1e9', 'Infinity', '0.000000001'],
     /a number of days above 0, at most 3650/,
   ],
-  ['ADMIN_TOKEN', ['hunter2', 'hunter2\thunter2'], /at least 8 visible ASCII/],
-  ['BOOTSTRAP_TOKEN', ['hunter2'], /at least 8 visible ASCII/],
+  ['ADMIN_TOKEN', ['hunter2', 'hunter2\thunter2', 'hunter2!'.repeat(129)], /at least 8 visible ASCII .* at most 1024/],
+  // A claimToken has at most 256 characters: with a longer one nobody could ever claim the server.
+  ['BOOTSTRAP_TOKEN', ['hunter2', 'hunter2-'.repeat(32) + '!'], /at least 8 visible ASCII .* at most 256/],
   [
     'PUBLIC_URL',
     ['sync.example.com', 'ftp://a', 'https://a/?x=1', 'https://a/#x', 'https://u:hunter2@a'],
@@ -106,7 +107,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     TOKEN_SECRET: 'x'.repeat(16),
     TOKEN_TTL_DAYS: '0.5',
     ADMIN_TOKEN: 'let-me-in',
-    BOOTSTRAP_TOKEN: 'first-come',
+    BOOTSTRAP_TOKEN: 'b'.repeat(256),
     PUBLIC_URL: 'https://Sync.Example.com:8443/base/',
     DOMAIN: 'Sync.Example.com',
     CORS_ORIGINS: 'https://App.example.com, http://localhost:3000',
@@ -132,7 +133,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     tokenSecret: 'x'.repeat(16),
     tokenTtlMs: DAY_MS / 2,
     adminToken: 'let-me-in',
-    bootstrapToken: 'first-come',
+    bootstrapToken: 'b'.repeat(256),
     publicUrl: 'https://sync.example.com:8443/base',
     domain: 'sync.example.com',
     corsOrigins: ['https://app.example.com', 'http://localhost:3000'],
@@ -200,10 +201,37 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
   t.end();
 });
 
-t.test('the base of URLs: PUBLIC_URL, else DOMAIN, else none', (t) => {
-  t.equal(publicBase(readConfig({})), null);
-  t.equal(publicBase(readConfig({ DOMAIN: 'a.example' })), 'https://a.example');
-  t.equal(publicBase(readConfig({ DOMAIN: 'a.example', PUBLIC_URL: 'http://b.example:81/' })), 'http://b.example:81');
+t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
+  const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
+    ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5'], /from 0 to 3650 \(days\)/],
+    ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
+    ['PAYMENT_GRACE_DAYS', ['week', '-1'], /from 0 to 3650 \(days\)/],
+    ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
+    ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
+  ];
+  for (const [name, values, rule] of bad) {
+    for (const value of values) {
+      const { problems } = problemsOf({ [name]: value });
+      t.match(problems, [{ name, got: JSON.stringify(value), takes: rule }], `${name}=${value}`);
+      t.equal(problems.length, 1);
+    }
+  }
+  const env = { SOFT_DELETE_DAYS: '7', PURGE_AT: '23:59', PAYMENT_GRACE_DAYS: '', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
+  t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
+  t.strictSame(
+    unusedVariables(env).map((line) => line.split(' ')[0]),
+    ['SOFT_DELETE_DAYS', 'PURGE_AT'],
+  );
+  t.end();
+});
+
+t.test('RECOV-10: the names that clients may dial, whatever Host a proxy passes on', (t) => {
+  const hosts = (env: NodeJS.ProcessEnv): readonly string[] => publicHosts(readConfig(env));
+  t.strictSame(hosts({}), []);
+  t.strictSame(hosts({ DOMAIN: 'A.example' }), ['a.example']);
+  t.strictSame(hosts({ PUBLIC_URL: 'https://Sync.Example.com:8443/base' }), ['sync.example.com']);
+  t.strictSame(hosts({ DOMAIN: 'a.example', PUBLIC_URL: 'http://b.example:81/' }), ['b.example', 'a.example']);
+  t.strictSame(hosts({ DOMAIN: 'a.example', PUBLIC_URL: 'http://a.example/' }), ['a.example']);
   t.end();
 });
 

@@ -191,6 +191,11 @@ t.test('RECOV-03 RECOV-04: another key, or another claim than the signed one, is
   const [one, two] = [await signed(world), await signed(world)];
   t.equal(await refusal(a.recovery.recover(tenantId, { ...one, challengeId: two.challengeId })), 'forbidden');
   t.equal(await refusal(a.recovery.recover(tenantId, one, 'relay.example')), 'forbidden', 'signed for another host');
+  t.same(
+    a.foreignHosts,
+    [{ tenantId, signedFor: 'sync.example', cameTo: 'relay.example' }],
+    'which the operator is told',
+  );
   t.equal(await refusal(a.recovery.recover(tenantId, one, 'sync.example')), undefined, 'which used nothing up');
   t.equal(await valueOf(a.pool, 'SELECT count(*) AS value FROM devices'), 2);
 });
@@ -273,6 +278,7 @@ t.test('PASS-06: one ticket in two recoveries at once lets one in', async (t) =>
 
 t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: set, change, verify', async (t) => {
   const world = await newWorld(t);
+  await claimedWorld(world);
   const { a, b, tenantId, clock } = world;
   t.same(await a.passwords.exists(tenantId), { exists: false });
   t.equal(await refusal(a.passwords.verify(tenantId, { password: 'x' })), 'password_invalid', 'none would be right');
@@ -287,7 +293,7 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: set, change, verify', async (t)
   t.same({ ok: verified.ok, expiresAt: verified.expiresAt }, { ok: true, expiresAt: clock.now() + 600_000 });
 });
 
-t.test('a device that was revoked while its password was hashed sets none', async (t) => {
+t.test('DEV-15: a device that was revoked while its password was hashed sets none', async (t) => {
   const world = await reauthWorld(t);
   const { a, tenantId, device } = world;
   const other = await pairOne(world, device);
@@ -299,6 +305,7 @@ t.test('a device that was revoked while its password was hashed sets none', asyn
 
 t.test('two that change the same password at once do not both win', async (t) => {
   const world = await newWorld(t);
+  await claimedWorld(world);
   const { b, tenantId } = world;
   const set = (password: string, currentPassword?: string) => () =>
     b.passwords.set(tenantId, { password, currentPassword });
@@ -318,7 +325,9 @@ t.test('two that change the same password at once do not both win', async (t) =>
 });
 
 t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password as it was', async (t) => {
-  const { a, tenantId, clock } = await newWorld(t);
+  const world = await newWorld(t);
+  await claimedWorld(world);
+  const { a, tenantId, clock } = world;
   await a.passwords.set(tenantId, { password: 'p' });
   const pubkey = newDevice().publicKey;
   const { ticket } = await a.passwords.verify(tenantId, { password: 'p', pubkey: base64(pubkey) });
@@ -371,7 +380,9 @@ t.test('PASS-13 PASS-14: hashing goes by two at a time, and the queue has an end
 });
 
 t.test('PASS-04 PASS-05: with the real Argon2id', async (t) => {
-  const { a, tenantId } = await newWorld(t, { hasher: nodePasswordHasher });
+  const world = await newWorld(t, { hasher: nodePasswordHasher });
+  await claimedWorld(world);
+  const { a, tenantId } = world;
   await a.passwords.set(tenantId, { password: random(32) });
   t.match(await valueOf(a.pool, 'SELECT password_hash AS value FROM tenants'), /^\$argon2id\$/);
   t.equal(await refusal(a.passwords.verify(tenantId, { password: random(32) })), 'password_invalid');

@@ -1,9 +1,13 @@
 /** Tenants as the actors read them, on a real database (contract 13). */
 import t from 'tap';
 import { ulid } from 'ulid';
+import { PostgresDirectory } from '../src/postgres/directory.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
+import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
+import { Ears, EPOCH, instances, tenantWith } from './support/instances.js';
+import { postgresLogs } from './support/logs.js';
 
 t.test('the directory reads many tenants at once', async (t) => {
   const world = await newWorld(t);
@@ -44,4 +48,43 @@ t.test('ERR-14: a database that is away is unavailable, with the cause for the l
   const error = await instance.bins.list(ulid()).catch((thrown: unknown) => thrown);
   t.ok(error instanceof ServiceError);
   t.match(error, { error: 'unavailable', retryAfter: 2, cause: { code: 'ECONNREFUSED' } });
+});
+
+/** Hears of bins. */
+class BinEars extends Ears {
+  readonly bins: unknown[] = [];
+
+  override send(frames: readonly string[]): number {
+    for (const text of frames) {
+      const frame = JSON.parse(text) as { type: string; bin?: unknown };
+      if (frame.type === 'bin') this.bins.push(frame.bin);
+    }
+    return super.send(frames);
+  }
+}
+
+t.test('BIN-06 BIN-17: the frame of a new bin has its count, also when more has changed since', async (t) => {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 1);
+  const [instance] = instances(logs, { count: 1, clock: new TestClock(), post: () => undefined });
+  const actor = await instance?.actor(tenantId);
+  if (instance === undefined || actor === undefined) throw new Error('no actor');
+  const ears = new BinEars(deviceId(1), actor.device(deviceId(1))?.tokenEpoch ?? 0);
+  const session = actor.open(ears);
+  if (typeof session === 'string') throw new Error(session);
+  actor.hello(session, { since: 0, epoch: EPOCH, acks: false });
+  await ears.until(() => ears.caughtUp !== undefined);
+  for (const id of ['one', 'two'])
+    await logs.pool.query('SELECT create_bin($1, $2, $3, $2, NULL, 1000, 7)', [tenantId, id, deviceId(1)]);
+  await logs.pool.query("SELECT patch_device($1, $2, $2, 'renamed', NULL, false, NULL)", [tenantId, deviceId(1)]);
+  await instance.registry.changed(tenantId);
+  t.match(ears.bins, [
+    { id: 'one', itemCount: 0 },
+    { id: 'two', itemCount: 0 },
+  ]);
+  const first = await new PostgresDirectory(logs.pool, () => 7).load(tenantId);
+  t.ok(
+    first?.bins.every(({ view }) => view !== null && !('itemCount' in view)),
+    'a first load counts nothing',
+  );
 });

@@ -116,7 +116,7 @@ t.test('RATE-05: a bucket that is used all the time is not forgotten when others
 });
 
 t.test('ERR-15: beyond its bounds the load is refused with a time to come back', (t) => {
-  const load = new Load(2, 100);
+  const load = new Load({ calls: 2, bytes: 100 });
   load.check();
   load.calls = 2;
   t.equal(refusal(() => load.check())?.error, 'unavailable');
@@ -146,7 +146,7 @@ function wheelOf(clock: TestClock, intervalMs: number) {
     stalled: () => (stalls += 1),
   });
   const add = (dueAt = Infinity): Item => {
-    const item = { slot: UNSEATED, index: 0, dueAt };
+    const item = { slot: UNSEATED, index: 0, noted: false, dueAt };
     wheel.add(item);
     return item;
   };
@@ -196,6 +196,34 @@ t.test('HEART-02 HEART-04: what falls due is found within a tick, however long t
   t.end();
 });
 
+t.test('HEART-02: whatever the grace, an item is looked at a few times a round, not more with every round', (t) => {
+  const INTERVAL_MS = 1_000;
+  for (const grace of [1.1, 1.5, 1.9, 3]) {
+    const clock = new TestClock();
+    let looks = 0;
+    let heardAt = clock.now();
+    const item = { slot: UNSEATED, index: 0, noted: false };
+    const wheel = new Wheel<typeof item>({
+      clock,
+      intervalMs: INTERVAL_MS,
+      dueAt: () => {
+        looks++;
+        return heardAt + grace * INTERVAL_MS;
+      },
+      due: () => t.fail('nothing is due for who answers each ping'),
+      beat: () => (heardAt = clock.now()),
+      stalled: () => undefined,
+    });
+    wheel.add(item);
+    clock.advance(99 * INTERVAL_MS);
+    looks = 0;
+    clock.advance(INTERVAL_MS);
+    t.ok(looks <= 3, `grace of ${grace} intervals: ${looks} looks in round 100`);
+    wheel.stop();
+  }
+  t.end();
+});
+
 t.test('HEART-02: items that leave while others are visited harm nobody', (t) => {
   const clock = new TestClock();
   const { wheel, beats, add } = wheelOf(clock, 1_000);
@@ -227,7 +255,7 @@ t.test('HEART-02: after a stall nobody is judged by what could not be read', (t)
     beat: () => undefined,
     stalled: () => (stalls += 1),
   });
-  wheel.add({ slot: UNSEATED, index: 0, dueAt: Infinity });
+  wheel.add({ slot: UNSEATED, index: 0, noted: false, dueAt: Infinity });
   stopped.time += 10;
   stopped.fn();
   t.equal(stalls, 0);

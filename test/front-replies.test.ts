@@ -75,6 +75,20 @@ t.test('LIST-02 LIST-03 LIST-04 LIST-05 LIST-06 LIST-07 LIST-08: parameters of a
   }
 });
 
+t.test('LIST-15 SHAPE-13: in B the bin of a page may be spelled either way', async (t) => {
+  const { port, pages } = await frontOf(t);
+  const page = async (query: string) => {
+    const { status, error } = await ask(port, `/api/items?since=0&${query}`);
+    return status === 200 ? pages.at(-1)?.binId : error['message'];
+  };
+  t.equal(await page('shape=b&bin_id=inbox'), 'inbox');
+  t.equal(await page('shape=b&binId=inbox'), 'inbox');
+  t.equal(await page('bin_id=inbox'), 'inbox', 'the name shows B');
+  t.match(await page('shape=b&binId='), /must not be empty/);
+  t.match(await page('shape=b&binId=a%20b'), /must be 1 to 64/);
+  t.match(await page('shape=b&binId=inbox&bin_id=inbox'), /given in both spellings/);
+});
+
 t.test('LIST-10 LIST-11 LIST-17 LIST-18 LIST-19: cursors of a page', async (t) => {
   const test = await frontOf(t);
   const rows = [3, 5].map((version) => ({ item: liveItem(version), changedBy: null }));

@@ -2,7 +2,8 @@
 import { once } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'uWebSockets.js';
-import { CLOSE, DeviceSocket, type SocketData } from '../src/front/socket.js';
+import { DeviceSocket, type SocketData } from '../src/front/socket.js';
+import { CLOSE } from '../src/protocol/close-codes.js';
 import { TestClock } from './support/clock.js';
 import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, TestSocket } from './support/front-sockets.js';
@@ -29,7 +30,13 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its
     [`?token=${tokenOf({ expiresAt: 1 })}`, {}, 401, 'expired_token'],
     [`?shape=b&token=${tokenOf({ deviceId: OTHER_DEVICE })}`, {}, 401, 'invalid_token'],
     [`?shape=c&token=${tokenOf()}`, {}, 400, 'validation'],
-    [`?token=${tokenOf()}&token=${tokenOf()}`, {}, 400, 'validation'],
+    // What is wrong with a token or ticket is a bad token, not a bad query (contract 4).
+    [`?token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'unauthorized'],
+    [`?shape=b&token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'invalid_token'],
+    ['?shape=b&token=', {}, 401, 'missing_token'],
+    ['?shape=b&ticket=', {}, 401, 'missing_token'],
+    ['?shape=b&ticket=x&ticket=x', {}, 401, 'invalid_token'],
+    ['?shape=b&token=&ticket=x', {}, 401, 'missing_token'],
   ];
   for (const [query, headers, status, code] of cases) {
     const reply = await refusedSocket(t, port, { query, headers });
@@ -44,6 +51,23 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its
   t.equal((await refusedSocket(t, port)).error['code'], 'payment_required');
   t.equal(actor.sessions.length, 3);
   t.notOk(JSON.stringify(lines).includes(tokenOf()), 'no token in the log');
+});
+
+t.test("SHAPE-10: a socket's shape stands in its URL, or it is the server's", async (t) => {
+  for (const wireShape of ['a', 'b'] as const) {
+    const { port, actor } = await frontOf(t, { config: { wireShape } });
+    const other = wireShape === 'a' ? 'b' : 'a';
+    const token = `token=${tokenOf()}`;
+    const shapeOf = async (query: string, headers: Record<string, string> = {}): Promise<unknown> => {
+      await socketOf(t, port, { query, headers });
+      return actor.sessions.at(-1)?.port.shape;
+    };
+    t.equal(await shapeOf(`?${token}`), wireShape);
+    t.equal(await shapeOf(`?shape=${other}&${token}`), other);
+    t.equal(await shapeOf(`?${token}`, { 'x-wire-shape': other }), wireShape, 'a header does not decide');
+    t.equal(await shapeOf(`?shape=${wireShape}&${token}`, { 'x-wire-shape': other }), wireShape);
+    t.equal(await shapeOf(`?bin_id=x&${token}`), wireShape, 'nor does another name in the query');
+  }
 });
 
 t.test('HTTP-13: upgrades that are none', async (t) => {
@@ -178,6 +202,10 @@ t.test('WS-17: a frame over 16 KiB', async (t) => {
     over.ws.send(frame(size));
     t.equal(await over.closed(), 1009);
   }
+  // The library's own bound: it cuts the connection without a close frame (see FRAME_READ_MAX).
+  const far = await socketOf(t, port);
+  far.ws.send(frame(2 * 1024 * 1024));
+  t.equal(await far.closed(), 1006);
 });
 
 t.test('HEART-01 HEART-02 HEART-03 HEART-04 WS-19: heartbeats and time limits', async (t) => {

@@ -216,6 +216,7 @@ t.test('TOKEN-23: what a tenant in trouble may still do', async (t) => {
   actor.state = 'suspended';
   t.equal(await code('/api/items'), 200);
   t.equal(await code('/api/items', { body: writeA() }), 'tenant_suspended');
+  t.match((await ask(port, '/api/items', { body: writeA() })).error['message'], /^The tenant is suspended/);
   t.equal(await code('/api/bins', { body: { id: 'x' } }), 'tenant_suspended');
   t.equal(await code('/api/devices'), 200);
   actor.state = 'inactive';

@@ -1,13 +1,20 @@
 /** The server as a process: its own PostgreSQL, its secrets, its configuration, its end (contract 4 and 14). */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, stat } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { pino } from 'pino';
 import t from 'tap';
+import { readConfig } from '../src/config.js';
+import type { Timer } from '../src/protocol/clock.js';
+import { startServer } from '../src/server.js';
+import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
-import { runSql, spawnServer } from './support/server.js';
-import { temporaryFolder } from './support/postgres.js';
+import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+
+const MAIN = fileURLToPath(new URL('../src/main.js', import.meta.url));
 
 t.test(
   'CFG-03 CFG-05 CFG-06 EPOCH-06 DUR-01: without a database it starts its own, and keeps its secrets',
@@ -58,7 +65,6 @@ t.test('CFG-04 CFG-07 WS-20: with a database it uses that one, and says what mus
 });
 
 t.test('CFG-02: a bad value stops the start', async (t) => {
-  const main = fileURLToPath(new URL('../src/main.js', import.meta.url));
   const bad = {
     PORT: '70000',
     WIRE_SHAPE: 'c',
@@ -67,7 +73,7 @@ t.test('CFG-02: a bad value stops the start', async (t) => {
     DATABASE_URL: 'mysql://x',
     PUBLIC_URL: 'ftp://x',
   };
-  const child = spawn(process.execPath, [main], {
+  const child = spawn(process.execPath, [MAIN], {
     env: { PATH: process.env['PATH'], ...bad },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -77,4 +83,104 @@ t.test('CFG-02: a bad value stops the start', async (t) => {
   t.not(code, 0);
   for (const name of Object.keys(bad)) t.match(output, new RegExp(`${name}.*got.*takes`), name);
   t.notMatch(output, /short|    at /, 'no secret, no stack');
+});
+
+const lives = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+};
+
+t.test('CFG-03: a server that is told to stop while it starts leaves no database behind', async (t) => {
+  const dataDir = joinPath(await temporaryFolder(t), 'data');
+  const env = { PATH: process.env['PATH'], PORT: '0', HOST: '127.0.0.1', DATA_DIR: dataDir, SOFT_DELETE_DAYS: '9' };
+  const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const exited = once(child, 'exit') as Promise<[number | null]>;
+  const closed = once(child, 'close');
+  const pidFile = joinPath(dataDir, 'postgres', 'postmaster.pid');
+  const postmaster = async (): Promise<number> => Number((await readFile(pidFile, 'utf8')).split('\n')[0]);
+  let pid = 0;
+  t.teardown(() => {
+    child.kill('SIGKILL');
+    if (pid > 0 && lives(pid)) process.kill(pid, 'SIGQUIT');
+  });
+  while (!(pid > 0)) {
+    if (child.exitCode !== null) throw new Error(output);
+    pid = await postmaster().catch(() => 0);
+  }
+  child.kill('SIGINT');
+  const [code] = await exited;
+  t.notOk(lives(pid), 'its database has ended');
+  // A database that lived on would hold the output open.
+  if (!lives(pid)) await closed;
+  t.equal(code, 0, output);
+  t.match(output, /SIGINT/);
+  t.notMatch(output, /listening/, 'a server that stops does not say that it listens');
+  t.match(output, /SOFT_DELETE_DAYS is set, but this version has no use for it/);
+});
+
+/** A clock that fails once: when a timer is cancelled for the `nth` time. */
+class FaultyClock extends TestClock {
+  cancelled = 0;
+
+  constructor(private readonly nth: number) {
+    super();
+  }
+
+  override setTimer(ms: number, fn: () => void): Timer {
+    const timer = super.setTimer(ms, fn);
+    return {
+      cancel: () => {
+        timer.cancel();
+        if (++this.cancelled === this.nth) throw new Error('a part that does not stop');
+      },
+    };
+  }
+}
+
+const CONNECTIONS = `SELECT application_name FROM pg_stat_activity
+  WHERE datname = current_database() AND application_name LIKE 'service%'`;
+
+/** Resolves once no server holds a connection to the database any more. */
+async function released(url: string): Promise<boolean> {
+  for (const until = Date.now() + 20_000; Date.now() < until;)
+    if ((await runSql(url, CONNECTIONS)).length === 0) return true;
+  return false;
+}
+
+const serverOn = async (t: Parameters<typeof testDatabase>[0], url: string, clock: FaultyClock, port = '0') =>
+  startServer({
+    clock,
+    config: readConfig({
+      HOST: '127.0.0.1',
+      PORT: port,
+      TOKEN_SECRET,
+      DATABASE_URL: url,
+      DATA_DIR: await temporaryFolder(t),
+    }),
+    log: pino({ level: 'silent' }),
+  });
+
+t.test('WS-20 CFG-04: a part that does not stop keeps no other from stopping', async (t) => {
+  const { url } = await testDatabase(t);
+  // The front's timer of grace is the first that is cancelled; the next is that of a part that stops after it.
+  const server = await serverOn(t, url, new FaultyClock(2));
+  t.ok((await runSql(url, CONNECTIONS)).length > 0);
+  const stopped = server.close(0);
+  t.equal(server.close(0), stopped, 'a second call waits for the first');
+  await t.rejects(stopped, { message: 'a part that does not stop' });
+  t.ok(await released(url), 'every connection has ended');
+});
+
+t.test('CFG-02: a start that fails says why, also where a part does not stop', async (t) => {
+  const first = await runServer(t);
+  const { url } = await testDatabase(t);
+  const clock = new FaultyClock(1);
+  await t.rejects(serverOn(t, url, clock, String(first.port)), { message: /cannot listen/ });
+  t.ok(clock.cancelled > 0, 'a stop has failed');
+  t.ok(await released(url), 'every connection has ended');
 });

@@ -181,6 +181,33 @@ t.test('RATE-11 RATE-12: password checks and challenges', async (t) => {
   );
 });
 
+t.test('RATE-14: setting the password, by device', async (t) => {
+  const options: RunOptions = {
+    clock: new TestClock(),
+    env: { RATE_PAIR_PER_MIN: '3' },
+    database: { url: scene.server.databaseUrl },
+  };
+  const [one, two] = [await runServer(t, options), await runServer(t, options)];
+  let address = 0;
+  // A thief with a device's token guesses the current password; each guess comes from another address.
+  const guess = async (device: TestDevice, { wire }: Running): Promise<Reply> =>
+    wire.post(
+      '/password/set',
+      { password: 'new', currentPassword: `guess ${address}` },
+      { token: device.token, shape: 'a', ...forwarded(`203.0.113.${++address}`) },
+    );
+  t.equal((await scene.wire.post('/password/set', { password: 'old' }, scene.as('a'))).status, 200);
+  for (const server of [one, two, one]) t.equal((await guess(first, server)).outcome, '403 password_invalid');
+  for (const server of [one, two]) {
+    const refusal = await guess(first, server);
+    t.equal(refusal.outcome, '429 rate_limited');
+    t.ok(Number(refusal.headers['retry-after']) >= 1);
+  }
+  t.equal((await guess(second, one)).outcome, '403 password_invalid', 'another device has its own');
+  (options.clock as TestClock).advance(60_001);
+  t.equal((await guess(first, one)).outcome, '403 password_invalid', 'a minute later');
+});
+
 t.test('RATE-13: a rate of 0 is off', async (t) => {
   const replies = await Promise.all(
     Array.from({ length: 150 }, async (_, index) =>

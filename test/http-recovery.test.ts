@@ -217,6 +217,23 @@ t.test(
   },
 );
 
+t.test('RECOV-10: behind a proxy that rewrites Host, a recovery for the public host holds', async (t) => {
+  const env = { PUBLIC_URL: 'https://sync.example:8443/base', DOMAIN: 'other.example' };
+  const server = await runServer(t, { env });
+  const keys = nodeSodium.signKeyPair(randomBytes(32));
+  await claim(server.wire, { recoveryPubkey: Buffer.from(keys.publicKey) });
+  const post = async (host: string): Promise<Reply> => {
+    const { body } = await recovery(server, keys.secretKey, { host });
+    return server.wire.post('/devices/recover', body, { shape: 'a', headers: { host: 'service:8080' } });
+  };
+  for (const host of ['sync.example', 'other.example', 'service']) t.equal((await post(host)).outcome, '200', host);
+  for (const host of ['evil.test', 'sync.example:8443', 'a.sync.example'])
+    t.equal((await post(host)).outcome, '403 forbidden', host);
+  const told = server.logs.filter(({ msg }) => String(msg).startsWith('recovery refused'));
+  t.match(told[0], { signedFor: 'evil.test', cameTo: 'service', tenantId: server.tenantId });
+  t.equal(told.length, 3);
+});
+
 t.test('RECOV-07: no recovery key, no recovery', async (t) => {
   const scene = await Scene.start(t);
   const { body } = await recovery(scene.server, nodeSodium.signKeyPair(randomBytes(32)).secretKey);

@@ -150,6 +150,27 @@ t.test('the sessions of a revoked device end, open, requested or wrapped', async
   t.equal(await refusal(a.pairing.init(tenantId, ulid(), { code: newCode(), epk: random(32) })), 'bad_token');
 });
 
+t.test(
+  'PAIR-25: a session that was wrapped in time gives its device the key also later, and nobody else',
+  async (t) => {
+    const world = await open(t);
+    const { a, b, tenantId, existing, code, clock } = world;
+    const device = newDevice();
+    await request(world, device);
+    await a.pairing.wrap(tenantId, existing.id, wrapBody(code));
+    clock.advance(300_000);
+    const again = await b.pairing.fetchNpk(tenantId, joinBody(code, device), stays());
+    t.match(again, { device: { id: device.id }, token: String });
+    clock.advance(300_000);
+    t.match(await ask(world, device), { device: { id: device.id } }, 'as long as the session is kept');
+    t.equal(await ask(world, newDevice()), 'pair_expired', 'PAIR-06: another key');
+    t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_expired');
+    clock.advance(300_001);
+    await openIn(world, existing);
+    t.equal(await ask(world, device), 'pair_invalid', 'cleared away');
+  },
+);
+
 t.test('a new device that is revoked before it fetched its key gets none', async (t) => {
   const world = await open(t);
   const { a, tenantId, existing, code } = world;

@@ -1,6 +1,7 @@
 /** Who may go on now: request rates per device (contract 5, Rates), and what the process can hold at once. */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { ServiceError, unavailable } from '../protocol/errors.js';
+import type { LoadBound } from './ports.js';
 
 interface Bucket {
   reads: number;
@@ -85,21 +86,24 @@ export class DeviceRates {
 }
 
 /**
- * What is under way: calls that wait for an answer, and bytes of bodies and replies held for slow peers.
+ * What is under way: calls that wait for their admission or their answer, and bytes of bodies and replies held for
+ * them and for slow peers.
  * Beyond the bounds the server sheds load instead of growing until it dies.
  */
 export class Load {
   calls = 0;
   bytes = 0;
 
-  constructor(
-    private readonly maxCalls: number,
-    private readonly maxBytes: number,
-  ) {}
+  constructor(private readonly bound: LoadBound) {}
 
   /** True when the process has as much as it can hold. */
   get full(): boolean {
-    return this.calls >= this.maxCalls || this.bytes >= this.maxBytes;
+    return this.calls >= this.bound.calls || this.noRoom;
+  }
+
+  /** True when no more bytes may be held. A body is judged by this: its call may be the last that was let in. */
+  get noRoom(): boolean {
+    return this.bytes >= this.bound.bytes;
   }
 
   /** Throws `unavailable` when the process has as much as it can hold. */

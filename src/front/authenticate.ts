@@ -1,14 +1,14 @@
 /** Who is calling (contract 4): tenant by host, then the token, the device it names, and the tenant's state. */
 import { createHash, timingSafeEqual } from 'node:crypto';
+import type { TokenClaims } from '../account/tokens.js';
 import type { Clock } from '../protocol/clock.js';
 import { ServiceError } from '../protocol/errors.js';
+import { TOKEN_TEXT_MAX } from '../protocol/limits.js';
 import type { DeviceStanding } from '../tenant/ports.js';
-import type { Claims, TenantActor, Tenants, TokenVerifier } from './ports.js';
+import type { TenantActor, Tenants, TokenVerifier } from './ports.js';
 import { hostName } from './request.js';
 import type { Row } from './router.js';
 
-/** No token of ours comes near it; longer ones are not worth a MAC. */
-const TOKEN_MAX = 2_048;
 /** A tenant's devices are read anew for an unknown device at most so often, ms. */
 const REFRESH_MS = 250;
 
@@ -34,6 +34,7 @@ export function checkState(state: string, needs: Row['state']): void {
   if (needs === 'write') throw new ServiceError('tenant_suspended');
 }
 
+/** What an authenticator asks. */
 export interface AuthenticatorOptions {
   readonly tenants: Tenants;
   readonly tokens: TokenVerifier;
@@ -47,6 +48,7 @@ export interface Caller {
   readonly device: DeviceStanding;
 }
 
+/** Finds out who calls: the tenant of a host, what a token says, and the device and actor it stands for. */
 export class Authenticator {
   /** Refreshes that have not begun: whoever comes before they begin may share them. */
   private readonly refreshes = new Map<string, Promise<void>>();
@@ -62,9 +64,9 @@ export class Authenticator {
   }
 
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
-  claimsOf(token: string | undefined, tenantId: string, remember = true): Claims {
+  claimsOf(token: string | undefined, tenantId: string, remember = true): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
-    if (token.length > TOKEN_MAX) throw new ServiceError('bad_token');
+    if (token.length > TOKEN_TEXT_MAX) throw new ServiceError('bad_token');
     const verdict = this.options.tokens.verify(token, this.options.clock.now(), remember);
     if (!verdict.ok) throw new ServiceError(verdict.reason === 'expired' ? 'expired_token' : 'bad_token');
     if (verdict.claims.tenantId !== tenantId) throw new ServiceError('bad_token');
@@ -83,21 +85,21 @@ export class Authenticator {
   }
 
   /** The device that a token or ticket names, if it may act. Throws `bad_token`, `device_revoked`. */
-  callerOf(claims: Pick<Claims, 'tenantId' | 'deviceId' | 'epoch'>): Caller | Promise<Caller> {
+  callerOf(claims: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>): Caller | Promise<Caller> {
     const actor = this.actorOf(claims.tenantId);
     if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
     return this.judge(actor, claims) ?? this.refreshed(claims);
   }
 
   /** Undefined when the actor does not know what the token's signer knew: another instance may be ahead of it. */
-  private judge(actor: TenantActor, claims: Pick<Claims, 'deviceId' | 'epoch'>): Caller | undefined {
+  private judge(actor: TenantActor, claims: Pick<TokenClaims, 'deviceId' | 'epoch'>): Caller | undefined {
     const device = actor.device(claims.deviceId);
     if (device === undefined || claims.epoch > device.tokenEpoch) return undefined;
     if (device.revoked || claims.epoch < device.tokenEpoch) throw new ServiceError('device_revoked');
     return { actor, device };
   }
 
-  private async refreshed(claims: Pick<Claims, 'tenantId' | 'deviceId' | 'epoch'>): Promise<Caller> {
+  private async refreshed(claims: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>): Promise<Caller> {
     await this.refresh(claims.tenantId);
     const caller = this.judge(await this.actorOf(claims.tenantId), claims);
     if (caller === undefined) throw new ServiceError('bad_token');

@@ -13,7 +13,9 @@ const BODY_MS = 30_000;
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
+/** How a body is read. */
 export interface BodyOptions {
+  /** The largest body that is taken, bytes. */
   readonly cap: number;
   /** Counts what is held of bodies that come in several pieces. */
   readonly load: Load;
@@ -26,6 +28,8 @@ const NOTHING = Buffer.alloc(0);
 
 const tooLarge = (cap: number): ServiceError =>
   new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
+
+const shedding = (): ServiceError => unavailable('the server is shedding load');
 
 /** One body on its way in. */
 class BodyReader {
@@ -47,7 +51,7 @@ class BodyReader {
     if (this.size > cap) return this.swallow(isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
     // Half a body is held before anybody is asked: without this, strangers could fill the memory with halves.
-    if (this.options.load.full) return this.finish(NOTHING, unavailable('the server is shedding load'));
+    if (this.options.load.noRoom) return this.finish(NOTHING, shedding());
     this.hold(chunk);
     if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
     else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
@@ -86,6 +90,44 @@ class BodyReader {
     if (fault !== undefined) this.call.closing = 'cut';
     this.stop();
     this.options.done(bytes, fault);
+  }
+}
+
+/** What came of a body that was whole, or refused, before its call was let in. */
+interface Kept {
+  readonly bytes: Buffer;
+  readonly fault: ServiceError | undefined;
+}
+
+/** The body of a call that waits for its admission: a copy, counted until the call is let in or over. */
+export class KeptBody {
+  private kept: Kept | undefined;
+  private counted = 0;
+
+  constructor(
+    private readonly call: Call,
+    private readonly load: Load,
+  ) {}
+
+  /** Takes the body in. Where there is no room it is dropped, and the call will be refused. */
+  put(bytes: Buffer, fault: ServiceError | undefined): void {
+    if (bytes.length === 0) this.kept = { bytes: NOTHING, fault };
+    else if (this.load.noRoom) this.kept = { bytes: NOTHING, fault: fault ?? shedding() };
+    else {
+      this.counted = bytes.length;
+      this.load.bytes += this.counted;
+      this.kept = { bytes: Buffer.from(bytes), fault };
+      this.call.onEnd(() => void this.take());
+    }
+  }
+
+  /** Hands the body over and counts it no longer; undefined while it is on its way, and after it was taken. */
+  take(): Kept | undefined {
+    const { kept } = this;
+    this.kept = undefined;
+    this.load.bytes -= this.counted;
+    this.counted = 0;
+    return kept;
   }
 }
 

@@ -6,29 +6,42 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { DeviceRates, Load } from './admit.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
-import { readBody, takeBody } from './body.js';
+import { KeptBody, readBody, takeBody } from './body.js';
 import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
-import type { FrontOptions } from './ports.js';
+import type { FrontOptions, LoadBounds } from './ports.js';
 import { Replier } from './reply.js';
 import { Call } from './request.js';
 import { Router, type Answer, type Row } from './router.js';
 
-/** Calls with a device's token under way at once, and bytes held for them. */
-const DEVICE_LOAD = { calls: 10_000, bytes: 256 * 1024 * 1024 } as const;
-/** The same for everybody else: strangers shall not be able to take the devices' share. */
-const STRANGER_LOAD = { calls: 2_000, bytes: 32 * 1024 * 1024 } as const;
+/** Strangers shall not be able to take the devices' share. */
+const BOUNDS: LoadBounds = {
+  devices: { calls: 10_000, bytes: 256 * 1024 * 1024 },
+  strangers: { calls: 2_000, bytes: 32 * 1024 * 1024 },
+};
 
 const NOTHING = Buffer.alloc(0);
 
+/** A row of the table, and whose share of the process its calls use. */
+interface Way {
+  readonly row: Row;
+  readonly load: Load;
+}
+
+/**
+ * Takes requests through all steps, and knows which of them are under way: every call that waits, for its admission
+ * or for its answer, is counted from the begin of the wait to its end, also when its client has gone away.
+ */
 export class Pipeline {
   readonly replier: Replier;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
   readonly proxies: TrustedProxies;
   private readonly router: Router;
-  private readonly devices = new Load(DEVICE_LOAD.calls, DEVICE_LOAD.bytes);
-  private readonly strangers = new Load(STRANGER_LOAD.calls, STRANGER_LOAD.bytes);
-  /** Calls whose handler has not answered. */
+  private readonly now: () => number;
+  /** What calls and upgrades with a device's token have under way. */
+  readonly devices: Load;
+  private readonly strangers: Load;
+  /** Calls that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<Call>();
   private whenIdle: (() => void) | undefined;
 
@@ -37,12 +50,15 @@ export class Pipeline {
     private readonly app: FrontOptions,
   ) {
     const { config, clock, log } = app;
-    const now = (): number => clock.now();
+    this.now = () => clock.now();
+    const { devices, strangers } = app.bounds ?? BOUNDS;
+    this.devices = new Load(devices);
+    this.strangers = new Load(strangers);
     this.router = new Router(rows);
     this.proxies = new TrustedProxies(config.trustedProxies);
     this.replier = new Replier({
       log,
-      now,
+      now: this.now,
       load: this.devices,
       proxies: this.proxies,
       corsOrigins: config.corsOrigins,
@@ -98,24 +114,31 @@ export class Pipeline {
   }
 
   private admitAndRun(call: Call, row: Row): void {
-    const admitted = this.admit(call, row);
     const load = row.auth === 'none' ? this.strangers : this.devices;
-    const run = (bytes: Buffer, fault: ServiceError | undefined): void => this.run(call, { row, load, bytes, fault });
-    const now = (): number => this.app.clock.now();
-    if (admitted === undefined) {
-      if (row.body === 0) run(NOTHING, undefined);
-      else readBody(call, { cap: row.body, load, now, done: run });
-      return;
+    const admitted = this.admit(call, row);
+    if (admitted !== undefined) this.runLater(call, { row, load }, admitted);
+    else if (row.body === 0) this.run(call, { row, load }, NOTHING);
+    else {
+      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, { row, load }, bytes, fault);
+      readBody(call, { cap: row.body, load, now: this.now, done });
     }
-    // The body arrives whether or not the answer is known: it must be listened to from the start.
-    const body = new Promise<readonly [Buffer, ServiceError | undefined]>((resolve) => {
-      if (row.body === 0) resolve([NOTHING, undefined]);
-      else readBody(call, { cap: row.body, load, now, done: (bytes, fault) => resolve([Buffer.from(bytes), fault]) });
+  }
+
+  /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
+  private runLater(call: Call, { row, load }: Way, admitted: Promise<void>): void {
+    const kept = new KeptBody(call, load);
+    let inside = false;
+    const done = (bytes: Buffer, fault?: ServiceError): void => {
+      if (inside) this.run(call, { row, load }, bytes, fault);
+      else kept.put(bytes, fault);
+    };
+    this.hold(call, load, admitted, () => {
+      inside = true;
+      const body = kept.take();
+      if (body !== undefined) this.run(call, { row, load }, body.bytes, body.fault);
     });
-    admitted.then(
-      async () => run(...(await body)),
-      (error: unknown) => this.replier.fail(call, error),
-    );
+    if (row.body === 0) done(NOTHING);
+    else readBody(call, { cap: row.body, load, now: this.now, done });
   }
 
   /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
@@ -130,9 +153,14 @@ export class Pipeline {
       checkAdmin(call.authorization, this.app.config.adminToken);
       return undefined;
     }
-    if (row.auth === 'none') return this.admitStranger(call, row);
+    if (row.auth === 'none') {
+      // Before anything is asked that has to be waited for.
+      this.strangers.check();
+      return this.admitStranger(call, row);
+    }
     const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
     call.claims = claims;
+    this.devices.check();
     const caller = this.authenticator.callerOf(claims);
     if (caller instanceof Promise) return caller.then((found) => this.admitDevice(call, row, found));
     this.admitDevice(call, row, caller);
@@ -165,9 +193,8 @@ export class Pipeline {
     return peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
   }
 
-  private run(call: Call, input: { row: Row; load: Load; bytes: Buffer; fault: ServiceError | undefined }): void {
+  private run(call: Call, { row, load }: Way, bytes: Buffer, fault?: ServiceError): void {
     if (call.over) return;
-    const { row, load, bytes, fault } = input;
     try {
       if (row.tenantless !== true) load.check();
       const unfit = call.fault ?? fault;
@@ -187,44 +214,62 @@ export class Pipeline {
       this.answer(call, this.devices, row.run(call, this.app));
     };
     const caller = this.authenticator.callerOf(call.claims);
-    if (caller instanceof Promise) caller.then(go).catch((error: unknown) => this.replier.fail(call, error));
+    if (caller instanceof Promise) this.hold(call, this.devices, caller, go);
     else go(caller);
   }
 
   private answer(call: Call, load: Load, answer: Answer | Promise<Answer>): void {
-    if (answer instanceof Promise) this.await(call, load, answer);
-    else this.replier.answer(call, answer);
+    if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
+    this.hold(call, load, answer, (value) => this.replier.answer(call, value));
+    if (this.replier.closing) this.giveUp(call);
   }
 
-  private await(call: Call, load: Load, answer: Promise<Answer>): void {
+  /**
+   * Counts the call as under way until `wait` is settled, then goes on with what it gave. A wait that fails, and what
+   * `go` throws, is the call's answer. The load is checked before, where the work of the wait begins.
+   */
+  hold<T>(call: Call, load: Load, wait: Promise<T>, go: (value: T) => void): void {
     load.calls++;
     this.waiting.add(call);
-    const left = (): void => {
-      load.calls--;
-      this.waiting.delete(call);
-      if (this.waiting.size === 0) this.whenIdle?.();
-    };
-    answer.then(
+    wait.then(
       (value) => {
-        left();
-        this.replier.answer(call, value);
+        this.leave(call, load);
+        try {
+          go(value);
+        } catch (error) {
+          this.replier.fail(call, error);
+        }
+        this.tellIdle();
       },
       (error: unknown) => {
-        left();
+        this.leave(call, load);
         this.replier.fail(call, error);
+        this.tellIdle();
       },
     );
+  }
+
+  private leave(call: Call, load: Load): void {
+    load.calls--;
+    this.waiting.delete(call);
+  }
+
+  private tellIdle(): void {
+    if (this.waiting.size === 0) this.whenIdle?.();
+  }
+
+  /** A held call gets what it is given when the server stops; any other waits on. */
+  private giveUp(call: Call): void {
+    const { giveUp } = call;
+    if (giveUp === undefined) return;
+    call.status = 202;
+    this.replier.answer(call, giveUp);
   }
 
   /** Ends held calls and resolves when every other call has its answer. */
   drained(): Promise<void> {
     this.replier.closing = true;
-    for (const call of this.waiting) {
-      const { giveUp } = call;
-      if (giveUp === undefined) continue;
-      call.status = 202;
-      this.replier.answer(call, giveUp);
-    }
+    for (const call of this.waiting) this.giveUp(call);
     return new Promise((resolve) => {
       this.whenIdle = resolve;
       if (this.waiting.size === 0) resolve();

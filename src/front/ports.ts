@@ -1,18 +1,15 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
+import type { RatePurpose } from '../account/rates.js';
+import type { Verified } from '../account/tokens.js';
+import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
 import type { RequireSig } from '../protocol/item-codec.js';
-import type { ItemWrite, Summary } from '../protocol/item.js';
+import type { ItemWrite } from '../protocol/item.js';
 import type * as bodies from '../protocol/requests.js';
+import type { Acknowledged } from '../tenant/messages.js';
 import type { DeviceStanding, ItemLog, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
-
-/** A change that is stored: the item's version and when, ms. */
-export interface Stored {
-  readonly id: string;
-  readonly version: number;
-  readonly serverTs: number;
-}
 
 /** One tenant's actor, as requests and sockets see it (src/tenant/actor.ts). */
 export interface TenantActor {
@@ -22,12 +19,12 @@ export interface TenantActor {
   device(id: string): DeviceStanding | undefined;
   /** Sockets that the device holds on this instance. */
   socketsOf(deviceId: string): number;
-  write(write: ItemWrite, deviceId: string): Promise<Stored>;
-  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Stored>;
+  write(write: ItemWrite, deviceId: string): Promise<Acknowledged>;
+  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Acknowledged>;
   move(
     move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
     deviceId: string,
-  ): Promise<Stored>;
+  ): Promise<Acknowledged>;
   /** Checks the device and registers the socket in one step. */
   open(socket: SocketPort): Session | ErrorName;
   hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void;
@@ -45,25 +42,15 @@ export interface Tenants {
   changed(tenantId: string): Promise<void>;
 }
 
-/** What a bearer token says (contract 4). `expiresAt` in ms. */
-export interface Claims {
-  readonly tenantId: string;
-  readonly deviceId: string;
-  readonly epoch: number;
-  readonly expiresAt: number;
-}
-
+/** Checks bearer tokens (src/account/tokens.ts). */
 export interface TokenVerifier {
   /** `remember`: the token will come again with every request. */
-  verify(
-    token: string,
-    now: number,
-    remember: boolean,
-  ): { readonly ok: true; readonly claims: Claims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
+  verify(token: string, now: number, remember: boolean): Verified;
 }
 
 type Answer = Promise<object>;
 
+/** Tickets that open one socket each (src/account/tickets.ts; contract 4). */
 export interface SocketTickets {
   issueSocket(right: { tenantId: string; deviceId: string; epoch: number; tokenExpiresAt: number }): object;
   redeemSocket(
@@ -72,6 +59,7 @@ export interface SocketTickets {
   ): Promise<{ readonly deviceId: string; readonly epoch: number; readonly tokenExpiresAt: number } | undefined>;
 }
 
+/** Claiming the server (src/account/bootstrap.ts). */
 export interface BootstrapService {
   claim(tenantId: string, body: bodies.BootstrapBody): Answer;
   /** Wipes the devices and closes the tenant's sockets. */
@@ -79,32 +67,37 @@ export interface BootstrapService {
   claimed(tenantId: string): Promise<boolean>;
 }
 
+/** The tenant's devices (src/account/devices.ts). */
 export interface DeviceService {
   list(tenantId: string, currentDeviceId: string): Answer;
-  patch(tenantId: string, id: string, body: bodies.DevicePatchBody): Answer;
-  /** `by` is the device that asks. */
+  /** `by` is the device that asks, here and below. */
+  patch(tenantId: string, id: string, body: bodies.DevicePatchBody, by: string): Answer;
   revoke(tenantId: string, id: string, by: string): Answer;
   /** Notes that the device was here; cheap, it writes rarely. */
   touch(tenantId: string, device: DeviceStanding): void;
 }
 
+/** A new token for an old device (src/account/reauth.ts). */
 export interface ReauthService {
   challenge(tenantId: string, body: bodies.ReauthChallengeBody): Answer;
   answer(tenantId: string, body: bodies.ReauthBody): Answer;
 }
 
+/** A new device by the phrase alone (src/account/recovery.ts). */
 export interface RecoveryService {
   challenge(tenantId: string): Answer;
   /** `dialled`: the host name that the request came to. */
   recover(tenantId: string, body: bodies.RecoverBody, dialled: string): Answer;
 }
 
+/** The account password (src/account/password.ts). */
 export interface PasswordService {
   exists(tenantId: string): Answer;
   set(tenantId: string, body: bodies.PasswordSetBody, by: string): Answer;
   verify(tenantId: string, body: bodies.PasswordVerifyBody): Answer;
 }
 
+/** Pairing (src/pairing/pairing.ts). */
 export interface PairingService {
   init(tenantId: string, deviceId: string, body: bodies.PairInitBody): Answer;
   fetchEpk(tenantId: string, body: bodies.PairFetchEpkBody): Answer;
@@ -114,35 +107,29 @@ export interface PairingService {
   wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Answer;
 }
 
+/** Bins (src/bins/bins.ts). */
 export interface BinService {
   list(tenantId: string): Answer;
-  create(tenantId: string, body: bodies.BinCreateBody): Answer;
-  patch(tenantId: string, id: string, body: bodies.BinPatchBody): Answer;
-  remove(tenantId: string, id: string, body: bodies.BinDeleteBody): Answer;
+  /** `by` is the device that asks, here and below. */
+  create(tenantId: string, body: bodies.BinCreateBody, by: string): Answer;
+  patch(tenantId: string, id: string, body: bodies.BinPatchBody, by: string): Answer;
+  remove(tenantId: string, id: string, body: bodies.BinDeleteBody, by: string): Answer;
 }
 
-/** Limits per client address and purpose, across instances. Rejects with `rate_limited`. */
+/** Limits per purpose and caller, across instances (src/account/rates.ts). */
 export interface AddressLimiter {
-  take(purpose: AddressPurpose, address: string): Promise<void>;
+  /** `key`: a client's address, or `tenant/device` where the limit is a device's. Rejects with `rate_limited`. */
+  take(purpose: RatePurpose, key: string): Promise<void>;
 }
 
-export type AddressPurpose = 'pair' | 'password' | 'challenge';
-
+/** Which devices hold a socket, on any instance (src/postgres/presence.ts). */
 export interface PresenceService {
   /** A socket of the device was opened or closed here. */
   touched(tenantId: string, deviceId: string): void;
   online(tenantId: string): Promise<ReadonlySet<string>>;
 }
 
-/** A device and its tenant's figures, read in one snapshot (contract 9b, `/me`). */
-export interface Identity {
-  readonly device: { readonly id: string; readonly name: string; readonly glyph: string; readonly pairedAt: number };
-  readonly summary: Summary;
-  readonly storageUsedBytes: number;
-  /** Devices that are not revoked. */
-  readonly deviceCount: number;
-}
-
+/** Reads a device and its tenant's figures in one snapshot (src/postgres/identity.ts). */
 export interface IdentityReader {
   /** Undefined when the device is gone. Throws `unavailable`. */
   identity(tenantId: string, deviceId: string): Promise<Identity | undefined>;
@@ -174,7 +161,22 @@ export interface FrontConfig {
   readonly wsPongGraceMs: number;
 }
 
+/** Calls under way at once, and bytes held for them; beyond either, more are refused. */
+export interface LoadBound {
+  readonly calls: number;
+  readonly bytes: number;
+}
+
+/** What the process holds for devices, and for everybody else. */
+export interface LoadBounds {
+  readonly devices: LoadBound;
+  readonly strangers: LoadBound;
+}
+
+/** All that the front is made of. */
 export interface FrontOptions {
+  /** Left out: 10,000 calls and 256 MiB for devices, 2,000 and 32 MiB for strangers. */
+  readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
   readonly clock: Clock;
   readonly log: FrontLog;

@@ -1,7 +1,7 @@
 /** Writing replies: status, headers and body in one cork, once, and never to a dead response. */
 import { randomBytes } from 'node:crypto';
 import type { HttpResponse } from 'uWebSockets.js';
-import { statusOf } from '../protocol/errors.js';
+import { COME_BACK_S, statusOf } from '../protocol/errors.js';
 import { encode } from '../protocol/shape.js';
 import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
@@ -38,11 +38,13 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
-const COME_BACK: Headers = [['retry-after', '2']];
+const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 
+/** What replies are made with. */
 export interface ReplierOptions {
   readonly log: FrontLog;
   readonly now: () => number;
+  /** Counts long replies until their clients have read them. */
   readonly load: Load;
   readonly proxies: TrustedProxies;
   readonly corsOrigins: readonly string[];
@@ -55,6 +57,7 @@ interface Outgoing {
   readonly headers: Headers;
 }
 
+/** Writes every reply and refusal, gives requests their ids and leaves one line a request in the log. */
 export class Replier {
   /** Ids are unique over processes by their random start, and within one by counting. */
   private readonly idStart = `${randomBytes(6).toString('base64url').replaceAll('_', '-')}.`;

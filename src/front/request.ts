@@ -4,7 +4,8 @@
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, type ServiceError, type Shape } from '../protocol/errors.js';
-import type { Claims, TenantActor } from './ports.js';
+import type { TokenClaims } from '../account/tokens.js';
+import type { TenantActor } from './ports.js';
 
 /** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
 export type Closing = 'keep' | 'ask' | 'cut';
@@ -37,6 +38,9 @@ export function hostName(header: string): string {
   return (end > 0 ? header.slice(0, end) : header).toLowerCase();
 }
 
+/**
+ * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
+ */
 export class Call {
   readonly method: string;
   readonly path: string;
@@ -82,7 +86,7 @@ export class Call {
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
   private knownActor: TenantActor | undefined;
-  private knownClaims: Claims | undefined;
+  private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
@@ -191,12 +195,12 @@ export class Call {
   }
 
   /** What the caller's token or ticket says. Only where the row asks for a device. */
-  get claims(): Claims {
+  get claims(): TokenClaims {
     if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
     return this.knownClaims;
   }
 
-  set claims(claims: Claims) {
+  set claims(claims: TokenClaims) {
     this.knownClaims = claims;
   }
 

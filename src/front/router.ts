@@ -13,10 +13,13 @@ export class Text {
 /** What a handler gives: an object with camelCase keys and raw bytes, or finished text. */
 export type Answer = object | Text;
 
+/** What answers a row's calls. It throws, or rejects with, a ServiceError for a refusal; anything else is `internal`. */
 export type Handler = (call: Call, app: FrontOptions) => Answer | Promise<Answer>;
 
+/** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
 
+/** One row of the route table. */
 export interface Row {
   readonly method: Method;
   /** `:id` stands for one part of the path. */
@@ -52,12 +55,14 @@ function routeOf(path: string, rows: readonly Row[]): Route {
   return { path, methods, allow: [...methods.keys()].join(', ') };
 }
 
+/** What a path leads to. */
 export interface Found {
   readonly route: Route;
   /** What stands for `:id`. */
   readonly id: string;
 }
 
+/** The route table as it is searched: exact paths by a map, those with an id one after the other. */
 export class Router {
   private readonly exact = new Map<string, Found>();
   private readonly patterns: Pattern[] = [];

@@ -1,6 +1,7 @@
 /** The HTTP and WebSocket server: the route table, the listening socket, the way down. */
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import type { Timer } from '../protocol/clock.js';
+import { CLOSE } from '../protocol/close-codes.js';
 import { BODY_MAX, BODY_MAX_BATCH, BODY_MAX_ITEM } from '../protocol/limits.js';
 import { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';
@@ -11,7 +12,7 @@ import * as items from './routes/items.js';
 import * as pairing from './routes/pairing.js';
 import * as password from './routes/password.js';
 import * as status from './routes/status.js';
-import { CLOSE, Sockets, type SocketData } from './socket.js';
+import { Sockets, type SocketData } from './socket.js';
 import { SOCKET_PATH, Upgrader } from './upgrade.js';
 
 type Columns = readonly [
@@ -24,7 +25,11 @@ type Columns = readonly [
   run: Handler,
 ];
 
-/** The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. */
+/**
+ * The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. `limit` write is for items
+ * only: every other call with a token counts as a read, also where it changes bins, devices or the password
+ * (contract 5, Rates). What may be changed in which state of the tenant is the column beside it.
+ */
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
   // method   path                           auth      limit        state    body            handler
@@ -75,8 +80,10 @@ export const ROWS: readonly Row[] = [
 ];
 
 /**
- * The largest frame that is read at all, bytes. The library cuts a socket above it without a word; below it and above
- * FRAME_MAX we close with 1009. Somebody who sends a whole batch as a frame shall still hear why.
+ * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (contract 11); above this the
+ * library cuts the connection as soon as it has read the frame's header, without a close frame, and has no setting for
+ * another way: a client sees 1006. A wider bound would let each socket fill as much memory before it is refused.
+ * Somebody who sends a whole batch as a frame shall still hear why.
  */
 const FRAME_READ_MAX = BODY_MAX_BATCH + BODY_MAX;
 /** Never reached: the tenant's actor stops sending long before (contract 11, slow readers). */

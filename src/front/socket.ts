@@ -1,6 +1,7 @@
 /** Device sockets (specification, Events; contract 11): frames in, frames out, heartbeats, close codes. */
 import type { WebSocket } from 'uWebSockets.js';
 import type { Clock } from '../protocol/clock.js';
+import { CLOSE } from '../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError, type Shape } from '../protocol/errors.js';
 import type { HelloFrame } from '../protocol/requests.js';
 import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
@@ -11,17 +12,6 @@ import { isObject } from './body.js';
 import { asRefusal, describe } from './fail.js';
 import type { FrontLog, PresenceService, TenantActor } from './ports.js';
 import { UNSEATED, Wheel, type Seat } from './wheel.js';
-
-/** Close codes of contract 11. */
-export const CLOSE = {
-  protocol: 4400,
-  expired: 4401,
-  revoked: 4403,
-  silent: 4408,
-  restart: 1012,
-  overloaded: 1013,
-  tooLarge: 1009,
-} as const;
 
 const PINGS: readonly string[] = ['{"type":"ping"}'];
 const PONG = '{"type":"pong"}';
@@ -53,6 +43,7 @@ function sendCorked(): void {
   for (const frame of corkFrames) if (corkWire?.send(frame) === 2) corkDropped = true;
 }
 
+/** Whose socket it is, and by what right. */
 export interface SocketOrigin {
   readonly actor: TenantActor;
   readonly deviceId: string;
@@ -79,6 +70,7 @@ export class DeviceSocket implements SocketPort, Seat {
   session: Session | undefined;
   slot = UNSEATED;
   index = 0;
+  noted = false;
   /** Undefined before the upgrade is through and after the close: nothing is sent then. */
   wire: Wire | undefined;
 
@@ -122,6 +114,7 @@ export class DeviceSocket implements SocketPort, Seat {
   }
 }
 
+/** What the sockets are made of; times in ms. */
 export interface SocketsOptions {
   readonly clock: Clock;
   readonly log: FrontLog;

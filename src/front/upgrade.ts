@@ -1,9 +1,10 @@
 /** Opening a socket: every check of a request, then the upgrade (contract 4, `/ws`; contract 11). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
-import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
+import type { TokenClaims } from '../account/tokens.js';
+import { invalid, ServiceError, unavailable, type Shape } from '../protocol/errors.js';
 import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
-import type { Claims, FrontOptions } from './ports.js';
+import type { FrontOptions } from './ports.js';
 import type { Call } from './request.js';
 import { checkRoom, DeviceSocket, type SocketData, type Sockets } from './socket.js';
 
@@ -18,6 +19,17 @@ interface Handshake {
 
 export const SOCKET_PATH = '/ws';
 
+/**
+ * `?token=` or `?ticket=`; undefined where it is not given. What is wrong with it is a bad token, not a bad query
+ * (contract 4). Throws `bad_token` when it is given twice.
+ */
+function credential(call: Call, name: 'token' | 'ticket'): string | undefined {
+  const value = call.query.get(name);
+  if (value === null) throw new ServiceError('bad_token', `${name}: given more than once`);
+  return value;
+}
+
+/** Opens sockets: checks the upgrade like a request, then hands the connection over to `Sockets`. */
 export class Upgrader {
   /** While the server stops, no socket is opened. */
   closing = false;
@@ -40,15 +52,14 @@ export class Upgrader {
     const call = this.pipeline.begin(res, req);
     if (call.framing !== undefined) return;
     call.route = SOCKET_PATH;
-    const open = (caller: Caller): void => this.open(call, handshake, caller);
-    const fail = (error: unknown): void => this.pipeline.replier.fail(call, error);
     try {
       this.checkForm(call, handshake);
       const caller = this.callerOf(call);
-      if (caller instanceof Promise) caller.then(open).catch(fail);
-      else open(caller);
+      if (caller instanceof Promise) {
+        this.pipeline.hold(call, this.pipeline.devices, caller, (found) => this.open(call, handshake, found));
+      } else this.open(call, handshake, caller);
     } catch (error) {
-      fail(error);
+      this.pipeline.replier.fail(call, error);
     }
   }
 
@@ -61,12 +72,17 @@ export class Upgrader {
 
   /** The Authorization header wins over `?token=`, that over `?ticket=` (contract 4). */
   private callerOf(call: Call): Caller | Promise<Caller> {
-    const { authenticator } = this.pipeline;
+    const { authenticator, devices } = this.pipeline;
     call.tenantId = authenticator.tenantOf(call.host);
-    const given = call.authorization === '' ? call.parameter('token') : bearerOf(call.authorization);
-    const ticket = given === undefined && call.authorization === '' ? call.parameter('ticket') : undefined;
-    if (ticket !== undefined) return this.redeem(call, ticket);
+    const given = call.authorization === '' ? credential(call, 'token') : bearerOf(call.authorization);
+    const ticket = given === undefined && call.authorization === '' ? credential(call, 'ticket') : undefined;
+    if (ticket === '') throw new ServiceError('no_token');
+    if (ticket !== undefined) {
+      devices.check();
+      return this.redeem(call, ticket);
+    }
     call.claims = authenticator.claimsOf(given, call.tenantId, false);
+    devices.check();
     return authenticator.callerOf(call.claims);
   }
 
@@ -75,9 +91,15 @@ export class Upgrader {
     const right = await this.app.tickets.redeemSocket(ticket, tenantId);
     if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
-    const claims: Claims = { tenantId, deviceId, epoch, expiresAt };
+    const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
     call.claims = claims;
     return this.pipeline.authenticator.callerOf(claims);
+  }
+
+  /** A socket's shape stands in its URL; a header, which browsers cannot set on a socket, does not count (contract 2). */
+  private shapeOf(call: Call): Shape {
+    const named = call.query.get('shape');
+    return named === 'a' || named === 'b' ? named : this.app.config.wireShape;
   }
 
   private open(call: Call, handshake: Handshake, { actor, device }: Caller): void {
@@ -94,7 +116,7 @@ export class Upgrader {
         actor,
         deviceId: device.id,
         tokenEpoch: call.claims.epoch,
-        shape: call.shape,
+        shape: this.shapeOf(call),
         expiresAt: call.claims.expiresAt,
       },
       this.app.clock.now(),

@@ -5,18 +5,23 @@
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 
-/** What can sit in a wheel. The two numbers belong to the wheel. */
+/** What can sit in a wheel. The fields belong to the wheel. An item that left does not come back. */
 export interface Seat {
   slot: number;
   index: number;
+  /** True while a tick is noted in which to look at the item again: one at a time, or the notes would pile up. */
+  noted: boolean;
 }
 
+/** The slot of an item that sits nowhere. */
 export const UNSEATED = -1;
+
+/** How a wheel turns, and what it asks and tells. */
 
 export interface WheelOptions<T> {
   readonly clock: Clock;
   readonly intervalMs: number;
-  /** When something falls due for the item, ms since 1970; Infinity for never. */
+  /** When something falls due for the item, ms since 1970; Infinity for never. It may move later, never earlier. */
   readonly dueAt: (item: T) => number;
   /** Something is due. */
   readonly due: (item: T, now: number) => void;
@@ -33,8 +38,10 @@ const STALL_MS = 1_000;
 
 const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => []);
 
+/** The wheel: items come and go at any time, and each is visited once an interval. */
 export class Wheel<T extends Seat> {
   private readonly seats: T[][];
+  /** Items to look at again in the tick of the slot: at most one entry for each, besides those that have left. */
   private readonly dues: T[][];
   private readonly tickMs: number;
   private at = 0;
@@ -42,6 +49,7 @@ export class Wheel<T extends Seat> {
   private nextAt = 0;
   private timer: Timer | undefined;
   private stopped = false;
+  /** Items that sit in it. */
   size = 0;
 
   constructor(private readonly options: WheelOptions<T>) {
@@ -51,6 +59,7 @@ export class Wheel<T extends Seat> {
     this.tickMs = options.intervalMs / slots;
   }
 
+  /** Seats an item; its first visit comes within one interval. */
   add(item: T): void {
     const now = this.options.clock.now();
     this.nextSlot = (this.nextSlot + 1) % this.seats.length;
@@ -64,6 +73,7 @@ export class Wheel<T extends Seat> {
     this.arm(now);
   }
 
+  /** Takes an item out; one that sits nowhere is left alone. */
   remove(item: T): void {
     const seat = this.seats[item.slot];
     const last = seat?.pop();
@@ -81,6 +91,7 @@ export class Wheel<T extends Seat> {
     return this.seats.flat();
   }
 
+  /** Ends all visits for good. */
   stop(): void {
     this.stopped = true;
     this.timer?.cancel();
@@ -108,7 +119,10 @@ export class Wheel<T extends Seat> {
   private visit(now: number): void {
     const dues = this.dues[this.at] ?? [];
     this.dues[this.at] = [];
-    for (const item of dues) if (item.slot !== UNSEATED) this.lookAgain(item, now);
+    for (const item of dues) {
+      item.noted = false;
+      if (item.slot !== UNSEATED) this.lookAgain(item, now);
+    }
     const seat = this.seats[this.at] ?? [];
     // From the end: an item that leaves is replaced by the last one, which had its turn.
     for (let index = seat.length - 1; index >= 0; index--) {
@@ -125,10 +139,11 @@ export class Wheel<T extends Seat> {
       return item.slot !== UNSEATED;
     }
     const slots = this.seats.length;
-    // Later than one round: the regular visits come first.
-    if (wait <= this.options.intervalMs) {
+    // Later than one round: the regular visits come first. A note that stands is early enough.
+    if (wait <= this.options.intervalMs && !item.noted) {
       const ticks = Math.min(slots, Math.max(1, Math.ceil(wait / this.tickMs)));
       this.dues[(this.at + ticks) % slots]?.push(item);
+      item.noted = true;
     }
     return true;
   }

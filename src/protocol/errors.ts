@@ -40,7 +40,7 @@ export const CATALOGUE = {
   expired_token: entry(401, 'expired_token', 'The token is past its lifetime; re-authenticate.'),
   payment_required: entry(402, 'payment_required', 'The tenant is inactive.'),
   device_revoked: entry(403, 'device_revoked', "The token's device was revoked."),
-  tenant_suspended: entry(403, 'tenant_suspended', 'The tenant is past due: reads work, writes do not.'),
+  tenant_suspended: entry(403, 'tenant_suspended', 'The tenant is suspended: reads work, writes do not.'),
   forbidden: entry(403, 'forbidden', 'Not permitted to this caller.'),
   password_required: entry(403, 'password_required', 'An account password is set; verify it first.'),
   password_invalid: entry(403, 'password_invalid', 'The account password is wrong.'),
@@ -101,8 +101,11 @@ export function invalid(path: string, rule: string, details: ErrorDetails = {}):
   return new ServiceError('validation', `${path}: ${rule}`, { path, rule, ...details });
 }
 
+/** Whole seconds after which a client comes back to a server that cannot serve it now. */
+export const COME_BACK_S = 2;
+
 /** The database is down or a queue is full: the client should come back after `retryAfter` seconds. */
-export const unavailable = (message?: string, retryAfter = 2): ServiceError =>
+export const unavailable = (message?: string, retryAfter = COME_BACK_S): ServiceError =>
   new ServiceError('unavailable', message, undefined, retryAfter);
 
 /** HTTP status of an error in a shape. */

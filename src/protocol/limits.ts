@@ -32,6 +32,10 @@ export const BIN_META_MAX = 4 * 1024;
 export const BINS_MAX = 1_000;
 export const DEFAULT_BIN = 'inbox';
 export const NAME_MAX = 64;
+/** Characters of `claimToken` (BootstrapBody); a longer BOOTSTRAP_TOKEN could never be given. */
+export const CLAIM_TOKEN_MAX = 256;
+/** Characters of a token or ticket. The longest ids make 180; anything longer is refused unread. */
+export const TOKEN_TEXT_MAX = 256;
 
 export const PAIR_SESSION_MS = 5 * 60_000;
 export const PAIR_HOLD_MS = 25_000;

@@ -47,7 +47,7 @@ const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType
 
 /**
  * The shape a body itself shows, or undefined when it shows none (contract 2).
- * A body with marks of both is refused; `explicit` (query or header) wins over marks.
+ * A body with marks of both is refused. Where query or header name a shape, it is not asked.
  */
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
   const b = MARKS_B.find((key) => Object.hasOwn(body, key));

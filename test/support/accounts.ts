@@ -2,15 +2,11 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import { Bootstrap } from '../../src/account/bootstrap.js';
-import { Devices } from '../../src/account/devices.js';
-import { Passwords } from '../../src/account/password.js';
 import { PasswordQueue } from '../../src/account/password-queue.js';
 import { Reauthentication } from '../../src/account/reauth.js';
-import { Recovery } from '../../src/account/recovery.js';
+import type { ForeignHost } from '../../src/account/recovery.js';
 import { Tickets } from '../../src/account/tickets.js';
 import { tokenIssuer, TokenVerifier } from '../../src/account/tokens.js';
-import { Bins } from '../../src/bins/bins.js';
 import type { PasswordHasher } from '../../src/crypto/sodium.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { Pairing } from '../../src/pairing/pairing.js';
@@ -24,6 +20,7 @@ import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { BootstrapBody, PairFetchNpkBody } from '../../src/protocol/requests.js';
+import { CalledBins, CalledBootstrap, CalledDevices, CalledPasswords, CalledRecovery, type Caller } from './callers.js';
 import { TestClock } from './clock.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
 
@@ -45,6 +42,8 @@ export interface InstanceOptions {
   readonly bootstrapToken?: string | null;
   readonly maxDevices?: number;
   readonly hasher?: PasswordHasher;
+  readonly caller?: Caller;
+  readonly publicHosts?: readonly string[];
 }
 
 /** One server process's worth of services. */
@@ -52,25 +51,29 @@ export class Instance {
   readonly pool: pg.Pool;
   readonly accounts: AccountStore;
   readonly directory: PostgresDirectory;
-  readonly bootstrap: Bootstrap;
-  readonly devices: Devices;
+  readonly bootstrap: CalledBootstrap;
+  readonly devices: CalledDevices;
   readonly tickets: Tickets;
-  readonly passwords: Passwords;
+  readonly passwords: CalledPasswords;
   readonly reauth: Reauthentication;
-  readonly recovery: Recovery;
+  readonly recovery: CalledRecovery;
   readonly pairing: Pairing;
-  readonly bins: Bins;
+  readonly bins: CalledBins;
   readonly tokens = new TokenVerifier(SECRET);
   readonly online = new Set<string>();
   readonly faults: unknown[] = [];
+  /** Recoveries that were signed for another host. */
+  readonly foreignHosts: ForeignHost[] = [];
   /** Tenants that were told of, in order. */
   readonly told: string[] = [];
   readonly resets: string[] = [];
+  /** Set: telling of a change fails with it, as where the tenant cannot be read anew. */
+  unreadable: Error | undefined;
   /** Called when something changed, before the caller goes on. */
   onChanged: (tenantId: string) => void = () => undefined;
 
   constructor(options: InstanceOptions) {
-    const { clock, maxDevices = 100, bootstrapToken = null } = options;
+    const { clock, maxDevices = 100, bootstrapToken = null, caller = { id: '' }, publicHosts = [] } = options;
     const pool = createPool({
       url: options.url,
       name: 'accounts',
@@ -80,31 +83,30 @@ export class Instance {
     const changed = (tenantId: string): Promise<void> => {
       this.told.push(tenantId);
       this.onChanged(tenantId);
-      return Promise.resolve();
+      return this.unreadable === undefined ? Promise.resolve() : Promise.reject(this.unreadable);
     };
     const store = new AccountStore(pool);
     const issueToken = tokenIssuer({ secret: SECRET, ttlMs: 30 * DAY_MS, clock });
     const tickets = new Tickets({ secret: SECRET, clock, store: new TicketStore(pool, () => clock.now()) });
-    const shared = { store, clock, issueToken, maxDevices, changed, sodium: nodeSodium, tickets };
+    const onFault = (error: unknown): void => void this.faults.push(error);
+    const shared = { store, clock, issueToken, maxDevices, changed, onFault, sodium: nodeSodium, tickets };
     const reset = (tenantId: string): Promise<void> => {
       this.resets.push(tenantId);
-      return Promise.resolve();
+      return this.unreadable === undefined ? Promise.resolve() : Promise.reject(this.unreadable);
     };
     this.pool = pool;
     this.accounts = store;
     this.tickets = tickets;
     this.directory = new PostgresDirectory(pool, () => clock.now());
-    this.bootstrap = new Bootstrap({ ...shared, bootstrapToken, reset });
-    this.devices = new Devices({
-      ...shared,
-      online: () => Promise.resolve(this.online),
-      onFault: (error) => this.faults.push(error),
-    });
+    this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, reset }, caller);
+    this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) }, caller);
     this.reauth = new Reauthentication(shared);
-    this.recovery = new Recovery(shared);
-    this.passwords = new Passwords({ ...shared, hasher: options.hasher ?? quickHasher, queue: new PasswordQueue() });
+    const onForeignHost = (mismatch: ForeignHost): void => void this.foreignHosts.push(mismatch);
+    this.recovery = new CalledRecovery({ ...shared, publicHosts, onForeignHost });
+    const hasher = options.hasher ?? quickHasher;
+    this.passwords = new CalledPasswords({ ...shared, hasher, queue: new PasswordQueue() }, caller);
     this.pairing = new Pairing({ ...shared, store: new PairingStore(pool) });
-    this.bins = new Bins({ ...shared, store: new BinStore(pool) });
+    this.bins = new CalledBins({ ...shared, store: new BinStore(pool) }, caller);
   }
 
   /** The epoch in a token, where it is good by its signature. */
@@ -124,6 +126,7 @@ export class Instance {
 
   async close(): Promise<void> {
     await this.devices.close();
+    await this.bins.close();
     await this.pool.end();
   }
 }
@@ -140,8 +143,9 @@ export interface World {
 export async function newWorld(t: WithTeardown, options: Partial<InstanceOptions> = {}): Promise<World> {
   const { url } = await testDatabase(t);
   const clock = new TestClock();
-  const a = new Instance({ url, clock, ...options });
-  const b = new Instance({ url, clock, ...options });
+  const caller = { id: '' };
+  const a = new Instance({ url, clock, caller, ...options });
+  const b = new Instance({ url, clock, caller, ...options });
   t.teardown(async () => {
     await Promise.all([a.close(), b.close()]);
   });

@@ -1,10 +1,12 @@
 /** The front alone, on a real port, with stand-ins for everything behind it. */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
+import type { TokenClaims } from '../../src/account/tokens.js';
+import type { Identity } from '../../src/postgres/identity.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite } from '../../src/protocol/item.js';
-import type { Claims, FrontConfig, FrontOptions, Identity, TenantActor } from '../../src/front/ports.js';
+import type { FrontConfig, FrontOptions, TenantActor } from '../../src/front/ports.js';
 import { startFront, type Front } from '../../src/front/server.js';
 import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/tenant/ports.js';
 import { Session } from '../../src/tenant/session.js';
@@ -83,14 +85,14 @@ export class StubActor implements TenantActor {
 }
 
 /** A token of the stand-in: its claims in plain text. */
-export const tokenOf = (claims: Partial<Claims> & { forged?: true } = {}): string =>
+export const tokenOf = (claims: Partial<TokenClaims> & { forged?: true } = {}): string =>
   Buffer.from(JSON.stringify({ tenantId: TENANT, deviceId: DEVICE, epoch: 1, expiresAt: 4e12, ...claims })).toString(
     'base64url',
   );
 
 const verify: FrontOptions['tokens']['verify'] = (token, now) => {
   if (!token.startsWith('eyJ')) return { ok: false, reason: 'invalid' };
-  const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as Claims & { forged?: true };
+  const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as TokenClaims & { forged?: true };
   if (claims.forged) return { ok: false, reason: 'invalid' };
   return claims.expiresAt > now ? { ok: true, claims } : { ok: false, reason: 'expired' };
 };

@@ -1,4 +1,7 @@
-/** Devices, bootstrap, re-authentication, recovery and socket tickets (contract 4 and 9). */
+/**
+ * Devices, bootstrap, re-authentication, recovery and socket tickets (contract 4 and 9). Each handler throws
+ * `validation` for its id and body, and whatever its service throws (src/account).
+ */
 import {
   validateBootstrapBody,
   validateDevicePatchBody,
@@ -10,26 +13,35 @@ import type { Handler } from '../router.js';
 import { hostName } from '../request.js';
 import { fields, ulidOf } from './fields.js';
 
+/** `GET /devices`. */
 export const listDevices: Handler = (call, { devices }) => devices.list(call.tenantId, call.deviceId);
 
+/** `PATCH /devices/:id`. */
 export const patchDevice: Handler = (call, { devices }) =>
-  devices.patch(call.tenantId, ulidOf(call), validateDevicePatchBody(fields(call)));
+  devices.patch(call.tenantId, ulidOf(call), validateDevicePatchBody(fields(call)), call.deviceId);
 
+/** `POST /devices/:id/revoke`. */
 export const revokeDevice: Handler = (call, { devices }) => devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
+/** `POST /devices/bootstrap`: exactly one call wins. */
 export const claim: Handler = (call, { bootstrap }) =>
   bootstrap.claim(call.tenantId, validateBootstrapBody(fields(call)));
 
+/** `POST /devices/bootstrap/restart`, for the operator. */
 export const restartBootstrap: Handler = (call, { bootstrap }) => bootstrap.restart(call.tenantId);
 
+/** `POST /devices/reauth/challenge`. */
 export const challengeReauth: Handler = (call, { reauth }) =>
   reauth.challenge(call.tenantId, validateReauthChallengeBody(fields(call)));
 
+/** `POST /devices/reauth`. */
 export const answerReauth: Handler = (call, { reauth }) =>
   reauth.answer(call.tenantId, validateReauthBody(fields(call)));
 
+/** `POST /devices/recover/challenge`. */
 export const challengeRecovery: Handler = (call, { recovery }) => recovery.challenge(call.tenantId);
 
+/** `POST /devices/recover`. */
 export const recover: Handler = (call, { recovery }) =>
   recovery.recover(call.tenantId, validateRecoverBody(fields(call)), hostName(call.host));
 

@@ -5,6 +5,7 @@ import { isBinId } from '../../protocol/ids.js';
 import type { ItemWrite } from '../../protocol/item.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
 import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
+import type { Acknowledged } from '../../tenant/messages.js';
 import type { LogPage } from '../../tenant/ports.js';
 import {
   validateBatchBody,
@@ -15,7 +16,7 @@ import {
 } from '../../validators/requests.js';
 import { isObject } from '../body.js';
 import { asRefusal, describe, errorFields } from '../fail.js';
-import type { FrontOptions, Stored } from '../ports.js';
+import type { FrontOptions } from '../ports.js';
 import type { Call } from '../request.js';
 import { Text, type Handler } from '../router.js';
 import { fields, ulidOf, wholeNumber } from './fields.js';
@@ -88,7 +89,7 @@ export const writeBatch: Handler = async (call, app) => {
   const results = items.map((item, at) => {
     const id = idOf(item);
     const earlier = id === null ? undefined : before.get(id);
-    const ask = (): Promise<Stored> => writeOne(call, app, { item, at });
+    const ask = (): Promise<Acknowledged> => writeOne(call, app, { item, at });
     const stored = earlier === undefined ? ask() : earlier.then(ask);
     const result = stored.then(
       ({ id: written, version }) => ({ id: written, version }),
@@ -105,7 +106,7 @@ async function writeOne(
   call: Call,
   { config }: FrontOptions,
   { item, at }: { readonly item: unknown; readonly at: number },
-): Promise<Stored> {
+): Promise<Acknowledged> {
   if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
   if (call.namedShape === undefined) shapeOfBody(item);
   return call.actor.write(decodeWrite(item, call.shape, config.requireSig), call.deviceId);
@@ -136,11 +137,20 @@ function cursorOf(call: Call, epoch: string): Cursor {
   return { since: foreign ? 0 : (since ?? 0), reset: foreign };
 }
 
+/** The bin whose rows are asked for. A request of shape B may use either spelling of its name (contract 2). */
+function binOf(call: Call): string | undefined {
+  const camel = call.shape === 'b' ? call.parameter('binId') : undefined;
+  const snake = call.parameter('bin_id');
+  if (camel !== undefined && snake !== undefined) throw invalid('bin_id', 'given in both spellings');
+  const binId = snake ?? camel;
+  if (binId !== undefined && !isBinId(binId)) throw invalid('bin_id', 'must be 1 to 64 of A-Z a-z 0-9 _ -');
+  return binId;
+}
+
 /** `GET /items`. */
 export const listItems: Handler = async (call, { items, epoch }) => {
   const { tenantId, shape } = call;
-  const binId = call.parameter('bin_id');
-  if (binId !== undefined && !isBinId(binId)) throw invalid('bin_id', 'must be 1 to 64 of A-Z a-z 0-9 _ -');
+  const binId = binOf(call);
   const limit = Math.min(wholeNumber(call, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);
   const history = epoch();
   const cursor = cursorOf(call, history);

@@ -1,4 +1,7 @@
-/** Pairing (contract 9, steps 1 to 4). */
+/**
+ * Pairing (contract 9, steps 1 to 4). Each handler throws `validation` for its body, and whatever `Pairing` throws
+ * (src/pairing/pairing.ts).
+ */
 import {
   validatePairFetchEpkBody,
   validatePairFetchNpkBody,
@@ -10,13 +13,18 @@ import { fields } from './fields.js';
 
 const PENDING = { status: 'pending' } as const;
 
+/** `POST /devices/pair-init`, step 1, by the existing device. */
 export const initPairing: Handler = (call, { pairing }) =>
   pairing.init(call.tenantId, call.deviceId, validatePairInitBody(fields(call)));
 
+/** `POST /devices/pair-fetch-epk`, step 2, by the new device. */
 export const fetchEpk: Handler = (call, { pairing }) =>
   pairing.fetchEpk(call.tenantId, validatePairFetchEpkBody(fields(call)));
 
-/** Held up to 25 s. The signal ends the wait when the client goes away or the server stops. */
+/**
+ * `POST /devices/pair-fetch-npk`, step 3, by the new device. Held up to 25 s; the signal ends the wait when the client
+ * goes away or the server stops.
+ */
 export const fetchNpk: Handler = async (call, { pairing }) => {
   const body = validatePairFetchNpkBody(fields(call));
   const gone = new AbortController();
@@ -28,7 +36,9 @@ export const fetchNpk: Handler = async (call, { pairing }) => {
   return PENDING;
 };
 
+/** `GET /devices/pair-requests`: what the frame `pair_request` says, for a device without a socket. */
 export const pairRequests: Handler = (call, { pairing }) => pairing.requests(call.tenantId, call.deviceId);
 
+/** `POST /devices/pair-wrap`, step 4, by the existing device. */
 export const wrapKey: Handler = (call, { pairing }) =>
   pairing.wrap(call.tenantId, call.deviceId, validatePairWrapBody(fields(call)));

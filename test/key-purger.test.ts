@@ -1,0 +1,66 @@
+/** The purge of a revoked device's keys, when the database fails it (contract 5). */
+import t from 'tap';
+import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
+import { deviceId } from './support/changes.js';
+import { TestClock } from './support/clock.js';
+import { Events } from './support/events.js';
+import { tenantWith } from './support/instances.js';
+import { postgresLogs } from './support/logs.js';
+
+async function revokedDevice(t: Parameters<typeof postgresLogs>[0]) {
+  const logs = await postgresLogs(t);
+  const tenantId = await tenantWith(logs, 1);
+  await logs.pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1', [tenantId]);
+  await logs.pool.query('ALTER FUNCTION purge_device_keys RENAME TO hidden');
+  const clock = new TestClock();
+  const faults = new Events<string>();
+  const purger = new PostgresKeyPurger(logs.pool, (_error, tenant) => faults.add(tenant), clock);
+  t.teardown(() => purger.close());
+  /** Until the purger has set its timer: nothing of it is under way then. */
+  const rested = async (): Promise<void> => {
+    while (clock.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+  };
+  const marked = async (): Promise<boolean> =>
+    (await logs.pool.query('SELECT 1 FROM devices WHERE keys_purged AND tenant_id = $1', [tenantId])).rows.length === 1;
+  return { logs, tenantId, clock, faults, purger, rested, marked };
+}
+
+t.test('ITEM-32: a purge that fails is tried again by itself, after growing waits', async (t) => {
+  const { logs, tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t);
+  purger.purge(tenantId, deviceId(1));
+  for (const [at, wait] of [1_000, 2_000, 4_000].entries()) {
+    await faults.until(at + 1);
+    await rested();
+    clock.advance(wait - 1);
+    t.equal(clock.waiting, 1, 'not yet');
+    clock.advance(1);
+  }
+  await faults.until(4);
+  await rested();
+  await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
+  clock.advance(8_000);
+  while (!(await marked()));
+  t.same(new Set(faults.all), new Set([tenantId]));
+  t.equal(faults.all.length, 4);
+});
+
+t.test('ITEM-32: a purge that never succeeds ends, and close waits for no timer', async (t) => {
+  const { tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t);
+  purger.purge(tenantId, deviceId(1));
+  for (let failed = 1; failed < 20; failed++) {
+    await faults.until(failed);
+    await rested();
+    clock.advance(60_000);
+  }
+  await faults.until(20);
+  purger.purge('another', deviceId(1));
+  await faults.until(21);
+  await rested();
+  clock.advance(60_000);
+  await faults.until(22);
+  await rested();
+  t.same(faults.all.slice(19), [tenantId, 'another', 'another'], 'given up, and the next one begins anew');
+  await purger.close();
+  t.equal(clock.waiting, 0);
+  t.notOk(await marked());
+});

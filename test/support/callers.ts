@@ -1,0 +1,103 @@
+/**
+ * Services as tests mostly call them: asked by the device that claimed the tenant last, and by the host that recovery
+ * was signed for, unless the test names another.
+ */
+import { Bootstrap, type BootstrapOptions } from '../../src/account/bootstrap.js';
+import { Devices, type DevicesOptions } from '../../src/account/devices.js';
+import { Passwords, type PasswordsOptions } from '../../src/account/password.js';
+import { Recovery } from '../../src/account/recovery.js';
+import { Bins, type BinsOptions } from '../../src/bins/bins.js';
+import type { BinCreateBody, BinDeleteBody, BinPatchBody, BootstrapBody } from '../../src/protocol/requests.js';
+import type { DevicePatchBody, PasswordSetBody, RecoverBody } from '../../src/protocol/requests.js';
+
+/** The device that asks; shared by the instances of a world. */
+export interface Caller {
+  id: string;
+}
+
+export class CalledBootstrap extends Bootstrap {
+  constructor(
+    options: BootstrapOptions,
+    private readonly caller: Caller,
+  ) {
+    super(options);
+  }
+
+  override async claim(tenantId: string, body: BootstrapBody): ReturnType<Bootstrap['claim']> {
+    const claimed = await super.claim(tenantId, body);
+    this.caller.id = claimed.device.id;
+    return claimed;
+  }
+}
+
+export class CalledDevices extends Devices {
+  constructor(
+    options: DevicesOptions,
+    private readonly caller: Caller,
+  ) {
+    super(options);
+  }
+
+  override patch(
+    tenantId: string,
+    id: string,
+    body: DevicePatchBody,
+    by: string = this.caller.id,
+  ): ReturnType<Devices['patch']> {
+    return super.patch(tenantId, id, body, by);
+  }
+
+  override revoke(tenantId: string, id: string, by: string = this.caller.id): ReturnType<Devices['revoke']> {
+    return super.revoke(tenantId, id, by);
+  }
+}
+
+export class CalledBins extends Bins {
+  constructor(
+    options: BinsOptions,
+    private readonly caller: Caller,
+  ) {
+    super(options);
+  }
+
+  override create(tenantId: string, body: BinCreateBody, by: string = this.caller.id): ReturnType<Bins['create']> {
+    return super.create(tenantId, body, by);
+  }
+
+  override patch(
+    tenantId: string,
+    id: string,
+    body: BinPatchBody,
+    by: string = this.caller.id,
+  ): ReturnType<Bins['patch']> {
+    return super.patch(tenantId, id, body, by);
+  }
+
+  override remove(
+    tenantId: string,
+    id: string,
+    body: BinDeleteBody,
+    by: string = this.caller.id,
+  ): ReturnType<Bins['remove']> {
+    return super.remove(tenantId, id, body, by);
+  }
+}
+
+export class CalledPasswords extends Passwords {
+  constructor(
+    options: PasswordsOptions,
+    private readonly caller: Caller,
+  ) {
+    super(options);
+  }
+
+  override set(tenantId: string, body: PasswordSetBody, by: string = this.caller.id): ReturnType<Passwords['set']> {
+    return super.set(tenantId, body, by);
+  }
+}
+
+export class CalledRecovery extends Recovery {
+  override recover(tenantId: string, body: RecoverBody, dialled: string = body.host): ReturnType<Recovery['recover']> {
+    return super.recover(tenantId, body, dialled);
+  }
+}
