@@ -158,6 +158,21 @@ t.test('ITEM-02: every field comes back as it was written', async (t) => {
   }
 });
 
+t.test('DUR-02: a page is read though the connections that lay idle died with the database', async (t) => {
+  const { lanes, log, pool, newTenant } = await postgresLogs(t);
+  const tenantId = await newTenant();
+  await commit(lanes, writeChange(writeOf(), { tenantId }));
+  const [killer, idle] = await Promise.all([pool.connect(), pool.connect()]);
+  const { rows } = await idle.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  idle.release();
+  // Its end is on the way when the pool gives it out again.
+  const killed = killer.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
+  const pages = Promise.all(Array.from({ length: 8 }, async () => log.page({ tenantId, since: 0, limit: 10 })));
+  await killed;
+  killer.release();
+  for (const page of await pages) t.equal(page.rows.length, 1);
+});
+
 t.test('packed keys: what is written is read, at any place', (t) => {
   const key = fc.uint8Array({ minLength: 32, maxLength: 256 });
   const keys = fc.uniqueArray(fc.tuple(fc.nat(999_999), key), { selector: ([n]) => n, maxLength: 50 });

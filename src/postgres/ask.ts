@@ -1,6 +1,6 @@
 /** One statement on a pool, with what every store wants of it: deadlocks tried again, losses as `unavailable`. */
 import type pg from 'pg';
-import { asUnavailable, withRetry } from './database.js';
+import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
 
 /** A statement with its parameters. */
 export interface Statement {
@@ -8,7 +8,11 @@ export interface Statement {
   readonly values: readonly unknown[];
   /** Prepares the text once on each connection, under this name; always the same text for a name. */
   readonly name?: string;
+  /** It only reads: where its connection was lost, as every idle one is when the database restarts, it is asked again. */
+  readonly readOnly?: boolean;
 }
+
+const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
  * Rows of one statement. Deadlocks and serialization failures are tried again (contract 13); what is left of them, and
@@ -17,10 +21,11 @@ export interface Statement {
  */
 export async function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   try {
-    const { text, name } = statement;
+    const { text, name, readOnly = false } = statement;
     const values = [...statement.values];
-    const { rows } = await withRetry(() =>
-      name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values }),
+    const { rows } = await withRetry(
+      () => (name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values })),
+      readOnly ? { worthwhile: losesNothing } : {},
     );
     return rows;
   } catch (error) {

@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { ServiceError } from '../protocol/errors.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
-import { asUnavailable } from './database.js';
+import { ask } from './ask.js';
 import { readRows } from './packing.js';
 
 /** What `packed_item` takes, in its order. */
@@ -49,23 +49,25 @@ export class PostgresItemLog implements ItemLog {
 
   async page(request: PageRequest): Promise<LogPage> {
     const { tenantId, since, limit, binId } = request;
-    try {
-      if (binId !== undefined) await this.requireBin(tenantId, binId);
-      // One row more than asked for tells whether there is more.
-      const { rows } = await this.pool.query<PageRow>({
-        name: binId === undefined ? 'page' : 'bin-page',
-        text: binId === undefined ? PAGE : BIN_PAGE,
-        values: [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])],
-      });
-      return pageOf(rows[0], limit);
-    } catch (error) {
-      throw asUnavailable(error);
-    }
+    if (binId !== undefined) await this.requireBin(tenantId, binId);
+    // One row more than asked for tells whether there is more.
+    const rows = await ask<PageRow>(this.pool, {
+      name: binId === undefined ? 'page' : 'bin-page',
+      text: binId === undefined ? PAGE : BIN_PAGE,
+      values: [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])],
+      readOnly: true,
+    });
+    return pageOf(rows[0], limit);
   }
 
   private async requireBin(tenantId: string, binId: string): Promise<void> {
-    const { rowCount } = await this.pool.query({ name: 'bin-known', text: BIN_KNOWN, values: [tenantId, binId] });
-    if (rowCount === 0) throw new ServiceError('bin_not_found', undefined, { binId });
+    const found = await ask(this.pool, {
+      name: 'bin-known',
+      text: BIN_KNOWN,
+      values: [tenantId, binId],
+      readOnly: true,
+    });
+    if (found.length === 0) throw new ServiceError('bin_not_found', undefined, { binId });
   }
 }
 
