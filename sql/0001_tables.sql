@@ -103,6 +103,7 @@ ALTER TABLE items ALTER COLUMN blob_keys SET STORAGE EXTERNAL;
 -- an empty table would otherwise look an item up by id through this index, reading the tenant's whole history for it.
 -- It carries what counts of bins and the deletion of one look at: an index of their own is a third of a write's work.
 CREATE UNIQUE INDEX items_version ON items (tenant_id, version) INCLUDE (bin_id, deleted_at) WHERE version > 0;
+
 -- Blobs by name. `ready`: uploaded with its declared size; only such a blob may be named by an item (contract 8).
 CREATE TABLE blobs (
   tenant_id text COLLATE "C" NOT NULL REFERENCES tenants ON DELETE CASCADE,

@@ -3,30 +3,20 @@ import t from 'tap';
 import { prepareClaim } from '../src/client/enrol.js';
 import { Device } from '../src/client/device.js';
 import type { Identity } from '../src/client/identity.js';
-import { nodeSockets } from '../src/client/node-socket.js';
 import { endedBy, join } from '../src/client/pairing.js';
-import type { Platform } from '../src/client/platform.js';
 import { certifyDevice } from '../src/crypto/device.js';
 import { wrapMasterKey } from '../src/crypto/master-key.js';
 import type { RefusalReason } from '../src/crypto/refusal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { systemClock } from '../src/protocol/clock.js';
 import { newId } from './support/client.js';
 import { next, note, refusal } from './support/client-world.js';
 import { Liar, type LiedCall } from './support/liar.js';
 import { runServer } from './support/server.js';
+import { platform } from './support/victim.js';
 
 t.setTimeout(300_000);
 
 type Json = Record<string, unknown>;
-
-const platform: Platform = {
-  sodium: nodeSodium,
-  fetch: async (url, init) => fetch(url, init),
-  sockets: nodeSockets,
-  clock: systemClock,
-  random: Math.random,
-};
 
 const url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url');
 const spy = nodeSodium.boxKeyPair();

@@ -176,20 +176,18 @@ t.test('DUR-02: a page is read though the connections that lay idle died with th
 t.test('packed keys: what is written is read, at any place', (t) => {
   const key = fc.uint8Array({ minLength: 32, maxLength: 256 });
   const keys = fc.uniqueArray(fc.tuple(fc.nat(999_999), key), { selector: ([n]) => n, maxLength: 50 });
-  fc.assert(
-    fc.property(keys, fc.nat(9), (entries, offset) => {
-      const map = new Map(entries.map(([n, one]) => [deviceId(n), one]));
-      const length = packedLength(map);
-      const into = Buffer.alloc(offset + length);
-      if (writeKeys(into, offset, map) !== offset + length) return false;
-      const read = readKeys(into.subarray(offset));
-      return (
-        read.size === map.size &&
-        [...map].every(([device, one]) => Buffer.compare(read.get(device) ?? Buffer.alloc(0), one) === 0)
-      );
-    }),
-  );
-  t.pass();
+  const property = fc.property(keys, fc.nat(9), (entries, offset) => {
+    const map = new Map(entries.map(([n, one]) => [deviceId(n), one]));
+    const length = packedLength(map);
+    const into = Buffer.alloc(offset + length);
+    if (writeKeys(into, offset, map) !== offset + length) return false;
+    const read = readKeys(into.subarray(offset));
+    return (
+      read.size === map.size &&
+      [...map].every(([device, one]) => Buffer.compare(read.get(device) ?? Buffer.alloc(0), one) === 0)
+    );
+  });
+  t.doesNotThrow(() => fc.assert(property));
   t.end();
 });
 

@@ -10,7 +10,7 @@ import type { Identity } from '../client/identity.js';
 import { nodeSockets } from '../client/node-socket.js';
 import { join } from '../client/pairing.js';
 import type { Platform, SocketPort } from '../client/platform.js';
-import { CLOSE } from '../client/socket.js';
+import { CLOSE } from '../protocol/close-codes.js';
 import { systemClock } from '../protocol/clock.js';
 import { startDemoServer, type DemoServer } from './demo-server.js';
 import { next } from './expecting.js';

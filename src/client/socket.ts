@@ -3,21 +3,12 @@
  * breaks. It hands frames on in order and knows nothing of items; where to start from is asked anew for each `hello`.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
+import { CLOSE } from '../protocol/close-codes.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
 import type { Cursor } from './cursor.js';
 import { isRevoked, ProtocolError } from './errors.js';
 import type { OpenSocket, SocketPort } from './platform.js';
 import { readFrame, type Frame } from './wire.js';
-
-/** Close codes of contract 11 that a client treats each in its own way. */
-export const CLOSE = {
-  protocol: 4400,
-  expired: 4401,
-  revoked: 4403,
-  silent: 4408,
-  restart: 1012,
-  overloaded: 1013,
-} as const;
 
 /** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */
 const ASK_AFTER_MS = 65_000;

@@ -3,6 +3,7 @@
  * and what they bring back becomes a message again. Nothing else touches the state: that is what makes the order
  * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
  */
+import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
 import type { Acknowledged, Ask, Effect, Message, Pending, Reply } from './messages.js';
@@ -272,7 +273,7 @@ export class Actor implements CommitSink<Pending> {
       this.ports.onFault(error, this.tenantId);
       // What this socket was to get is lost: it must not get what follows.
       if (effect.kind === 'send')
-        this.carryOut(dismiss(this.tenant, effect.session, { code: 1012, reason: 'restart' }));
+        this.carryOut(dismiss(this.tenant, effect.session, { code: CLOSE.restart, reason: 'restart' }));
     }
   }
 
@@ -313,7 +314,7 @@ export class Actor implements CommitSink<Pending> {
   private send({ session, frames, phase }: Extract<Effect, { kind: 'send' }>): void {
     const waiting = session.port.send(frames);
     // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
-    if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(1013, 'overloaded');
+    if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
     const congested = waiting > HIGH_WATER_BYTES;
     if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
     else if (congested) this.post({ kind: 'congested', session });
@@ -339,7 +340,7 @@ export class Actor implements CommitSink<Pending> {
 
   /** The tenant is no more: sockets close, and whoever waited for its state is told. */
   private vanish(): void {
-    this.retire(4401, 'tenant gone');
+    this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
     for (const waiter of this.reloads.splice(0)) waiter.resolve();
   }

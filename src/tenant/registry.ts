@@ -1,4 +1,5 @@
 /** Which tenants are loaded on this instance. Loads on first use, compares heads on a slow tick, drops what is idle. */
+import { CLOSE } from '../protocol/close-codes.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
@@ -32,8 +33,8 @@ export class TenantRegistry {
     const { lanes, log, directory, announcer, purger, onFault, clock } = options;
     const onMemory = (actor: Actor): void => this.account(actor);
     const onBroken = (actor: Actor): void => {
-      if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, 1012, 'restart');
-      else actor.retire(1012, 'restart');
+      if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
+      else actor.retire(CLOSE.restart, 'restart');
     };
     this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, onBroken, now: () => clock.now() };
   }
@@ -112,12 +113,12 @@ export class TenantRegistry {
   /** Forgets a tenant whose devices are all gone; its sockets close. */
   async reset(tenantId: string): Promise<void> {
     await this.changed(tenantId);
-    this.drop(tenantId, 1012, 'restart');
+    this.drop(tenantId, CLOSE.restart, 'restart');
   }
 
   /** The database's history is another one: nothing held here may be believed. */
   restart(): void {
-    for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, 1012, 'history changed');
+    for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');
   }
 
   private drop(tenantId: string, code: number, reason: string): void {
@@ -131,7 +132,7 @@ export class TenantRegistry {
   private dropIdle(): void {
     const before = this.options.clock.now() - IDLE_MS;
     for (const actor of this.actors.values()) {
-      if (actor.idle && actor.usedAt < before) this.drop(actor.tenantId, 1012, 'idle');
+      if (actor.idle && actor.usedAt < before) this.drop(actor.tenantId, CLOSE.restart, 'idle');
     }
   }
 

@@ -2,6 +2,7 @@
  * Devices, bins and pairings as read from the database, compared with what is known: the difference is what sockets
  * are told. A lost notification costs nothing but time, since the next snapshot shows the same difference.
  */
+import { CLOSE } from '../protocol/close-codes.js';
 import { noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { TenantSnapshot } from './ports.js';
@@ -61,7 +62,7 @@ function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
 function dismissDevice(state: TenantState, deviceId: string): Effect[] {
   return [...state.sessions]
     .filter((session) => session.deviceId === deviceId)
-    .map((session) => dismiss(state, session, { code: 4403, reason: 'device revoked' }));
+    .map((session) => dismiss(state, session, { code: CLOSE.revoked, reason: 'device revoked' }));
 }
 
 function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {

@@ -3,6 +3,7 @@
  * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because a
  * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
  */
+import { CLOSE } from '../protocol/close-codes.js';
 import type { ErrorName } from '../protocol/errors.js';
 import { ask, onCommitted, onFailed, recheck } from './changes.js';
 import { noticeHead, onGap } from './deliver.js';
@@ -83,5 +84,5 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
 /** The database cannot be read: the client comes back with its cursor, which has not moved. */
 function onReplayFailed(state: TenantState, { session, phase }: { session: Session; phase: Replaying }): Effect[] {
   if (session.phase !== phase) return [];
-  return [dismiss(state, session, { code: 1013, reason: 'try again' })];
+  return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
 }

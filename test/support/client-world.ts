@@ -1,4 +1,5 @@
 /** Real clients on a real server, with a wire between them that a test can listen to and tamper with. */
+import { next as nextOf } from '../../src/cli/expecting.js';
 import { Device } from '../../src/client/device.js';
 import { prepareClaim } from '../../src/client/enrol.js';
 import type { DeviceEvents, EventName, ItemView } from '../../src/client/events.js';
@@ -165,30 +166,12 @@ export async function world(t: WithTeardown, options: RunOptions & { readonly ta
   return { server, url, first, phrase, open, pair };
 }
 
-const PATIENCE_MS = 10_000;
-
 /** The next event of a name that fits; rejects when none comes for long. */
-export function next<N extends EventName>(
+export const next = <N extends EventName>(
   { device }: Pick<Client, 'device'>,
   name: N,
-  fits: (event: DeviceEvents[N]) => boolean = () => true,
-): Promise<DeviceEvents[N]> {
-  const coming = new Promise<DeviceEvents[N]>((resolve, reject) => {
-    const timer = setTimeout(() => {
-      stop();
-      reject(new Error(`no "${name}" within ${PATIENCE_MS} ms`));
-    }, PATIENCE_MS);
-    const stop = device.on(name, (event) => {
-      if (!fits(event)) return;
-      clearTimeout(timer);
-      stop();
-      resolve(event);
-    });
-  });
-  // A test that fails before it looks should be told of its own failure only.
-  coming.catch(() => undefined);
-  return coming;
-}
+  fits?: (event: DeviceEvents[N]) => boolean,
+): Promise<DeviceEvents[N]> => nextOf(device, name, fits);
 
 /** Waits until a device shows an item that fits: it may be there already. */
 export async function shows(

@@ -8,7 +8,8 @@ import { systemClock } from '../../src/protocol/clock.js';
 import type { Liar } from './liar.js';
 import type { WithTeardown } from './postgres.js';
 
-const platform: Platform = {
+/** The platform of the tests' own process. */
+export const platform: Platform = {
   sodium: nodeSodium,
   fetch: async (url, init) => fetch(url, init),
   sockets: nodeSockets,
