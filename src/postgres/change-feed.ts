@@ -58,6 +58,9 @@ export class ChangeFeed implements ChangeAnnouncer {
   private beatTimer: Timer | undefined;
   private flushing: Promise<void> | undefined;
   private beating: Promise<void> | undefined;
+  private beatDue = false;
+  /** Attempts to listen anew that are not over; `close` waits for them. */
+  private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
   private others = 0;
   private closed = false;
@@ -72,6 +75,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Begins to listen and makes this instance known. */
   async start(): Promise<void> {
     await this.listen();
+    this.setBeatTimer();
     await this.beat();
   }
 
@@ -95,14 +99,16 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.closed = true;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
+    const { subscriber } = this;
+    // Before anything is waited for: an attempt to listen ends itself once it is not the current one.
+    this.subscriber = undefined;
     await this.beating;
     await this.flush();
     await this.options.pool
       .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])
       .catch(this.options.onFault);
-    const { subscriber } = this;
-    this.subscriber = undefined;
     await subscriber?.close().catch(this.options.onFault);
+    await Promise.all(this.listening);
   }
 
   private async flush(): Promise<void> {
@@ -162,7 +168,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       await subscriber.connect();
     } catch (error) {
       // It goes on trying in the background; the channel below is remembered for when it succeeds.
-      onFault(error);
+      if (this.subscriber === subscriber) onFault(error);
     }
     if (this.subscriber !== subscriber) {
       // Replaced or closed while it connected: its end was asked for before there was a connection to end.
@@ -190,15 +196,29 @@ export class ChangeFeed implements ChangeAnnouncer {
     for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
   }
 
-  private async beat(): Promise<void> {
+  private setBeatTimer(): void {
     this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
-      this.beating = this.beat().finally(() => {
+      this.setBeatTimer();
+      // One at a time, and at most one more after it: while the database is slow they must not pile up.
+      this.beatDue = true;
+      this.beating ??= this.beatWhileDue().finally(() => {
         this.beating = undefined;
       });
     });
+  }
+
+  private async beatWhileDue(): Promise<void> {
+    while (this.beatDue && !this.closed) {
+      this.beatDue = false;
+      await this.beat();
+    }
+  }
+
+  private async beat(): Promise<void> {
     try {
       await this.register();
-      if (++this.unheard > UNHEARD_MAX) await this.listenAnew();
+      // Not waited for: it may take until the network is back, and this instance must go on being seen.
+      if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
     } catch (error) {
       this.options.onFault(error);
     }
@@ -227,12 +247,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
   }
 
-  private async listenAnew(): Promise<void> {
+  private listenAnew(): void {
     const deaf = this.subscriber;
     this.unheard = 0;
-    await this.listen();
-    // Not waited for: a link that is dead on its way never confirms its end.
-    void deaf?.close().catch(this.options.onFault);
+    const attempt = this.listen()
+      // Its end is not waited for: a link that is dead on its way never confirms it.
+      .then(() => void deaf?.close().catch(this.options.onFault), this.options.onFault)
+      .finally(() => this.listening.delete(attempt));
+    this.listening.add(attempt);
   }
 }
 
