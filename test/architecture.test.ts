@@ -19,6 +19,7 @@ const RING: Readonly<Record<string, number>> = {
   validators: 2,
   postgres: 3,
   objects: 3,
+  reference: 3,
   front: 4,
 };
 
@@ -38,6 +39,14 @@ const HOMES: Readonly<Record<string, string>> = {
   'libsodium-wrappers-sumo': 'crypto',
   '@scure/bip39': 'crypto',
   ws: 'client',
+  'abstract-level': 'client',
+  'classic-level': 'client',
+  'browser-level': 'client',
+  commander: 'cli',
+  '@napi-rs/keyring': 'cli',
+  uqr: 'cli',
+  mime: 'cli',
+  marked: 'reference',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
 };

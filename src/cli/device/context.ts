@@ -1,0 +1,53 @@
+/** What every command of `service-device` is given. */
+import type { Device } from '../../client/device.js';
+import type { Identity } from '../../client/identity.js';
+import type { Platform } from '../../client/platform.js';
+import type { Store } from '../../client/store.js';
+import type { Terminal } from './terminal.js';
+
+/**
+ * A device's place on this machine: a folder with the identity (encrypted, see `secrets`) and the local copy.
+ * Default `~/.config/service/device/<profile>` (`XDG_CONFIG_HOME`, `%APPDATA%` respected), mode 0700.
+ */
+export interface Profile {
+  readonly name: string;
+  readonly folder: string;
+  /** The stored identity, or undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
+  identity(): Promise<Identity | undefined>;
+  /** Stores the identity: encrypted, atomically, durable when it resolves. */
+  keep(identity: Identity): Promise<void>;
+  /** Removes identity, key and local copy. */
+  forget(): Promise<void>;
+}
+
+/** How a command opens its device. */
+export interface OpenOptions {
+  /**
+   * `catch up` (default): pulls before the command runs; where the server is out of reach the command goes on with what
+   * is here and says so. `local`: asks the server nothing.
+   */
+  readonly sync?: 'catch up' | 'local';
+}
+
+/** The device of this profile, opened for one command. */
+export interface OpenDevice {
+  readonly device: Device;
+  readonly identity: Identity;
+  /** The local copy that `device` works on. */
+  readonly store: Store;
+  /** False: the server could not be reached, and what is shown may be old. */
+  readonly current: boolean;
+}
+
+/** See above. */
+export interface Context {
+  readonly terminal: Terminal;
+  readonly platform: Platform;
+  readonly profile: Profile;
+  /**
+   * Runs a command's work with the device. The profile is locked meanwhile: one process writes at a time, others wait
+   * a few seconds for it. Afterwards the device is closed and the lock released, also when `work` throws.
+   * Throws `CommandError` `notFound` where nobody has claimed or paired here.
+   */
+  withDevice<T>(work: (open: OpenDevice) => Promise<T>, options?: OpenOptions): Promise<T>;
+}
