@@ -1,7 +1,7 @@
 /** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, the way down. */
 import t from 'tap';
 import type { FrontOptions, LoadBound } from '../src/front/ports.js';
-import { DEVICE, frontOf, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
+import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -137,7 +137,7 @@ t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, 
         changed: () => Promise.resolve(),
       },
       tickets: {
-        issueSocket: () => ({}),
+        issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }),
         redeemSocket: () => new Promise((resolve) => void tickets.push(resolve)),
       },
     },
@@ -173,7 +173,7 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   const { port, front } = await frontOf(t, {
     services: {
       ...limiter,
-      tickets: { issueSocket: () => ({}), redeemSocket: () => new Promise((resolve) => (redeem = resolve)) },
+      tickets: { issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }), redeemSocket: () => new Promise((resolve) => (redeem = resolve)) },
     },
   });
   const call = stranger(port);
@@ -197,13 +197,10 @@ t.test('PAIR-07: a call that would be held once the server stops is answered at 
     services: {
       ...limiter,
       pairing: {
-        init: () => Promise.resolve({}),
-        fetchEpk: () => Promise.resolve({}),
+        ...STUBS.pairing,
         // Ends with the call only.
         fetchNpk: (_tenant, _body, gone) =>
           new Promise((resolve) => gone.addEventListener('abort', () => resolve('pending'))),
-        requests: () => Promise.resolve({}),
-        wrap: () => Promise.resolve({}),
       },
     },
   });

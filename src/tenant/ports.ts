@@ -1,6 +1,7 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
 import type { Shape } from '../protocol/errors.js';
 import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
+import type { Glyph } from '../protocol/requests.js';
 import type { Packed } from './packed.js';
 
 /** A device as the actor knows it. */
@@ -17,7 +18,7 @@ export interface DeviceStanding {
 export interface DeviceView {
   readonly id: string;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly pubkey: Uint8Array;
   readonly pairedAt: number;
   readonly cert: Uint8Array | null;
