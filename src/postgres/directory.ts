@@ -196,19 +196,16 @@ function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
 
 function binOf(bin: BinJson): BinChange {
   const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
+  const changedAtGeneration = bin.changedAt;
+  if (deletedAt !== null) return { id, changedAtGeneration, open: false, deletedAt, view: null };
   const count = bin.itemCount === null ? {} : { itemCount: bin.itemCount };
-  return {
-    id,
-    deletedAt,
-    view: deletedAt === null ? { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count } : null,
-    changedAtGeneration: bin.changedAt,
-    open: closedAt === null && deletedAt === null,
-  };
+  const view = { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count };
+  return { id, changedAtGeneration, open: closedAt === null, deletedAt, view };
 }
 
 function pairOf(pair: PairJson): PairRequest {
   const { existingDevice, pubkey, attestation, ...plain } = pair;
   const { lookupId, expiresAt } = pair;
-  const frame = { type: 'pair_request', ...plain, pubkey: bytes(pubkey), attestation: bytes(attestation) };
-  return { lookupId, existingDevice, expiresAt, frame };
+  const raw = { pubkey: bytes(pubkey), attestation: bytes(attestation) };
+  return { lookupId, existingDevice, expiresAt, frame: { type: 'pair_request', ...plain, ...raw } };
 }

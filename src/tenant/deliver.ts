@@ -2,6 +2,7 @@
  * The one gate between stored changes and live sockets (guarantee 1). Local commits and what other instances
  * committed both come through here; whatever was delivered before is dropped, and a gap is read before anything past it.
  */
+import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import type { Effect, Pending } from './messages.js';
 import { PackedItem } from './packed.js';
@@ -164,4 +165,5 @@ export function liveText(session: Session, frame: Frame, acks: boolean): string 
   return acks ? ackText(frame.item.id, frame.version) : null;
 }
 
-const ackText = (id: string, version: number): string => `{"type":"ack","id":"${id}","version":${version}}`;
+const ackPiece: Piece<AckFrame> = asIs;
+const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);

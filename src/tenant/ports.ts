@@ -1,7 +1,7 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
 import type { Shape } from '../protocol/errors.js';
+import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
 import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
-import type { Glyph } from '../protocol/requests.js';
 import type { Packed } from './packed.js';
 
 /** A device as the actor knows it. */
@@ -14,32 +14,28 @@ export interface DeviceStanding {
   readonly keysPurged: boolean;
 }
 
-/** A device as clients see it (specification, Device). */
-export interface DeviceView {
+/** A bin that changed. */
+export type BinChange = {
   readonly id: string;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly pubkey: Uint8Array;
-  readonly pairedAt: number;
-  readonly cert: Uint8Array | null;
-}
-
-/** A bin that changed, as its frame shows it; `deletedAt` set means it is gone. */
-export interface BinChange {
-  readonly id: string;
-  readonly deletedAt: number | null;
-  /** The bin as `GET /bins` shows it, without the count; null once deleted. */
-  readonly view: Readonly<Record<string, unknown>> | null;
   readonly changedAtGeneration: number;
+  /** It takes writes. */
   readonly open: boolean;
-}
+} & (
+  | {
+      readonly deletedAt: null;
+      /** The bin as `GET /bins` shows it; counted only where its frame is to be told. */
+      readonly view: FrameBin;
+    }
+  /** `deletedAt`: when it went, ms. */
+  | { readonly deletedAt: number; readonly view: null }
+);
 
 /** A pairing that waits for its existing device (contract 9, step S): the frame's fields. */
 export interface PairRequest {
   readonly lookupId: string;
   readonly existingDevice: string;
   readonly expiresAt: number;
-  readonly frame: Readonly<Record<string, unknown>>;
+  readonly frame: PairRequestFrame;
 }
 
 /** What a tenant is made of beside its items, all read in one snapshot. */
@@ -49,7 +45,7 @@ export interface TenantSnapshot {
   readonly generation: number;
   readonly claimed: boolean;
   readonly summary: Summary;
-  readonly devices: readonly (DeviceStanding & { readonly view: DeviceView; readonly changedAtGeneration: number })[];
+  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice; readonly changedAtGeneration: number })[];
   readonly bins: readonly BinChange[];
   readonly pairRequests: readonly PairRequest[];
 }

@@ -4,6 +4,7 @@
  */
 import { encode } from '../protocol/shape.js';
 import type { Shape } from '../protocol/errors.js';
+import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import { liveText, noticeHead } from './deliver.js';
@@ -14,8 +15,7 @@ import type { Replaying, Session } from './session.js';
 import type { TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
-export const plainFrame = (shape: Shape, frame: Readonly<Record<string, unknown>>): string =>
-  JSON.stringify(encode(shape, frame));
+export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
 interface Hello {
   readonly session: Session;

@@ -362,7 +362,7 @@ const newDevice = (n: number, generation: number): WorldDevice => ({
 export const openBin = (id: string, changedAtGeneration = 1): BinChange => ({
   id,
   deletedAt: null,
-  view: { id, slug: id },
+  view: { id, slug: id, meta: null, createdAt: 1, updatedAt: 1 },
   changedAtGeneration,
   open: true,
 });
