@@ -15,7 +15,7 @@ import { Bins } from './bins/bins.js';
 import { publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
 import { describe } from './front/fail.js';
-import { startFront, type Front } from './front/server.js';
+import { ROWS, startFront, type Front } from './front/server.js';
 import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
@@ -35,7 +35,8 @@ import { Presence } from './postgres/presence.js';
 import { RateStore } from './postgres/rate-store.js';
 import { TicketStore } from './postgres/ticket-store.js';
 import { systemClock, type Clock } from './protocol/clock.js';
-import { SERVER_VERSION, SQL_FOLDER } from './root.js';
+import { openReference } from './reference/open.js';
+import { REFERENCE_FOLDER, SERVER_VERSION, SQL_FOLDER } from './root.js';
 import { keptSecret, serverSecrets } from './secrets.js';
 import { TenantRegistry } from './tenant/registry.js';
 
@@ -271,8 +272,9 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   };
 }
 
-function listen(parts: Parts, tenants: TenantParts, services: Services): Promise<Front> {
+async function listen(parts: Parts, tenants: TenantParts, services: Services): Promise<Front> {
   const { options, config, clock, database, tenantId } = parts;
+  const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ROWS });
   return startFront({
     ...services,
     config,
@@ -284,6 +286,7 @@ function listen(parts: Parts, tenants: TenantParts, services: Services): Promise
     tenants: tenants.registry,
     items: tenants.items,
     presence: tenants.presence,
+    docs,
   });
 }
 

@@ -1,7 +1,13 @@
 /** Markdown to HTML. Whatever a page holds, no markup of its own comes through: raw HTML is shown as text. */
 import { Marked, type Tokens } from 'marked';
 
-const ESCAPES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+const ESCAPES: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
 
 /** Text as it stands in HTML, also inside quotes. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => ESCAPES[char] ?? char);
@@ -57,7 +63,8 @@ export function render(markdown: string): Rendered {
   const marked = new Marked({
     gfm: true,
     renderer: {
-      html: ({ text }) => escaped(text),
+      // A comment is for whoever reads the file.
+      html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
         const inner = this.parser.parseInline(tokens);
         const id = escaped(anchorOf(text));

@@ -96,7 +96,10 @@ const BYTES: Readonly<Record<Shape, Json>> = {
   },
 };
 
-/** A schema as the generator made it, in a shape's spelling and without what only the generator needs. */
+/**
+ * A schema as the generator made it, in a shape's spelling and without what only the generator needs. Every number on
+ * the wire is whole, which not every type says.
+ */
 export function spelledSchema(shape: Shape, value: unknown): unknown {
   if (Array.isArray(value)) return value.map((entry) => spelledSchema(shape, entry));
   if (!isObject(value)) return value;
@@ -107,7 +110,8 @@ export function spelledSchema(shape: Shape, value: unknown): unknown {
       out[key] = Object.fromEntries(Object.entries(entry).map(([name, of]) => [spell(name), spelledSchema(shape, of)]));
     } else if (key === 'required' && Array.isArray(entry)) {
       if (entry.length > 0) out[key] = entry.map((name) => spell(String(name)));
-    } else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
+    } else if (key === 'type' && entry === 'number') out[key] = 'integer';
+    else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
     // `readonly` is a matter of our code. In a schema it would say that clients must not send the field.
     else if (key !== 'readOnly' && key !== 'x-bytes') out[key] = spelledSchema(shape, entry);
   }
