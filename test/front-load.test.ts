@@ -173,7 +173,10 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   const { port, front } = await frontOf(t, {
     services: {
       ...limiter,
-      tickets: { issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }), redeemSocket: () => new Promise((resolve) => (redeem = resolve)) },
+      tickets: {
+        issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }),
+        redeemSocket: () => new Promise((resolve) => (redeem = resolve)),
+      },
     },
   });
   const call = stranger(port);

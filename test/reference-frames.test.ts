@@ -1,11 +1,21 @@
 /** The frames' documents, held against what real sockets get. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
+import type { ItemRowA, ItemRowB, SnakeKey } from '../src/protocol/frames.js';
+import type { DeletedRowA, DeletedRowB, LiveRowA, LiveRowB } from '../src/protocol/item-replies.js';
 import { frameSchemas } from '../src/reference/frame-schemas.js';
 import { newCode, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
 import { SHAPES, type Json, type Shape, type Socket } from './support/wire.js';
+
+/** Compiles only while the documented rows have the keys that the encoders are held to. */
+type Fits<Documented extends Encoded, Encoded> = Documented;
+export type RowsFit = [
+  Fits<LiveRowA | DeletedRowA, ItemRowA>,
+  Fits<SnakeKey<keyof LiveRowB | keyof DeletedRowB>, keyof ItemRowB>,
+  Fits<keyof ItemRowB, SnakeKey<keyof LiveRowB & keyof DeletedRowB>>,
+];
 
 /** Everything that brings a frame, once; answers a socket that got them all. */
 async function everyFrame(scene: Scene, shape: Shape): Promise<Socket> {

@@ -17,7 +17,11 @@ import { runServer } from './support/server.js';
 import { SHAPES } from './support/wire.js';
 
 const sources = await readSources(REFERENCE_FOLDER);
-const site = await openSite({ folder: REFERENCE_FOLDER, version: '1.2.3', documents: { 'openapi.json': { a: 1 } } });
+const site = await openSite({
+  folder: REFERENCE_FOLDER,
+  version: '1.2.3',
+  documents: { 'openapi.json': () => ({ a: 1 }) },
+});
 const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown ?? '';
 
 t.test('REF-01: the generated pages are as the code makes them', (t) => {

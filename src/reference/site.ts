@@ -1,5 +1,5 @@
 /**
- * The reference as it is served under `/docs`: every Markdown file of a folder as a page, read and rendered once, and
+ * The reference as it is served under `/docs`: every Markdown file of a folder as a page, read once, and
  * the machine-readable documents beside them. Pages that others add are found by themselves.
  */
 import { createHash } from 'node:crypto';
@@ -38,13 +38,21 @@ export interface SitePage {
   readonly etag: string;
 }
 
-/** All pages by their names in the path; `''` is `/docs` itself. */
+/**
+ * All pages by their names in the path; `''` is `/docs` itself. Each is made when it is first asked for and kept: a
+ * start shall not wait for what nobody reads.
+ */
 export class Site {
-  constructor(private readonly pages: ReadonlyMap<string, SitePage>) {}
+  private readonly made = new Map<string, SitePage>();
+
+  constructor(private readonly pages: ReadonlyMap<string, () => SitePage>) {}
 
   /** Undefined: no such page. */
   page(name: string): SitePage | undefined {
-    return this.pages.get(name);
+    const make = this.pages.get(name);
+    const page = this.made.get(name) ?? make?.();
+    if (page !== undefined) this.made.set(name, page);
+    return page;
   }
 
   /** The names of everything that is served, documents and style sheet too. */
@@ -67,8 +75,8 @@ export interface SiteOptions {
   readonly folder: string;
   /** The server's version, which every page shows. */
   readonly version: string;
-  /** Documents that are served as JSON, by their file names. */
-  readonly documents: Readonly<Record<string, object>>;
+  /** Documents that are served as JSON, by their file names; made when they are asked for. */
+  readonly documents: Readonly<Record<string, () => object>>;
 }
 
 function compare(one: Source, other: Source): number {
@@ -126,17 +134,18 @@ function pageOf(type: string, text: string): SitePage {
   return { type, text, etag: `"${hash.slice(0, 27)}"` };
 }
 
-/** Reads and renders everything. Throws when the folder or a file cannot be read: then the installation is broken. */
+/** Reads every file. Throws when the folder or a file cannot be read: then the installation is broken. */
 export async function openSite({ folder, version, documents }: SiteOptions): Promise<Site> {
   const sources = await readSources(folder);
-  const pages = new Map<string, SitePage>();
+  const style = await readFile(join(folder, 'style.css'), 'utf8');
+  const pages = new Map<string, () => SitePage>();
   for (const source of sources) {
-    const page = pageOf('text/html; charset=utf-8', framed(source, sources, version));
-    pages.set(source.name === 'index' ? '' : source.name, page);
+    const make = (): SitePage => pageOf('text/html; charset=utf-8', framed(source, sources, version));
+    pages.set(source.name === 'index' ? '' : source.name, make);
   }
   for (const [name, document] of Object.entries(documents)) {
-    pages.set(name, pageOf('application/json', `${JSON.stringify(document, null, 1)}\n`));
+    pages.set(name, () => pageOf('application/json', `${JSON.stringify(document(), null, 1)}\n`));
   }
-  pages.set('style.css', pageOf('text/css; charset=utf-8', await readFile(join(folder, 'style.css'), 'utf8')));
+  pages.set('style.css', () => pageOf('text/css; charset=utf-8', style));
   return new Site(pages);
 }
