@@ -21,7 +21,7 @@ import {
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN, databaseDown } from './support/server.js';
-import { camel, SHAPES, type Ask, type Reply, type Shape } from './support/wire.js';
+import { camel, SHAPES, spelled, type Ask, type Reply, type Shape } from './support/wire.js';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -35,7 +35,12 @@ class Driver {
   ) {}
 
   async ask(method: string, path: string, expected: number, options: Ask = {}): Promise<Reply> {
+    const { body } = options;
     const reply = await this.scene.wire.ask(method, path, { shape: this.shape, ...options });
+    if (expected < 300 && body !== undefined) {
+      const sent: unknown = JSON.parse(JSON.stringify(spelled(this.shape, body)));
+      this.t.equal(this.documented.bodyFaults(method, `/api${path}`, sent), '', `body of ${method} ${path}`);
+    }
     return this.check(method, path, expected, reply);
   }
 
@@ -68,8 +73,10 @@ async function items(driver: Driver): Promise<void> {
   await driver.mine('POST', '/items', 400, { ...writeBody(shape, scene.item()), ...blob, blobKeys: keys });
   await driver.mine('POST', '/items', 413, ' '.repeat(300_000));
   await driver.mine('POST', '/items/batch', 200, {
-    items: [writeBody(shape, scene.item()), writeBody(shape, scene.item({ keys: {} })), 7],
+    items: [writeBody(shape, scene.item()), writeBody(shape, scene.item({ keys: {} }))],
   });
+  const nothing = await scene.wire.post('/items/batch', { items: [7] }, scene.as(shape));
+  driver.check('POST', '/items/batch', 200, nothing);
   await driver.mine('POST', '/items/batch', 400, { items: [] });
   const moved = { binId: 'inbox', version, sig: randomBytes(32) };
   await driver.mine('POST', `/items/${item.id}/reconcile`, 200, moved);

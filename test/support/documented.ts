@@ -70,6 +70,16 @@ export class Documented {
     return faults === '' ? '' : `${method} ${template} ${reply.status}: ${faults} in ${reply.raw.slice(0, 600)}`;
   }
 
+  /** What is wrong with a request's body, as it stands on the wire; '' for nothing. */
+  bodyFaults(method: string, path: string, body: unknown): string {
+    const template = this.templateOf(method, path.split('?')[0] ?? '') ?? '';
+    const at = ['paths', template, method.toLowerCase(), 'requestBody'];
+    const found = objectOf(objectOf(objectOf(this.document['paths'])[template])[method.toLowerCase()])['requestBody'];
+    if (found === undefined)
+      return Object.keys(objectOf(body)).length === 0 ? '' : `${method} ${template} takes no body`;
+    return this.faults([...at, 'content', 'application/json', 'schema'], body);
+  }
+
   /** Every operation of the document with a status below 400: `POST /api/items 200`. */
   get successes(): string[] {
     return Object.entries(objectOf(this.document['paths'])).flatMap(([path, methods]) =>
