@@ -201,9 +201,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.setBeatTimer();
       // One at a time, and at most one more after it: while the database is slow they must not pile up.
       this.beatDue = true;
-      this.beating ??= this.beatWhileDue().finally(() => {
-        this.beating = undefined;
-      });
+      this.beating ??= this.beatWhileDue();
     });
   }
 
@@ -212,6 +210,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.beatDue = false;
       await this.beat();
     }
+    // In the step that found none due: one that falls due after it begins anew.
+    this.beating = undefined;
   }
 
   private async beat(): Promise<void> {

@@ -112,12 +112,21 @@ function blobRef(value: string): string {
   return value;
 }
 
-function inlineA(body: EnvelopeBody): Inline {
-  return {
-    ct: ciphertext('payloadEnc.ct', body.ct),
-    nonce: bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES),
-    keys: keysOfMap('payloadEnc.keys', body.keys),
-  };
+/**
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata (contract 5); its nonce and
+ * keys are not kept then, but have to fit all the same.
+ */
+function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
+  const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);
+  const keys = keysOfMap('payloadEnc.keys', body.keys);
+  return mayBeEmpty && body.ct === '' ? null : { ct: ciphertext('payloadEnc.ct', body.ct), nonce, keys };
+}
+
+/** As `inlineA`, of shape B. */
+function inlineB(body: ItemBodyB, mayBeEmpty: boolean): Inline | null {
+  const nonce = bytesField('nonce', body.nonce, NONCE_BYTES);
+  const keys = keysOfArray('wrapped', body.wrapped);
+  return mayBeEmpty && body.ct === '' ? null : { ct: ciphertext('ct', body.ct), nonce, keys };
 }
 
 /** A shape A body that fits its schema as an internal write. Throws `validation`, `item_too_large`, `unknown_type`. */
@@ -150,8 +159,7 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
     type,
     ts: body.ts,
     ifVersion: body.ifVersion ?? null,
-    // Beside a blob an empty ct is allowed and means: no metadata (contract 5).
-    inline: envelope === null || (blob !== null && envelope.ct === '') ? null : inlineA(envelope),
+    inline: envelope === null ? null : inlineA(envelope, blob !== null),
     blob,
     master: master(`${path}master`, source.master),
     sig,
@@ -162,17 +170,10 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
 export function decodeWriteB(body: ItemBodyB, requireSig: RequireSig): ItemWrite {
   const type = contentType(body.type);
   const ref = body.blobRef ?? null;
-  const blobOnly = ref !== null && body.ct === '';
   if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
     throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
   }
-  const inline: Inline | null = blobOnly
-    ? null
-    : {
-        ct: ciphertext('ct', body.ct),
-        nonce: bytesField('nonce', body.nonce, NONCE_BYTES),
-        keys: keysOfArray('wrapped', body.wrapped),
-      };
+  const inline = inlineB(body, ref !== null);
   const sig = tag('sig', body.sig);
   if (sig === null && requireSig === 'always') throw invalid('sig', `required, ${SIG_BYTES} bytes`);
   return {
@@ -182,7 +183,7 @@ export function decodeWriteB(body: ItemBodyB, requireSig: RequireSig): ItemWrite
     ts: body.ts,
     ifVersion: body.ifVersion ?? null,
     inline,
-    blob: ref === null ? null : blobOfB(ref, body, blobOnly),
+    blob: ref === null ? null : blobOfB(ref, body, inline === null),
     master: master('master', body.master),
     sig,
   };
@@ -198,6 +199,15 @@ function blobOfB(ref: string, body: ItemBodyB, blobOnly: boolean): Blob {
     nonce: bytesField(named ? 'blob_nonce' : 'nonce', body.blobNonce ?? body.nonce, NONCE_BYTES),
     keys: body.blobKeys ? keysOfArray('blob_keys', body.blobKeys) : keysOfArray('wrapped', body.wrapped),
   };
+}
+
+/**
+ * A path of a refused write as shape B names it. The inner rings name fields as shape A does; B keeps the item's own
+ * keys in `wrapped`, and a blob's too where the write has no `blob_keys` (contract 2).
+ */
+export function pathInB(path: string, body: Pick<ItemBodyB, 'blobKeys'>): string {
+  const own = body.blobKeys ? /^payloadEnc\.keys(?=$|\.)/ : /^(payloadEnc\.keys|blobKeys)(?=$|\.)/;
+  return path.replace(own, 'wrapped');
 }
 
 // Encoding. Built by joining text: every value is a checked id, a number or base64, so nothing needs escaping,
