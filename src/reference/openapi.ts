@@ -167,7 +167,7 @@ function info(shape: Shape, version: string): Json {
   return {
     title: `service, shape ${shape.toUpperCase()}`,
     version,
-    description: `Encrypted multi-device sync. ${spelling} Of bytes in requests either alphabet is read, padded or not.`,
+    description: `Encrypted multi-device sync. ${spelling} Of bytes in requests either alphabet is read, padded or not. The socket /ws is described in /docs/frames-${shape}.json.`,
   };
 }
 

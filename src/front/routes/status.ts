@@ -9,7 +9,7 @@ import { Text, type Handler } from '../router.js';
 export const welcome: Handler<Text> = (_, { version }) =>
   new Text(
     `${SERVICE_NAME} ${version}: encrypted multi-device sync. This server holds ciphertext only.\n` +
-      'The API is under /api, live changes come over the WebSocket /ws.\n' +
+      'The API is under /api, live changes come over the WebSocket /ws, the reference is under /docs.\n' +
       'Is it up and claimed? GET /api/service/status\n',
     'text/plain; charset=utf-8',
   );
