@@ -12,7 +12,7 @@ import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
-import type { ChangeAnnouncer } from '../tenant/ports.js';
+import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
 
 const CHANNEL = 'service';
 const COALESCE_MS = 5;
@@ -27,7 +27,7 @@ const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
-type Hint = readonly [tenantId: string, head: number, generation: number];
+type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
 interface Notice {
   readonly from: string;
   readonly changes?: readonly Hint[];
@@ -42,7 +42,7 @@ export interface ChangeFeedOptions {
   readonly connection: pg.ClientConfig;
   readonly clock: Clock;
   /** Another instance changed a tenant. */
-  readonly onHint: (tenantId: string, head: number, generation: number) => void;
+  readonly onHint: (...hint: Hint) => void;
   /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
   readonly onConnected: () => void;
   /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
@@ -53,7 +53,7 @@ export interface ChangeFeedOptions {
 /** This instance's ear and mouth: hears of changes elsewhere, tells of its own. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
   private subscriber: Subscriber | undefined;
-  private readonly waiting = new Map<string, [head: number, generation: number]>();
+  private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private flushing: Promise<void> | undefined;
@@ -80,11 +80,11 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** Tells the others, a few milliseconds later and together with more, that the tenant got this far. May be lost. */
-  announce(tenantId: string, head: number, generation: number): void {
+  announce(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.others === 0 || this.closed) return;
     const before = this.waiting.get(tenantId);
     if (before === undefined && this.waiting.size >= WAITING_MAX) return;
-    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
+    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), later(generation, before?.[1] ?? 0)]);
     this.flushTimer ??= this.options.clock.setTimer(COALESCE_MS, () => {
       this.flushTimer = undefined;
       // One at a time: what comes meanwhile is announced with the next.
@@ -258,6 +258,9 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 }
 
+const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
+  one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);
+
 function isNotice(value: unknown): value is Notice {
   if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
   if (!('changes' in value) || value.changes === undefined) return true;
@@ -265,7 +268,10 @@ function isNotice(value: unknown): value is Notice {
     Array.isArray(value.changes) &&
     value.changes.every(
       (hint) =>
-        Array.isArray(hint) && typeof hint[0] === 'string' && Number.isInteger(hint[1]) && Number.isInteger(hint[2]),
+        Array.isArray(hint) &&
+        typeof hint[0] === 'string' &&
+        Number.isInteger(hint[1]) &&
+        (hint[2] === 'newer' || Number.isInteger(hint[2])),
     )
   );
 }

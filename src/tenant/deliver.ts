@@ -7,7 +7,7 @@ import type { Summary } from '../protocol/item.js';
 import type { Effect, Pending } from './messages.js';
 import { PackedItem } from './packed.js';
 import type { LogPage, LogRow, Outcome } from './ports.js';
-import { Frame } from './recent.js';
+import { FramedChange } from './recent.js';
 import type { Live, Replaying, Session } from './session.js';
 import type { TenantState } from './state.js';
 
@@ -113,7 +113,7 @@ function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogR
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
 function deliver(state: TenantState, rows: readonly LogRow[], position: number): Effect[] {
-  const frames = rows.map((row) => new Frame(row));
+  const frames = rows.map((row) => new FramedChange(row));
   const effects: Effect[] = [];
   state.recent.add(frames);
   state.delivered = position;
@@ -126,7 +126,7 @@ function deliver(state: TenantState, rows: readonly LogRow[], position: number):
 function pushTo(
   session: Session,
   phase: Live,
-  batch: { frames: readonly Frame[]; position: number; effects: Effect[] },
+  batch: { frames: readonly FramedChange[]; position: number; effects: Effect[] },
 ): void {
   const out: string[] = [];
   let bytes = 0;
@@ -160,7 +160,7 @@ function fallBehind(session: Session, phase: Live, frames: readonly string[]): E
  * What a live session gets of a change: the frame; for its own change an `ack` where it asked for acks, else
  * nothing (specification, Fanout; contract 11, Cursor).
  */
-export function liveText(session: Session, frame: Frame, acks: boolean): string | null {
+export function liveText(session: Session, frame: FramedChange, acks: boolean): string | null {
   if (frame.changedBy !== session.deviceId) return frame.text(session.port.shape);
   return acks ? ackText(frame.item.id, frame.version) : null;
 }

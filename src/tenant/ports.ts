@@ -43,9 +43,8 @@ export interface TenantSnapshot {
   readonly tenantId: string;
   readonly state: string;
   readonly generation: number;
-  readonly claimed: boolean;
   readonly summary: Summary;
-  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice; readonly changedAtGeneration: number })[];
+  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice })[];
   readonly bins: readonly BinChange[];
   readonly pairRequests: readonly PairRequest[];
 }
@@ -169,9 +168,12 @@ export interface SocketPort {
   close(code: number, reason: string): void;
 }
 
+/** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
+export type HintedGeneration = number | 'newer';
+
 /** Tells other instances that a tenant's head or generation rose. A hint only: it may be lost (contract 13). */
 export interface ChangeAnnouncer {
-  announce(tenantId: string, head: number, generation: number): void;
+  announce(tenantId: string, head: number, generation: HintedGeneration): void;
 }
 
 /** Removes a revoked device's entries from the stored keys, in the background (contract 5). */

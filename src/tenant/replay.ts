@@ -10,7 +10,7 @@ import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import { liveText, noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { LogPage } from './ports.js';
-import { Frame } from './recent.js';
+import { FramedChange } from './recent.js';
 import type { Replaying, Session } from './session.js';
 import type { TenantState } from './state.js';
 
@@ -103,7 +103,7 @@ export function onPage(
   const frames = texts(
     session,
     phase,
-    page.rows.map((row) => new Frame(row)),
+    page.rows.map((row) => new FramedChange(row)),
   );
   const last = page.rows.at(-1)?.item.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
@@ -177,7 +177,7 @@ function goLive(
 }
 
 /** After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not. */
-function texts(session: Session, phase: Replaying, frames: readonly Frame[]): string[] {
+function texts(session: Session, phase: Replaying, frames: readonly FramedChange[]): string[] {
   const out: string[] = [];
   for (const frame of frames) {
     const text = phase.greeting ? frame.text(session.port.shape) : liveText(session, frame, phase.acks);

@@ -29,7 +29,6 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
     effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
     state.standing = snapshot.state;
-    state.claimed = snapshot.claimed;
     state.devices = devicesOf(snapshot);
     state.bins = binsOf(snapshot);
     state.pairRequests = snapshot.pairRequests;
