@@ -12,6 +12,8 @@ export interface KitOptions extends WorldOptions {
   readonly only?: readonly string[];
   /** With the cases that wait for minutes. */
   readonly slow?: boolean;
+  /** The cases in the opposite order: what they find does not depend on it. */
+  readonly reversed?: boolean;
   readonly onCase?: (ids: readonly string[], shape: Shape, ms: number) => void;
 }
 
@@ -56,7 +58,8 @@ function merged(one: Finding | undefined, other: Finding): Finding {
 export async function runKit(options: KitOptions): Promise<Result[]> {
   const found = new Map<string, Finding>();
   const note = (id: string, finding: Finding): void => void found.set(id, merged(found.get(id), finding));
-  const cases = CASES.filter((one) => one.ids.some((id) => wanted(id, options.only)));
+  const asked = CASES.filter((one) => one.ids.some((id) => wanted(id, options.only)));
+  const cases = options.reversed === true ? asked.toReversed() : asked;
   const world = await World.start(options);
   try {
     for (const one of cases) {

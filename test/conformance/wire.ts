@@ -64,6 +64,11 @@ export class PacedWire extends Wire {
     return reply;
   }
 
+  /** Opens a socket, or is refused, at once. */
+  async connectOnce(options: ConnectOptions): Promise<Socket> {
+    return super.connect(options);
+  }
+
   override async connect(options: ConnectOptions): Promise<Socket> {
     for (let turn = 1; ; turn++) {
       try {

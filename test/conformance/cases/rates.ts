@@ -117,7 +117,7 @@ const kinds: Case = {
 };
 
 /** Six calls a minute are one too many; more are for servers that allow more. */
-const ATTEMPTS = 12;
+const ATTEMPTS = 8;
 
 /** Calls from an address of its own, where the server trusts us as a proxy, until one is refused. */
 async function attempts(

@@ -289,8 +289,8 @@ const bounds: Case = {
       range(2, 16).map(async () => stage.connect({ token: device.token, shape })),
     );
     check.same('WS-22', opened.filter(({ status }) => status === 'rejected').length, 0, 'sockets refused of 16');
-    const refusal = await stage.connect({ token: device.token, shape }).then(
-      () => undefined,
+    const refusal = await stage.wire.connectOnce({ token: device.token, shape }).then(
+      (open) => open.terminate(),
       (error: unknown) => error,
     );
     check.ok('WS-22', refusal instanceof UpgradeRefused, 'a refusal of the 17th', refusal === undefined ? 'open' : '');
