@@ -31,6 +31,8 @@ export class Check {
     readonly ids: readonly string[],
     readonly shape: Shape,
     private readonly shaped: boolean,
+    /** What was sent last. */
+    private readonly last: () => string = () => '',
   ) {}
 
   /** `holds` for the rule; otherwise `what` was expected and `came` is what came. */
@@ -38,7 +40,7 @@ export class Check {
     if (!this.ids.includes(id)) throw new Error(`a case checks ${id}, which it does not name`);
     if (this.found.get(id)?.kind === 'fail') return holds;
     if (holds) this.found.set(id, { kind: 'pass', text: '' });
-    else this.fail(id, `expected: ${what}${came === '' ? '' : `; came: ${brief(came)}`}`);
+    else this.fail(id, `expected: ${what}; ${came === '' ? '' : `came: ${brief(came)}; `}sent last: ${this.last()}`);
     return holds;
   }
 
@@ -55,12 +57,11 @@ export class Check {
 
   /** Something about a reply holds. */
   of(id: string, reply: Reply, holds: boolean, what: string): boolean {
-    return this.ok(
-      id,
-      holds,
-      holds ? '' : `${what}; sent: ${sentFor(reply)}`,
-      holds ? '' : `${reply.status} ${brief(reply.raw, 300)}`,
-    );
+    if (holds) return this.ok(id, true, what);
+    if (!this.ids.includes(id)) throw new Error(`a case checks ${id}, which it does not name`);
+    const came = `${reply.status} ${brief(reply.raw, 300)}`;
+    this.fail(id, `expected: ${what}; came: ${came}; sent: ${sentFor(reply)}`);
+    return false;
   }
 
   /** A reply is a refusal, from 400 to 499. */
@@ -78,7 +79,9 @@ export class Check {
     const text = error instanceof Error ? error.message : String(error);
     const open = this.ids.filter((id) => !this.found.has(id));
     if (error instanceof NotApplicable) for (const id of open) this.skip(id, text);
-    else for (const id of open.length > 0 ? open : this.ids) this.fail(id, `the check could not go on: ${text}`);
+    else
+      for (const id of open.length > 0 ? open : this.ids)
+        this.fail(id, `expected: that the check can go on; came: ${text}; sent last: ${this.last()}`);
   }
 
   /** What was found for each rule of the case. */

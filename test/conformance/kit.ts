@@ -35,7 +35,7 @@ function unmet({ needs }: Case, options: KitOptions): string | undefined {
 }
 
 async function play(world: World, one: Case, shape: Shape): Promise<Check> {
-  const check = new Check(one.ids, shape, one.once !== true);
+  const check = new Check(one.ids, shape, one.once !== true, () => world.wire.last);
   const stage = new Stage(world, shape);
   try {
     await stage.begin();

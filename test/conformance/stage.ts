@@ -3,6 +3,7 @@ import { edited, mustWrite, newId, newItem, write, type JoinOptions } from '../s
 import type { TestDevice, TestItem } from '../support/devices.js';
 import { changesOf, untilVersion } from '../support/stream.js';
 import {
+  camel,
   UpgradeRefused,
   type Ask,
   type ConnectOptions,
@@ -38,6 +39,10 @@ export const CODES = {
   badToken: { a: '401 unauthorized', b: '401 invalid_token' },
   claimed: { a: '410 bootstrap_already_done', b: '409 bootstrap_already_done' },
 } as const;
+
+/** The fields of an object of a reply or frame, in camelCase; none where it is no object. */
+export const fields = (value: unknown): Json =>
+  value !== null && typeof value === 'object' && !Array.isArray(value) ? camel(value) : {};
 
 export const otherShape = (shape: Shape): Shape => (shape === 'a' ? 'b' : 'a');
 

@@ -41,6 +41,8 @@ function shown(method: string, path: string, options: Ask): string {
 export class PacedWire extends Wire {
   /** Milliseconds waited for rates so far. */
   waited = 0;
+  /** What was sent last, by request or frame. */
+  last = '';
 
   constructor(
     port: number,
@@ -59,20 +61,31 @@ export class PacedWire extends Wire {
 
   /** Asks once: for checks of the rates themselves. */
   async once(method: string, path: string, options: Ask = {}): Promise<Reply> {
+    const text = shown(method, path, options);
+    this.last = text;
     const reply = await super.ask(method, path, options);
-    sent.set(reply, shown(method, path, options));
+    sent.set(reply, text);
     return reply;
   }
 
   /** Opens a socket, or is refused, at once. */
   async connectOnce(options: ConnectOptions): Promise<Socket> {
-    return super.connect(options);
+    const shape = options.shape === undefined ? '' : `, shape ${options.shape}`;
+    this.last = `GET /ws (upgrade${shape})`;
+    const socket = await super.connect(options);
+    const send = socket.send.bind(socket);
+    socket.send = (frame) => {
+      const text = typeof frame === 'string' || Buffer.isBuffer(frame) ? frame.toString() : JSON.stringify(frame);
+      this.last = `frame ${text.slice(0, SHOWN_MAX)} (socket${shape})`;
+      send(frame);
+    };
+    return socket;
   }
 
   override async connect(options: ConnectOptions): Promise<Socket> {
     for (let turn = 1; ; turn++) {
       try {
-        return await super.connect(options);
+        return await this.connectOnce(options);
       } catch (error) {
         if (!(error instanceof UpgradeRefused)) throw error;
         sent.set(error.reply, `GET /ws (upgrade${options.shape === undefined ? '' : `, shape ${options.shape}`})`);

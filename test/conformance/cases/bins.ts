@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { newId, writeBody } from '../../support/devices.js';
 import { range, untilVersion } from '../../support/stream.js';
 import { camel, spelled, type Json } from '../../support/wire.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const listed = async (stage: Stage): Promise<Json[]> =>
   (await stage.wire.get('/bins', stage.as())).list('bins').map(camel);
@@ -39,11 +39,11 @@ const make: Case = {
     const [id, meta] = [stage.ownBin(newId()), randomBytes(4_096)];
     const reply = await wire.post('/bins', { id, meta }, stage.as());
     check.outcome('BIN-04', reply, '200');
-    const made = camel(reply.at('bin'));
+    const made = fields(reply.at('bin'));
     check.same('BIN-04', [made['id'], made['itemCount']], [id, 0], 'id and itemCount of the new bin');
     check.same('BIN-07', made['meta'], spelled(shape, meta), 'meta, as it came');
     check.same('BIN-10', made['slug'], id.toLowerCase(), 'slug');
-    const told = camel((await socket.next('bin'))['bin']);
+    const told = fields((await socket.next('bin'))['bin']);
     check.same(
       'BIN-17',
       [told['id'], told['slug'], told['meta']],
@@ -53,15 +53,15 @@ const make: Case = {
     check.outcome('BIN-04', await stage.write(stage.item({ binId: id })), '200', 'an item in it');
     const slug = `s-${newId().toLowerCase()}`;
     const changed = await wire.patch(`/bins/${id}`, { slug }, stage.as());
-    const now = camel(changed.at('bin'));
+    const now = fields(changed.at('bin'));
     check.same(
       'BIN-05',
       [changed.status, now['id'], now['slug'], now['meta']],
       [200, id, slug, made['meta']],
       'status, id, slug, meta after a new slug',
     );
-    check.same('BIN-17', camel((await socket.next('bin'))['bin'])['slug'], slug, 'slug of the frame');
-    const cleared = camel((await wire.patch(`/bins/${id}`, { meta: null }, stage.as())).at('bin'));
+    check.same('BIN-17', fields((await socket.next('bin'))['bin'])['slug'], slug, 'slug of the frame');
+    const cleared = fields((await wire.patch(`/bins/${id}`, { meta: null }, stage.as())).at('bin'));
     check.same('BIN-05', [cleared['slug'], cleared['meta']], [slug, null], 'slug and meta after an empty meta');
     const over = randomBytes(4_097);
     check.outcome(
@@ -81,7 +81,7 @@ const make: Case = {
       if ('bin' in frame) continue;
       check.same(
         'BIN-17',
-        [camel(frame)['id'], Number.isInteger(camel(frame)['deletedAt'])],
+        [fields(frame)['id'], Number.isInteger(fields(frame)['deletedAt'])],
         [id, true],
         'id, and whether deletedAt is a time, of the frame',
       );

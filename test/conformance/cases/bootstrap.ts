@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { claimBody, newCode, newId, sealedFor } from '../../support/devices.js';
-import { camel, spelled } from '../../support/wire.js';
-import { CODES, type Case } from '../stage.js';
+import { spelled } from '../../support/wire.js';
+import { CODES, type Case, fields } from '../stage.js';
 
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
 
@@ -19,8 +19,8 @@ const claimed: Case = {
       check.outcome('BOOT-03', reply, CODES.claimed[shape], 'a call that lost');
     const [won] = winners;
     if (won === undefined) throw new Error('no claim went through');
-    const body = camel(won.body);
-    const device = camel(body['device']);
+    const body = fields(won.body);
+    const device = fields(body['device']);
     check.of(
       'BOOT-01',
       won,
@@ -29,7 +29,7 @@ const claimed: Case = {
     );
     check.of('BOOT-01', won, device['glyph'] === 'laptop' && typeof body['token'] === 'string', '{device, token}');
     const me = await wire.get('/me', stage.as());
-    check.of('BOOT-01', me, camel(me.at('device'))['id'] === world.first.id, '/me with the token of the claim');
+    check.of('BOOT-01', me, fields(me.at('device'))['id'] === world.first.id, '/me with the token of the claim');
     check.of('BOOT-04', won, ULID.test(String(device['id'])), 'a ULID, drawn by the server');
     check.of('STAT-04', before, before.at('claimed') === false, 'claimed: false before');
     check.of('STAT-04', after, after.at('claimed') === true, 'claimed: true after');

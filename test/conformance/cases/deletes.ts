@@ -1,8 +1,8 @@
 /** Deletes (contract 5 and 10). */
 import { randomBytes } from 'node:crypto';
 import { newId } from '../../support/devices.js';
-import { camel, spelled } from '../../support/wire.js';
-import type { Case } from '../stage.js';
+import { spelled } from '../../support/wire.js';
+import { type Case, fields } from '../stage.js';
 
 const remove: Case = {
   ids: ['DEL-01', 'DEL-02', 'DEL-03', 'DEL-07', 'DEL-08'],
@@ -25,7 +25,7 @@ const remove: Case = {
         'id and version of the delete frame',
       );
       check.same(id, frame['sig'] ?? undefined, text, 'sig of the delete frame');
-      const row = camel(await stage.row(item.id));
+      const row = fields(await stage.row(item.id));
       check.same(id, row['sig'] ?? undefined, text, 'sig of the row');
       check.ok('DEL-02', Number.isInteger(row['deletedAt']), 'deletedAt in milliseconds', row);
       const cleared =

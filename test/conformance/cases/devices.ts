@@ -1,14 +1,14 @@
 /** Devices (contract 9; specification, Device). */
 import { randomBytes } from 'node:crypto';
 import { newCode, newId, publicKeyOf } from '../../support/devices.js';
-import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { spelled, type Json, type Reply } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const listed = async (stage: Stage, device = stage.first): Promise<Map<unknown, Json>> =>
   new Map(
     (await stage.wire.get('/devices', stage.as(stage.shape, device)))
       .list('devices')
-      .map((entry) => [entry['id'], camel(entry)]),
+      .map((entry) => [entry['id'], fields(entry)]),
   );
 
 const FIELDS = ['cert', 'current', 'glyph', 'id', 'lastSeenAt', 'name', 'online', 'pairedAt', 'pubkey', 'revokedAt'];
@@ -17,7 +17,7 @@ const list: Case = {
   ids: ['DEV-01', 'DEV-02', 'DEV-03', 'STAT-10'],
   async run(stage, check) {
     const { first, second, shape } = stage;
-    const online = async (): Promise<number> => Number(camel((await stage.me()).at('server'))['devicesOnline']);
+    const online = async (): Promise<number> => Number(fields((await stage.me()).at('server'))['devicesOnline']);
     const third = await stage.join();
     const all = await listed(stage);
     const mine = all.get(first.id) ?? {};
@@ -128,7 +128,7 @@ const revoke: Case = {
     const socket = await stage.watch();
     const reply = await stage.wire.post(`/devices/${one.id}/revoke`, {}, stage.as());
     stage.world.devices.delete(one.id);
-    const { id, revokedAt } = camel(reply.at('device'));
+    const { id, revokedAt } = fields(reply.at('device'));
     check.of(
       'DEV-05',
       reply,

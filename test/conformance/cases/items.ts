@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
-import { camel, spelled, type Shape } from '../../support/wire.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { spelled, type Shape } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const TYPES = ['password', 'link', 'text', 'code', 'image', 'file', 'audio', 'video', 'contact', 'location'];
 
@@ -162,9 +162,9 @@ const replaced: Case = {
       `200 and version ${old.version + 1}`,
     );
     const frame = await socket.next('item');
-    const row = camel(shape === 'a' ? frame : frame['item']);
+    const row = fields(shape === 'a' ? frame : frame['item']);
     check.same('ITEM-07', [row['id'], row['version']], [old.id, old.version + 1], 'the item that was pushed');
-    const ct = shape === 'a' ? camel(row['payloadEnc'])['ct'] : row['ct'];
+    const ct = shape === 'a' ? fields(row['payloadEnc'])['ct'] : row['ct'];
     check.same('ITEM-07', ct, spelled(shape, next.ct), 'its ct');
   },
 };
@@ -221,12 +221,12 @@ const whoIsTold: Case = {
         "versions pushed to the content's writer",
       );
     }
-    const row = camel(await stage.row(item.id));
+    const row = fields(await stage.row(item.id));
     check.same('ITEM-35', row['senderDevice'], first.id, 'senderDevice after re-wrap and move by another');
     await stage.remove(item.id, undefined, second);
     check.same(
       'ITEM-35',
-      camel(await stage.row(item.id))['senderDevice'],
+      fields(await stage.row(item.id))['senderDevice'],
       first.id,
       'senderDevice after a delete by another',
     );
@@ -270,7 +270,7 @@ const sequence: Case = {
 const CAP_MAX = 20_000_000;
 
 async function room(stage: Stage): Promise<{ readonly cap: number; readonly used: number }> {
-  const { storageCapBytes, storageUsedBytes } = camel((await stage.me()).at('server'));
+  const { storageCapBytes, storageUsedBytes } = fields((await stage.me()).at('server'));
   return { cap: Number(storageCapBytes), used: Number(storageUsedBytes) };
 }
 

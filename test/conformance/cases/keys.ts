@@ -4,9 +4,9 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
-import { camel, spelled, type Json, type Reply, type Shape } from '../../support/wire.js';
+import { spelled, type Json, type Reply, type Shape } from '../../support/wire.js';
 import { NotApplicable } from '../check.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const sealed: Case = {
   ids: ['ITEM-26', 'ITEM-28'],
@@ -148,7 +148,7 @@ const blobAlone: Case = {
     );
     const lacking = await post(stage, blobOnly(stage, blobFields(await newBlob(stage), [first.id])));
     check.outcome('ITEM-27', lacking, CODES.validation[shape], 'blobKeys without a device');
-    check.same('ITEM-27', camel(lacking.at('error.details'))['missingDevices'], [second.id], 'details.missingDevices');
+    check.same('ITEM-27', fields(lacking.at('error.details'))['missingDevices'], [second.id], 'details.missingDevices');
   },
 };
 
@@ -233,7 +233,7 @@ const purge: Case = {
       const row = rows.get(next.id);
       check.same(
         'ITEM-34',
-        [row?.['version'], camel(row?.['payloadEnc'])['ct']],
+        [row?.['version'], fields(row?.['payloadEnc'])['ct']],
         [reply.at('version'), spelled('a', next.ct)],
         'version and ct of a change that came in between',
       );

@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { writeBody, type TestItem } from '../../support/devices.js';
 import { range } from '../../support/stream.js';
-import { camel, type Json, type Reply } from '../../support/wire.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { type Json, type Reply } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const list = async (stage: Stage, query: string): Promise<Reply> => stage.wire.get(`/items${query}`, stage.as());
 const cursor = (stage: Stage, reply: Reply): unknown => reply.at(stage.shape === 'a' ? 'nextSince' : 'head_version');
@@ -168,7 +168,7 @@ const resets: Case = {
     const frames = await socket.hello(head);
     const places = {
       status: (await wire.get('/service/status', stage.as())).at('epoch'),
-      me: camel((await wire.get('/me', stage.as())).at('server'))['epoch'],
+      me: fields((await wire.get('/me', stage.as())).at('server'))['epoch'],
       caughtUp: frames.at(-1)?.['epoch'],
     };
     for (const [place, found] of Object.entries(places)) check.same('EPOCH-01', found, epoch, `epoch of ${place}`);
@@ -188,7 +188,7 @@ const views: Case = {
     check.of(
       'LIST-15',
       all,
-      all.list('items').every((row) => camel(row)['binId'] === one),
+      all.list('items').every((row) => fields(row)['binId'] === one),
       'rows of that bin only',
     );
     const page = await list(stage, `?since=${base}&limit=2&bin_id=${one}`);
@@ -201,7 +201,7 @@ const views: Case = {
     const [gone] = written;
     if (gone === undefined) throw new Error('nothing was written');
     await stage.remove(gone.id);
-    const row = camel(await stage.row(gone.id));
+    const row = fields(await stage.row(gone.id));
     check.ok('LIST-13', Number.isInteger(row['deletedAt']), 'a row with deletedAt for a deleted item', row);
     const cleared =
       shape === 'a'

@@ -1,8 +1,8 @@
 /** Moves (contract 5, reconcile). */
 import { randomBytes } from 'node:crypto';
 import { newId } from '../../support/devices.js';
-import { camel, type Json, type Reply } from '../../support/wire.js';
-import { CODES, type Case } from '../stage.js';
+import { type Json, type Reply } from '../../support/wire.js';
+import { CODES, type Case, fields } from '../stage.js';
 
 const move: Case = {
   ids: ['MOVE-01', 'MOVE-02', 'MOVE-03', 'MOVE-04', 'MOVE-05', 'MOVE-06', 'MOVE-07'],
@@ -24,7 +24,7 @@ const move: Case = {
       `200, the id and version ${version}`,
     );
     const frame = await socket.next('item');
-    const row = camel(shape === 'a' ? frame : frame['item']);
+    const row = fields(shape === 'a' ? frame : frame['item']);
     check.same('MOVE-02', [row['id'], row['binId'], row['version']], [item.id, bin, version], 'the item frame');
     const after = await stage.row(item.id, 'b');
     check.same(

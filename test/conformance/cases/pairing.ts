@@ -4,7 +4,7 @@ import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
 
@@ -41,7 +41,7 @@ const steps: Case = {
     const [code, ephemeral] = [newCode(), epk()];
     const spell = (bytes: unknown): unknown => spelled(shape, bytes);
     const reply = await wire.post('/devices/pair-init', { code, epk: ephemeral }, stage.as());
-    const { lookupId, expiresAt, code: given } = camel(reply.body);
+    const { lookupId, expiresAt, code: given } = fields(reply.body);
     const lasts = Math.abs(Number(expiresAt) - Date.now() - 300_000) < 60_000;
     check.of(
       'PAIR-01',
@@ -52,7 +52,7 @@ const steps: Case = {
     const fetched = await fetchEpk(stage, code);
     check.same(
       'PAIR-04',
-      others(camel(fetched.body), { epk: spell(ephemeral), expiresAt, tenantId: world.tenantId }),
+      others(fields(fetched.body), { epk: spell(ephemeral), expiresAt, tenantId: world.tenantId }),
       [],
       'fields that differ',
     );
@@ -72,7 +72,7 @@ const steps: Case = {
     };
     check.same(
       'PAIR-11',
-      others(camel(await mine.next('pair_request')), request),
+      others(fields(await mine.next('pair_request')), request),
       [],
       'fields of the frame that differ',
     );
@@ -85,7 +85,7 @@ const steps: Case = {
     check.of('PAIR-15', wrapped, wrapped.status === 200 && wrapped.at('ok') === true, '{ok: true}');
     const paired = await held;
     check.outcome('PAIR-08', paired, '200');
-    const got = camel(paired.body);
+    const got = fields(paired.body);
     const { wrappedMasterKey, deviceCert, confirmation } = release;
     check.same(
       'PAIR-08',
@@ -99,7 +99,7 @@ const steps: Case = {
     );
     check.same(
       'PAIR-08',
-      others(camel(got['device']), { id: deviceId, name, glyph, pubkey: spell(body['pubkey']) }),
+      others(fields(got['device']), { id: deviceId, name, glyph, pubkey: spell(body['pubkey']) }),
       [],
       'fields of `device` that differ',
     );
@@ -111,7 +111,7 @@ const steps: Case = {
       '/me with the new token',
     );
     for (const socket of [mine, theirs])
-      check.same('DEV-12', camel((await socket.next('device_joined'))['device'])['id'], deviceId, 'device_joined');
+      check.same('DEV-12', fields((await socket.next('device_joined'))['device'])['id'], deviceId, 'device_joined');
     check.same('PAIR-12', theirs.of('pair_request').length, 0, 'pair_request frames to another device');
     check.same('PAIR-14', await requests(stage), [], 'requests after the wrap');
   },

@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newCode, newId, npkBody, waitForRequest, wrapBody } from '../../support/devices.js';
-import { camel, type Reply } from '../../support/wire.js';
-import { CODES, type Case, type Stage } from '../stage.js';
+import { type Reply } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
 
 const verify = async (stage: Stage, password: unknown, pubkey?: Buffer): Promise<Reply> =>
   stage.wire.post('/password/verify', { password, pubkey }, { shape: stage.shape });
@@ -35,7 +35,7 @@ const change: Case = {
     check.outcome('PASS-03', changed, '200', 'the right currentPassword');
     if (changed.status === 200) world.password = next;
     const good = await verify(stage, world.password);
-    const { ok, ticket, expiresAt } = camel(good.body);
+    const { ok, ticket, expiresAt } = fields(good.body);
     const lasts = Math.abs(Number(expiresAt) - Date.now() - 600_000) < 60_000;
     check.of(
       'PASS-04',

@@ -2,8 +2,8 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { lp, newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';
-import { at, camel, type Json, type Reply } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { at, type Json, type Reply } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 interface Challenge {
   readonly reply: Reply;
@@ -15,7 +15,7 @@ interface Challenge {
 async function challengeFor(stage: Stage, device: Pick<TestDevice, 'id' | 'keys'>): Promise<Challenge> {
   const reply = await stage.wire.post('/devices/reauth/challenge', { deviceId: device.id }, { shape: stage.shape });
   if (reply.status !== 200) throw new Error(`POST /api/devices/reauth/challenge answers ${reply.status} ${reply.raw}`);
-  const body = camel(reply.body);
+  const body = fields(reply.body);
   const opened = nodeSodium.sealOpen(Buffer.from(String(body['challenge']), 'base64'), device.keys);
   if (opened === undefined) throw new Error("the challenge does not open with the device's key");
   const bytes = Buffer.from(opened);
@@ -43,7 +43,7 @@ const right: Case = {
   async run(stage, check) {
     const { first, world } = stage;
     const challenge = await challengeFor(stage, first);
-    const { challengeId, expiresAt } = camel(challenge.reply.body);
+    const { challengeId, expiresAt } = fields(challenge.reply.body);
     check.of(
       'REAUTH-01',
       challenge.reply,
@@ -54,7 +54,7 @@ const right: Case = {
     check.same('REAUTH-02', challenge.opened.toString('hex'), want.toString('hex'), 'bytes in the sealed box');
     const reply = await answer(stage, first.id, challenge);
     check.outcome('REAUTH-03', reply, '200');
-    check.of('REAUTH-03', reply, Number(camel(reply.body)['expiresAt']) > Date.now(), 'expiresAt ahead');
+    check.of('REAUTH-03', reply, Number(fields(reply.body)['expiresAt']) > Date.now(), 'expiresAt ahead');
     const me = await stage.wire.get('/me', { token: reply.text('token') });
     check.of('REAUTH-03', me, at(me.body, 'device.id') === first.id, `/me of ${first.id} with the new token`);
     const again = await answer(stage, first.id, challenge);

@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { lp, newId } from '../../support/devices.js';
-import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { spelled, type Json, type Reply } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 const PARTS = ['host', 'tenantId', 'challengeId', 'challenge', 'deviceId', 'pubkey', 'deviceCert'] as const;
 
@@ -19,7 +19,7 @@ async function attempt(stage: Stage, more: Json = {}): Promise<Attempt> {
   const { world, wire, shape } = stage;
   const reply = await wire.post('/devices/recover/challenge', {}, { shape });
   if (reply.status !== 200) throw new Error(`POST /api/devices/recover/challenge answers ${reply.status} ${reply.raw}`);
-  const { challengeId, challenge } = camel(reply.body);
+  const { challengeId, challenge } = fields(reply.body);
   const keys = nodeSodium.boxKeyPair();
   const pubkey = Buffer.from(keys.publicKey);
   const passwordTicket = await world.ticket(pubkey);
@@ -61,7 +61,7 @@ const right: Case = {
     const item = await stage.written();
     const socket = await stage.watch();
     const one = await attempt(stage);
-    const { challengeId, challenge, tenantId } = camel(one.reply.body);
+    const { challengeId, challenge, tenantId } = fields(one.reply.body);
     check.of(
       'RECOV-01',
       one.reply,
@@ -86,15 +86,15 @@ const right: Case = {
     );
     check.same(
       'RECOV-08',
-      camel((await socket.next('device_joined'))['device'])['id'],
+      fields((await socket.next('device_joined'))['device'])['id'],
       body['deviceId'],
       'device_joined',
     );
     const again = await recover(stage, { ...body, deviceId: newId() });
     check.of('RECOV-05', again, noToken(again), 'no token from a second use');
     const list = await wire.get(`/items?since=${item.version - 1}&limit=1`, { token: device.token, shape });
-    const row = camel(list.list('items')[0]);
-    const master = shape === 'a' ? camel(row['payloadEnc'])['master'] : row['master'];
+    const row = fields(list.list('items')[0]);
+    const master = shape === 'a' ? fields(row['payloadEnc'])['master'] : row['master'];
     check.same('RECOV-09', master, spelled(shape, item.master), 'the master wrap, as the new device reads it');
   },
 };

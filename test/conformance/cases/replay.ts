@@ -12,11 +12,11 @@ import {
   untilVersion,
   versionsOf,
 } from '../../support/stream.js';
-import { camel, spelled, type Json, type Socket } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { spelled, type Json, type Socket } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 const open = async (stage: Stage): Promise<Socket> => stage.connect({ token: stage.second.token, shape: stage.shape });
-const ending = (frames: readonly Json[]): Json => camel(frames.at(-1));
+const ending = (frames: readonly Json[]): Json => fields(frames.at(-1));
 
 const history: Case = {
   ids: ['REPLAY-01', 'REPLAY-02', 'REPLAY-03', 'REPLAY-05', 'REPLAY-06'],
@@ -63,8 +63,8 @@ const history: Case = {
       'frames',
     );
     check.same('REPLAY-01', notRising(changes.map(({ version }) => version)), [], 'versions that do not rise');
-    const rows = changes.map(({ frame }) => camel(shape === 'a' ? frame : (frame['item'] ?? frame)));
-    const ct = shape === 'a' ? camel(rows[1]?.['payloadEnc'])['ct'] : rows[1]?.['ct'];
+    const rows = changes.map(({ frame }) => fields(shape === 'a' ? frame : (frame['item'] ?? frame)));
+    const ct = shape === 'a' ? fields(rows[1]?.['payloadEnc'])['ct'] : rows[1]?.['ct'];
     check.same('REPLAY-02', [ct, rows[2]?.['binId']], [spelled(shape, latest.ct), bin], 'latest content, latest bin');
     for (const from of [kept.version, replacedAt, movedAt, removedAt]) {
       const some = versionsOf(await (await open(stage)).hello(from));
@@ -75,7 +75,7 @@ const history: Case = {
         `versions above ${from}`,
       );
     }
-    const me = camel((await stage.me()).at('server'));
+    const me = fields((await stage.me()).at('server'));
     const { version, epoch, itemCount, versionSum, type, ...rest } = ending(frames);
     check.same(
       'REPLAY-05',
@@ -100,7 +100,7 @@ const beside: Case = {
   ids: ['REPLAY-04', 'REPLAY-06', 'REPLAY-08', 'WS-06'],
   async run(stage, check) {
     const { wire, world, first } = stage;
-    const before = camel((await stage.me()).at('server'));
+    const before = fields((await stage.me()).at('server'));
     const base = Number(before['headVersion']);
     const third = await stage.join();
     const writing = startWriters({
@@ -123,7 +123,7 @@ const beside: Case = {
     for (const { head, frames, socket } of seen) {
       await untilVersion(socket, last.version);
       const at = frames.findIndex(({ type }) => type === 'caught_up');
-      const { version, itemCount, versionSum } = camel(frames[at]);
+      const { version, itemCount, versionSum } = fields(frames[at]);
       check.ok(
         'REPLAY-04',
         Number(version) >= head,
@@ -215,11 +215,9 @@ const epochs: Case = {
       socket.terminate();
       return frames;
     };
-    const whole = versionsOf(await say({ since: 0 }));
+    const whole = (await stage.rows(stage.shape, 0)).map((row) => row['version']);
     const resets: readonly (readonly ['EPOCH-02' | 'EPOCH-03', Json])[] = [
-      ['EPOCH-02', { since: 0, epoch: 'another' }],
       ['EPOCH-02', { since: last, epoch: 'another' }],
-      ['EPOCH-03', { since: last + 1 }],
       ['EPOCH-03', { since: last + 1, epoch }],
     ];
     for (const [id, hello] of resets) {

@@ -1,8 +1,8 @@
 /** The order of decisions for an id that exists (contract 5). */
 import { randomBytes } from 'node:crypto';
 import { sealedFor, writeBody, type TestItem } from '../../support/devices.js';
-import { camel, spelled } from '../../support/wire.js';
-import { CODES, otherShape, type Case } from '../stage.js';
+import { spelled } from '../../support/wire.js';
+import { CODES, otherShape, type Case, fields } from '../stage.js';
 
 const same: Case = {
   ids: ['RETRY-01', 'RETRY-07'],
@@ -76,7 +76,7 @@ const condition: Case = {
       const id = ifVersion === 0 ? 'RETRY-13' : 'RETRY-03';
       const reply = await stage.write(stage.edit(item, { ifVersion }));
       check.outcome(id, reply, conflict, `ifVersion ${ifVersion}, the version is ${version}`);
-      const details = camel(reply.at('error.details'));
+      const details = fields(reply.at('error.details'));
       check.same(
         'RETRY-03',
         [details['version'], details['ts']],
@@ -134,7 +134,7 @@ const wraps: Case = {
     );
     const frame = await socket.next('item');
     for (let pushed = frame; ; pushed = await socket.next('item')) {
-      const row = camel(stage.shape === 'a' ? pushed : pushed['item']);
+      const row = fields(stage.shape === 'a' ? pushed : pushed['item']);
       if (row['id'] !== item.id) continue;
       check.same('RETRY-16', row['version'], added.at('version'), 'the version pushed');
       check.same('RETRY-18', row['binId'], world.bin, 'the bin pushed: a re-wrap does not move');
@@ -205,7 +205,7 @@ const devices: Case = {
     const frame = await socket.next('item');
     check.same(
       'RETRY-04',
-      camel(shape === 'a' ? frame : frame['item'])['version'],
+      fields(shape === 'a' ? frame : frame['item'])['version'],
       reply.at('version'),
       'the version pushed',
     );

@@ -9,17 +9,8 @@ import {
   writeBody,
   type TestItem,
 } from '../../support/devices.js';
-import {
-  camel,
-  keysNotSnake,
-  SHAPES,
-  spelled,
-  type Ask,
-  type Json,
-  type Reply,
-  type Shape,
-} from '../../support/wire.js';
-import { CODES, otherShape, type Case, type Stage } from '../stage.js';
+import { keysNotSnake, SHAPES, spelled, type Ask, type Json, type Reply, type Shape } from '../../support/wire.js';
+import { CODES, otherShape, type Case, type Stage, fields } from '../stage.js';
 
 /** The shape a reply to a write is in: a refusal shows it by code and hint, a success by `server_ts`. */
 function shapeOf(reply: Reply): Shape {
@@ -126,7 +117,7 @@ async function tour(stage: Stage): Promise<Reply[]> {
   const item = stage.item();
   for (const path of ['/health', '/service/status', '/password/exists']) await ask('GET', path, undefined, {});
   for (const path of ['/me', '/bins', '/devices', '/devices/pair-requests']) await ask('GET', path);
-  const { version } = camel((await ask('POST', '/items', writeBody('b', item))).body);
+  const { version } = fields((await ask('POST', '/items', writeBody('b', item))).body);
   await ask('POST', '/items', writeBody('b', stage.item({ keys: {} })));
   await ask('POST', '/items', writeBody('b', { ...item, ifVersion: 99, ct: randomBytes(20) }));
   await ask('POST', '/items/batch', {
@@ -279,14 +270,14 @@ const rows: Case = {
         Object.keys(want).sort(),
         `fields of ${what}`,
       );
-      const keys = reading === 'a' ? camel(found['payloadEnc'])['keys'] : found['wrapped'];
+      const keys = reading === 'a' ? fields(found['payloadEnc'])['keys'] : found['wrapped'];
       check.same(
         'SHAPE-16',
         keys,
-        reading === 'a' ? camel(want['payloadEnc'])['keys'] : want['wrapped'],
+        reading === 'a' ? fields(want['payloadEnc'])['keys'] : want['wrapped'],
         `keys of ${what}`,
       );
-      const ct = reading === 'a' ? camel(found['payloadEnc'])['ct'] : found['ct'];
+      const ct = reading === 'a' ? fields(found['payloadEnc'])['ct'] : found['ct'];
       check.same(reading === 'a' ? 'SHAPE-23' : 'SHAPE-24', ct, spelled(reading, item.ct), `ct of ${what}`);
       if (reading === 'b')
         check.same(
@@ -316,7 +307,7 @@ const base64: Case = {
     for (const text of [std, std.replaceAll('=', ''), url, url.padEnd(44, '=')]) {
       const item = stage.item();
       check.outcome('SHAPE-21', await wire.post('/items', body(item, text), stage.as()), '200', text);
-      const a = camel((await stage.row(item.id, 'a'))['payloadEnc']);
+      const a = fields((await stage.row(item.id, 'a'))['payloadEnc']);
       const b = await stage.row(item.id, 'b');
       check.same('SHAPE-23', [a['sig'], a['ct']], [url, url], `sig and ct in A, written as ${text}`);
       check.same('SHAPE-24', [b['sig'], b['ct']], [std, std], `sig and ct in B, written as ${text}`);

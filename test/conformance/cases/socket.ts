@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { writeBody } from '../../support/devices.js';
 import { barrier, changesOf, notRising, range, startWriters, untilVersion, versionsOf } from '../../support/stream.js';
-import { camel, spelled, UpgradeRefused, type Json, type Socket } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { spelled, UpgradeRefused, type Json, type Socket } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 const TYPED = ['caught_up', 'item', 'delete', 'ack', 'bin', 'pong'];
 
@@ -315,7 +315,7 @@ const slowReader: Case = {
     check.same('WS-25', versionsOf(socket.frames), versions, 'versions after a pause of 6 MiB');
     check.same('WS-26', socket.of('caught_up').length, 1, 'caught_up frames');
     const row = changesOf(socket.frames)[0]?.frame ?? {};
-    check.same('WS-25', camel(stage.shape === 'a' ? row : row['item'])['version'], versions[0], 'the first version');
+    check.same('WS-25', fields(stage.shape === 'a' ? row : row['item'])['version'], versions[0], 'the first version');
   },
 };
 

@@ -1,6 +1,6 @@
 /** Status and identity (contract 9b). */
-import { camel, type Json } from '../../support/wire.js';
-import type { Case, Stage } from '../stage.js';
+import { type Json } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
 
 const status: Case = {
   ids: ['STAT-01', 'STAT-03', 'STAT-04'],
@@ -14,7 +14,7 @@ const status: Case = {
       '{ok: true, version}',
     );
     const reply = await wire.get('/service/status', { shape });
-    const { ok, version, mode, claimed, tenantId, epoch, database } = camel(reply.body);
+    const { ok, version, mode, claimed, tenantId, epoch, database } = fields(reply.body);
     const whole =
       ok === true && typeof version === 'string' && ['single', 'multi'].includes(String(mode)) && database === 'up';
     check.of(
@@ -28,7 +28,7 @@ const status: Case = {
   },
 };
 
-const server = async (stage: Stage): Promise<Json> => camel((await stage.me(stage.shape)).at('server'));
+const server = async (stage: Stage): Promise<Json> => fields((await stage.me(stage.shape)).at('server'));
 const NUMBERS = ['storageUsedBytes', 'storageCapBytes', 'itemCount', 'deviceCount', 'devicesOnline'];
 
 const me: Case = {
@@ -36,7 +36,7 @@ const me: Case = {
   async run(stage, check) {
     const { first, world } = stage;
     const reply = await stage.me(stage.shape);
-    const device = camel(reply.at('device'));
+    const device = fields(reply.at('device'));
     check.of(
       'STAT-06',
       reply,
