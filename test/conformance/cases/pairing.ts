@@ -163,7 +163,7 @@ const pending: Case = {
     const code = await start(stage);
     const held = fetchNpk(stage, await stage.world.npkBody(code));
     await waitForRequest(stage.wire, stage.first);
-    await stage.world.pause(26_000);
+    await stage.world.pause(27_000);
     const late = new Promise<undefined>((resolve) => setTimeout(resolve, GRACE_MS));
     const reply = await Promise.race([held, late]);
     if (reply === undefined) check.ok('PAIR-07', false, 'an answer after 25 s', 'none');
