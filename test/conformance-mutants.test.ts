@@ -151,9 +151,9 @@ const BROKEN: readonly Broken[] = [
   },
   {
     what: 'another close code for a revoked device',
-    only: ['TOKEN', 'WS-10', 'DEV'],
+    only: ['TOKEN-11', 'TOKEN-13', 'TOKEN-14', 'TOKEN-16', 'TOKEN-21', 'WS-10', 'DEV'],
     shapes: ['a'],
-    fails: ['TOKEN-14', 'TOKEN-15'],
+    fails: ['TOKEN-14'],
     mutation: () => ({ close: (code) => (code === 4403 ? 4401 : code) }),
   },
   {

@@ -23,17 +23,21 @@ const of = (results: readonly Result[], ...kinds: readonly Result['kind'][]): Re
   results.filter(({ kind }) => kinds.includes(kind));
 const told = (results: readonly Result[]): string[] => results.map(({ id, text }) => `${id}: ${text}`);
 
-/** Rules that a run with both shapes, the admin token and no settings must not leave undecided. */
-const EXPECTED = 270;
+/** Rules that a run of either shape must see at least, so that it cannot pass by skipping. */
+const EXPECTED = 250;
+
+/** Rules whose cases take seconds of a processor and are the same in both shapes: one of the two runs is enough. */
+const HEAVY = /^(RATE-|PASS-13|PASS-14|ERR-11|ERR-12|ERR-15|BATCH-05|HTTP-1[0-2]|LIST-14|WS-25)/;
 
 for (const shape of ['a', 'b'] as const) {
   t.test(`CONF-02 CONF-09: our server passes, with WIRE_SHAPE=${shape}`, async (t) => {
     const server = await runServer(t, { env: { ...quiet, WIRE_SHAPE: shape } });
     const options: KitOptions = { url: urlOf(server), shapes: [shape], adminToken: ADMIN_TOKEN };
-    const results = await runKit({ ...options, reversed: shape === 'b' });
+    const ids = readRules().flatMap(({ id }) => (shape === 'b' && HEAVY.test(id) ? [] : [id]));
+    const results = await runKit({ ...options, only: ids, reversed: shape === 'b' });
     t.same(told(of(results, 'fail')), []);
-    t.ok(of(results, 'pass').length >= EXPECTED - 10, `${of(results, 'pass').length} rules passed`);
-    t.equal(results.length, readRules().length);
+    t.ok(of(results, 'pass').length >= EXPECTED, `${of(results, 'pass').length} rules passed`);
+    t.equal(results.length, ids.length);
     const left = await runKit({ ...options, only: ['STAT', 'BIN-01'] });
     t.same(told(of(left, 'fail')), [], 'the tenant is usable after it');
   });

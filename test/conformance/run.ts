@@ -22,7 +22,7 @@ const USAGE = `npm run conformance -- --url http://host:port [options]
 
 The server must be unclaimed, or --admin-token be given. Use one that holds nothing of value.
 A server with RATE_READ_PER_S=0 RATE_WRITE_PER_S=0 RATE_PAIR_PER_MIN=0 is checked in a minute; with the default rates the
-kit waits as it is told to, some ten minutes in all. The rules on rates are checked where there are any.
+kit waits as it is told to, some twenty minutes in all. The rules on rates are checked where there are any.
 `;
 
 const WORD: Readonly<Record<Result['kind'], string>> = {
