@@ -80,7 +80,7 @@ export class Replica {
   async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
     const cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
-    for (const change of changes) await this.merge(change, draft);
+    for (const change of changes) await this.merge(change, draft, true);
     await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
   }
 
@@ -145,10 +145,11 @@ export class Replica {
     for (const tell of draft.tell) tell();
   }
 
-  /** True where it changed something. */
-  private async merge(change: Change, draft: Draft): Promise<boolean> {
+  /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
+  private async merge(change: Change, draft: Draft, listed = false): Promise<boolean> {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
-    if (before !== undefined && before.version >= change.version) return this.mergeKnown(change, before, draft);
+    if (before !== undefined && before.version >= change.version)
+      return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
     if (change.kind === 'ack') await this.mergeAck(change, draft);
     else draft.entries.set(change.id, this.judged(change, before, draft));
     return true;
@@ -161,14 +162,22 @@ export class Replica {
   }
 
   /**
-   * A state under a version that is known. Normally it is the same; where it is another, the first one stays, unless
-   * that one did not verify and this one does: then a lie has ended, or a fault on the way.
+   * A state that is no newer than the one held. Normally it is the same; where it is another, the first one stays,
+   * unless that one did not verify and this one does: then a lie has ended, or a fault on the way. The user's own tag
+   * under a delete ends every doubt.
    */
   private mergeKnown(change: Change, before: Entry, draft: Draft): boolean {
     const { id, version } = change;
-    if (version === 0 || before.version !== version || change.kind === 'ack' || change.kind === 'unreadable')
+    if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
+    if (change.kind === 'delete') {
+      if (before.state !== 'deleted' && this.tagRefusal(id, change.sig) === undefined) {
+        draft.entries.set(id, this.deleted(change, before, draft));
+        return true;
+      }
+      if (before.state === 'live') this.tellReused(change, draft);
       return false;
-    if (change.kind === 'item' && (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged))) {
+    }
+    if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
       const trial: Draft = { ...draft, tell: [] };
       const mended = this.arrived(change.item, lastGood(before), trial);
       if (mended.state !== 'live') return false;
@@ -176,10 +185,13 @@ export class Replica {
       draft.tell.push(...trial.tell);
       return true;
     }
-    const same =
-      change.kind === 'delete' ? before.state !== 'live' : before.state === 'live' && sameSig(before.row, change.item);
-    if (!same) this.tellFault(draft, 'version_reused', `two states of ${id} came under version ${version}`);
+    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
+    else if (before.version !== version) draft.entries.set(id, { ...before, version });
     return false;
+  }
+
+  private tellReused({ id, version }: Change, draft: Draft): void {
+    this.tellFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
   }
 
   private tellFault({ tell }: Draft, code: ProtocolFault, message: string): void {

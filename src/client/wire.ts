@@ -55,10 +55,19 @@ const envelopeBody = object({
   sig: nullable(string),
 });
 
+/** Far above any history, and low enough for sums of thousands of them to be exact (the completeness check). */
+const VERSION_MAX = 2 ** 40;
+
+const version: Reader<number> = (value, path) => {
+  const number = count(value, path);
+  if (number > VERSION_MAX) throw new ProtocolError(`${path}: must be at most 2^40`);
+  return number;
+};
+
 const itemHead = object({
   id: ulidText,
   binId: string,
-  version: count,
+  version,
   deletedAt: nullable(count),
   senderDevice: nullable(string),
   ts: nullable(count),
@@ -131,8 +140,8 @@ export type Frame =
   | { readonly kind: 'ping' }
   | { readonly kind: 'other' };
 
-const named = object({ id: ulidText, version: count });
-const deleteFrame = object({ id: ulidText, version: count, sig: nullable(bytes()) });
+const named = object({ id: ulidText, version });
+const deleteFrame = object({ id: ulidText, version, sig: nullable(bytes()) });
 /** An epoch is kept and goes back in every `hello`, which must stay small (contract 11). */
 const EPOCH_MAX = 256;
 /** The name of a history. */
