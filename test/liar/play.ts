@@ -33,9 +33,9 @@ async function recovers(t: Tap, stage: Stage): Promise<void> {
   liar.honest();
   liar.cut();
   victim.disconnect();
+  await victim.connect();
   const settled = next({ device: victim }, 'caught_up', ({ complete }) => complete === true);
   await victim.resync();
-  await victim.connect();
   await settled;
   const of = async (device: typeof owner): Promise<unknown> =>
     (await device.list()).map(({ id, payload }) => `${id} ${String(payload?.['text'])}`).sort();

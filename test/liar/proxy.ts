@@ -66,6 +66,8 @@ export class Liar implements Hooks {
   /** Everything the client sent: request lines, headers, bodies, frames. */
   readonly heard: string[] = [];
   readonly calls: LiedCall[] = [];
+  /** Frames as the server sent them. */
+  readonly frames: Json[] = [];
   /** Paths and queries of the sockets that were opened. */
   readonly upgrades: string[] = [];
   private readonly clients = new Set<WebSocket>();
@@ -193,8 +195,9 @@ export class Liar implements Hooks {
       for (const text of waiting) server.send(text);
     });
     server.on('message', (data: Buffer) => {
-      for (const frame of this.frame(JSON.parse(data.toString('utf8')) as Json))
-        client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
+      const truth = JSON.parse(data.toString('utf8')) as Json;
+      this.frames.push(truth);
+      for (const frame of this.frame(truth)) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
     });
     const end = (code: number): void => {
       this.sockets.delete(client);
