@@ -204,8 +204,8 @@ export class Replica {
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
-      // A version belongs to one item, and the head to some item as it is.
-      if (next === undefined || (next.version === version && next.id !== id))
+      // Of a version above the head there is no change, or one from the beginning; and a version belongs to one item.
+      if (next === undefined || next.version < version || (next.version === version && next.id !== id))
         throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
       // Where it was changed again meanwhile, the newer state comes with its own frame.
       if (next.version !== version) return;
