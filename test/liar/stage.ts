@@ -25,7 +25,8 @@ export class Stage {
   readonly wrote = new Map<string, Set<string>>();
   /** Items that the user deleted. */
   readonly deleted = new Set<string>();
-  /** Keys of strangers that must not open anything. */
+  /** Further devices of the user. */
+  readonly others = new Set<string>();
   victim: Device;
   private readonly woken = new Set<() => void>();
 
@@ -170,6 +171,19 @@ export class Stage {
       ...[...this.wrote.values()].flatMap((texts) => [...texts].map((text) => ['text', text] as [string, string])),
     ];
     return secrets.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
+  }
+
+  /** Ids outside the user's own devices for which a key was sealed. */
+  strangers(): readonly string[] {
+    const own = new Set([this.identity.deviceId, this.owner.id, ...this.others]);
+    const written = this.liar.calls.flatMap(({ path, body }) =>
+      path === '/items' ? [body] : path === '/items/batch' ? (body['items'] as Json[]) : [],
+    );
+    const ids = written.flatMap(({ payloadEnc, blobKeys }) => [
+      ...Object.keys(((payloadEnc ?? {}) as Json)['keys'] ?? {}),
+      ...Object.keys(blobKeys ?? {}),
+    ]);
+    return [...new Set(ids)].filter((id) => !own.has(id));
   }
 
   private tell(name: string): void {
