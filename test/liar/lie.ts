@@ -37,7 +37,7 @@ export interface Undetectable {
 export function nameOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, reason, cause } = error as Error & { code?: unknown; reason?: unknown };
-  const within = error.name === 'PairingError' && cause instanceof Error ? `: ${nameOf(cause)}` : '';
+  const within = cause instanceof Error && cause.name === 'CryptoRefusal' ? `: ${nameOf(cause)}` : '';
   const mark = typeof reason === 'string' ? ` ${reason}` : typeof code === 'string' ? ` ${code}` : '';
   return `${error.name}${mark}${within}`;
 }

@@ -4,6 +4,7 @@
  */
 import { Device } from '../../src/client/device.js';
 import type { Identity } from '../../src/client/identity.js';
+import type { Platform } from '../../src/client/platform.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { next, note, world, type World } from '../support/client-world.js';
 import { nameOf } from './lie.js';
@@ -77,9 +78,9 @@ export class Stage {
   }
 
   /** A device that dials the liar, and whose words are written down. */
-  async device(identity: Identity): Promise<Device> {
+  async device(identity: Identity, on: Platform = platform): Promise<Device> {
     const device = await Device.open({
-      platform,
+      platform: on,
       identity: { ...identity, serverUrl: this.liar.url },
       onProblem: (error) => this.tell(`problem ${nameOf(error)}`),
     });
@@ -123,6 +124,11 @@ export class Stage {
       () => this.tell('throws nothing'),
       (error: unknown) => this.tell(`throws ${nameOf(error)}`),
     );
+  }
+
+  /** Runs after the test. */
+  atEnd(work: () => Promise<unknown>): void {
+    this.t.teardown(work);
   }
 
   /** Resolves once all these names were told; rejects with what was told instead. */

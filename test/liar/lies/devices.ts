@@ -99,7 +99,7 @@ export const DEVICE_LIES: readonly Lie[] = [
       const id = newId();
       stage.note(id, 'mine');
       await stage.victim.put({ ...note('mine'), id });
-      const { body } = stage.liar.calls.findLast(({ path }) => path === '/items') ?? { body: {} };
+      const body: Json = stage.liar.calls.findLast(({ path }) => path === '/items')?.body ?? {};
       const sealed = ((body['payloadEnc'] as Json)['keys'] as Json)[deviceId];
       if (nodeSodium.sealOpen(Buffer.from(String(sealed), 'base64url'), keys) === undefined)
         throw new Error('the device sealed its key for another');
