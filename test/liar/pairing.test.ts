@@ -22,6 +22,9 @@ const EXISTING =
   'CLIENT-11 CLIENT-12 CLIENT-13 LIAR-66 LIAR-67 LIAR-68 LIAR-69 LIAR-70 LIAR-71 LIAR-72 LIAR-73 LIAR-74';
 const NEW = 'CLIENT-16 CLIENT-17 CLIENT-18 LIAR-75 LIAR-76 LIAR-77 LIAR-78 LIAR-79 LIAR-80 LIAR-81 LIAR-82 LIAR-83';
 
+/** What the user types. */
+const PASSWORD = 'correct horse battery staple';
+
 /** What a promise ends with, as the catalogue names it. */
 const outcome = (work: Promise<unknown>): Promise<string> =>
   work.then(
@@ -65,7 +68,8 @@ class Pairings {
     this.words.push(offer.words);
     const digits: string[] = [];
     const device = { platform, serverUrl: this.liar.url, name: 'Second', glyph: 'phone' as const };
-    const joining = join({ ...device, words: offer.words, onDigits: (shown) => digits.push(shown) });
+    const password = (): Promise<string> => Promise.resolve(PASSWORD);
+    const joining = join({ ...device, words: offer.words, password, onDigits: (shown) => digits.push(shown) });
     joining.then(
       (identity) => this.joined.push(identity),
       () => undefined,
@@ -101,6 +105,7 @@ class Pairings {
       ['secret key', identity.keys.secretKey],
       ...this.joined.map(({ keys }) => ['secret key', keys.secretKey] as const),
       ['phrase', phrase],
+      ['password', PASSWORD],
       ...this.words.map((words) => ['words', words] as const),
     ];
     return kept.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
@@ -154,6 +159,14 @@ t.test('pairing through a liar', async (t) => {
     reader.close();
     t.same(pairings.leaks(), []);
     t.notOk(pairings.liar.leaked(text));
+    await pairings.first.setPassword(PASSWORD);
+    const again = await pairings.begin({});
+    await Promise.all([again.joining, again.offer.joined]);
+    t.ok(
+      pairings.liar.calls.some(({ path }) => path === '/password/verify'),
+      'the password was asked for',
+    );
+    t.same(pairings.leaks(), [], 'and never sent');
     t.notOk(JSON.stringify({ ...second, keys: null, masterKey: null }).includes(pairings.phrase), 'no phrase is kept');
   });
 
