@@ -104,7 +104,10 @@ export class Bins {
   }
 
   private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    this.options.emit('bins', { reason, bins: await this.list() });
+    const used = new Set(await this.options.library.binIds());
+    const bins = await this.list();
+    for (const { id } of bins) used.delete(id);
+    this.options.emit('bins', { reason, bins, unlisted: [...used] });
   }
 
   private sealed(binId: string, label: BinLabel): string {

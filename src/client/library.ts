@@ -51,6 +51,12 @@ export class Library {
     return [...new Set([...listed.map((entry) => entry.id), ...own])];
   }
 
+  /** Bins that hold an item which is here. Nothing is decrypted for it. */
+  async binIds(): Promise<ReadonlySet<string>> {
+    const entries = await this.options.store.entries();
+    return new Set(entries.flatMap((entry) => (entry.state === 'live' ? [entry.row.binId] : [])));
+  }
+
   /** What is here and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
     return (await this.options.store.entries()).flatMap((entry): HiddenItem[] => {

@@ -44,6 +44,8 @@ export class Sync {
   /** Set by the first failure after a connection began: what is queued behind it is out of order. */
   private broken = false;
   private afterReset = false;
+  /** From a reset to the next `caught_up` of the same connection. */
+  private begunAnew = false;
   private refetched = false;
   private unlisted: readonly string[] = [];
   private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
@@ -71,6 +73,7 @@ export class Sync {
     return this.exclusive(async () => {
       this.queue = [];
       this.broken = false;
+      this.begunAnew = false;
       this.options.replica.replaying();
       const cursor = await this.options.replica.cursor();
       // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
@@ -94,15 +97,16 @@ export class Sync {
   /** Catches up over HTTP instead of a socket, from the cursor to the head. */
   pull(): Promise<void> {
     return this.exclusive(async () => {
+      this.begunAnew = false;
       for (let resets = 0; ;) {
         const { since, epoch } = await this.options.replica.cursor();
         const page = await this.options.api.page({ since, epoch });
         const another = page.reset || (epoch !== null && page.epoch !== epoch);
         // A server that began anew on every page would be read for ever.
-        if (another && ++resets > 1) throw new ProtocolError('the epoch changed more than once during a listing');
+        if (another && ++resets > 1)
+          throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
         if (another) await this.reset(page.epoch);
         await this.options.replica.applyListed(page.items, page.nextSince);
-        if (page.hasMore && page.nextSince <= since && !another) throw new ProtocolError('a listing does not advance');
         if (page.hasMore) continue;
         await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
         await this.settled(page.nextSince, null);
@@ -163,6 +167,9 @@ export class Sync {
   }
 
   private async reset(epoch: string): Promise<void> {
+    // A reset goes over the whole store. After one comes its replay, never another.
+    if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
+    this.begunAnew = true;
     this.resetting();
     await this.options.replica.reset(epoch);
   }
@@ -176,7 +183,7 @@ export class Sync {
     const outcome = await this.options.replica.settle(at);
     if (outcome === undefined) {
       await this.reset(at.epoch);
-      throw new ProtocolError('caught_up names another epoch than the replay before it');
+      throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
     }
     const { complete, held } = outcome;
     if (!complete && !this.refetched) {
@@ -205,6 +212,7 @@ export class Sync {
       const ids = await this.options.replica.unversioned();
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
+    this.begunAnew = false;
     this.options.sender.release();
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
@@ -221,10 +229,11 @@ export class Sync {
     const listed = new Set<string>();
     for (let since = 0, more = true; more;) {
       const page = await this.options.api.page({ since, epoch });
-      if (epoch !== null && page.epoch !== epoch) throw new ProtocolError('the epoch changed during a listing');
+      // A listing that begins anew would have no end.
+      if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
+        throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id } of page.items) listed.add(id);
       await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
-      if (page.hasMore && page.nextSince <= since) throw new ProtocolError('a listing does not advance');
       since = page.nextSince;
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
