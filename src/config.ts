@@ -147,8 +147,15 @@ const VARIABLES = {
     fallback: '0.0.0.0',
     parse: (text) => (isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined),
   } satisfies Variable<string>,
-  /** `single` only, today. */
-  tenantMode: oneOf('TENANT_MODE', ['single'], 'single'),
+  /** One tenant, whatever the host, or one for each name under `baseDomain`. */
+  tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
+  /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Unset, DOMAIN is taken; read it through `apexOf`. */
+  baseDomain: {
+    name: 'BASE_DOMAIN',
+    takes: 'a host name without scheme, port and path',
+    fallback: null,
+    parse: (text) => (HOST_NAME.test(text) ? text.toLowerCase() : undefined),
+  } satisfies Variable<string | null>,
   /** PostgreSQL 14 or newer; null: the embedded PostgreSQL under `dataDir`. */
   databaseUrl: {
     name: 'DATABASE_URL',
@@ -279,14 +286,31 @@ function shown(text: string, isSecret: boolean | undefined): string {
 
 /** Rules between variables; each variable on its own has passed. */
 function conflicts(config: Config): ConfigProblem[] {
-  if (config.wsPongGraceMs > config.wsPingIntervalMs) return [];
-  return [
-    {
+  const found: ConfigProblem[] = [];
+  if (config.wsPongGraceMs <= config.wsPingIntervalMs) {
+    found.push({
       name: 'WS_PONG_GRACE_MS',
       got: String(config.wsPongGraceMs),
       takes: `more than WS_PING_INTERVAL_MS (${config.wsPingIntervalMs}): a client must be pinged before it can be late`,
-    },
-  ];
+    });
+  }
+  if (config.tenantMode === 'multi' && apexOf(config) === '') {
+    found.push({
+      name: 'BASE_DOMAIN',
+      got: 'nothing',
+      takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
+    });
+  }
+  return found;
+}
+
+/** The domain of a hosted service, lower case, without a final dot; empty in single mode and where none is named. */
+export function apexOf({
+  tenantMode,
+  baseDomain,
+  domain,
+}: Pick<Config, 'tenantMode' | 'baseDomain' | 'domain'>): string {
+  return tenantMode === 'multi' ? (baseDomain ?? domain ?? '') : '';
 }
 
 /**
@@ -305,25 +329,21 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   };
   for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
   LATER.forEach(read);
-  if (problems.length > 0) throw new ConfigError(problems.map(explained));
+  if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
   if (clashes.length > 0) throw new ConfigError(clashes);
   return config;
 }
 
-/** `multi` is a documented value that this version cannot serve: say that, not just that it does not fit. */
-function explained(problem: ConfigProblem): ConfigProblem {
-  if (problem.name !== 'TENANT_MODE' || problem.got !== '"multi"') return problem;
-  return { ...problem, takes: 'single: this version does not serve several tenants yet' };
-}
-
 /**
  * The host names that clients may have dialled whatever `Host` the proxy passes on: of `PUBLIC_URL` and `DOMAIN`, lower
- * case, without port. Empty when neither is set: the request's own host counts.
+ * case, without port. Empty when neither is set: the request's own host counts. So it is in multi mode, where the host
+ * has told the tenant already.
  */
-export function publicHosts(config: Pick<Config, 'publicUrl' | 'domain'>): readonly string[] {
+export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'domain'>): readonly string[] {
   const { publicUrl, domain } = config;
+  if (config.tenantMode === 'multi') return [];
   const named = publicUrl === null ? [] : [new URL(publicUrl).hostname];
   return [...new Set(domain === null ? named : [...named, domain])];
 }

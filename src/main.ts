@@ -1,6 +1,6 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
 import { pino, type Logger } from 'pino';
-import { ConfigError, readConfig, unusedVariables } from './config.js';
+import { apexOf, ConfigError, readConfig, unusedVariables } from './config.js';
 import { describe } from './front/fail.js';
 import { startServer, type Server } from './server.js';
 
@@ -19,13 +19,17 @@ async function main(): Promise<void> {
   const stop = stopOnSignals(starting, config.databaseUrl === null);
   const server = await starting;
   for (const warning of server.warnings) log.warn(warning);
-  if (!stop.asked) await greet(server, log);
+  if (!stop.asked) await greet(server, log, apexOf(config));
 }
 
 /** For the operator only: whatever fails here, the server runs. */
-async function greet(server: Server, log: Logger): Promise<void> {
+async function greet(server: Server, log: Logger, apex: string): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
+  if (server.tenantId === null) {
+    say(`  It hosts tenants under ${apex}; they sign up there.`, '');
+    return;
+  }
   let claimed: boolean;
   try {
     claimed = await server.claimed();

@@ -12,10 +12,13 @@ import { Recovery, type ForeignHost } from './account/recovery.js';
 import { Tickets } from './account/tickets.js';
 import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
-import { publicHosts, type Config } from './config.js';
+import { apexOf, publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
 import { describe } from './front/fail.js';
+import type { HostingService } from './front/ports.js';
 import { startFront, type Front } from './front/server.js';
+import { TenantHosts } from './hosting/hosts.js';
+import { Signup } from './hosting/signup.js';
 import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
@@ -25,6 +28,7 @@ import { PostgresCommitLanes } from './postgres/commit-lanes.js';
 import { clientConfig, createPool, openClient } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
 import { EmbeddedPostgres } from './postgres/embedded.js';
+import { HostingStore } from './postgres/hosting-store.js';
 import { History } from './postgres/history.js';
 import { IdentityStore } from './postgres/identity.js';
 import { PostgresItemLog } from './postgres/item-log.js';
@@ -55,9 +59,9 @@ export interface ServerOptions {
 
 export interface Server {
   readonly port: number;
-  /** The one tenant of single mode. */
-  readonly tenantId: string;
-  /** True once a device has claimed it. */
+  /** The one tenant of single mode; null in multi mode. */
+  readonly tenantId: string | null;
+  /** True once a device has claimed it; false in multi mode. */
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
@@ -123,8 +127,8 @@ interface Parts {
   /** Run in reverse when the server stops. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown, tenantId?: string) => void;
-  /** The one tenant of single mode. */
-  readonly tenantId: string;
+  /** The one tenant of single mode; null in multi mode. */
+  readonly tenantId: string | null;
 }
 
 async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
@@ -137,7 +141,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
   let onOtherHistory = (): void => undefined;
   const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
-  const tenantId = await ensureSingleTenant(database.pool, clock.now());
+  const multi = config.tenantMode === 'multi';
+  const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId };
 
@@ -147,9 +152,10 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
+  const hosting = multi ? await composeHosting(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
-  const front = await listen(parts, tenants, services);
+  const front = await listen(parts, { tenants, services, hosting });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   let closing: Promise<void> | undefined;
@@ -157,7 +163,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   return {
     port: front.port,
     tenantId,
-    claimed: () => services.bootstrap.claimed(tenantId),
+    claimed: async () => tenantId !== null && services.bootstrap.claimed(tenantId),
     warnings: secrets.warnings,
     close(grace) {
       graceMs = grace;
@@ -173,6 +179,8 @@ interface TenantParts {
   readonly presence: Presence;
   /** Told of every tenant whose devices, bins or pairings changed, here or elsewhere. */
   onChange: (tenantId: string) => void;
+  /** Another instance speaks of a tenant, which may be one that this instance has never heard of. */
+  onHint: (tenantId: string) => void;
 }
 
 /** The actors, what they write to and read from, and what tells them of other instances. */
@@ -199,6 +207,7 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onHint: (tenant, head, generation) => {
       registry.nudge(tenant, head, generation);
       parts.onChange(tenant);
+      parts.onHint(tenant);
     },
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
@@ -225,7 +234,7 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onFault,
   });
   stops.push(() => presence.close());
-  const parts: TenantParts = { registry, items, feed, presence, onChange: () => undefined };
+  const parts: TenantParts = { registry, items, feed, presence, onChange: () => undefined, onHint: () => undefined };
   return parts;
 }
 
@@ -260,7 +269,7 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
     tokens: new TokenVerifier(secret, CACHED_TOKENS),
     tickets,
     devices,
-    bootstrap: new Bootstrap({ ...joins, bootstrapToken, reset }),
+    bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
     reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
     recovery: new Recovery(recovery),
     passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
@@ -271,15 +280,55 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   };
 }
 
-function listen(parts: Parts, tenants: TenantParts, services: Services): Promise<Front> {
+interface Hosting {
+  readonly hosts: TenantHosts;
+  readonly signup: Signup;
+}
+
+/** Tenants by host name (contract 12). */
+async function composeHosting(
+  { config, clock, database, stops, onFault }: Parts,
+  tenants: TenantParts,
+): Promise<Hosting> {
+  const store = new HostingStore(database.pool);
+  const hosts = new TenantHosts({
+    store,
+    baseDomain: apexOf(config),
+    clock,
+    onFault,
+    onFreed: (tenant) => tenants.registry.forget(tenant),
+  });
+  await hosts.start();
+  stops.push(() => hosts.close());
+  tenants.onHint = (tenant) => hosts.hint(tenant);
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apexOf(config)}`);
+  const announce = (tenant: string): void => tenants.feed.announce(tenant, 0, 0);
+  return { hosts, signup: new Signup({ store, hosts, clock, origin: { protocol, port }, announce }) };
+}
+
+const hostingService = ({ hosts, signup }: Hosting): HostingService => ({
+  isApex: (host) => hosts.isApex(host),
+  serves: (host) => hosts.serves(host),
+  signUp: (body) => signup.signUp(body),
+});
+
+interface Listening {
+  readonly tenants: TenantParts;
+  readonly services: Services;
+  readonly hosting: Hosting | undefined;
+}
+
+function listen(parts: Parts, { tenants, services, hosting }: Listening): Promise<Front> {
   const { options, config, clock, database, tenantId } = parts;
+  const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   return startFront({
     ...services,
     config,
     clock,
     log: options.log,
     version: SERVER_VERSION,
-    resolveTenant: options.resolveTenant ?? (() => tenantId),
+    resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
+    hosting: hosting === undefined ? undefined : hostingService(hosting),
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
     items: tenants.items,

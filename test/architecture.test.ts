@@ -16,6 +16,7 @@ const RING: Readonly<Record<string, number>> = {
   bins: 2,
   blobs: 2,
   billing: 2,
+  hosting: 2,
   validators: 2,
   postgres: 3,
   objects: 3,

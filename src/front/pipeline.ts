@@ -6,7 +6,7 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { DeviceRates, Load } from './admit.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
-import { KeptBody, readBody, takeBody } from './body.js';
+import { KeptBody, readBody, takeBody, takeForm } from './body.js';
 import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
 import type { FrontOptions, LoadBounds } from './ports.js';
 import { Replier } from './reply.js';
@@ -148,6 +148,11 @@ export class Pipeline {
       if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
       return undefined;
     }
+    if (row.apex === true) {
+      this.authenticator.checkApex(call.host);
+      this.strangers.check();
+      return this.admitStranger(call, row);
+    }
     call.tenantId = this.authenticator.tenantOf(call.host);
     if (row.auth === 'admin') {
       checkAdmin(call.authorization, this.app.config.adminToken);
@@ -182,7 +187,7 @@ export class Pipeline {
       const found = this.authenticator.actorOf(call.tenantId);
       checkState((found instanceof Promise ? await found : found).state, row.state);
     }
-    if (row.limit === 'pair' || row.limit === 'password' || row.limit === 'challenge') {
+    if (row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none') {
       await this.app.addressLimits.take(row.limit, address);
     }
   }
@@ -199,7 +204,8 @@ export class Pipeline {
       if (row.tenantless !== true) load.check();
       const unfit = call.fault ?? fault;
       if (unfit !== undefined) throw unfit;
-      if (row.body > 0) takeBody(call, bytes);
+      if (row.form === true) takeForm(call, bytes);
+      else if (row.body > 0) takeBody(call, bytes);
       if (row.auth === 'device') this.runFor(call, row);
       else this.answer(call, load, row.run(call, this.app));
     } catch (error) {

@@ -1,6 +1,7 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
+import type { SignedUp } from '../hosting/signup.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
@@ -107,6 +108,14 @@ export interface PairingService {
   wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Answer;
 }
 
+/** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
+export interface HostingService {
+  isApex(host: string): boolean;
+  /** Shall there be a certificate for it? */
+  serves(host: string): boolean;
+  signUp(body: bodies.SignupBody): Promise<SignedUp>;
+}
+
 /** Bins (src/bins/bins.ts). */
 export interface BinService {
   list(tenantId: string): Answer;
@@ -184,6 +193,8 @@ export interface FrontOptions {
   readonly version: string;
   /** The tenant that a host name (lower case, no port) belongs to. In single mode always the one. */
   readonly resolveTenant: (host: string) => string | undefined;
+  /** In multi mode only. */
+  readonly hosting?: HostingService;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   readonly tenants: Tenants;

@@ -8,6 +8,7 @@ import type { FrontOptions } from './ports.js';
 import type { Handler, Method, Row } from './router.js';
 import * as bins from './routes/bins.js';
 import * as devices from './routes/devices.js';
+import * as hosting from './routes/hosting.js';
 import * as items from './routes/items.js';
 import * as pairing from './routes/pairing.js';
 import * as password from './routes/password.js';
@@ -68,6 +69,8 @@ const ROUTES: readonly Columns[] = [
   ['GET',    '/service/status',              'none',   'none',      'any',   0,              status.serviceStatus],
 ];
 
+const HOSTED = { auth: 'none', state: 'any' } as const;
+
 /** Every row, with those that answer for the process itself. */
 export const ROWS: readonly Row[] = [
   ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
@@ -77,6 +80,25 @@ export const ROWS: readonly Row[] = [
     const run = path === '/' ? status.welcome : status.health;
     return { method: 'GET', path, auth: 'none', limit: 'none', state: 'any', body: 0, tenantless: true, run };
   }),
+];
+
+/** What a hosted service answers besides: signup and its page at the apex, and the proxy's question (contract 12). */
+export const HOSTED_ROWS: readonly Row[] = [
+  // The operator's way back to an unclaimed server is for single mode: it knows no tenant.
+  ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
+  { ...HOSTED, method: 'POST', path: '/api/signup', limit: 'signup', body: BODY_MAX, apex: true, run: hosting.signUp },
+  {
+    ...HOSTED,
+    method: 'POST',
+    path: '/signup',
+    limit: 'signup',
+    body: BODY_MAX,
+    apex: true,
+    form: true,
+    run: hosting.signUpByForm,
+  },
+  { ...HOSTED, method: 'GET', path: '/api/tls-check', limit: 'none', body: 0, tenantless: true, run: hosting.tlsCheck },
+  { ...HOSTED, method: 'GET', path: '/', limit: 'none', body: 0, tenantless: true, run: hosting.welcome },
 ];
 
 /**
@@ -122,7 +144,7 @@ function listen(app: TemplatedApp, host: string, port: number): Promise<us_liste
 /** Starts the server. Rejects when the port cannot be had. */
 export async function startFront(options: FrontOptions): Promise<Front> {
   const { config, clock } = options;
-  const pipeline = new Pipeline(ROWS, options);
+  const pipeline = new Pipeline(options.hosting === undefined ? ROWS : HOSTED_ROWS, options);
   const sockets = new Sockets({
     clock,
     log: options.log,

@@ -20,6 +20,12 @@ export type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
 export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
+/** Signup of a hosted tenant (contract 12). What fits a name and an address is judged where they are used. */
+export interface SignupBody {
+  email: string & tags.MinLength<3> & tags.MaxLength<254>;
+  subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
+}
+
 export interface MasterBody {
   nonce: Base64;
   ct: Base64;

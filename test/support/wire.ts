@@ -120,12 +120,16 @@ export class Wire {
   private readonly agent = new Agent({ keepAlive: true, maxSockets: 256 });
   private readonly sockets = new Set<Socket>();
 
-  constructor(readonly port: number) {}
+  /** `host`: what is said in the Host header, where it is not the address. */
+  constructor(
+    readonly port: number,
+    readonly host?: string,
+  ) {}
 
   /** Sends a request; `path` is below /api unless it begins with `//`. */
   async ask(method: string, path: string, options: Ask = {}): Promise<Reply> {
     const { token, shape, body, signal } = options;
-    const headers: Record<string, string> = {};
+    const headers: Record<string, string> = this.host === undefined ? {} : { host: this.host };
     let content: Buffer | string | undefined;
     if (typeof body === 'string' || Buffer.isBuffer(body)) content = body;
     else if (body !== undefined) content = JSON.stringify(spelled(shape ?? 'a', body));
@@ -201,7 +205,8 @@ export class Wire {
 
   /** Opens a WebSocket. Resolves when it is open, rejects with `UpgradeRefused` when the upgrade was answered otherwise. */
   async connect(options: ConnectOptions): Promise<Socket> {
-    const socket = new Socket(this.port, options);
+    const host: Record<string, string> = this.host === undefined ? {} : { host: this.host };
+    const socket = new Socket(this.port, { ...options, headers: { ...host, ...options.headers } });
     this.sockets.add(socket);
     void socket.closed.then(() => this.sockets.delete(socket));
     await socket.opened;
