@@ -129,7 +129,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     port: 0,
     host: '::1',
     tenantMode: 'single',
-  baseDomain: null,
+    baseDomain: null,
     databaseUrl: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
     dataDir: '/var/lib/service',
     tokenSecret: 'x'.repeat(16),
