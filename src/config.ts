@@ -244,6 +244,23 @@ const VARIABLES = {
     max: Number.MAX_SAFE_INTEGER,
     unit: 'bytes, 0 is unlimited',
   }),
+  /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
+  softDeleteMs: {
+    name: 'SOFT_DELETE_DAYS',
+    takes: `a whole number of days from 0 to ${TTL_DAYS_MAX}`,
+    fallback: 30 * DAY_MS,
+    parse: (text) => (/^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined),
+  } satisfies Variable<number>,
+  /** When the nightly jobs run, minutes after midnight in the machine's local time. */
+  purgeAt: {
+    name: 'PURGE_AT',
+    takes: 'a time of day such as 03:30',
+    fallback: 3 * 60 + 30,
+    parse: (text) => {
+      const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
+      return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
+    },
+  } satisfies Variable<number>,
   /** Time between two pings on a socket. */
   wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', {
     fallback: 30_000,
@@ -257,13 +274,6 @@ const VARIABLES = {
 
 /** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
 const LATER: readonly Variable<unknown>[] = [
-  wholeNumber('SOFT_DELETE_DAYS', { fallback: 30, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
-  {
-    name: 'PURGE_AT',
-    takes: 'a time of day such as 03:30',
-    fallback: '03:30',
-    parse: (text) => (/^([01]\d|2[0-3]):[0-5]\d$/.test(text) ? text : undefined),
-  },
   wholeNumber('PAYMENT_GRACE_DAYS', { fallback: 7, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
   wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
   wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),

@@ -1,6 +1,5 @@
 /** The composition root: puts the rings together into one running server. Nothing else knows all of them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import { Bootstrap } from './account/bootstrap.js';
@@ -14,38 +13,36 @@ import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
 import { apexOf, publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
+import { openDatabase, type Database, type Stop } from './database.js';
 import { describe } from './front/fail.js';
 import type { HostingService } from './front/ports.js';
 import { startFront, type Front } from './front/server.js';
 import { TenantHosts } from './hosting/hosts.js';
 import { Signup } from './hosting/signup.js';
+import { Nightly } from './jobs/nightly.js';
 import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
 import { ChangeFeed } from './postgres/change-feed.js';
-import { LANE_SETTINGS } from './postgres/commit-batch.js';
 import { PostgresCommitLanes } from './postgres/commit-lanes.js';
-import { clientConfig, createPool, openClient } from './postgres/database.js';
+import { clientConfig } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
-import { EmbeddedPostgres } from './postgres/embedded.js';
 import { HostingStore } from './postgres/hosting-store.js';
-import { History } from './postgres/history.js';
 import { IdentityStore } from './postgres/identity.js';
 import { PostgresItemLog } from './postgres/item-log.js';
+import { nightlyJobs, PostgresJobTurn } from './postgres/jobs.js';
 import { PostgresKeyPurger } from './postgres/key-purger.js';
-import { migrate } from './postgres/migrate.js';
 import { PairingStore } from './postgres/pairing-store.js';
 import { Presence } from './postgres/presence.js';
 import { RateStore } from './postgres/rate-store.js';
 import { TicketStore } from './postgres/ticket-store.js';
 import { systemClock, type Clock } from './protocol/clock.js';
-import { SERVER_VERSION, SQL_FOLDER } from './root.js';
-import { keptSecret, serverSecrets } from './secrets.js';
+import { SERVER_VERSION } from './root.js';
+import { serverSecrets } from './secrets.js';
 import { TenantRegistry } from './tenant/registry.js';
 
 /** Two lanes commit 1.6 times what one does; a third adds nothing (bench S1). */
 const LANES = 2;
-const POOL_SIZE = 12;
 /** Tokens whose MAC was verified once, kept by this instance. */
 const CACHED_TOKENS = 100_000;
 
@@ -71,9 +68,6 @@ export interface Server {
    */
   close(graceMs: number): Promise<void>;
 }
-
-/** Ends one part. */
-type Stop = () => Promise<void>;
 
 /**
  * Starts everything. On failure what was started is stopped again; what fails in that is logged, and the failure of the
@@ -107,13 +101,6 @@ async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promi
   const [first, ...others] = failures;
   others.forEach(onFault);
   if (failures.length > 0) throw first;
-}
-
-interface Database {
-  readonly pool: pg.Pool;
-  readonly history: History;
-  readonly url: string;
-  openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
 /** What every part is made of. */
@@ -155,6 +142,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const hosting = multi ? await composeHosting(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
+  await composeNightly(parts);
   const front = await listen(parts, { tenants, services, hosting });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
@@ -280,6 +268,21 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   };
 }
 
+/** What happens by night, on one instance. */
+async function composeNightly({ options, config, clock, database, stops, onFault }: Parts): Promise<void> {
+  const { pool, url } = database;
+  const nightly = new Nightly({
+    jobs: nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }),
+    turn: new PostgresJobTurn(pool, url),
+    clock,
+    at: config.purgeAt,
+    onReport: (report) => options.log.info(report, 'nightly job'),
+    onFault,
+  });
+  await nightly.start();
+  stops.push(() => nightly.close());
+}
+
 interface Hosting {
   readonly hosts: TenantHosts;
   readonly signup: Signup;
@@ -334,57 +337,4 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
     items: tenants.items,
     presence: tenants.presence,
   });
-}
-
-interface DatabaseHooks {
-  readonly stops: Stop[];
-  readonly onFault: (error: unknown) => void;
-  readonly onOtherHistory: () => void;
-}
-
-/** The database: external or embedded, migrated, every connection checked for the history it belongs to. */
-async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks): Promise<Database> {
-  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
-  const report = await migrate({ url, folder: SQL_FOLDER });
-  if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
-  if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
-  const history = new History((epoch) => {
-    log.warn({ epoch }, 'the database has another history: all sockets start anew');
-    hooks.onOtherHistory();
-  });
-  const pool = createPool({
-    url,
-    name: 'service',
-    size: POOL_SIZE,
-    onIdleError: hooks.onFault,
-    onConnect: (client) => history.check(client),
-  });
-  hooks.stops.push(() => pool.end());
-  await pool.query('SELECT 1');
-  return {
-    pool,
-    history,
-    url,
-    async openLane(onLost) {
-      const client = await openClient({ url, name: 'service-commit', onLost });
-      try {
-        await history.check(client);
-        await client.query(LANE_SETTINGS);
-        return client;
-      } catch (error) {
-        await client.end().catch(hooks.onFault);
-        throw error;
-      }
-    },
-  };
-}
-
-async function startEmbedded({ config, log }: Pick<ServerOptions, 'config' | 'log'>, stops: Stop[]): Promise<string> {
-  const embedded = await EmbeddedPostgres.start({
-    dataDir: config.dataDir,
-    password: await keptSecret(config.dataDir, 'database-password'),
-    onLog: (level, message) => log[level]({ from: 'postgres' }, message),
-  });
-  stops.push(() => embedded.stop());
-  return embedded.url;
 }

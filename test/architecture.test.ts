@@ -17,6 +17,7 @@ const RING: Readonly<Record<string, number>> = {
   blobs: 2,
   billing: 2,
   hosting: 2,
+  jobs: 2,
   validators: 2,
   postgres: 3,
   objects: 3,

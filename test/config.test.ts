@@ -44,6 +44,8 @@ const DEFAULTS = {
   rateWritePerS: 10,
   ratePairPerMin: 5,
   storageCapBytes: 0,
+  softDeleteMs: 30 * DAY_MS,
+  purgeAt: 210,
   wsPingIntervalMs: 30_000,
   wsPongGraceMs: 90_000,
 };
@@ -86,6 +88,8 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['RATE_WRITE_PER_S', ['-1', 'off'], /per second, 0 is off/],
   ['RATE_PAIR_PER_MIN', ['-1', 'off'], /per minute, 0 is off/],
   ['STORAGE_CAP_BYTES', ['-1', '1GB', '9007199254740992'], /bytes, 0 is unlimited/],
+  ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /days from 0 to 3650/],
+  ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
   ['WS_PING_INTERVAL_MS', ['0', '30s', '3600001'], /from 20 to 3600000 \(milliseconds\)/],
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
@@ -123,6 +127,8 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     RATE_PAIR_PER_MIN: '2',
     STORAGE_CAP_BYTES: '9007199254740991',
     WS_PING_INTERVAL_MS: '50',
+    SOFT_DELETE_DAYS: '7',
+    PURGE_AT: '23:59',
     WS_PONG_GRACE_MS: '51',
   });
   t.strictSame(config, {
@@ -149,6 +155,8 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     rateWritePerS: 1,
     ratePairPerMin: 2,
     storageCapBytes: Number.MAX_SAFE_INTEGER,
+    softDeleteMs: 7 * DAY_MS,
+    purgeAt: 23 * 60 + 59,
     wsPingIntervalMs: 50,
     wsPongGraceMs: 51,
   });
@@ -205,8 +213,6 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
 
 t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
   const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
-    ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5'], /from 0 to 3650 \(days\)/],
-    ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
     ['PAYMENT_GRACE_DAYS', ['week', '-1'], /from 0 to 3650 \(days\)/],
     ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
     ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
@@ -218,11 +224,11 @@ t.test('CFG-02: numbers of parts that are not built yet are checked too, and sai
       t.equal(problems.length, 1);
     }
   }
-  const env = { SOFT_DELETE_DAYS: '7', PURGE_AT: '23:59', PAYMENT_GRACE_DAYS: '', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
+  const env = { PAYMENT_GRACE_DAYS: '9', METRICS_PORT: '9000', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
   t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
   t.strictSame(
     unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['SOFT_DELETE_DAYS', 'PURGE_AT'],
+    ['PAYMENT_GRACE_DAYS', 'METRICS_PORT'],
   );
   t.end();
 });
