@@ -140,6 +140,8 @@ const RATE_MAX = 1_000_000;
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
   port: wholeNumber('PORT', { fallback: 8080, min: 0, max: 65_535, unit: '0 takes a free port' }),
+  /** Processes that share the port; see src/instances.ts. */
+  instances: wholeNumber('INSTANCES', { fallback: 1, min: 1, max: 256, unit: 'processes on one port' }),
   /** Address to listen on. */
   host: {
     name: 'HOST',

@@ -76,11 +76,17 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   };
 }
 
-async function startEmbedded({ config, log }: DatabaseOptions, stops: Stop[]): Promise<string> {
+/** Starts the PostgreSQL under DATA_DIR, with `settings` beside its own. Resolves with its URL; its end is put into `stops`. */
+export async function startEmbedded(
+  { config, log }: DatabaseOptions,
+  stops: Stop[],
+  settings: Readonly<Record<string, string>> = {},
+): Promise<string> {
   const embedded = await EmbeddedPostgres.start({
     dataDir: config.dataDir,
     password: await keptSecret(config.dataDir, 'database-password'),
     onLog: (level, message) => log[level]({ from: 'postgres' }, message),
+    settings,
   });
   stops.push(() => embedded.stop());
   return embedded.url;

@@ -50,6 +50,8 @@ export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
+  /** Other instances listen on the same port of this machine. */
+  readonly sharePort?: boolean;
   /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
 }
@@ -327,6 +329,7 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
   return startFront({
     ...services,
     config,
+    sharePort: options.sharePort ?? false,
     clock,
     log: options.log,
     version: SERVER_VERSION,

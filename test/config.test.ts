@@ -22,6 +22,7 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 
 const DEFAULTS = {
   port: 8080,
+  instances: 1,
   host: '0.0.0.0',
   tenantMode: 'single',
   baseDomain: null,
@@ -53,6 +54,7 @@ const DEFAULTS = {
 /** Name, values that are refused, a part of the rule that the message must give. */
 const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['PORT', ['http', '-1', '65536', '80.5', '8080 8081', '0x50', '1e3'], /from 0 to 65535/],
+  ['INSTANCES', ['0', '257', 'all'], /from 1 to 256/],
   ['HOST', ['http://a', 'a b', '-a', 'a..b', '1.2.3.4:80'], /an IP address or a host name/],
   ['TENANT_MODE', ['both', 'Single'], /one of single, multi/],
   ['BASE_DOMAIN', ['http://a', 'a b', 'a:80', 'a/b'], /a host name without/],
@@ -105,6 +107,7 @@ t.test('CFG-01: what is not set, or empty, takes its default', (t) => {
 t.test('CFG-01: what is set is read with its unit', (t) => {
   const config = readConfig({
     PORT: '0',
+    INSTANCES: '2',
     HOST: '::1',
     TENANT_MODE: 'single',
     DATABASE_URL: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
@@ -133,6 +136,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
   });
   t.strictSame(config, {
     port: 0,
+    instances: 2,
     host: '::1',
     tenantMode: 'single',
     baseDomain: null,

@@ -187,6 +187,8 @@ export interface FrontOptions {
   /** Left out: 10,000 calls and 256 MiB for devices, 2,000 and 32 MiB for strangers. */
   readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
+  /** Other processes of this service listen on the same port. Default: nobody may. */
+  readonly sharePort?: boolean;
   readonly clock: Clock;
   readonly log: FrontLog;
   /** The server's version string. */

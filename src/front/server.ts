@@ -113,6 +113,8 @@ const BACKPRESSURE_MAX = 64 * 1024 * 1024;
 
 /** LIBUS_LISTEN_EXCLUSIVE_PORT; the library takes it after the port, its types have that without a host only. */
 const EXCLUSIVE_PORT = 1;
+/** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, the system spreads connections over those who listen. */
+const SHARED_PORT = 0;
 
 /** The running server. */
 export interface Front {
@@ -128,16 +130,22 @@ export interface Front {
   close(graceMs: number): Promise<void>;
 }
 
-function listen(app: TemplatedApp, host: string, port: number): Promise<us_listen_socket> {
+interface Address {
+  readonly host: string;
+  readonly port: number;
+  readonly shared: boolean;
+}
+
+function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_listen_socket> {
   return new Promise((resolve, reject) => {
     const done = (socket: us_listen_socket | false): void => {
       if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
       else resolve(socket);
     };
-    // Without this the library shares the port with whoever else listens on it: two servers would get half of each
-    // other's devices, and nobody would be told.
+    // Unless it is told otherwise the library shares the port with whoever else listens on it: two servers would get
+    // half of each other's devices, and nobody would be told.
     const exclusive = app as unknown as { listen(...args: unknown[]): TemplatedApp };
-    exclusive.listen(host, port, EXCLUSIVE_PORT, done);
+    exclusive.listen(host, port, shared ? SHARED_PORT : EXCLUSIVE_PORT, done);
   });
 }
 
@@ -172,7 +180,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     close: (wire, code) => sockets.closed(wire, code),
   });
   app.any('/*', (res, req) => pipeline.handle(res, req));
-  const listening = await listen(app, config.host, config.port);
+  const listening = await listen(app, { host: config.host, port: config.port, shared: options.sharePort ?? false });
 
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
