@@ -220,6 +220,8 @@ const VARIABLES = {
     fallback: 'local',
     parse: (text) => (/^[A-Za-z0-9._-]{1,64}$/.test(text) ? text : undefined),
   } satisfies Variable<string>,
+  /** Port of the Prometheus metrics; 0: off. */
+  metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
   trustedProxies: {
@@ -278,7 +280,6 @@ const VARIABLES = {
 const LATER: readonly Variable<unknown>[] = [
   wholeNumber('PAYMENT_GRACE_DAYS', { fallback: 7, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
   wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
-  wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
 ];
 
 /** A variable's text; an empty one counts as unset, as compose files write it. */

@@ -119,15 +119,22 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
   };
   // Any free port will do, but it must be named: a port that the system draws is not shared.
   const port = config.port === 0 ? await freePort(config.host) : config.port;
-  const start = (): ChildProcess =>
+  const start = (n: number): ChildProcess =>
     fork(main, [INSTANCE_FLAG], {
-      env: { ...env, DATABASE_URL: url, TOKEN_SECRET: tokenSecret, INSTANCES: '1', PORT: String(port) },
+      env: {
+        ...env,
+        DATABASE_URL: url,
+        TOKEN_SECRET: tokenSecret,
+        INSTANCES: '1',
+        PORT: String(port),
+        ...metricsOf(config, n),
+      },
     });
   let listening: Listening | undefined;
   try {
     // One after the other: the first one migrates.
     for (let n = 0; n < config.instances; n++) {
-      const instance = new Instance(start, log);
+      const instance = new Instance(() => start(n), log);
       instances.push(instance);
       listening = await instance.first();
     }
@@ -144,6 +151,10 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
     close: () => (closing ??= stopAll()),
   };
 }
+
+/** Each instance has metrics of its own: METRICS_PORT, and the ports after it. */
+const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
+  metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
 
 async function freePort(host: string): Promise<number> {
   const probe = createServer().listen({ host, port: 0 });

@@ -20,6 +20,7 @@ import { startFront, type Front } from './front/server.js';
 import { TenantHosts } from './hosting/hosts.js';
 import { Signup } from './hosting/signup.js';
 import { Nightly } from './jobs/nightly.js';
+import { Metrics, type Gauges } from './metrics/metrics.js';
 import { Pairing } from './pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
@@ -118,6 +119,8 @@ interface Parts {
   readonly onFault: (error: unknown, tenantId?: string) => void;
   /** The one tenant of single mode; null in multi mode. */
   readonly tenantId: string | null;
+  /** Undefined: METRICS_PORT is unset. */
+  readonly meter: Metrics | undefined;
 }
 
 async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
@@ -133,7 +136,9 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
-  const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId };
+  const { metricsPort: port, host } = config;
+  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
+  const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
@@ -148,6 +153,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const front = await listen(parts, { tenants, services, hosting });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
+  if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
   let closing: Promise<void> | undefined;
 
   return {
@@ -162,9 +168,25 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   };
 }
 
+const gaugesOf = ({ registry, lanes }: TenantParts, front: Front): Gauges => ({
+  sockets: () => front.sockets,
+  calls: () => front.calls,
+  actors: () => registry.size,
+  pendingChanges: () => lanes.waiting,
+});
+
+/** The metrics' port, where one is named. Instances that share a machine have one each, counted up from it. */
+async function listenForMetrics({ options, config, stops }: Parts, meter: Metrics, gauges: Gauges): Promise<void> {
+  meter.observe(gauges);
+  const listening = await meter.listen();
+  stops.push(() => listening.close());
+  options.log.info({ port: listening.port, host: config.host }, 'metrics');
+}
+
 interface TenantParts {
   readonly registry: TenantRegistry;
   readonly items: PostgresItemLog;
+  readonly lanes: PostgresCommitLanes;
   readonly feed: ChangeFeed;
   readonly presence: Presence;
   /** Told of every tenant whose devices, bins or pairings changed, here or elsewhere. */
@@ -173,19 +195,25 @@ interface TenantParts {
   onHint: (tenantId: string) => void;
 }
 
-/** The actors, what they write to and read from, and what tells them of other instances. */
-function composeTenants({ config, clock, database, instanceId, stops, onFault }: Parts): TenantParts {
-  const { pool, history } = database;
-  const directory = new PostgresDirectory(pool, () => clock.now());
-  const items = new PostgresItemLog(pool);
-  const lanes = new PostgresCommitLanes({
+function composeLanes({ config, clock, database, onFault, meter }: Parts): PostgresCommitLanes {
+  return new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
     lanes: LANES,
     storageCap: config.storageCapBytes,
     now: () => clock.now(),
     wait: (ms) => sleep(ms),
     onFault,
+    meter,
   });
+}
+
+/** The actors, what they write to and read from, and what tells them of other instances. */
+function composeTenants(all: Parts): TenantParts {
+  const { clock, database, instanceId, stops, onFault, meter } = all;
+  const { pool, history } = database;
+  const directory = new PostgresDirectory(pool, () => clock.now());
+  const items = new PostgresItemLog(pool, meter);
+  const lanes = composeLanes(all);
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
@@ -202,6 +230,7 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
     onFault,
+    meter,
   });
   const registry: TenantRegistry = new TenantRegistry({
     lanes,
@@ -224,7 +253,15 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onFault,
   });
   stops.push(() => presence.close());
-  const parts: TenantParts = { registry, items, feed, presence, onChange: () => undefined, onHint: () => undefined };
+  const parts: TenantParts = {
+    registry,
+    items,
+    lanes,
+    feed,
+    presence,
+    onChange: () => undefined,
+    onHint: () => undefined,
+  };
   return parts;
 }
 
@@ -330,6 +367,7 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
     ...services,
     config,
     sharePort: options.sharePort ?? false,
+    meter: parts.meter,
     clock,
     log: options.log,
     version: SERVER_VERSION,

@@ -18,6 +18,7 @@ const RING: Readonly<Record<string, number>> = {
   billing: 2,
   hosting: 2,
   jobs: 2,
+  metrics: 2,
   validators: 2,
   postgres: 3,
   objects: 3,
@@ -49,6 +50,7 @@ const HOMES: Readonly<Record<string, string>> = {
   uqr: 'cli',
   mime: 'cli',
   marked: 'reference',
+  'prom-client': 'metrics',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
 };

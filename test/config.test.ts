@@ -39,6 +39,7 @@ const DEFAULTS = {
   wireShape: 'a',
   requireSig: 'a',
   region: 'local',
+  metricsPort: 0,
   logLevel: 'info',
   trustedProxies: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
   rateReadPerS: 100,
@@ -84,6 +85,7 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['WIRE_SHAPE', ['A', 'c'], /one of a, b/],
   ['REQUIRE_SIG', ['true', 'b'], /one of always, a, never/],
   ['REGION', ['eu west', 'x'.repeat(65)], /1 to 64 of the characters/],
+  ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
   ['LOG_LEVEL', ['verbose', 'INFO'], /one of fatal, error, warn, info, debug, trace, silent/],
   ['TRUSTED_PROXIES', ['10.0.0.0/33', '::/129', 'proxy', '10.0.0.1,', '10.0.0.0/'], /or none/],
   ['RATE_READ_PER_S', ['-1', '1.5', 'off'], /from 0 to 1000000 \(per second, 0 is off\)/],
@@ -132,6 +134,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     WS_PING_INTERVAL_MS: '50',
     SOFT_DELETE_DAYS: '7',
     PURGE_AT: '23:59',
+    METRICS_PORT: '9000',
     WS_PONG_GRACE_MS: '51',
   });
   t.strictSame(config, {
@@ -159,6 +162,7 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     rateWritePerS: 1,
     ratePairPerMin: 2,
     storageCapBytes: Number.MAX_SAFE_INTEGER,
+    metricsPort: 9000,
     softDeleteMs: 7 * DAY_MS,
     purgeAt: 23 * 60 + 59,
     wsPingIntervalMs: 50,
@@ -219,7 +223,6 @@ t.test('CFG-02: numbers of parts that are not built yet are checked too, and sai
   const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
     ['PAYMENT_GRACE_DAYS', ['week', '-1'], /from 0 to 3650 \(days\)/],
     ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
-    ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
   ];
   for (const [name, values, rule] of bad) {
     for (const value of values) {
@@ -228,11 +231,11 @@ t.test('CFG-02: numbers of parts that are not built yet are checked too, and sai
       t.equal(problems.length, 1);
     }
   }
-  const env = { PAYMENT_GRACE_DAYS: '9', METRICS_PORT: '9000', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
+  const env = { PAYMENT_GRACE_DAYS: '9', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
   t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
   t.strictSame(
     unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['PAYMENT_GRACE_DAYS', 'METRICS_PORT'],
+    ['PAYMENT_GRACE_DAYS'],
   );
   t.end();
 });

@@ -62,6 +62,7 @@ export class Pipeline {
       load: this.devices,
       proxies: this.proxies,
       corsOrigins: config.corsOrigins,
+      meter: app.meter,
     });
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
@@ -270,6 +271,11 @@ export class Pipeline {
     if (giveUp === undefined) return;
     call.status = 202;
     this.replier.answer(call, giveUp);
+  }
+
+  /** Calls that wait for something. */
+  get underWay(): number {
+    return this.waiting.size;
   }
 
   /** Ends held calls and resolves when every other call has its answer. */

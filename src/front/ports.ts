@@ -5,6 +5,7 @@ import type { SignedUp } from '../hosting/signup.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
+import type { Meter } from '../protocol/meter.js';
 import type { RequireSig } from '../protocol/item-codec.js';
 import type { ItemWrite } from '../protocol/item.js';
 import type * as bodies from '../protocol/requests.js';
@@ -191,6 +192,8 @@ export interface FrontOptions {
   readonly sharePort?: boolean;
   readonly clock: Clock;
   readonly log: FrontLog;
+  /** Told of refusals. */
+  readonly meter?: Meter;
   /** The server's version string. */
   readonly version: string;
   /** The tenant that a host name (lower case, no port) belongs to. In single mode always the one. */

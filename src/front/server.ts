@@ -121,6 +121,8 @@ export interface Front {
   readonly port: number;
   /** Sockets that are open. */
   readonly sockets: number;
+  /** Calls that wait for their admission or their answer. */
+  readonly calls: number;
   /** Closes every socket with a code of contract 11. */
   closeSockets(code: number): void;
   /**
@@ -202,6 +204,9 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     port: uWS.us_socket_local_port(listening),
     get sockets() {
       return sockets.size;
+    },
+    get calls() {
+      return pipeline.underWay;
     },
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
