@@ -19,6 +19,7 @@ const RING: Readonly<Record<string, number>> = {
   hosting: 2,
   jobs: 2,
   metrics: 2,
+  backup: 2,
   validators: 2,
   postgres: 3,
   objects: 3,
@@ -51,6 +52,8 @@ const HOMES: Readonly<Record<string, string>> = {
   mime: 'cli',
   marked: 'reference',
   'prom-client': 'metrics',
+  'tar-stream': 'backup',
+  'pg-copy-streams': 'postgres',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
 };
