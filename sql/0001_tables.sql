@@ -79,8 +79,8 @@ CREATE TABLE items (
   -- Who made this version: that device's sockets get no push of it.
   changed_by text COLLATE "C",
   deleted_at bigint,
-  -- Hash of the write as received, and after it that of the last re-wrap: they recognise the same write sent again
-  -- (contract 5, decision 1).
+  -- Hash of the write as received, and after it those of its last 31 re-wraps, 32 bytes each: they recognise the same
+  -- write sent again (contract 5, decision 1).
   write_hash bytea,
   ct bytea,
   nonce bytea,

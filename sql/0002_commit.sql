@@ -147,7 +147,8 @@ BEGIN
       t.generation AS current_generation, t.head, t.item_count, t.version_sum, t.storage_bytes,
       i.id AS old_id, i.version AS old_version, i.ts AS old_ts, i.bytes AS old_bytes, i.deleted_at AS old_deleted_at,
       i.blob_ref AS old_blob_ref, i.type IS NULL AS purged, i.bin_id = u.bin_id AS same_bin,
-      substr(p_bytes, u.at + 1, 32) IN (substr(i.write_hash, 1, 32), substr(i.write_hash, 33)) AS same_write,
+      -- At a multiple of 32: between two hashes nothing is found by accident.
+      position(substr(p_bytes, u.at + 1, 32) IN i.write_hash) % 32 = 1 AS same_write,
       u.kind = 'm' AND i.sig IS NOT DISTINCT FROM substr(p_bytes, u.at + 57, 32) AS same_sig,
       CASE WHEN u.kind = 'w' AND i.id IS NOT NULL THEN
         (i.type, i.ts, i.blob_ref, i.ct, i.nonce, i.blob_nonce) IS NOT DISTINCT FROM (u.type, u.ts, u.blob_ref,
@@ -262,9 +263,12 @@ BEGIN
     WHERE d.verdict = 'replace' AND i.tenant_id = d.tenant_id AND i.id = d.id
   ), rewrapped AS (
     -- The sender stays. A wrap is never lost. `sig` covers the bin and the blob's keys, so where the item was moved
-    -- meanwhile the stored ones stay: the new ones would not verify. Either write may be sent again: both hashes stay.
+    -- meanwhile the stored ones stay: the new ones would not verify. Each of these writes may be sent again, with the
+    -- version that it was made against, which is no longer the current one: so the hash of the content and those of the last
+    -- 31 re-wraps stay. A device that sends an older one again was away for 31 joins of others.
     UPDATE items i SET version = d.version, changed_by = d.device, bytes = i.bytes + d.grows,
-      write_hash = substr(i.write_hash, 1, 32) || substr(p_bytes, d.at + 1, 32),
+      write_hash = substr(i.write_hash, 1, 32) || substr(i.write_hash, greatest(33, octet_length(i.write_hash) - 959))
+        || substr(p_bytes, d.at + 1, 32),
       keys = CASE WHEN d.has & 16 > 0 THEN substr(p_bytes, d.at + 185 + d.ct, d.keys) END,
       master = CASE WHEN d.has & 4 > 0 THEN substr(p_bytes, d.at + 89, 72) ELSE i.master END,
       sig = CASE WHEN d.same_bin AND d.has & 2 > 0 THEN substr(p_bytes, d.at + 57, 32) ELSE i.sig END,

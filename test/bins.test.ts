@@ -20,6 +20,7 @@ import {
   type Instance,
   type World,
 } from './support/accounts.js';
+import { soon, until } from './support/events.js';
 
 interface Sums {
   readonly head: number;
@@ -339,7 +340,7 @@ t.test('BIN-18: a deletion that was cut off goes on when the bins are listed, on
     };
   });
   for (let n = 0; n < 3; n++) t.ok((await b.bins.list(tenantId)).bins.length >= 1);
-  await all;
+  await soon(all, 'four batches');
   await b.bins.close();
   t.same(
     (await b.bins.list(tenantId)).bins.map(({ id }) => id),
@@ -362,11 +363,11 @@ t.test('BIN-18: a cut-off deletion that fails again is tried with the next list'
   await cutOff(world, 'work');
   await a.pool.query('ALTER FUNCTION delete_bin_items RENAME TO hidden');
   t.equal((await b.bins.list(tenantId)).bins.length, 2);
-  while (b.faults.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until('the fault', () => b.faults.length > 0);
   await a.pool.query('ALTER FUNCTION hidden RENAME TO delete_bin_items');
   const gone = new Promise<void>((resolve) => (b.onChanged = () => resolve()));
-  while ((await b.bins.list(tenantId)).bins.length === 2);
-  await gone;
+  await until('the end of the deletion', async () => (await b.bins.list(tenantId)).bins.length === 1);
+  await soon(gone, 'the news of it');
   t.equal(b.faults.length, 1);
 });
 

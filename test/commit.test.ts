@@ -60,6 +60,15 @@ interface Case {
 }
 
 const wraps = (devices: readonly string[], given: Write = {}): Write => ({ inline: inline('one', devices), ...given });
+/** The `n`th device that joins: a re-wrap for it and those before it, against the version before. */
+const rewrap = (n: number, condition: Write = { ifVersion: n }): Make =>
+  write(
+    wraps(
+      Array.from({ length: n + 1 }, (_, at) => deviceId(at + 1)),
+      condition,
+    ),
+  );
+const rewraps = (count: number): Make[] => Array.from({ length: count }, (_, at) => rewrap(at + 1));
 const READY = { state: 'ready', itemId: null };
 const TAKEN = { state: 'ready', itemId: itemId(1) };
 const ORPHAN = { state: 'orphan', itemId: itemId(1) };
@@ -91,6 +100,14 @@ const CASES: readonly Case[] = [
   { title: 'RETRY-01: a replace ends what was the same before', given: [write(), write(wraps([ONE, TWO])), write({ text: 'two', ts: TS + 1 })], when: write(wraps([ONE, TWO])), then: ['conflict', 3, TS + 1] },
   { title: 'RETRY-02: no restore', given: [write(), remove()], when: write({ text: 'two', ts: TS + 9 }), then: ['conflict', 2, TS], stored: { version: 2 } },
   { title: 'RETRY-03: another version than the current', given: [write(), write({ text: 'two', ts: TS + 1 })], when: write({ text: 'three', ts: TS + 2, ifVersion: 1 }), then: ['conflict', 2, TS + 1], stored: inlineOf('two') },
+  { title: 'RETRY-01 RETRY-10: a re-wrap again after two others', given: [write(), ...rewraps(3)], when: rewrap(1), then: ['same', 4, TS] },
+  { title: 'RETRY-01 RETRY-10: the middle one of three', given: [write(), ...rewraps(3)], when: rewrap(2), then: ['same', 4, TS] },
+  { title: 'RETRY-01: an earlier re-wrap again after a delete', given: [write(), ...rewraps(2), remove()], when: rewrap(1), then: ['same', 4, TS] },
+  { title: 'RETRY-05: a replace forgets the re-wraps of what it replaced', given: [write(), ...rewraps(2), write({ text: 'two', ts: TS + 1 })], when: rewrap(1), then: ['conflict', 4, TS + 1] },
+  { title: 'RETRY-01: the content again after 40 re-wraps', given: [write(), ...rewraps(40)], when: write({ ifVersion: 0 }), then: ['same', 41, TS] },
+  { title: 'RETRY-01 RETRY-10: the 31st re-wrap from the end', given: [write(), ...rewraps(40)], when: rewrap(10), then: ['same', 41, TS] },
+  { title: 'RETRY-15: the 32nd is not known any more', given: [write(), ...rewraps(40)], when: rewrap(9), then: ['conflict', 41, TS] },
+  { title: 'RETRY-17: and without a condition it adds nothing', given: [write(), ...rewraps(40)], when: rewrap(9, {}), then: ['same', 41, TS] },
   { title: 'RETRY-04 ITEM-35: a re-wrap adds a device', given: [write()], when: write(wraps([ONE, TWO], { sig: null }), { deviceId: TWO }), then: ['rewrap', 2, TS], stored: { senderDevice: ONE, sig: sig('one'), inline: inline('one', [ONE, TWO]) } },
   { title: 'RETRY-05: a later ts is no conflict', given: [write()], when: write({ text: 'two', ts: TS + 1 }), then: ['replace', 2, TS] },
   { title: 'RETRY-05: the same content with a later ts is a replace', given: [write()], when: write({ ts: TS + 1 }), then: ['replace', 2, TS] },

@@ -1,13 +1,11 @@
 /** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, the way down. */
 import t from 'tap';
 import type { FrontOptions, LoadBound } from '../src/front/ports.js';
+import { soon, until } from './support/events.js';
 import { DEVICE, frontOf, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
-const until = async (is: () => boolean): Promise<void> => {
-  while (!is()) await turn();
-};
 
 const WIDE: LoadBound = { calls: 1_000, bytes: 1_000_000 };
 
@@ -32,7 +30,7 @@ t.test('ERR-15: strangers who wait for their rate are counted, and refused beyon
     services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 2, bytes: 1_000_000 } } },
   });
   const waiting = [stranger(port), stranger(port)];
-  await until(() => limiter.asked.length === 2);
+  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
   const shed = await stranger(port);
   t.equal(shed.status, 503);
   t.match(shed.headers['retry-after'], /^[1-9]\d*$/);
@@ -50,11 +48,11 @@ t.test('ERR-15: a stranger who goes away while he waits is counted until the wai
     services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 1, bytes: 1_000_000 } } },
   });
   const gone = await raw(t, port, 'POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n');
-  await until(() => limiter.asked.length === 1);
+  await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   gone.socket.destroy();
   t.equal((await free(port)).status, 503, 'his statement is still under way');
   limiter.answer();
-  while ((await free(port)).status !== 200) await turn();
+  await until('room again', async () => (await free(port)).status === 200);
   t.notOk(lines.some((line) => line.level === 'error'));
 });
 
@@ -64,7 +62,7 @@ t.test('ERR-15: bodies of calls that wait for their admission are counted while 
     services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 100, bytes: 1_000 } } },
   });
   const first = stranger(port, 600);
-  await until(() => limiter.asked.length === 1);
+  await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   t.equal((await free(port)).status, 200);
   const text = JSON.stringify({ password: 'p'.repeat(40), pad: 'x'.repeat(600) });
   const second = await raw(
@@ -72,12 +70,12 @@ t.test('ERR-15: bodies of calls that wait for their admission are counted while 
     port,
     `POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`,
   );
-  await until(() => limiter.asked.length === 2);
+  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
   t.equal((await free(port)).status, 503, 'two bodies are more than there is room for');
   second.socket.destroy();
-  while ((await free(port)).status !== 200) await turn();
+  await until('room again', async () => (await free(port)).status === 200);
   const third = stranger(port, 600);
-  await until(() => limiter.asked.length === 3);
+  await until('stranger 3 in the wait', () => limiter.asked.length === 3);
   t.equal((await free(port)).status, 503, 'again');
   limiter.answer();
   for (const reply of await Promise.all([first, third])) t.equal(reply.status, 200, 'they had their bodies');
@@ -92,10 +90,10 @@ t.test('ERR-15: a body that comes when there is no more room is not kept', async
   const text = JSON.stringify({ password: 'p'.repeat(40), pad: 'x'.repeat(1_000) });
   const head = `POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n`;
   const late = await raw(t, port, head);
-  await until(() => limiter.asked.length === 1);
+  await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   const full = stranger(port, 1_000);
-  await until(() => limiter.asked.length === 2);
-  while ((await free(port)).status !== 503) await turn();
+  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
+  await until('a full house', async () => (await free(port)).status === 503);
   late.socket.write(text);
   await ask(port, '/api/health', { token: null });
   limiter.answer();
@@ -115,14 +113,14 @@ t.test("ERR-15: half bodies count in their sender's share and are refused when i
     halves.push(await raw(t, port, head + 'x'.repeat(600)));
     await ask(port, '/api/health', { token: null });
   }
-  while ((await free(port)).status !== 503) await turn();
+  await until('a full house', async () => (await free(port)).status === 503);
   const third = await raw(t, port, head + 'x'.repeat(600));
   t.equal(await third.status(), 503, 'a third half is not held');
   t.match(third.got, /retry-after: [1-9]/i);
   await third.until(() => third.closed);
   t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices have a share of their own');
   for (const half of halves) half.socket.destroy();
-  while ((await free(port)).status !== 200) await turn();
+  await until('room again', async () => (await free(port)).status === 200);
 });
 
 t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, are counted', async (t) => {
@@ -144,9 +142,9 @@ t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, 
   });
   const device = () => ask(port, '/api/devices');
   const call = device();
-  await until(() => loads.length === 1);
+  await until('the load of the tenant', () => loads.length === 1);
   const upgrade = openSocket(t, port, { query: '?ticket=slow' });
-  await until(() => tickets.length === 1);
+  await until('the look at the ticket', () => tickets.length === 1);
   t.equal((await device()).status, 503);
   t.equal((await refusedSocket(t, port)).status, 503, 'by token');
   t.equal((await refusedSocket(t, port, { query: '?ticket=other' })).status, 503, 'by ticket');
@@ -156,12 +154,12 @@ t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, 
   t.match(await upgrade, { status: 401 });
   // The first load lets the call in; the second, after its body, lets it act.
   for (let done = 0; done < 2; done++) {
-    await until(() => loads.length > done);
+    await until('the load of the tenant', () => loads.length > done);
     loads[done]?.();
   }
   t.equal((await call).status, 200);
   const last = socketOf(t, port);
-  await until(() => loads.length === 3);
+  await until('the load of the tenant', () => loads.length === 3);
   loads[2]?.();
   await last;
   t.ok(clock);
@@ -178,7 +176,7 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   });
   const call = stranger(port);
   const upgrade = openSocket(t, port, { query: '?ticket=slow' });
-  await until(() => limiter.asked.length === 1 && redeem !== undefined);
+  await until('a wait of each kind', () => limiter.asked.length === 1 && redeem !== undefined);
   let stopped = false;
   const stop = front.close(1_000).then(() => (stopped = true));
   for (let turns = 0; turns < 10; turns++) await turn();
@@ -188,7 +186,7 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   t.notOk(stopped);
   redeem?.({ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 });
   t.match(await upgrade, { status: 503 }, 'no socket any more');
-  await stop;
+  await soon(stop, 'the end of the server');
 });
 
 t.test('PAIR-07: a call that would be held once the server stops is answered at once', async (t) => {
@@ -223,12 +221,12 @@ t.test('PAIR-07: a call that would be held once the server stops is answered at 
     `POST /api/devices/pair-fetch-npk HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n`,
   );
   const other = stranger(port);
-  await until(() => limiter.asked.length === 1);
+  await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   const stop = front.close(1_000);
   await turn();
   slow.socket.write(text);
   t.equal(await slow.status(), 202, 'pending');
   limiter.answer();
   t.equal((await other).status, 200);
-  await stop;
+  await soon(stop, 'the end of the server');
 });

@@ -185,6 +185,36 @@ t.test('ITEM-29 ITEM-30 ITEM-31 ITEM-32 ITEM-33 ITEM-34: what a revocation takes
   await socket.close();
 });
 
+t.test('ITEM-41: nonce and keys beside an empty ct fit or are refused', async (t) => {
+  const good = { nonce: randomBytes(24), keys: sealedFor(...scene.ids) };
+  const bad: readonly (readonly [field: string, part: Json])[] = [
+    ['nonce', { nonce: '' }],
+    ['nonce', { nonce: randomBytes(23) }],
+    ['nonce', { nonce: '***' }],
+    ['keys', { keys: { nobody: randomBytes(80) } }],
+    ['keys', { keys: { [first.id]: randomBytes(8) } }],
+    ['keys', { keys: { [first.id]: '***' } }],
+  ];
+  const bodyOf = (shape: Shape, blob: BlobFields, part: Json): Json => {
+    const { nonce, keys } = { ...good, ...part };
+    const head = { id: newId(), binId: 'inbox', type: 'file', ts: Date.now() };
+    if (shape === 'a') return { ...head, ...blob, payloadEnc: { ct: '', nonce, keys, sig: randomBytes(32) } };
+    return { ...head, ...blob, blobKeys: wrappedOf(blob.blobKeys), ct: '', nonce, wrapped: wrappedOf(keys) };
+  };
+  for (const shape of SHAPES) {
+    const blob = blobFields(await newBlob());
+    for (const [field, part] of bad) {
+      const reply = await post(bodyOf(shape, blob, part), shape);
+      t.equal(reply.outcome, VALIDATION[shape], `${shape}: ${field}`);
+      const name = shape === 'a' ? `payloadEnc.${field}` : field === 'keys' ? 'wrapped' : field;
+      t.ok(reply.text('error.details.path').startsWith(name), reply.raw);
+    }
+    const body = bodyOf(shape, blob, {});
+    t.equal((await post(body, shape)).outcome, '200', `${shape}: what fits is taken`);
+    t.equal((await scene.row(String(body['id']), 'a'))?.['payloadEnc'], null, 'and means: no metadata');
+  }
+});
+
 t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
   const table = {
     a: { a: false, b: true, blob: true },

@@ -11,6 +11,7 @@ import type { Timer } from '../src/protocol/clock.js';
 import { startServer } from '../src/server.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
+import { soon, until } from './support/events.js';
 import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
@@ -60,7 +61,7 @@ t.test('CFG-04 CFG-07 WS-20: with a database it uses that one, and says what mus
   const socket = await server.wire.connect({ token: device.token });
   await socket.hello();
   const ended = server.end('SIGTERM');
-  t.equal((await socket.closed).code, 1012, 'its sockets are told that it restarts');
+  t.equal((await soon(socket.closed, 'the close of the socket')).code, 1012, 'its sockets are told that it restarts');
   t.equal(await ended, 0);
 });
 
@@ -79,7 +80,7 @@ t.test('CFG-02: a bad value stops the start', async (t) => {
   });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  const [code] = (await once(child, 'close')) as [number];
+  const [code] = (await soon(once(child, 'close'), () => `the end of the start: ${output}`)) as [number];
   t.not(code, 0);
   for (const name of Object.keys(bad)) t.match(output, new RegExp(`${name}.*got.*takes`), name);
   t.notMatch(output, /short|    at /, 'no secret, no stack');
@@ -108,15 +109,16 @@ t.test('CFG-03: a server that is told to stop while it starts leaves no database
     child.kill('SIGKILL');
     if (pid > 0 && lives(pid)) process.kill(pid, 'SIGQUIT');
   });
-  while (!(pid > 0)) {
+  await until('the database process', async () => {
     if (child.exitCode !== null) throw new Error(output);
     pid = await postmaster().catch(() => 0);
-  }
+    return pid > 0;
+  });
   child.kill('SIGINT');
-  const [code] = await exited;
+  const [code] = await soon(exited, () => `the end of the server: ${output}`);
   t.notOk(lives(pid), 'its database has ended');
   // A database that lived on would hold the output open.
-  if (!lives(pid)) await closed;
+  if (!lives(pid)) await soon(closed, 'the end of the output');
   t.equal(code, 0, output);
   t.match(output, /SIGINT/);
   t.notMatch(output, /listening/, 'a server that stops does not say that it listens');
@@ -172,7 +174,7 @@ t.test('WS-20 CFG-04: a part that does not stop keeps no other from stopping', a
   t.ok((await runSql(url, CONNECTIONS)).length > 0);
   const stopped = server.close(0);
   t.equal(server.close(0), stopped, 'a second call waits for the first');
-  await t.rejects(stopped, { message: 'a part that does not stop' });
+  await t.rejects(soon(stopped, 'the end of the server'), { message: 'a part that does not stop' });
   t.ok(await released(url), 'every connection has ended');
 });
 
@@ -180,7 +182,9 @@ t.test('CFG-02: a start that fails says why, also where a part does not stop', a
   const first = await runServer(t);
   const { url } = await testDatabase(t);
   const clock = new FaultyClock(1);
-  await t.rejects(serverOn(t, url, clock, String(first.port)), { message: /cannot listen/ });
+  await t.rejects(soon(serverOn(t, url, clock, String(first.port)), 'the end of the start'), {
+    message: /cannot listen/,
+  });
   t.ok(clock.cancelled > 0, 'a stop has failed');
   t.ok(await released(url), 'every connection has ended');
 });

@@ -78,6 +78,88 @@ t.test('SHAPE-03 SHAPE-04 SHAPE-05 SHAPE-06: what a request shows', async (t) =>
   t.equal((await wire.get('/items?since=0&bin_id=inbox&shape=a', token)).at('hasMore'), false, 'unless A is named');
 });
 
+t.test('SHAPE-09 SHAPE-26: a refusal before the body has the shape that header or query name', async (t) => {
+  const long = 'x'.repeat(300_000);
+  const auth = `Authorization: Bearer ${first.token}`;
+  /** Path, then headers beside Host. */
+  const early: Readonly<Record<string, readonly [status: number, path: string, ...headers: string[]]>> = {
+    framing: [400, '/api/items', 'Transfer-Encoding: gzip'],
+    'no such route': [404, '/api/nowhere'],
+    'no such method': [405, '/api/me'],
+    'no token': [401, '/api/items'],
+    'no token, and a body on its way': [401, '/api/items', 'Content-Length: 100'],
+    'a bad token': [401, '/api/items', 'Authorization: Bearer x'],
+    'no admin': [403, '/api/devices/bootstrap/restart', 'Authorization: Bearer x'],
+    'a body too large': [413, '/api/items', auth, `Content-Length: ${long.length}`],
+    'a malformed query': [400, '/api/items?%zz', auth, 'Content-Length: 0'],
+    'an upgrade without token': [401, '/ws', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'],
+  };
+  for (const [what, [status, path, ...headers]] of Object.entries(early)) {
+    const method = path === '/ws' ? 'GET' : 'POST';
+    const ask = async (query: string, ...more: string[]): Promise<string> => {
+      const target = query === '' ? path : `${path}${path.includes('?') ? '&' : '?'}${query}`;
+      const key = path === '/ws' ? ['Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=='] : [];
+      const lines = [`${method} ${target} HTTP/1.1`, 'Host: x', ...headers, ...key, ...more];
+      return wire.raw(`${lines.join('\r\n')}\r\n\r\n`, (text) => text.includes('\r\n\r\n{'));
+    };
+    const hinted = async (answer: Promise<string>, b: boolean, how: string): Promise<void> => {
+      const text = await answer;
+      t.ok(text.startsWith(`HTTP/1.1 ${status} `), `${what}: ${status}, ${how}`);
+      t.equal(text.includes('"hint":"/docs/errors#'), b, `${what}: ${how}`);
+    };
+    await hinted(ask(''), false, 'the default');
+    await hinted(ask('shape=b'), true, 'the query names it');
+    await hinted(ask('', 'X-Wire-Shape: b'), true, 'the header names it');
+    await hinted(ask('bin_id=x'), true, 'the query shows it');
+    await hinted(ask('shape=a', 'X-Wire-Shape: b'), false, 'the query before the header');
+  }
+  const limited = await Scene.start(t, { env: { RATE_WRITE_PER_S: '1' } });
+  for (const ask of [limited.as('b'), { token: limited.first.token }]) {
+    const replies = await Promise.all(Array.from({ length: 5 }, () => limited.wire.post('/items', '{}', ask)));
+    const refused = replies.filter(({ status }) => status === 429);
+    t.ok(refused.length > 0);
+    for (const reply of refused) t.equal(reply.at('error.hint') !== undefined, 'shape' in ask, 'the rate');
+  }
+  await limited.server.stop();
+  const shown = await wire.post('/items?%zz', bodyOf('b'), token);
+  t.equal(shown.outcome, '400 invalid_payload', 'a query that cannot be read beside a body that shows the shape');
+});
+
+t.test('SHAPE-27: a refusal in B names fields as B spells them', async (t) => {
+  const pathOf = async (body: Json, shape: Shape = 'b'): Promise<unknown> => {
+    const reply = await wire.post('/items', body, scene.as(shape));
+    t.equal(reply.outcome, shape === 'b' ? '400 invalid_payload' : '400 validation');
+    const path = reply.text('error.details.path');
+    t.ok(reply.text('error.message').startsWith(`${path}: `), path);
+    return path;
+  };
+  const item = scene.item({ keys: sealedFor(first.id) });
+  const good = writeBody('b', scene.item());
+  const stranger = newId();
+  const wrapped = [...scene.ids, stranger].map((deviceId) => ({ deviceId, key: randomBytes(80) }));
+  t.equal(await pathOf(writeBody('b', item)), 'wrapped', 'a device lacks its key');
+  t.equal(await pathOf(writeBody('a', item), 'a'), 'payloadEnc.keys', 'and in A');
+  t.equal(await pathOf({ ...good, wrapped }), `wrapped.${stranger}`, 'an unknown device');
+  for (const key of ['nonce', 'ct', 'wrapped'] as const) t.equal(await pathOf({ ...good, [key]: undefined }), key);
+  t.equal(await pathOf({ ...good, binId: '/' }), 'bin_id');
+  t.equal(await pathOf({ ...good, nonce: 'AA' }), 'nonce');
+  t.equal(await pathOf({ ...good, wrapped: [{ deviceId: first.id }] }), 'wrapped[0].key');
+  t.equal(await pathOf({ ...good, wrapped: [{ key: 'AA' }] }), 'wrapped[0].device_id');
+  t.equal(await pathOf({ ...good, master: { nonce: 'AA', ct: 'AA' } }), 'master.nonce');
+  t.equal(await pathOf({ ...good, blobNonce: randomBytes(24) }), 'blob_ref');
+  const blobRef = `${newId()}.bin`;
+  const one = wrapped.slice(0, 1);
+  t.equal(await pathOf({ ...good, ct: '', blobRef, wrapped: one }), 'wrapped', "a blob's keys stand in `wrapped`");
+  t.equal(await pathOf({ ...good, ct: '', blobRef, wrapped }), `wrapped.${stranger}`);
+  const named = { ...good, ct: '', blobRef, blobNonce: randomBytes(24) };
+  t.equal(await pathOf({ ...named, blobKeys: one }), 'blob_keys', 'unless they have a place of their own');
+  t.equal(await pathOf({ ...named, blobKeys: wrapped }), `blob_keys.${stranger}`);
+  const batch = await wire.post('/items/batch', { items: [writeBody('b', item)] }, scene.as('b'));
+  t.match(batch.list('results')[0], { error: { details: { path: 'wrapped' }, message: /^wrapped: / } }, 'in a batch');
+  const mixed = await wire.post('/items', '{"binId":"inbox","ct":""}', token);
+  t.equal(mixed.at('error.details.path'), 'ct', 'a mixture');
+});
+
 t.test('SHAPE-07 SHAPE-10: WIRE_SHAPE is the last word', async (t) => {
   for (const configured of SHAPES) {
     const other = await Scene.start(t, { env: { WIRE_SHAPE: configured } });

@@ -3,7 +3,7 @@ import t from 'tap';
 import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
-import { Events } from './support/events.js';
+import { Events, soon, until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { postgresLogs } from './support/logs.js';
 
@@ -17,9 +17,7 @@ async function revokedDevice(t: Parameters<typeof postgresLogs>[0]) {
   const purger = new PostgresKeyPurger(logs.pool, (_error, tenant) => faults.add(tenant), clock);
   t.teardown(() => purger.close());
   /** Until the purger has set its timer: nothing of it is under way then. */
-  const rested = async (): Promise<void> => {
-    while (clock.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
-  };
+  const rested = async (): Promise<void> => until('the timer of the next try', () => clock.waiting > 0);
   const marked = async (): Promise<boolean> =>
     (await logs.pool.query('SELECT 1 FROM devices WHERE keys_purged AND tenant_id = $1', [tenantId])).rows.length === 1;
   return { logs, tenantId, clock, faults, purger, rested, marked };
@@ -39,7 +37,7 @@ t.test('ITEM-32: a purge that fails is tried again by itself, after growing wait
   await rested();
   await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
   clock.advance(8_000);
-  while (!(await marked()));
+  await until('the mark of a purged device', marked);
   t.same(new Set(faults.all), new Set([tenantId]));
   t.equal(faults.all.length, 4);
 });
@@ -60,7 +58,7 @@ t.test('ITEM-32: a purge that never succeeds ends, and close waits for no timer'
   await faults.until(22);
   await rested();
   t.same(faults.all.slice(19), [tenantId, 'another', 'another'], 'given up, and the next one begins anew');
-  await purger.close();
+  await soon(purger.close(), 'the end of close');
   t.equal(clock.waiting, 0);
   t.notOk(await marked());
 });

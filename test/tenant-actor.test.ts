@@ -4,7 +4,14 @@ import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
 import { BACKLOG_BYTES, HIGH_WATER_BYTES } from '../src/tenant/actor.js';
 import type { Actor } from '../src/tenant/actor.js';
-import type { CommitLanes, ItemLog, SocketPort, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
+import type {
+  CommitLanes,
+  HintedGeneration,
+  ItemLog,
+  SocketPort,
+  TenantDirectory,
+  TenantSnapshot,
+} from '../src/tenant/ports.js';
 import { TenantRegistry } from '../src/tenant/registry.js';
 import { BIN, deviceId, inline, itemId, refusal, TS, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -25,7 +32,7 @@ class Setting {
   readonly clock = new TestClock();
   readonly log = new MemoryLog();
   readonly faults: unknown[] = [];
-  readonly announced: (readonly [string, number, number])[] = [];
+  readonly announced: (readonly [string, number, HintedGeneration])[] = [];
   readonly loads: Load[] = [];
   /** Loads wait for the test while this is set. */
   holding = false;
@@ -77,10 +84,9 @@ class Setting {
       tenantId,
       state: 'active',
       generation: this.log.tenant(tenantId).generation,
-      claimed: true,
       summary: this.log.summary(tenantId),
       devices: this.devices.map((n) => ({
-        ...{ id: deviceId(n), tokenEpoch: 1, revoked: false, keysPurged: true, changedAtGeneration: 1 },
+        ...{ id: deviceId(n), tokenEpoch: 1, revoked: false, keysPurged: true },
         view: { ...view, id: deviceId(n) },
       })),
       bins: [openBin(BIN)],
@@ -274,7 +280,7 @@ t.test('TOKEN-12: a change of a tenant is told to the others, whether it is load
   const setting = new Setting();
   setting.log.addTenant('tenant');
   await setting.registry.changed('tenant');
-  t.strictSame(setting.announced, [['tenant', 0, Number.MAX_SAFE_INTEGER]], 'whatever generation they know');
+  t.strictSame(setting.announced, [['tenant', 0, 'newer']], 'whatever generation they know');
   setting.holding = true;
   const loading = setting.registry.get('tenant');
   setting.join(2);

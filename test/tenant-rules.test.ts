@@ -3,7 +3,7 @@ import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
 import type { ItemWrite } from '../src/protocol/item.js';
 import type { Effect } from '../src/tenant/messages.js';
-import { Frame, Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
+import { FramedChange, Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
 import { step } from '../src/tenant/step.js';
 import type { LogRow } from '../src/tenant/ports.js';
 import { Packed } from '../src/tenant/packed.js';
@@ -127,8 +127,8 @@ const rowOf = (version: number, ctBytes = 40, id = itemId(version)): LogRow => {
   const write = writeOf({ id, inline: inline(`${version}`, [], ctBytes) });
   return { item: { ...write, version, senderDevice: deviceId(1), deletedAt: null }, changedBy: deviceId(1) };
 };
-const frames = (from: number, to: number, ctBytes?: number): Frame[] =>
-  Array.from({ length: to - from + 1 }, (_, n) => new Frame(rowOf(from + n, ctBytes)));
+const frames = (from: number, to: number, ctBytes?: number): FramedChange[] =>
+  Array.from({ length: to - from + 1 }, (_, n) => new FramedChange(rowOf(from + n, ctBytes)));
 
 t.test(
   'WS-24: frames kept in memory are bounded in number and bytes, and the floor rises with what is dropped',
@@ -170,7 +170,7 @@ t.test(
 
 t.test('REPLAY-02: memory gives each item once, in its latest state', (t) => {
   const recent = new Recent(3);
-  recent.add([4, 5, 6, 7].map((version) => new Frame(rowOf(version, 40, itemId(version % 2)))));
+  recent.add([4, 5, 6, 7].map((version) => new FramedChange(rowOf(version, 40, itemId(version % 2)))));
   t.strictSame(
     recent.above(3).map(({ version }) => version),
     [6, 7],

@@ -1,6 +1,8 @@
 /** Devices, bins, pairings and state of a tenant: who is told, who is let in, and what is checked again. */
 import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
+import type { PairRequest } from '../src/tenant/ports.js';
+import { plainFrame } from '../src/tenant/replay.js';
 import { BIN, blob, deviceId, inline, itemId, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
 import { openBin, TENANT, World, type Asked } from './support/world.js';
 
@@ -67,7 +69,7 @@ t.test('BIN-17: bins that changed are told once, closing ones when they are gone
   world.compare();
   world.drainOperations();
   t.strictSame(witness.plain, [
-    { type: 'bin', bin: { id: 'new', slug: 'new' } },
+    { type: 'bin', bin: openBin('new').view },
     { type: 'bin', id: 'new', deletedAt: 5 },
   ]);
   t.end();
@@ -91,15 +93,27 @@ t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatev
     lookupId: 'look',
     existingDevice: deviceId(1),
     expiresAt,
-    frame: { type: 'pair_request', lookupId: 'look' },
-  };
+    frame: {
+      type: 'pair_request',
+      lookupId: 'look',
+      code: 'six words',
+      deviceId: deviceId(9),
+      host: null,
+      pubkey: new Uint8Array(32),
+      name: 'new',
+      glyph: 'phone',
+      attestation: new Uint8Array(32),
+      expiresAt,
+    },
+  } satisfies PairRequest;
+  const shown = JSON.parse(plainFrame('a', request.frame)) as unknown;
   world.changeTenant(() => (world.pairs = [request]));
   world.compare();
   world.serve('reload');
   world.settle();
-  for (const { witness } of [live, behind, greeting]) t.strictSame(witness.plain, [request.frame]);
+  for (const { witness } of [live, behind, greeting]) t.strictSame(witness.plain, [shown]);
   t.strictSame(other.witness.plain, []);
-  t.strictSame(world.connect(1).witness.plain, [request.frame], 'again after each caught_up while it is pending');
+  t.strictSame(world.connect(1).witness.plain, [shown], 'again after each caught_up while it is pending');
   world.now = expiresAt;
   t.strictSame(world.connect(1).witness.plain, [], 'not once it has expired');
   t.end();

@@ -4,9 +4,21 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../src/protocol/errors.js';
+import {
+  asIs,
+  type ItemFrameB,
+  type ItemRowA,
+  type Piece,
+  type PlainFrame,
+  type ServerFrameA,
+  type ServerFrameB,
+  type SnakeKey,
+} from '../src/protocol/frames.js';
 import { frameText, rowText } from '../src/protocol/item-codec.js';
 import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
+import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { plainFrame } from '../src/tenant/replay.js';
 
 const PIN = 'dc2260df31c33dba286c5c90c6b8026946f29b30229ebfa762eefbc6d1f321f0';
 
@@ -83,6 +95,60 @@ t.test('ERR-03: a code has one status in each shape, and every row and frame is 
       t.doesNotThrow(() => JSON.parse(rowText(shape, item)) as unknown);
       t.doesNotThrow(() => JSON.parse(frameText(shape, item)) as unknown);
     }
+  }
+  t.end();
+});
+
+t.test('ARCH-13: a key that a frame does not have does not compile', (t) => {
+  const row: Piece<ItemRowA> = asIs;
+  const frame: Piece<ItemFrameB> = asIs;
+  const value: string = 'x';
+  t.equal(row(`"binId":"${value}","payloadEnc":null`), '"binId":"x","payloadEnc":null');
+  // @ts-expect-error: a row of shape A has no such key. That this line compiles without the comment fails the build.
+  row(`"id":"${value}","bin_id":"${value}"`);
+  // @ts-expect-error: nor this one, which stands first in a piece that begins in the middle.
+  row(`,"blob":null,"blobRef":null`);
+  // @ts-expect-error: the object that holds the row has no key of the row.
+  frame(`{"type":"item","bin_id":"${value}"}`);
+  // @ts-expect-error: a plain frame has no key in snake_case; the shape's spelling comes after.
+  plainFrame('b', { type: 'caught_up', version: 1, epoch: 'e', item_count: 1, versionSum: 1 });
+  const snake: SnakeKey<'wrappedMasterKey'> = 'wrapped_master_key';
+  t.equal(toSnake('wrappedMasterKey'), snake);
+  t.end();
+});
+
+t.test('ARCH-13: plain frames are on the wire as their types say, in both shapes', (t) => {
+  const key = bytes(1);
+  const view = { id: 'inbox', slug: 'inbox', meta: key, createdAt: 1, updatedAt: 2, itemCount: 3 };
+  const joined = { id: device, name: 'phone', glyph: 'phone', pubkey: key, pairedAt: 1, cert: null };
+  const frames: readonly (readonly [PlainFrame, ServerFrameA, ServerFrameB])[] = [
+    [
+      { type: 'caught_up', version: 4, epoch: 'e', itemCount: 1, versionSum: 3 },
+      { type: 'caught_up', version: 4, epoch: 'e', itemCount: 1, versionSum: 3 },
+      { type: 'caught_up', version: 4, epoch: 'e', item_count: 1, version_sum: 3 },
+    ],
+    [
+      { type: 'bin', bin: view },
+      { type: 'bin', bin: { ...view, meta: 'Bw' } },
+      { type: 'bin', bin: { id: 'inbox', slug: 'inbox', meta: 'Bw==', created_at: 1, updated_at: 2, item_count: 3 } },
+    ],
+    [
+      { type: 'bin', id: 'inbox', deletedAt: 5 },
+      { type: 'bin', id: 'inbox', deletedAt: 5 },
+      { type: 'bin', id: 'inbox', deleted_at: 5 },
+    ],
+    [
+      { type: 'device_joined', device: joined },
+      { type: 'device_joined', device: { ...joined, pubkey: 'Bw' } },
+      {
+        type: 'device_joined',
+        device: { id: device, name: 'phone', glyph: 'phone', pubkey: 'Bw==', paired_at: 1, cert: null },
+      },
+    ],
+  ];
+  for (const [frame, a, b] of frames) {
+    t.same(JSON.parse(plainFrame('a', frame)), a);
+    t.same(JSON.parse(plainFrame('b', frame)), b);
   }
   t.end();
 });

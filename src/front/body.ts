@@ -189,8 +189,8 @@ export function takeForm(call: Call, bytes: Buffer): void {
   if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
     throw invalid('content-type', 'must be application/x-www-form-urlencoded');
   }
-  const fields = parseQuery(bytes.toString('utf8'));
-  if (fields === undefined) throw invalid('body', 'has a malformed escape');
+  const { values, malformed } = parseQuery(bytes.toString('utf8'));
+  if (malformed) throw invalid('body', 'has a malformed escape');
   // A field that is given twice is null in the map, which no validator takes.
-  call.body = Object.fromEntries(fields);
+  call.body = Object.fromEntries(values);
 }

@@ -10,16 +10,20 @@ export const asRefusal = (error: unknown): ServiceError =>
 const snakePath = (path: string): string =>
   path.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`);
 
+/** A refusal whose field path is spelled another way, in its message too. Anything else comes back as it is. */
+export function renamed(error: unknown, spell: (path: string) => string): unknown {
+  if (!(error instanceof ServiceError)) return error;
+  const path = error.details?.['path'];
+  if (typeof path !== 'string' || spell(path) === path) return error;
+  const name = spell(path);
+  const message = error.message.startsWith(path) ? name + error.message.slice(path.length) : error.message;
+  return new ServiceError(error.error, message, { ...error.details, path: name }, error.retryAfter);
+}
+
 /** The value of `error` in a reply, a batch result or an `error` frame. */
 export function errorFields(refusal: ServiceError, shape: Shape): Record<string, unknown> {
   const code = codeOf(refusal.error, shape);
-  let { message, details } = refusal;
-  const path = details?.['path'];
-  if (shape === 'b' && typeof path === 'string') {
-    const renamed = snakePath(path);
-    if (message.startsWith(path)) message = renamed + message.slice(path.length);
-    details = { ...details, path: renamed };
-  }
+  const { message, details } = shape === 'b' ? asRefusal(renamed(refusal, snakePath)) : refusal;
   return {
     code,
     message,

@@ -203,10 +203,11 @@ export class Pipeline {
     if (call.over) return;
     try {
       if (row.tenantless !== true) load.check();
-      const unfit = call.fault ?? fault;
-      if (unfit !== undefined) throw unfit;
+      if (fault !== undefined) throw fault;
       if (row.form === true) takeForm(call, bytes);
       else if (row.body > 0) takeBody(call, bytes);
+      // Only now: the body may show in which shape this is to be said.
+      if (call.fault !== undefined) throw call.fault;
       if (row.auth === 'device') this.runFor(call, row);
       else this.answer(call, load, row.run(call, this.app));
     } catch (error) {

@@ -12,24 +12,34 @@ export type Closing = 'keep' | 'ask' | 'cut';
 
 type Query = ReadonlyMap<string, string | null>;
 
-const NO_QUERY: Query = new Map();
+/** What a query says. */
+export interface ParsedQuery {
+  /** Name to value; null marks a name that was given more than once. Parts with a malformed escape are left out. */
+  readonly values: Query;
+  /** Some part had a malformed escape. */
+  readonly malformed: boolean;
+}
 
-/** Name to value; null marks a name that was given more than once. Undefined when an escape is malformed. */
-export function parseQuery(text: string): Query | undefined {
-  if (text === '') return NO_QUERY;
-  const out = new Map<string, string | null>();
-  try {
-    for (const part of text.split('&')) {
-      const at = part.indexOf('=');
-      const [name, value] = at < 0 ? [part, ''] : [part.slice(0, at), part.slice(at + 1)];
+const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
+
+/** Reads a query. One bad part leaves the others readable: the refusal needs to know the shape (contract 2). */
+export function parseQuery(text: string): ParsedQuery {
+  if (text === '') return EMPTY_QUERY;
+  const values = new Map<string, string | null>();
+  let malformed = false;
+  for (const part of text.split('&')) {
+    const at = part.indexOf('=');
+    const [name, value] = at < 0 ? [part, ''] : [part.slice(0, at), part.slice(at + 1)];
+    try {
       const key = decodeURIComponent(name.replaceAll('+', ' '));
-      out.set(key, out.has(key) ? null : decodeURIComponent(value.replaceAll('+', ' ')));
+      const decoded = decodeURIComponent(value.replaceAll('+', ' '));
+      values.set(key, values.has(key) ? null : decoded);
+    } catch {
+      // decodeURIComponent throws for nothing else than a malformed escape.
+      malformed = true;
     }
-  } catch {
-    // decodeURIComponent throws for nothing else than a malformed escape.
-    return undefined;
   }
-  return out;
+  return { values, malformed };
 }
 
 /** The host name of a Host header: lower case, without port. */
@@ -96,9 +106,9 @@ export class Call {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
     // Undefined without a question mark, other than the library's types say.
-    const query = parseQuery(req.getQuery() ?? '');
-    this.query = query ?? NO_QUERY;
-    if (query === undefined) this.fault = invalid('query', 'malformed percent-encoding');
+    const { values, malformed } = parseQuery(req.getQuery() ?? '');
+    this.query = values;
+    if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
     this.startedAt = context.now;
     this.shape = context.shape;
     this.copyHeaders(req);

@@ -3,7 +3,7 @@ import type { WebSocket } from 'uWebSockets.js';
 import type { Clock } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError, type Shape } from '../protocol/errors.js';
-import type { HelloFrame } from '../protocol/requests.js';
+import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../protocol/frames.js';
 import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
 import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
@@ -13,8 +13,8 @@ import { asRefusal, describe } from './fail.js';
 import type { FrontLog, PresenceService, TenantActor } from './ports.js';
 import { UNSEATED, Wheel, type Seat } from './wheel.js';
 
-const PINGS: readonly string[] = ['{"type":"ping"}'];
-const PONG = '{"type":"pong"}';
+const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
+const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 1024 * 1024;
 
@@ -123,10 +123,8 @@ export interface SocketsOptions {
   readonly pongGraceMs: number;
 }
 
-type Frame = { readonly type: 'ping' | 'pong' } | HelloFrame;
-
 /** A client's frame. Throws `validation` for anything that is none. */
-function parseFrame(message: ArrayBuffer, isBinary: boolean): Frame {
+function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   if (isBinary) throw invalid('frame', 'must be text');
   let frame: unknown;
   try {
@@ -230,7 +228,7 @@ export class Sockets {
     if (wire.getBufferedAmount() > BACKLOG_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
-  private take(socket: DeviceSocket, frame: Frame): void {
+  private take(socket: DeviceSocket, frame: ClientFrame): void {
     if (frame.type === 'ping') socket.answer(PONG);
     if (frame.type !== 'hello' || socket.session === undefined) return;
     socket.helloBy = Infinity;
@@ -244,7 +242,8 @@ export class Sockets {
       log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'frame failed');
     if (socket.shape === 'b') return;
     const refusal = asRefusal(error);
-    socket.answer(JSON.stringify({ type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message }));
+    const frame: ErrorFrame = { type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message };
+    socket.answer(JSON.stringify(frame));
     if (socket.helloBy !== Infinity) socket.close(CLOSE.protocol, 'hello expected');
   }
 

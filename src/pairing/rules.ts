@@ -32,7 +32,7 @@ export function pairHost(value: string | null | undefined): string | null {
 export function wrapOf(body: PairWrapBody): PairAnswer['wrap'] {
   const wrapped = body.wrappedMasterKey ?? null;
   if (body.reject === true) {
-    if (wrapped !== null) throw invalid('reject', 'excludes wrappedMasterKey');
+    if (wrapped !== null) throw invalid('reject', 'excludes a wrapped master key');
     return null;
   }
   if (wrapped === null) throw invalid('wrappedMasterKey', 'required, unless reject is true');

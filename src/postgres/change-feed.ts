@@ -13,7 +13,7 @@ import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
-import type { ChangeAnnouncer } from '../tenant/ports.js';
+import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
 
 const CHANNEL = 'service';
 const COALESCE_MS = 5;
@@ -28,7 +28,7 @@ const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
-type Hint = readonly [tenantId: string, head: number, generation: number];
+type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
 interface Notice {
   readonly from: string;
   readonly changes?: readonly Hint[];
@@ -43,7 +43,7 @@ export interface ChangeFeedOptions {
   readonly connection: pg.ClientConfig;
   readonly clock: Clock;
   /** Another instance changed a tenant. */
-  readonly onHint: (tenantId: string, head: number, generation: number) => void;
+  readonly onHint: (...hint: Hint) => void;
   /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
   readonly onConnected: () => void;
   /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
@@ -55,7 +55,7 @@ export interface ChangeFeedOptions {
 /** This instance's ear and mouth: hears of changes elsewhere, tells of its own. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
   private subscriber: Subscriber | undefined;
-  private readonly waiting = new Map<string, [head: number, generation: number]>();
+  private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private flushing: Promise<void> | undefined;
@@ -82,11 +82,11 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** Tells the others, a few milliseconds later and together with more, that the tenant got this far. May be lost. */
-  announce(tenantId: string, head: number, generation: number): void {
+  announce(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.others === 0 || this.closed) return;
     const before = this.waiting.get(tenantId);
     if (before === undefined && this.waiting.size >= WAITING_MAX) return;
-    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), Math.max(generation, before?.[1] ?? 0)]);
+    this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), later(generation, before?.[1] ?? 0)]);
     this.flushTimer ??= this.options.clock.setTimer(COALESCE_MS, () => {
       this.flushTimer = undefined;
       // One at a time: what comes meanwhile is announced with the next.
@@ -206,9 +206,7 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.setBeatTimer();
       // One at a time, and at most one more after it: while the database is slow they must not pile up.
       this.beatDue = true;
-      this.beating ??= this.beatWhileDue().finally(() => {
-        this.beating = undefined;
-      });
+      this.beating ??= this.beatWhileDue();
     });
   }
 
@@ -217,6 +215,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.beatDue = false;
       await this.beat();
     }
+    // In the step that found none due: one that falls due after it begins anew.
+    this.beating = undefined;
   }
 
   private async beat(): Promise<void> {
@@ -263,6 +263,9 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 }
 
+const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
+  one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);
+
 function isNotice(value: unknown): value is Notice {
   if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
   if (!('changes' in value) || value.changes === undefined) return true;
@@ -270,7 +273,10 @@ function isNotice(value: unknown): value is Notice {
     Array.isArray(value.changes) &&
     value.changes.every(
       (hint) =>
-        Array.isArray(hint) && typeof hint[0] === 'string' && Number.isInteger(hint[1]) && Number.isInteger(hint[2]),
+        Array.isArray(hint) &&
+        typeof hint[0] === 'string' &&
+        Number.isInteger(hint[1]) &&
+        (hint[2] === 'newer' || Number.isInteger(hint[2])),
     )
   );
 }

@@ -17,11 +17,10 @@ const DELETED_BINS_MAX = 100;
  * bytes in them as hex.
  */
 const LOAD = `
-  SELECT t.id, t.state, t.generation, t.claimed_at IS NOT NULL AS claimed, t.head, t.item_count, t.version_sum,
+  SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
     (SELECT json_agg(json_build_object(
         'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
-        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged,
-        'changedAt', d.changed_at_generation) ORDER BY d.paired_at, d.id)
+        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
       FROM devices d WHERE d.tenant_id = t.id) AS devices,
     (SELECT json_agg(json_build_object(
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
@@ -61,7 +60,6 @@ interface DeviceJson {
   readonly pairedAt: number;
   readonly revokedAt: number | null;
   readonly keysPurged: boolean;
-  readonly changedAt: number;
 }
 
 interface BinJson {
@@ -93,7 +91,6 @@ interface PairJson {
 interface TenantRow extends SummaryRow {
   readonly state: string;
   readonly generation: number;
-  readonly claimed: boolean;
   readonly devices: readonly DeviceJson[] | null;
   readonly bins: readonly BinJson[] | null;
   readonly pairs: readonly PairJson[] | null;
@@ -173,7 +170,6 @@ function snapshotOf(row: TenantRow): TenantSnapshot {
     tenantId: row.id,
     state: row.state,
     generation: row.generation,
-    claimed: row.claimed,
     summary: summaryOf(row),
     devices: (row.devices ?? []).map(deviceOf),
     bins: (row.bins ?? []).map(binOf),
@@ -188,26 +184,22 @@ function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    changedAtGeneration: device.changedAt,
     view: { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) },
   };
 }
 
 function binOf(bin: BinJson): BinChange {
   const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
+  const changedAtGeneration = bin.changedAt;
+  if (deletedAt !== null) return { id, changedAtGeneration, open: false, deletedAt, view: null };
   const count = bin.itemCount === null ? {} : { itemCount: bin.itemCount };
-  return {
-    id,
-    deletedAt,
-    view: deletedAt === null ? { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count } : null,
-    changedAtGeneration: bin.changedAt,
-    open: closedAt === null && deletedAt === null,
-  };
+  const view = { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count };
+  return { id, changedAtGeneration, open: closedAt === null, deletedAt, view };
 }
 
 function pairOf(pair: PairJson): PairRequest {
   const { existingDevice, pubkey, attestation, ...plain } = pair;
   const { lookupId, expiresAt } = pair;
-  const frame = { type: 'pair_request', ...plain, pubkey: bytes(pubkey), attestation: bytes(attestation) };
-  return { lookupId, existingDevice, expiresAt, frame };
+  const raw = { pubkey: bytes(pubkey), attestation: bytes(attestation) };
+  return { lookupId, existingDevice, expiresAt, frame: { type: 'pair_request', ...plain, ...raw } };
 }

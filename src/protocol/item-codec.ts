@@ -1,6 +1,19 @@
 /** Items between the two wire shapes and the internal model (specification, Item; contract 2 and 5). */
 import { decodeBase64, toBase64, toBase64Url } from './base64.js';
 import { invalid, ServiceError, type Shape } from './errors.js';
+import {
+  asIs,
+  type DeleteFrame,
+  type EnvelopeA,
+  type ItemFieldsA,
+  type ItemFrameA,
+  type ItemFrameB,
+  type ItemRowA,
+  type ItemRowB,
+  type MasterText,
+  type Piece,
+  type WrappedKeyB,
+} from './frames.js';
 import { isUlid, ULID } from './ids.js';
 import {
   isContentType,
@@ -99,12 +112,21 @@ function blobRef(value: string): string {
   return value;
 }
 
-function inlineA(body: EnvelopeBody): Inline {
-  return {
-    ct: ciphertext('payloadEnc.ct', body.ct),
-    nonce: bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES),
-    keys: keysOfMap('payloadEnc.keys', body.keys),
-  };
+/**
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata (contract 5); its nonce and
+ * keys are not kept then, but have to fit all the same.
+ */
+function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
+  const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);
+  const keys = keysOfMap('payloadEnc.keys', body.keys);
+  return mayBeEmpty && body.ct === '' ? null : { ct: ciphertext('payloadEnc.ct', body.ct), nonce, keys };
+}
+
+/** As `inlineA`, of shape B. */
+function inlineB(body: ItemBodyB, mayBeEmpty: boolean): Inline | null {
+  const nonce = bytesField('nonce', body.nonce, NONCE_BYTES);
+  const keys = keysOfArray('wrapped', body.wrapped);
+  return mayBeEmpty && body.ct === '' ? null : { ct: ciphertext('ct', body.ct), nonce, keys };
 }
 
 /** A shape A body that fits its schema as an internal write. Throws `validation`, `item_too_large`, `unknown_type`. */
@@ -137,8 +159,7 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
     type,
     ts: body.ts,
     ifVersion: body.ifVersion ?? null,
-    // Beside a blob an empty ct is allowed and means: no metadata (contract 5).
-    inline: envelope === null || (blob !== null && envelope.ct === '') ? null : inlineA(envelope),
+    inline: envelope === null ? null : inlineA(envelope, blob !== null),
     blob,
     master: master(`${path}master`, source.master),
     sig,
@@ -149,17 +170,10 @@ export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite
 export function decodeWriteB(body: ItemBodyB, requireSig: RequireSig): ItemWrite {
   const type = contentType(body.type);
   const ref = body.blobRef ?? null;
-  const blobOnly = ref !== null && body.ct === '';
   if (ref === null && ((body.blobNonce ?? null) !== null || (body.blobKeys ?? null) !== null)) {
     throw invalid('blob_ref', 'required beside blob_nonce or blob_keys');
   }
-  const inline: Inline | null = blobOnly
-    ? null
-    : {
-        ct: ciphertext('ct', body.ct),
-        nonce: bytesField('nonce', body.nonce, NONCE_BYTES),
-        keys: keysOfArray('wrapped', body.wrapped),
-      };
+  const inline = inlineB(body, ref !== null);
   const sig = tag('sig', body.sig);
   if (sig === null && requireSig === 'always') throw invalid('sig', `required, ${SIG_BYTES} bytes`);
   return {
@@ -169,7 +183,7 @@ export function decodeWriteB(body: ItemBodyB, requireSig: RequireSig): ItemWrite
     ts: body.ts,
     ifVersion: body.ifVersion ?? null,
     inline,
-    blob: ref === null ? null : blobOfB(ref, body, blobOnly),
+    blob: ref === null ? null : blobOfB(ref, body, inline === null),
     master: master('master', body.master),
     sig,
   };
@@ -187,8 +201,28 @@ function blobOfB(ref: string, body: ItemBodyB, blobOnly: boolean): Blob {
   };
 }
 
+/**
+ * A path of a refused write as shape B names it. The inner rings name fields as shape A does; B keeps the item's own
+ * keys in `wrapped`, and a blob's too where the write has no `blob_keys` (contract 2).
+ */
+export function pathInB(path: string, body: Pick<ItemBodyB, 'blobKeys'>): string {
+  const own = body.blobKeys ? /^payloadEnc\.keys(?=$|\.)/ : /^(payloadEnc\.keys|blobKeys)(?=$|\.)/;
+  return path.replace(own, 'wrapped');
+}
+
 // Encoding. Built by joining text: every value is a checked id, a number or base64, so nothing needs escaping,
-// and a push to many devices costs one join instead of a walk by JSON.stringify.
+// and a push to many devices costs one join instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
+
+const masterPiece: Piece<MasterText> = asIs;
+const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
+const envelopePiece: Piece<EnvelopeA> = asIs;
+const fieldsPiece: Piece<ItemFieldsA> = asIs;
+const wrappedPiece: Piece<WrappedKeyB> = asIs;
+const rowPieceB: Piece<ItemRowB> = asIs;
+const deletePiece: Piece<DeleteFrame> = asIs;
+const typePieceA: Piece<Pick<ItemRowA, 'type'>> = asIs;
+const framePieceA: Piece<Pick<ItemFrameA, 'type' | 'itemType'>> = asIs;
+const framePieceB: Piece<ItemFrameB> = asIs;
 
 function keysA(keys: SealedKeys): string {
   let out = '';
@@ -199,7 +233,7 @@ function keysA(keys: SealedKeys): string {
 function keysB(keys: SealedKeys): string {
   let out = '';
   for (const [device, key] of keys) {
-    out += `${out === '' ? '' : ','}{"device_id":"${device}","key":"${toBase64(key)}"}`;
+    out += (out === '' ? '' : ',') + wrappedPiece(`{"device_id":"${device}","key":"${toBase64(key)}"}`);
   }
   return `[${out}]`;
 }
@@ -207,14 +241,14 @@ function keysB(keys: SealedKeys): string {
 const quoted = (value: string | null): string => (value === null ? 'null' : `"${value}"`);
 
 function masterText(wrap: MasterWrap, out: (bytes: Uint8Array) => string): string {
-  return `{"nonce":"${out(wrap.nonce)}","ct":"${out(wrap.ct)}"}`;
+  return masterPiece(`{"nonce":"${out(wrap.nonce)}","ct":"${out(wrap.ct)}"}`);
 }
 
 /** `master` and `sig` of a live item, each with a leading comma, where they are present. */
 function sealA(item: LiveItem): string {
   return (
-    (item.master === null ? '' : `,"master":${masterText(item.master, toBase64Url)}`) +
-    (item.sig === null ? '' : `,"sig":"${toBase64Url(item.sig)}"`)
+    (item.master === null ? '' : sealPiece(`,"master":${masterText(item.master, toBase64Url)}`)) +
+    (item.sig === null ? '' : sealPiece(`,"sig":"${toBase64Url(item.sig)}"`))
   );
 }
 
@@ -223,22 +257,27 @@ function payloadA(item: LiveItem): string {
   const envelope =
     inline === null
       ? 'null'
-      : `{"ct":"${toBase64Url(inline.ct)}","nonce":"${toBase64Url(inline.nonce)}","keys":${keysA(inline.keys)}${sealA(item)}}`;
+      : envelopePiece(
+          `{"ct":"${toBase64Url(inline.ct)}","nonce":"${toBase64Url(inline.nonce)}","keys":${keysA(inline.keys)}${sealA(item)}}`,
+        );
   const blobFields =
     blob === null
-      ? '"blobRef":null,"blobNonce":null,"blobKeys":null'
-      : `"blobRef":"${blob.ref}","blobNonce":"${toBase64Url(blob.nonce)}","blobKeys":${keysA(blob.keys)}`;
-  return `"payloadEnc":${envelope},${blobFields}${inline === null ? sealA(item) : ''}`;
+      ? fieldsPiece('"blobRef":null,"blobNonce":null,"blobKeys":null')
+      : fieldsPiece(`"blobRef":"${blob.ref}","blobNonce":"${toBase64Url(blob.nonce)}","blobKeys":${keysA(blob.keys)}`);
+  return fieldsPiece(`"payloadEnc":${envelope},${blobFields}${inline === null ? sealA(item) : ''}`);
 }
 
-function fieldsA(item: Item, typeKey: 'type' | 'itemType'): string {
+/** `type` is the text that says the item's type: its key differs between row and frame, and it stands after the ids. */
+function fieldsA(item: Item, type: string): string {
   const head =
-    `"id":"${item.id}","binId":"${item.binId}","${typeKey}":${quoted(item.type)},` +
-    `"senderDevice":${quoted(item.senderDevice)},"ts":${item.ts},"version":${item.version},"deletedAt":${item.deletedAt}`;
+    fieldsPiece(`"id":"${item.id}","binId":"${item.binId}",${type},"senderDevice":${quoted(item.senderDevice)},`) +
+    fieldsPiece(`"ts":${item.ts},"version":${item.version},"deletedAt":${item.deletedAt}`);
   if (item.deletedAt === null) return `${head},${payloadA(item)}`;
-  const sig = item.sig === null ? '' : `,"sig":"${toBase64Url(item.sig)}"`;
-  return `${head},"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null${sig}`;
+  const sig = item.sig === null ? '' : fieldsPiece(`,"sig":"${toBase64Url(item.sig)}"`);
+  return head + fieldsPiece(',"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null') + sig;
 }
+
+const tagB = (item: Item): string => quoted(item.sig === null ? null : toBase64(item.sig));
 
 function payloadB(item: LiveItem): string {
   const { inline, blob } = item;
@@ -249,36 +288,34 @@ function payloadB(item: LiveItem): string {
     keys: blob?.keys ?? new Map(),
   };
   return (
-    `"ct":"${toBase64(own.ct)}","nonce":"${toBase64(own.nonce)}","wrapped":${keysB(own.keys)},` +
-    `"master":${item.master === null ? 'null' : masterText(item.master, toBase64)},` +
-    `"sig":${item.sig === null ? 'null' : `"${toBase64(item.sig)}"`},` +
+    rowPieceB(`"ct":"${toBase64(own.ct)}","nonce":"${toBase64(own.nonce)}","wrapped":${keysB(own.keys)},`) +
+    rowPieceB(`"master":${item.master === null ? 'null' : masterText(item.master, toBase64)},"sig":${tagB(item)},`) +
     (blob === null
-      ? '"blob_ref":null,"blob_nonce":null,"blob_keys":null'
-      : `"blob_ref":"${blob.ref}","blob_nonce":"${toBase64(blob.nonce)}","blob_keys":${keysB(blob.keys)}`)
+      ? rowPieceB('"blob_ref":null,"blob_nonce":null,"blob_keys":null')
+      : rowPieceB(`"blob_ref":"${blob.ref}","blob_nonce":"${toBase64(blob.nonce)}","blob_keys":${keysB(blob.keys)}`))
   );
 }
 
 function fieldsB(item: Item): string {
   const head =
-    `"id":"${item.id}","version":${item.version},"bin_id":"${item.binId}","type":${quoted(item.type)},` +
-    `"sender_device":${quoted(item.senderDevice)},"ts":${item.ts},"deleted_at":${item.deletedAt}`;
+    rowPieceB(`"id":"${item.id}","version":${item.version},"bin_id":"${item.binId}","type":${quoted(item.type)},`) +
+    rowPieceB(`"sender_device":${quoted(item.senderDevice)},"ts":${item.ts},"deleted_at":${item.deletedAt}`);
   if (item.deletedAt === null) return `${head},${payloadB(item)}`;
-  return (
-    `${head},"ct":null,"nonce":null,"wrapped":null,"master":null,` +
-    `"sig":${item.sig === null ? 'null' : `"${toBase64(item.sig)}"`},"blob_ref":null,"blob_nonce":null,"blob_keys":null`
-  );
+  const gone = rowPieceB(',"ct":null,"nonce":null,"wrapped":null,"master":null,');
+  return head + gone + rowPieceB(`"sig":${tagB(item)},"blob_ref":null,"blob_nonce":null,"blob_keys":null`);
 }
 
 /** An item as a row of `GET /items`, as JSON text. */
 export const rowText = (shape: Shape, item: Item): string =>
-  shape === 'a' ? `{${fieldsA(item, 'type')}}` : `{${fieldsB(item)}}`;
+  shape === 'a' ? `{${fieldsA(item, typePieceA(`"type":${quoted(item.type)}`))}}` : `{${fieldsB(item)}}`;
 
 /** The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one (specification, Events). */
 export function frameText(shape: Shape, item: Item): string {
   if (item.deletedAt !== null) {
     const out = shape === 'a' ? toBase64Url : toBase64;
-    const sig = item.sig === null ? '' : `,"sig":"${out(item.sig)}"`;
-    return `{"type":"delete","id":"${item.id}","version":${item.version}${sig}}`;
+    const sig = item.sig === null ? '' : deletePiece(`,"sig":"${out(item.sig)}"`);
+    return deletePiece(`{"type":"delete","id":"${item.id}","version":${item.version}${sig}}`);
   }
-  return shape === 'a' ? `{"type":"item",${fieldsA(item, 'itemType')}}` : `{"type":"item","item":{${fieldsB(item)}}}`;
+  if (shape === 'b') return framePieceB(`{"type":"item","item":{${fieldsB(item)}}}`);
+  return `${framePieceA('{"type":"item",')}${fieldsA(item, framePieceA(`"itemType":${quoted(item.type)}`))}}`;
 }

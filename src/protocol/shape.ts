@@ -52,6 +52,6 @@ const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
   const b = MARKS_B.find((key) => Object.hasOwn(body, key));
   const a = MARKS_A.find((key) => Object.hasOwn(body, key));
-  if (a !== undefined && b !== undefined) throw invalid(a, `mixes shapes: ${a} is shape A, ${b} is shape B`);
+  if (a !== undefined && b !== undefined) throw invalid(b, `mixes shapes: ${a} is shape A, ${b} is shape B`);
   return b !== undefined ? 'b' : a !== undefined ? 'a' : undefined;
 }

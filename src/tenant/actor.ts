@@ -13,6 +13,7 @@ import type {
   CommitLanes,
   CommitSink,
   DeviceStanding,
+  HintedGeneration,
   ItemLog,
   KeyPurger,
   Outcome,
@@ -74,10 +75,6 @@ export class Actor implements CommitSink<Pending> {
   /** active, past_due, suspended, inactive or pending (contract 12). */
   get state(): string {
     return this.tenant.standing;
-  }
-
-  get claimed(): boolean {
-    return this.tenant.claimed;
   }
 
   get generation(): number {
@@ -196,7 +193,7 @@ export class Actor implements CommitSink<Pending> {
   }
 
   /** Another instance, or the comparison of heads, says that the tenant got this far. */
-  nudge(head: number, generation: number): void {
+  nudge(head: number, generation: HintedGeneration): void {
     this.post({ kind: 'nudge', head, generation });
   }
 
@@ -204,8 +201,8 @@ export class Actor implements CommitSink<Pending> {
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.reloads.push({ resolve, reject });
-      // A generation beyond any: whatever is under way may have read the older state.
-      this.post({ kind: 'nudge', head: 0, generation: Number.MAX_SAFE_INTEGER });
+      // Whatever is under way may have read the older state.
+      this.post({ kind: 'nudge', head: 0, generation: 'newer' });
     });
   }
 

@@ -2,11 +2,12 @@
  * The one gate between stored changes and live sockets (guarantee 1). Local commits and what other instances
  * committed both come through here; whatever was delivered before is dropped, and a gap is read before anything past it.
  */
+import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import type { Effect, Pending } from './messages.js';
 import { PackedItem } from './packed.js';
 import type { LogPage, LogRow, Outcome } from './ports.js';
-import { Frame } from './recent.js';
+import { FramedChange } from './recent.js';
 import type { Live, Replaying, Session } from './session.js';
 import type { TenantState } from './state.js';
 
@@ -112,7 +113,7 @@ function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogR
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
 function deliver(state: TenantState, rows: readonly LogRow[], position: number): Effect[] {
-  const frames = rows.map((row) => new Frame(row));
+  const frames = rows.map((row) => new FramedChange(row));
   const effects: Effect[] = [];
   state.recent.add(frames);
   state.delivered = position;
@@ -125,7 +126,7 @@ function deliver(state: TenantState, rows: readonly LogRow[], position: number):
 function pushTo(
   session: Session,
   phase: Live,
-  batch: { frames: readonly Frame[]; position: number; effects: Effect[] },
+  batch: { frames: readonly FramedChange[]; position: number; effects: Effect[] },
 ): void {
   const out: string[] = [];
   let bytes = 0;
@@ -159,9 +160,10 @@ function fallBehind(session: Session, phase: Live, frames: readonly string[]): E
  * What a live session gets of a change: the frame; for its own change an `ack` where it asked for acks, else
  * nothing (specification, Fanout; contract 11, Cursor).
  */
-export function liveText(session: Session, frame: Frame, acks: boolean): string | null {
+export function liveText(session: Session, frame: FramedChange, acks: boolean): string | null {
   if (frame.changedBy !== session.deviceId) return frame.text(session.port.shape);
   return acks ? ackText(frame.item.id, frame.version) : null;
 }
 
-const ackText = (id: string, version: number): string => `{"type":"ack","id":"${id}","version":${version}}`;
+const ackPiece: Piece<AckFrame> = asIs;
+const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);

@@ -2,7 +2,7 @@
 import type { ServiceError } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
 import type { Packed } from './packed.js';
-import type { Change, LogPage, Outcome, TenantSnapshot } from './ports.js';
+import type { Change, HintedGeneration, LogPage, Outcome, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
 /** A change is stored (or was already): the item's version and when, ms. */
@@ -51,7 +51,7 @@ export type Message =
   | { readonly kind: 'failed'; readonly changes: readonly Pending[]; readonly error: Error }
   | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
-  | { readonly kind: 'nudge'; readonly head: number; readonly generation: number }
+  | { readonly kind: 'nudge'; readonly head: number; readonly generation: HintedGeneration }
   | { readonly kind: 'gap'; readonly page: LogPage }
   | { readonly kind: 'gap-failed' }
   | {

@@ -1,5 +1,6 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
 import type { Shape } from '../protocol/errors.js';
+import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
 import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
 import type { Packed } from './packed.js';
 
@@ -13,32 +14,28 @@ export interface DeviceStanding {
   readonly keysPurged: boolean;
 }
 
-/** A device as clients see it (specification, Device). */
-export interface DeviceView {
+/** A bin that changed. */
+export type BinChange = {
   readonly id: string;
-  readonly name: string;
-  readonly glyph: string;
-  readonly pubkey: Uint8Array;
-  readonly pairedAt: number;
-  readonly cert: Uint8Array | null;
-}
-
-/** A bin that changed, as its frame shows it; `deletedAt` set means it is gone. */
-export interface BinChange {
-  readonly id: string;
-  readonly deletedAt: number | null;
-  /** The bin as `GET /bins` shows it, without the count; null once deleted. */
-  readonly view: Readonly<Record<string, unknown>> | null;
   readonly changedAtGeneration: number;
+  /** It takes writes. */
   readonly open: boolean;
-}
+} & (
+  | {
+      readonly deletedAt: null;
+      /** The bin as `GET /bins` shows it; counted only where its frame is to be told. */
+      readonly view: FrameBin;
+    }
+  /** `deletedAt`: when it went, ms. */
+  | { readonly deletedAt: number; readonly view: null }
+);
 
 /** A pairing that waits for its existing device (contract 9, step S): the frame's fields. */
 export interface PairRequest {
   readonly lookupId: string;
   readonly existingDevice: string;
   readonly expiresAt: number;
-  readonly frame: Readonly<Record<string, unknown>>;
+  readonly frame: PairRequestFrame;
 }
 
 /** What a tenant is made of beside its items, all read in one snapshot. */
@@ -46,9 +43,8 @@ export interface TenantSnapshot {
   readonly tenantId: string;
   readonly state: string;
   readonly generation: number;
-  readonly claimed: boolean;
   readonly summary: Summary;
-  readonly devices: readonly (DeviceStanding & { readonly view: DeviceView; readonly changedAtGeneration: number })[];
+  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice })[];
   readonly bins: readonly BinChange[];
   readonly pairRequests: readonly PairRequest[];
 }
@@ -172,9 +168,12 @@ export interface SocketPort {
   close(code: number, reason: string): void;
 }
 
+/** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
+export type HintedGeneration = number | 'newer';
+
 /** Tells other instances that a tenant's head or generation rose. A hint only: it may be lost (contract 13). */
 export interface ChangeAnnouncer {
-  announce(tenantId: string, head: number, generation: number): void;
+  announce(tenantId: string, head: number, generation: HintedGeneration): void;
 }
 
 /** Removes a revoked device's entries from the stored keys, in the background (contract 5). */

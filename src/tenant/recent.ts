@@ -10,7 +10,7 @@ export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
 
 /** A change and its frame in each shape, built when the first socket of that shape needs it. */
-export class Frame {
+export class FramedChange {
   readonly item: Item;
   readonly changedBy: string | null;
   private a: string | undefined;
@@ -44,7 +44,7 @@ export class Frame {
  * superseded before it could be read, so whoever is at or above the floor can be served from here alone.
  */
 export class Recent {
-  private frames: Frame[] = [];
+  private frames: FramedChange[] = [];
   private weight = 0;
 
   constructor(private floorVersion: number) {}
@@ -59,7 +59,7 @@ export class Recent {
   }
 
   /** Adds delivered changes in version order and drops the oldest beyond the bounds. */
-  add(frames: readonly Frame[]): void {
+  add(frames: readonly FramedChange[]): void {
     for (const frame of frames) {
       this.frames.push(frame);
       this.weight += frame.weight;
@@ -75,8 +75,8 @@ export class Recent {
   }
 
   /** Changes above the cursor in version order, each item once in its latest state (contract 11). */
-  above(cursor: number): Frame[] {
-    const latest: Frame[] = [];
+  above(cursor: number): FramedChange[] {
+    const latest: FramedChange[] = [];
     const seen = new Set<string>();
     for (let i = this.frames.length - 1; i >= 0; i--) {
       const frame = this.frames[i];

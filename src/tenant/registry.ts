@@ -3,7 +3,7 @@ import { CLOSE } from '../protocol/close-codes.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
-import type { TenantStandings } from './ports.js';
+import type { HintedGeneration, TenantStandings } from './ports.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
@@ -98,7 +98,7 @@ export class TenantRegistry {
     const actor = this.actors.get(tenantId) ?? (await this.loading.get(tenantId));
     if (actor === undefined) {
       // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
-      this.options.announcer.announce(tenantId, 0, Number.MAX_SAFE_INTEGER);
+      this.options.announcer.announce(tenantId, 0, 'newer');
       return;
     }
     await actor.reload();
@@ -106,7 +106,7 @@ export class TenantRegistry {
   }
 
   /** Another instance says that the tenant got this far. */
-  nudge(tenantId: string, head: number, generation: number): void {
+  nudge(tenantId: string, head: number, generation: HintedGeneration): void {
     this.actors.get(tenantId)?.nudge(head, generation);
   }
 

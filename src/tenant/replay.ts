@@ -4,18 +4,18 @@
  */
 import { encode } from '../protocol/shape.js';
 import type { Shape } from '../protocol/errors.js';
+import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import { liveText, noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { LogPage } from './ports.js';
-import { Frame } from './recent.js';
+import { FramedChange } from './recent.js';
 import type { Replaying, Session } from './session.js';
 import type { TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
-export const plainFrame = (shape: Shape, frame: Readonly<Record<string, unknown>>): string =>
-  JSON.stringify(encode(shape, frame));
+export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
 
 interface Hello {
   readonly session: Session;
@@ -103,7 +103,7 @@ export function onPage(
   const frames = texts(
     session,
     phase,
-    page.rows.map((row) => new Frame(row)),
+    page.rows.map((row) => new FramedChange(row)),
   );
   const last = page.rows.at(-1)?.item.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
@@ -177,7 +177,7 @@ function goLive(
 }
 
 /** After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not. */
-function texts(session: Session, phase: Replaying, frames: readonly Frame[]): string[] {
+function texts(session: Session, phase: Replaying, frames: readonly FramedChange[]): string[] {
   const out: string[] = [];
   for (const frame of frames) {
     const text = phase.greeting ? frame.text(session.port.shape) : liveText(session, frame, phase.acks);

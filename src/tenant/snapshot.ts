@@ -3,6 +3,7 @@
  * are told. A lost notification costs nothing but time, since the next snapshot shows the same difference.
  */
 import { CLOSE } from '../protocol/close-codes.js';
+import type { PlainFrame } from '../protocol/frames.js';
 import { noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { TenantSnapshot } from './ports.js';
@@ -28,7 +29,6 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
     effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
     state.standing = snapshot.state;
-    state.claimed = snapshot.claimed;
     state.devices = devicesOf(snapshot);
     state.bins = binsOf(snapshot);
     state.pairRequests = snapshot.pairRequests;
@@ -92,10 +92,10 @@ const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replayin
 
 const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);
 
-function tellAll(state: TenantState, frame: Readonly<Record<string, unknown>>): Effect[] {
+function tellAll(state: TenantState, frame: PlainFrame): Effect[] {
   return greeted(state).map((session) => sendPlain(session, frame));
 }
 
-function sendPlain(session: Session, frame: Readonly<Record<string, unknown>>): Effect {
+function sendPlain(session: Session, frame: PlainFrame): Effect {
   return { kind: 'send', session, frames: [plainFrame(session.port.shape, frame)] };
 }

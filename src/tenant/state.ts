@@ -15,7 +15,6 @@ export interface TenantState {
   /** active, past_due, suspended, inactive, pending (contract 12). */
   standing: string;
   generation: number;
-  claimed: boolean;
   devices: ReadonlyMap<string, DeviceStanding>;
   /** Bins that take writes. */
   bins: ReadonlySet<string>;
@@ -56,7 +55,6 @@ export function initialState(snapshot: TenantSnapshot, epoch: string): TenantSta
     now: 0,
     standing: snapshot.state,
     generation: snapshot.generation,
-    claimed: snapshot.claimed,
     devices: devicesOf(snapshot),
     bins: binsOf(snapshot),
     pairRequests: snapshot.pairRequests,

@@ -31,7 +31,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'nudge':
       return [
         ...noticeHead(state, message.head),
-        ...(message.generation > state.generation ? requestReload(state) : []),
+        ...(message.generation === 'newer' || message.generation > state.generation ? requestReload(state) : []),
       ];
     case 'gap':
       return onGap(state, message.page);

@@ -1,3 +1,34 @@
+/** Waiting for what must happen, with a bound: a test whose subject is broken fails and says what did not come. */
+
+/** How long a test waits for what comes at once where all is well, ms. It decides nothing but how soon a failure shows. */
+export const SOON_MS = 20_000;
+
+// A test may put the global timers on a clock of its own; the bound stays on the real one.
+const { setTimeout, clearTimeout } = globalThis;
+
+/** What the promise gives, or an error with `what` where it does not come soon. */
+export async function soon<T>(promise: Promise<T>, what: string | (() => string), maxMs = SOON_MS): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new Error(`did not come within ${maxMs / 1_000} s: ${typeof what === 'string' ? what : what()}`));
+    }, maxMs);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Looks again and again, letting everything else run in between, until it is so. Throws as `soon` does. */
+export async function until(what: string, is: () => boolean | Promise<boolean>, maxMs = SOON_MS): Promise<void> {
+  for (const end = Date.now() + maxMs; !(await is());) {
+    if (Date.now() > end) throw new Error(`did not come within ${maxMs / 1_000} s: ${what}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
 /** Things that happened, in order, and a wait for more of them. */
 export class Events<T> {
   readonly all: T[] = [];
@@ -10,9 +41,12 @@ export class Events<T> {
     for (const { resolve } of ready) resolve();
   };
 
+  /** Waits for so many, or for a list that passes. Throws as `soon` does. */
   until(enough: number | ((all: readonly T[]) => boolean)): Promise<void> {
     const test = typeof enough === 'number' ? (all: readonly T[]): boolean => all.length >= enough : enough;
     if (test(this.all)) return Promise.resolve();
-    return new Promise((resolve) => this.waiting.push({ enough: test, resolve }));
+    const come = new Promise<void>((resolve) => this.waiting.push({ enough: test, resolve }));
+    const wanted = typeof enough === 'number' ? `${enough} events` : 'the right events';
+    return soon(come, () => `${wanted}; there are ${this.all.length}`);
   }
 }

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { WebSocket } from 'ws';
+import { soon } from './events.js';
 import { tokenOf, type HttpAnswer } from './front.js';
 import type { WithTeardown } from './postgres.js';
 
@@ -29,10 +30,10 @@ export class Raw {
     for (const watcher of this.watchers) watcher();
   }
 
-  /** Resolves when `is` holds; the test's time limit is the only other end. */
+  /** Resolves when `is` holds. Throws as `soon` does. */
   async until(is: () => boolean): Promise<void> {
     if (is()) return;
-    await new Promise<void>((resolve) => {
+    const come = new Promise<void>((resolve) => {
       const watcher = (): void => {
         if (!is()) return;
         this.watchers.delete(watcher);
@@ -40,6 +41,7 @@ export class Raw {
       };
       this.watchers.add(watcher);
     });
+    await soon(come, () => `more of a reply; so far ${JSON.stringify(this.got.slice(0, 200))}`);
   }
 
   /** The status of the first reply, once it and its whole body are here. */
@@ -87,15 +89,17 @@ export class TestSocket {
     for (const watcher of this.watchers) watcher();
   }
 
+  /** Resolves when `is` holds. Throws as `soon` does. */
   async until(is: () => boolean): Promise<void> {
     while (!is()) {
-      await new Promise<void>((resolve) => {
+      const come = new Promise<void>((resolve) => {
         const watcher = (): void => {
           this.watchers.delete(watcher);
           resolve();
         };
         this.watchers.add(watcher);
       });
+      await soon(come, () => `more of a socket; so far ${this.frames.length} frames, close ${String(this.closeCode)}`);
     }
   }
 
@@ -136,7 +140,7 @@ export async function openSocket(
   });
   t.teardown(() => ws.terminate());
   const socket = new TestSocket(ws);
-  return new Promise((resolve) => {
+  const opened = new Promise<TestSocket | HttpAnswer>((resolve) => {
     ws.once('open', () => resolve(socket));
     ws.once('unexpected-response', (_request, reply) => {
       let text = '';
@@ -148,6 +152,7 @@ export async function openSocket(
       });
     });
   });
+  return soon(opened, 'a socket, or its refusal');
 }
 
 /** Opens a socket that has to open. */

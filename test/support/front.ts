@@ -11,6 +11,7 @@ import { startFront, type Front } from '../../src/front/server.js';
 import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/tenant/ports.js';
 import { Session } from '../../src/tenant/session.js';
 import { TestClock } from './clock.js';
+import { soon } from './events.js';
 import type { WithTeardown } from './postgres.js';
 
 export const TENANT = '01JTENANT00000000000000000';
@@ -284,7 +285,7 @@ export async function ask(port: number, path: string, options: HttpAsk = {}): Pr
   const method = options.method ?? (body === undefined ? 'GET' : 'POST');
   const sent = request({ host: '127.0.0.1', port, path, method, headers, agent: false });
   sent.end(text);
-  const [reply] = (await once(sent, 'response')) as [IncomingMessage];
+  const [reply] = (await soon(once(sent, 'response'), `the answer to ${method} ${path}`)) as [IncomingMessage];
   let got = '';
   for await (const chunk of reply.setEncoding('utf8')) got += chunk as string;
   const type = reply.headers['content-type'] ?? '';

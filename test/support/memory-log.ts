@@ -271,5 +271,7 @@ export class MemoryLog implements CommitLanes, ItemLog {
 
 function hashesAfter(verdict: Verdict, change: Change, stored: Stored | undefined): readonly Uint8Array[] {
   if (change.write === null) return stored?.hashes ?? [];
-  return verdict === 'rewrap' ? [...(stored?.hashes.slice(0, 1) ?? []), change.packed.hash] : [change.packed.hash];
+  if (verdict !== 'rewrap' || stored === undefined) return [change.packed.hash];
+  const [content, ...rewraps] = stored.hashes;
+  return [...(content === undefined ? [] : [content]), ...rewraps.slice(-30), change.packed.hash];
 }

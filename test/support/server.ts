@@ -13,6 +13,7 @@ import { readConfig } from '../../src/config.js';
 import { openClient } from '../../src/postgres/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { startServer, type Server } from '../../src/server.js';
+import { soon } from './events.js';
 import { temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
 import { Wire } from './wire.js';
 
@@ -145,7 +146,12 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
   const exited = once(child, 'exit').then(([code, signal]) => (signal ?? code) as number | NodeJS.Signals | null);
   const end = async (signal: NodeJS.Signals): Promise<number | NodeJS.Signals | null> => {
     if (child.exitCode === null && child.signalCode === null) child.kill(signal);
-    return exited;
+    try {
+      return await soon(exited, () => `the end after ${signal}:\n${output.join('\n')}`);
+    } catch (error) {
+      child.kill('SIGKILL');
+      throw error;
+    }
   };
   t.teardown(async () => {
     wires.forEach((wire) => wire.close());

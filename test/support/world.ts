@@ -49,7 +49,6 @@ interface WorldDevice {
   readonly issued: number;
   tokenEpoch: number;
   revoked: boolean;
-  changedAt: number;
 }
 
 export interface WorldOptions {
@@ -99,14 +98,12 @@ export class World {
       tenantId: TENANT,
       state: this.standing,
       generation: this.database.generation,
-      claimed: true,
       summary: this.log.summary(TENANT),
-      devices: this.devices.map(({ id, tokenEpoch, revoked, changedAt }) => ({
+      devices: this.devices.map(({ id, tokenEpoch, revoked }) => ({
         id,
         tokenEpoch,
         revoked,
         keysPurged: !revoked,
-        changedAtGeneration: changedAt,
         view: { id, name: id, glyph: 'phone', pubkey: new Uint8Array(32), pairedAt: 1, cert: null },
       })),
       bins: [...this.bins],
@@ -316,9 +313,7 @@ export class World {
   revoke(device: number): void {
     const known = this.devices[device - 1];
     if (known === undefined || known.revoked) return;
-    this.changeTenant((generation) =>
-      Object.assign(known, { revoked: true, tokenEpoch: generation, changedAt: generation }),
-    );
+    this.changeTenant((generation) => Object.assign(known, { revoked: true, tokenEpoch: generation }));
   }
 
   /** The comparison of heads. */
@@ -356,13 +351,12 @@ const newDevice = (n: number, generation: number): WorldDevice => ({
   issued: generation,
   tokenEpoch: generation,
   revoked: false,
-  changedAt: generation,
 });
 
 export const openBin = (id: string, changedAtGeneration = 1): BinChange => ({
   id,
   deletedAt: null,
-  view: { id, slug: id },
+  view: { id, slug: id, meta: null, createdAt: 1, updatedAt: 1 },
   changedAtGeneration,
   open: true,
 });

@@ -1,8 +1,14 @@
 /** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
 import { invalid, ServiceError, type Shape } from '../../protocol/errors.js';
-import { bytesField, decodeWriteA, decodeWriteB, rowText, type RequireSig } from '../../protocol/item-codec.js';
+import {
+  bytesField,
+  decodeWriteA,
+  decodeWriteB,
+  pathInB,
+  rowText,
+  type RequireSig,
+} from '../../protocol/item-codec.js';
 import { isBinId } from '../../protocol/ids.js';
-import type { ItemWrite } from '../../protocol/item.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
 import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
 import type { Acknowledged } from '../../tenant/messages.js';
@@ -15,7 +21,7 @@ import {
   validateReconcileBody,
 } from '../../validators/requests.js';
 import { isObject } from '../body.js';
-import { asRefusal, describe, errorFields } from '../fail.js';
+import { asRefusal, describe, errorFields, renamed } from '../fail.js';
 import type { FrontOptions } from '../ports.js';
 import type { Call } from '../request.js';
 import { Text, type Handler } from '../router.js';
@@ -32,17 +38,26 @@ function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   return item;
 }
 
-/** An item write of either shape. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`. */
-function decodeWrite(body: Record<string, unknown>, shape: Shape, requireSig: RequireSig): ItemWrite {
-  return shape === 'b'
-    ? decodeWriteB(validateItemBodyB(camelItem(body)), requireSig)
-    : decodeWriteA(validateItemBodyA(body), requireSig);
+/**
+ * Has an item write of either shape stored. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
+ * and what the tenant refuses.
+ */
+async function store(call: Call, body: Record<string, unknown>, requireSig: RequireSig): Promise<Acknowledged> {
+  if (call.shape === 'a') {
+    return call.actor.write(decodeWriteA(validateItemBodyA(body), requireSig), call.deviceId);
+  }
+  const fit = validateItemBodyB(camelItem(body));
+  const write = decodeWriteB(fit, requireSig);
+  try {
+    return await call.actor.write(write, call.deviceId);
+  } catch (error) {
+    throw renamed(error, (path) => pathInB(path, fit));
+  }
 }
 
 /** `POST /items`. */
 export const writeItem: Handler = async (call, { config }) => {
-  const write = decodeWrite(call.body, call.shape, config.requireSig);
-  const { id, version, serverTs } = await call.actor.write(write, call.deviceId);
+  const { id, version, serverTs } = await store(call, call.body, config.requireSig);
   // Joined by hand: all three are checked, and this is the hottest reply there is.
   const serverPart = call.shape === 'b' ? `,"server_ts":${serverTs}` : '';
   return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
@@ -109,7 +124,7 @@ async function writeOne(
 ): Promise<Acknowledged> {
   if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
   if (call.namedShape === undefined) shapeOfBody(item);
-  return call.actor.write(decodeWrite(item, call.shape, config.requireSig), call.deviceId);
+  return store(call, item, config.requireSig);
 }
 
 /** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */
