@@ -140,6 +140,8 @@ const RATE_MAX = 1_000_000;
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
   port: wholeNumber('PORT', { fallback: 8080, min: 0, max: 65_535, unit: '0 takes a free port' }),
+  /** Processes that share the port; see src/instances.ts. */
+  instances: wholeNumber('INSTANCES', { fallback: 1, min: 1, max: 256, unit: 'processes on one port' }),
   /** Address to listen on. */
   host: {
     name: 'HOST',
@@ -147,8 +149,15 @@ const VARIABLES = {
     fallback: '0.0.0.0',
     parse: (text) => (isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined),
   } satisfies Variable<string>,
-  /** `single` only, today. */
-  tenantMode: oneOf('TENANT_MODE', ['single'], 'single'),
+  /** One tenant, whatever the host, or one for each name under `baseDomain`. */
+  tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
+  /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Unset, DOMAIN is taken; read it through `apexOf`. */
+  baseDomain: {
+    name: 'BASE_DOMAIN',
+    takes: 'a host name without scheme, port and path',
+    fallback: null,
+    parse: (text) => (HOST_NAME.test(text) ? text.toLowerCase() : undefined),
+  } satisfies Variable<string | null>,
   /** PostgreSQL 14 or newer; null: the embedded PostgreSQL under `dataDir`. */
   databaseUrl: {
     name: 'DATABASE_URL',
@@ -211,6 +220,8 @@ const VARIABLES = {
     fallback: 'local',
     parse: (text) => (/^[A-Za-z0-9._-]{1,64}$/.test(text) ? text : undefined),
   } satisfies Variable<string>,
+  /** Port of the Prometheus metrics; 0: off. */
+  metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
   trustedProxies: {
@@ -237,6 +248,23 @@ const VARIABLES = {
     max: Number.MAX_SAFE_INTEGER,
     unit: 'bytes, 0 is unlimited',
   }),
+  /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
+  softDeleteMs: {
+    name: 'SOFT_DELETE_DAYS',
+    takes: `a whole number of days from 0 to ${TTL_DAYS_MAX}`,
+    fallback: 30 * DAY_MS,
+    parse: (text) => (/^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined),
+  } satisfies Variable<number>,
+  /** When the nightly jobs run, minutes after midnight in the machine's local time. */
+  purgeAt: {
+    name: 'PURGE_AT',
+    takes: 'a time of day such as 03:30',
+    fallback: 3 * 60 + 30,
+    parse: (text) => {
+      const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
+      return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
+    },
+  } satisfies Variable<number>,
   /** Time between two pings on a socket. */
   wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', {
     fallback: 30_000,
@@ -250,16 +278,8 @@ const VARIABLES = {
 
 /** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
 const LATER: readonly Variable<unknown>[] = [
-  wholeNumber('SOFT_DELETE_DAYS', { fallback: 30, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
-  {
-    name: 'PURGE_AT',
-    takes: 'a time of day such as 03:30',
-    fallback: '03:30',
-    parse: (text) => (/^([01]\d|2[0-3]):[0-5]\d$/.test(text) ? text : undefined),
-  },
   wholeNumber('PAYMENT_GRACE_DAYS', { fallback: 7, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
   wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
-  wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
 ];
 
 /** A variable's text; an empty one counts as unset, as compose files write it. */
@@ -279,14 +299,31 @@ function shown(text: string, isSecret: boolean | undefined): string {
 
 /** Rules between variables; each variable on its own has passed. */
 function conflicts(config: Config): ConfigProblem[] {
-  if (config.wsPongGraceMs > config.wsPingIntervalMs) return [];
-  return [
-    {
+  const found: ConfigProblem[] = [];
+  if (config.wsPongGraceMs <= config.wsPingIntervalMs) {
+    found.push({
       name: 'WS_PONG_GRACE_MS',
       got: String(config.wsPongGraceMs),
       takes: `more than WS_PING_INTERVAL_MS (${config.wsPingIntervalMs}): a client must be pinged before it can be late`,
-    },
-  ];
+    });
+  }
+  if (config.tenantMode === 'multi' && apexOf(config) === '') {
+    found.push({
+      name: 'BASE_DOMAIN',
+      got: 'nothing',
+      takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
+    });
+  }
+  return found;
+}
+
+/** The domain of a hosted service, lower case, without a final dot; empty in single mode and where none is named. */
+export function apexOf({
+  tenantMode,
+  baseDomain,
+  domain,
+}: Pick<Config, 'tenantMode' | 'baseDomain' | 'domain'>): string {
+  return tenantMode === 'multi' ? (baseDomain ?? domain ?? '') : '';
 }
 
 /**
@@ -305,25 +342,21 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   };
   for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
   LATER.forEach(read);
-  if (problems.length > 0) throw new ConfigError(problems.map(explained));
+  if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
   if (clashes.length > 0) throw new ConfigError(clashes);
   return config;
 }
 
-/** `multi` is a documented value that this version cannot serve: say that, not just that it does not fit. */
-function explained(problem: ConfigProblem): ConfigProblem {
-  if (problem.name !== 'TENANT_MODE' || problem.got !== '"multi"') return problem;
-  return { ...problem, takes: 'single: this version does not serve several tenants yet' };
-}
-
 /**
  * The host names that clients may have dialled whatever `Host` the proxy passes on: of `PUBLIC_URL` and `DOMAIN`, lower
- * case, without port. Empty when neither is set: the request's own host counts.
+ * case, without port. Empty when neither is set: the request's own host counts. So it is in multi mode, where the host
+ * has told the tenant already.
  */
-export function publicHosts(config: Pick<Config, 'publicUrl' | 'domain'>): readonly string[] {
+export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'domain'>): readonly string[] {
   const { publicUrl, domain } = config;
+  if (config.tenantMode === 'multi') return [];
   const named = publicUrl === null ? [] : [new URL(publicUrl).hostname];
   return [...new Set(domain === null ? named : [...named, domain])];
 }

@@ -1,7 +1,9 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
+import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { ConfigError, readConfig, unusedVariables } from './config.js';
+import { apexOf, ConfigError, readConfig, unusedVariables } from './config.js';
 import { describe } from './front/fail.js';
+import { INSTANCE_FLAG, startInstances, type Listening } from './instances.js';
 import { startServer, type Server } from './server.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
@@ -15,17 +17,29 @@ async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   for (const warning of unusedVariables(process.env)) log.warn(warning);
-  const starting = startServer({ config, log });
+  const instance = process.argv.includes(INSTANCE_FLAG);
+  const starting =
+    config.instances > 1 && !instance
+      ? startInstances({ config, log, main: fileURLToPath(import.meta.url), env: process.env })
+      : startServer({ config, log, sharePort: instance });
   const stop = stopOnSignals(starting, config.databaseUrl === null);
   const server = await starting;
+  if (instance) {
+    process.send?.({ port: server.port, tenantId: server.tenantId } satisfies Listening);
+    return;
+  }
   for (const warning of server.warnings) log.warn(warning);
-  if (!stop.asked) await greet(server, log);
+  if (!stop.asked) await greet(server, log, apexOf(config));
 }
 
 /** For the operator only: whatever fails here, the server runs. */
-async function greet(server: Server, log: Logger): Promise<void> {
+async function greet(server: Server, log: Logger, apex: string): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
+  if (server.tenantId === null) {
+    say(`  It hosts tenants under ${apex}; they sign up there.`, '');
+    return;
+  }
   let claimed: boolean;
   try {
     claimed = await server.claimed();
@@ -72,6 +86,8 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
   const heard = (signal: NodeJS.Signals): void => void stop(signal).catch(end);
   process.on('SIGTERM', heard);
   process.on('SIGINT', heard);
+  // An instance whose parent has died would live on without anybody who could end it.
+  process.on('disconnect', () => heard('SIGTERM'));
   return state;
 }
 

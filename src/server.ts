@@ -1,6 +1,5 @@
 /** The composition root: puts the rings together into one running server. Nothing else knows all of them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import { Bootstrap } from './account/bootstrap.js';
@@ -14,35 +13,35 @@ import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
 import { publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
+import { openDatabase, type Stop } from './database.js';
 import { describe } from './front/fail.js';
-import { ROWS, startFront, type Front } from './front/server.js';
+import { ALL_ROWS, startFront, type Front } from './front/server.js';
+import { composeHosting, hostingService, type Hosting } from './hosted.js';
+import { Metrics } from './metrics/metrics.js';
+import { composeNightly, gaugesOf, listenForMetrics } from './operations.js';
 import { Pairing } from './pairing/pairing.js';
+import type { Parts, TenantParts } from './parts.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
 import { ChangeFeed } from './postgres/change-feed.js';
-import { LANE_SETTINGS } from './postgres/commit-batch.js';
 import { PostgresCommitLanes } from './postgres/commit-lanes.js';
-import { clientConfig, createPool, openClient } from './postgres/database.js';
+import { clientConfig } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
-import { EmbeddedPostgres } from './postgres/embedded.js';
-import { History } from './postgres/history.js';
 import { IdentityStore } from './postgres/identity.js';
 import { PostgresItemLog } from './postgres/item-log.js';
 import { PostgresKeyPurger } from './postgres/key-purger.js';
-import { migrate } from './postgres/migrate.js';
 import { PairingStore } from './postgres/pairing-store.js';
 import { Presence } from './postgres/presence.js';
 import { RateStore } from './postgres/rate-store.js';
 import { TicketStore } from './postgres/ticket-store.js';
 import { systemClock, type Clock } from './protocol/clock.js';
 import { openReference } from './reference/open.js';
-import { REFERENCE_FOLDER, SERVER_VERSION, SQL_FOLDER } from './root.js';
-import { keptSecret, serverSecrets } from './secrets.js';
+import { REFERENCE_FOLDER, SERVER_VERSION } from './root.js';
+import { serverSecrets } from './secrets.js';
 import { TenantRegistry } from './tenant/registry.js';
 
 /** Two lanes commit 1.6 times what one does; a third adds nothing (bench S1). */
 const LANES = 2;
-const POOL_SIZE = 12;
 /** Tokens whose MAC was verified once, kept by this instance. */
 const CACHED_TOKENS = 100_000;
 
@@ -50,15 +49,17 @@ export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
+  /** Other instances listen on the same port of this machine. */
+  readonly sharePort?: boolean;
   /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
 }
 
 export interface Server {
   readonly port: number;
-  /** The one tenant of single mode. */
-  readonly tenantId: string;
-  /** True once a device has claimed it. */
+  /** The one tenant of single mode; null in multi mode. */
+  readonly tenantId: string | null;
+  /** True once a device has claimed it; false in multi mode. */
   claimed(): Promise<boolean>;
   /** For the operator, once, at start. */
   readonly warnings: readonly string[];
@@ -68,9 +69,6 @@ export interface Server {
    */
   close(graceMs: number): Promise<void>;
 }
-
-/** Ends one part. */
-type Stop = () => Promise<void>;
 
 /**
  * Starts everything. On failure what was started is stopped again; what fails in that is logged, and the failure of the
@@ -106,28 +104,6 @@ async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promi
   if (failures.length > 0) throw first;
 }
 
-interface Database {
-  readonly pool: pg.Pool;
-  readonly history: History;
-  readonly url: string;
-  openLane(onLost: (error: Error) => void): Promise<pg.Client>;
-}
-
-/** What every part is made of. */
-interface Parts {
-  readonly options: ServerOptions;
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly database: Database;
-  readonly instanceId: string;
-  readonly secret: Uint8Array;
-  /** Run in reverse when the server stops. */
-  readonly stops: Stop[];
-  readonly onFault: (error: unknown, tenantId?: string) => void;
-  /** The one tenant of single mode. */
-  readonly tenantId: string;
-}
-
 async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
@@ -138,9 +114,12 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
   let onOtherHistory = (): void => undefined;
   const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
-  const tenantId = await ensureSingleTenant(database.pool, clock.now());
+  const multi = config.tenantMode === 'multi';
+  const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
-  const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId };
+  const { metricsPort: port, host } = config;
+  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
+  const parts: Parts = { log, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
@@ -148,17 +127,20 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
+  const hosting = multi ? await composeHosting(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
-  const front = await listen(parts, tenants, services);
+  await composeNightly(parts);
+  const front = await listen(parts, { options, tenants, services, hosting });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
+  if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
   let closing: Promise<void> | undefined;
 
   return {
     port: front.port,
     tenantId,
-    claimed: () => services.bootstrap.claimed(tenantId),
+    claimed: async () => tenantId !== null && services.bootstrap.claimed(tenantId),
     warnings: secrets.warnings,
     close(grace) {
       graceMs = grace;
@@ -167,28 +149,25 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   };
 }
 
-interface TenantParts {
-  readonly registry: TenantRegistry;
-  readonly items: PostgresItemLog;
-  readonly feed: ChangeFeed;
-  readonly presence: Presence;
-  /** Told of every tenant whose devices, bins or pairings changed, here or elsewhere. */
-  onChange: (tenantId: string) => void;
-}
-
-/** The actors, what they write to and read from, and what tells them of other instances. */
-function composeTenants({ config, clock, database, instanceId, stops, onFault }: Parts): TenantParts {
-  const { pool, history } = database;
-  const directory = new PostgresDirectory(pool, () => clock.now());
-  const items = new PostgresItemLog(pool);
-  const lanes = new PostgresCommitLanes({
+function composeLanes({ config, clock, database, onFault, meter }: Parts): PostgresCommitLanes {
+  return new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
     lanes: LANES,
     storageCap: config.storageCapBytes,
     now: () => clock.now(),
     wait: (ms) => sleep(ms),
     onFault,
+    meter,
   });
+}
+
+/** The actors, what they write to and read from, and what tells them of other instances. */
+function composeTenants(all: Parts): TenantParts {
+  const { clock, database, instanceId, stops, onFault, meter } = all;
+  const { pool, history } = database;
+  const directory = new PostgresDirectory(pool, () => clock.now());
+  const items = new PostgresItemLog(pool, meter);
+  const lanes = composeLanes(all);
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
@@ -200,10 +179,12 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onHint: (tenant, head, generation) => {
       registry.nudge(tenant, head, generation);
       parts.onChange(tenant);
+      parts.onHint(tenant);
     },
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
     onFault,
+    meter,
   });
   const registry: TenantRegistry = new TenantRegistry({
     lanes,
@@ -226,14 +207,22 @@ function composeTenants({ config, clock, database, instanceId, stops, onFault }:
     onFault,
   });
   stops.push(() => presence.close());
-  const parts: TenantParts = { registry, items, feed, presence, onChange: () => undefined };
+  const parts: TenantParts = {
+    registry,
+    items,
+    lanes,
+    feed,
+    presence,
+    onChange: () => undefined,
+    onHint: () => undefined,
+  };
   return parts;
 }
 
 type Services = ReturnType<typeof composeServices>;
 
 /** Everything of a tenant that is not items. */
-function composeServices({ options, config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
+function composeServices({ log, config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
   const { pool } = database;
   const { maxDevices } = config;
   const store = new AccountStore(pool);
@@ -255,13 +244,13 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   const { bootstrapToken } = config;
   const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
-    options.log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+    log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
   const recovery = { ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost };
   return {
     tokens: new TokenVerifier(secret, CACHED_TOKENS),
     tickets,
     devices,
-    bootstrap: new Bootstrap({ ...joins, bootstrapToken, reset }),
+    bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
     reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
     recovery: new Recovery(recovery),
     passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
@@ -272,73 +261,31 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   };
 }
 
-async function listen(parts: Parts, tenants: TenantParts, services: Services): Promise<Front> {
-  const { options, config, clock, database, tenantId } = parts;
-  const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ROWS });
+interface Listening {
+  readonly options: ServerOptions;
+  readonly tenants: TenantParts;
+  readonly services: Services;
+  readonly hosting: Hosting | undefined;
+}
+
+async function listen(parts: Parts, { options, tenants, services, hosting }: Listening): Promise<Front> {
+  const { log, config, clock, database, tenantId } = parts;
+  const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
+  const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   return startFront({
     ...services,
     config,
+    sharePort: options.sharePort ?? false,
+    meter: parts.meter,
     clock,
-    log: options.log,
+    log,
     version: SERVER_VERSION,
-    resolveTenant: options.resolveTenant ?? (() => tenantId),
+    resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
+    hosting: hosting === undefined ? undefined : hostingService(hosting),
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
     items: tenants.items,
     presence: tenants.presence,
     docs,
   });
-}
-
-interface DatabaseHooks {
-  readonly stops: Stop[];
-  readonly onFault: (error: unknown) => void;
-  readonly onOtherHistory: () => void;
-}
-
-/** The database: external or embedded, migrated, every connection checked for the history it belongs to. */
-async function openDatabase({ config, log }: ServerOptions, hooks: DatabaseHooks): Promise<Database> {
-  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
-  const report = await migrate({ url, folder: SQL_FOLDER });
-  if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
-  if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
-  const history = new History((epoch) => {
-    log.warn({ epoch }, 'the database has another history: all sockets start anew');
-    hooks.onOtherHistory();
-  });
-  const pool = createPool({
-    url,
-    name: 'service',
-    size: POOL_SIZE,
-    onIdleError: hooks.onFault,
-    onConnect: (client) => history.check(client),
-  });
-  hooks.stops.push(() => pool.end());
-  await pool.query('SELECT 1');
-  return {
-    pool,
-    history,
-    url,
-    async openLane(onLost) {
-      const client = await openClient({ url, name: 'service-commit', onLost });
-      try {
-        await history.check(client);
-        await client.query(LANE_SETTINGS);
-        return client;
-      } catch (error) {
-        await client.end().catch(hooks.onFault);
-        throw error;
-      }
-    },
-  };
-}
-
-async function startEmbedded({ config, log }: Pick<ServerOptions, 'config' | 'log'>, stops: Stop[]): Promise<string> {
-  const embedded = await EmbeddedPostgres.start({
-    dataDir: config.dataDir,
-    password: await keptSecret(config.dataDir, 'database-password'),
-    onLog: (level, message) => log[level]({ from: 'postgres' }, message),
-  });
-  stops.push(() => embedded.stop());
-  return embedded.url;
 }

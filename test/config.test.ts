@@ -22,8 +22,10 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 
 const DEFAULTS = {
   port: 8080,
+  instances: 1,
   host: '0.0.0.0',
   tenantMode: 'single',
+  baseDomain: null,
   databaseUrl: null,
   dataDir: resolve('data'),
   tokenSecret: null,
@@ -37,12 +39,15 @@ const DEFAULTS = {
   wireShape: 'a',
   requireSig: 'a',
   region: 'local',
+  metricsPort: 0,
   logLevel: 'info',
   trustedProxies: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
   rateReadPerS: 100,
   rateWritePerS: 10,
   ratePairPerMin: 5,
   storageCapBytes: 0,
+  softDeleteMs: 30 * DAY_MS,
+  purgeAt: 210,
   wsPingIntervalMs: 30_000,
   wsPongGraceMs: 90_000,
 };
@@ -50,9 +55,10 @@ const DEFAULTS = {
 /** Name, values that are refused, a part of the rule that the message must give. */
 const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['PORT', ['http', '-1', '65536', '80.5', '8080 8081', '0x50', '1e3'], /from 0 to 65535/],
+  ['INSTANCES', ['0', '257', 'all'], /from 1 to 256/],
   ['HOST', ['http://a', 'a b', '-a', 'a..b', '1.2.3.4:80'], /an IP address or a host name/],
-  ['TENANT_MODE', ['multi'], /does not serve several tenants yet/],
-  ['TENANT_MODE', ['both', 'Single'], /one of single/],
+  ['TENANT_MODE', ['both', 'Single'], /one of single, multi/],
+  ['BASE_DOMAIN', ['http://a', 'a b', 'a:80', 'a/b'], /a host name without/],
   ['DATABASE_URL', ['mysql://u:hunter2@h/d', 'postgres://u:hunter2@h', 'hunter2'], /postgres:\/\//],
   ['DATA_DIR', ['a\0b'], /the path of a folder/],
   ['TOKEN_SECRET', ['hunter2', 'hunter2 with spaces in it', 'hunter2-éééééééééééééé'], /at least 16 visible ASCII/],
@@ -79,12 +85,15 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['WIRE_SHAPE', ['A', 'c'], /one of a, b/],
   ['REQUIRE_SIG', ['true', 'b'], /one of always, a, never/],
   ['REGION', ['eu west', 'x'.repeat(65)], /1 to 64 of the characters/],
+  ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
   ['LOG_LEVEL', ['verbose', 'INFO'], /one of fatal, error, warn, info, debug, trace, silent/],
   ['TRUSTED_PROXIES', ['10.0.0.0/33', '::/129', 'proxy', '10.0.0.1,', '10.0.0.0/'], /or none/],
   ['RATE_READ_PER_S', ['-1', '1.5', 'off'], /from 0 to 1000000 \(per second, 0 is off\)/],
   ['RATE_WRITE_PER_S', ['-1', 'off'], /per second, 0 is off/],
   ['RATE_PAIR_PER_MIN', ['-1', 'off'], /per minute, 0 is off/],
   ['STORAGE_CAP_BYTES', ['-1', '1GB', '9007199254740992'], /bytes, 0 is unlimited/],
+  ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /days from 0 to 3650/],
+  ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
   ['WS_PING_INTERVAL_MS', ['0', '30s', '3600001'], /from 20 to 3600000 \(milliseconds\)/],
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
@@ -100,6 +109,7 @@ t.test('CFG-01: what is not set, or empty, takes its default', (t) => {
 t.test('CFG-01: what is set is read with its unit', (t) => {
   const config = readConfig({
     PORT: '0',
+    INSTANCES: '2',
     HOST: '::1',
     TENANT_MODE: 'single',
     DATABASE_URL: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
@@ -122,12 +132,17 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     RATE_PAIR_PER_MIN: '2',
     STORAGE_CAP_BYTES: '9007199254740991',
     WS_PING_INTERVAL_MS: '50',
+    SOFT_DELETE_DAYS: '7',
+    PURGE_AT: '23:59',
+    METRICS_PORT: '9000',
     WS_PONG_GRACE_MS: '51',
   });
   t.strictSame(config, {
     port: 0,
+    instances: 2,
     host: '::1',
     tenantMode: 'single',
+    baseDomain: null,
     databaseUrl: 'postgresql://u:p@db.example:5432/sync?sslmode=require',
     dataDir: '/var/lib/service',
     tokenSecret: 'x'.repeat(16),
@@ -147,6 +162,9 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     rateWritePerS: 1,
     ratePairPerMin: 2,
     storageCapBytes: Number.MAX_SAFE_INTEGER,
+    metricsPort: 9000,
+    softDeleteMs: 7 * DAY_MS,
+    purgeAt: 23 * 60 + 59,
     wsPingIntervalMs: 50,
     wsPongGraceMs: 51,
   });
@@ -203,11 +221,8 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
 
 t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
   const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
-    ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5'], /from 0 to 3650 \(days\)/],
-    ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
     ['PAYMENT_GRACE_DAYS', ['week', '-1'], /from 0 to 3650 \(days\)/],
     ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
-    ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
   ];
   for (const [name, values, rule] of bad) {
     for (const value of values) {
@@ -216,11 +231,11 @@ t.test('CFG-02: numbers of parts that are not built yet are checked too, and sai
       t.equal(problems.length, 1);
     }
   }
-  const env = { SOFT_DELETE_DAYS: '7', PURGE_AT: '23:59', PAYMENT_GRACE_DAYS: '', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
+  const env = { PAYMENT_GRACE_DAYS: '9', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
   t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
   t.strictSame(
     unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['SOFT_DELETE_DAYS', 'PURGE_AT'],
+    ['PAYMENT_GRACE_DAYS'],
   );
   t.end();
 });

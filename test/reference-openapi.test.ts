@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { certifyDevice } from '../src/crypto/device.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ROWS } from '../src/front/server.js';
+import { ALL_ROWS } from '../src/front/server.js';
 import { mismatches, openApi, templateOf } from '../src/reference/openapi.js';
 import {
   join,
@@ -20,15 +20,15 @@ import {
 } from './support/devices.js';
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';
-import { ADMIN_TOKEN, databaseDown } from './support/server.js';
-import { camel, SHAPES, spelled, type Ask, type Reply, type Shape } from './support/wire.js';
+import { ADMIN_TOKEN, databaseDown, runServer } from './support/server.js';
+import { camel, named, SHAPES, spelled, Wire, type Ask, type Reply, type Shape } from './support/wire.js';
 
 type Json = Readonly<Record<string, unknown>>;
 
 /** Asks a server and holds every answer against the shape's document. */
 class Driver {
   constructor(
-    private readonly t: Test,
+    readonly t: Test,
     readonly scene: Scene,
     readonly shape: Shape,
     readonly documented: Documented,
@@ -224,26 +224,44 @@ async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<vo
   await driver.ask('POST', '/devices/bootstrap', 200, { body: { ...body, wrappedMasterKey: randomBytes(80) } });
 }
 
+/** What multi mode answers besides, on a server of its own. */
+async function hosted(driver: Driver): Promise<void> {
+  const server = await runServer(driver.t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
+  const apex = new Wire(server.port, named('sync.test'));
+  const { shape } = driver;
+  const body = { email: 'me@example.com', subdomain: 'anna' };
+  driver.check('POST', '/signup', 200, await apex.post('/signup', body, { shape }));
+  driver.check('POST', '/signup', 409, await apex.post('/signup', body, { shape }));
+  driver.check('POST', '/signup', 404, await server.wire.post('/signup', body, { shape }));
+  const form = { shape, headers: { 'content-type': 'application/x-www-form-urlencoded' } };
+  const typed = 'email=me%40example.com&subdomain=berta';
+  driver.check('POST', '//signup', 200, await apex.ask('POST', '//signup', { ...form, body: typed }));
+  driver.check('GET', '/tls-check', 200, await server.wire.get('/tls-check?domain=anna.sync.test', { shape }));
+  driver.check('GET', '/tls-check', 404, await server.wire.get('/tls-check?domain=nobody.sync.test', { shape }));
+  driver.check('GET', '/tls-check', 400, await server.wire.get('/tls-check', { shape }));
+  apex.close();
+}
+
 t.test('REF-06: the documents have the routes of the table, each once', (t) => {
-  t.same(mismatches(ROWS), []);
-  const served = ROWS.map(({ method, path }) => `${method} ${templateOf(path)}`).sort();
+  t.same(mismatches(ALL_ROWS), []);
+  const served = ALL_ROWS.map(({ method, path }) => `${method} ${templateOf(path)}`).sort();
   for (const shape of SHAPES) {
-    const paths = openApi(shape, ROWS, '1')['paths'] as Readonly<Record<string, Json>>;
+    const paths = openApi(shape, ALL_ROWS, '1')['paths'] as Readonly<Record<string, Json>>;
     const written = Object.entries(paths).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     );
     t.same(written.sort(), served, shape);
   }
-  t.same(mismatches([...ROWS.slice(1), { ...ROWS[0], path: '/api/new' } as (typeof ROWS)[0]]), [
+  t.same(mismatches([...ALL_ROWS.slice(1), { ...ALL_ROWS[0], path: '/api/new' } as (typeof ALL_ROWS)[0]]), [
     'not described: POST /api/new',
-    `no such route: ${ROWS[0]?.method} ${ROWS[0]?.path}`,
+    `no such route: ${ALL_ROWS[0]?.method} ${ALL_ROWS[0]?.path}`,
   ]);
   t.end();
 });
 
 t.test('REF-07: the documents are valid OpenAPI 3.1', async (t) => {
   for (const shape of SHAPES) {
-    const result = await new Validator().validate(openApi(shape, ROWS, '1'));
+    const result = await new Validator().validate(openApi(shape, ALL_ROWS, '1'));
     t.same(result.errors ?? [], []);
     t.equal(result.valid, true, shape);
   }
@@ -261,6 +279,7 @@ for (const shape of SHAPES) {
     await binsAndDevices(driver);
     await pairing(driver);
     await passwordAndRecovery(driver, seed);
+    await hosted(driver);
     const restore = await databaseDown(scene.server.databaseUrl);
     await driver.ask('GET', '/service/status', 503);
     await driver.ask('GET', '/password/exists', 503);
@@ -274,7 +293,7 @@ for (const shape of SHAPES) {
 
   t.test(`REF-09: refusals by rate are as documented, in ${shape}`, async (t) => {
     const scene = await Scene.start(t, { env: { RATE_PAIR_PER_MIN: '1' } });
-    const document = openApi(shape, ROWS, '1');
+    const document = openApi(shape, ALL_ROWS, '1');
     const driver = new Driver(t, scene, shape, new Documented(document));
     await driver.ask('POST', '/devices/pair-fetch-epk', 400, { body: { code: newCode() } });
     await driver.ask('POST', '/devices/pair-fetch-epk', 429, { body: { code: newCode() } });
@@ -282,7 +301,7 @@ for (const shape of SHAPES) {
 }
 
 t.test('REF-08: a field that is not documented is found', (t) => {
-  const documented = new Documented(openApi('a', ROWS, '1'));
+  const documented = new Documented(openApi('a', ALL_ROWS, '1'));
   const schema = ['components', 'schemas', 'Health'];
   t.equal(documented.faults(schema, { ok: true, version: '1' }), '');
   t.not(documented.faults(schema, { ok: true, version: '1', more: 1 }), '');

@@ -20,7 +20,7 @@ import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { plainFrame } from '../src/tenant/replay.js';
 
-const PIN = '6bcaa9db7dafe02adfcb429fd7dde25a383b7d83d631b774a8926b45c27cd9d0';
+const PIN = 'dc2260df31c33dba286c5c90c6b8026946f29b30229ebfa762eefbc6d1f321f0';
 
 const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
 const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';

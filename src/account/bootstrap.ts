@@ -23,8 +23,10 @@ export interface BootstrapOptions extends ChangeTeller {
   readonly store: BootstrapStore;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
-  /** BOOTSTRAP_TOKEN; null: none is asked. In multi mode always null: there the tenant's own claim token decides. */
+  /** BOOTSTRAP_TOKEN; null: none is asked. In multi mode it is not looked at. */
   readonly bootstrapToken: string | null;
+  /** Multi mode: the tenant's own claim token, from signup, decides, and nobody gets in without one. */
+  readonly claimTokens: boolean;
   readonly maxDevices: number;
   /** Closes the tenant's sockets everywhere and forgets what is held of it. */
   readonly reset: (tenantId: string) => Promise<void>;
@@ -100,7 +102,9 @@ export class Bootstrap {
 
   /** Hashes are of one length, so comparing them in constant time tells nothing of the token. */
   private admits(claimToken: string | null): boolean {
-    const { bootstrapToken } = this.options;
+    const { bootstrapToken, claimTokens } = this.options;
+    // The token itself is compared under the tenant's lock, which spends it.
+    if (claimTokens) return claimToken !== null;
     if (bootstrapToken === null) return true;
     return claimToken !== null && timingSafeEqual(sha256(claimToken), sha256(bootstrapToken));
   }

@@ -1,6 +1,6 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges (contract 9; specification,
- * Limits). A sliding minute, so that no border between two minutes admits twice as many.
+ * Limits per client address that hold across instances: pairing, password, challenges, signup (contract 9 and 12;
+ * specification, Limits). A sliding window, so that no border between two of them admits twice as many.
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../protocol/clock.js';
@@ -8,13 +8,13 @@ import { ServiceError } from '../protocol/errors.js';
 import type { RateStore } from './ports.js';
 
 /** What is limited; each purpose has a count of its own. */
-export type RatePurpose = 'pair' | 'password' | 'challenge';
+export type RatePurpose = 'pair' | 'password' | 'challenge' | 'signup';
 
 /** What the limits are made of. */
 export interface AddressLimitsOptions {
   readonly store: RateStore;
   readonly clock: Clock;
-  /** RATE_PAIR_PER_MIN, for each purpose; 0: off. */
+  /** RATE_PAIR_PER_MIN, for each purpose but signup, which has a limit of its own; 0: off. */
   readonly perMinute: number;
   /** Addresses remembered here. More addresses only cost more statements. */
   readonly maxRemembered?: number;
@@ -29,9 +29,17 @@ interface Known {
 }
 
 const MINUTE_MS = 60_000;
+/** Contract 12. */
+const SIGNUPS: Window = { limit: 5, ms: 60 * MINUTE_MS };
 /** Uses that a window's list holds at most; a higher rate is the same rate in a shorter window. */
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
+
+/** So many uses within so long; `limit` 0: any number. */
+interface Window {
+  readonly limit: number;
+  readonly ms: number;
+}
 
 const refusal = (waitMs: number): ServiceError =>
   new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
@@ -39,13 +47,12 @@ const refusal = (waitMs: number): ServiceError =>
 /** Limits by client address: judged here first, then by what all instances counted. */
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
-  private readonly limit: number;
-  private readonly windowMs: number;
+  private readonly perMinute: Window;
   private readonly maxRemembered: number;
 
   constructor(private readonly options: AddressLimitsOptions) {
-    this.limit = Math.min(options.perMinute, LISTED_MAX);
-    this.windowMs = Math.max(1, Math.round((MINUTE_MS * this.limit) / Math.max(1, options.perMinute)));
+    const limit = Math.min(options.perMinute, LISTED_MAX);
+    this.perMinute = { limit, ms: Math.max(1, Math.round((MINUTE_MS * limit) / Math.max(1, options.perMinute))) };
     this.maxRemembered = options.maxRemembered ?? REMEMBERED_MAX;
   }
 
@@ -54,18 +61,19 @@ export class AddressLimits {
    * many statements as it has uses, no more. `address` is an IPv4 address or an IPv6 /64, in one spelling.
    */
   async take(purpose: RatePurpose, address: string): Promise<void> {
-    if (this.limit <= 0) return;
+    const window = purpose === 'signup' ? SIGNUPS : this.perMinute;
+    if (window.limit <= 0) return;
     const now = this.options.clock.now();
     const name = `${purpose} ${address}`;
-    const known = this.recall(name, now);
+    const known = this.recall(name, now - window.ms, now);
     if (known.until > now) throw refusal(known.until - now);
-    if (known.used.length >= this.limit) throw refusal((known.used[0] ?? now) + this.windowMs - now);
+    if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);
     // Counted before the answer is there: calls that come meanwhile must not all ask.
     known.used.push(now);
     const key = createHash('sha256').update(name).digest();
     let waitMs: number;
     try {
-      waitMs = await this.options.store.take({ key, now, windowMs: this.windowMs, limit: this.limit });
+      waitMs = await this.options.store.take({ key, now, windowMs: window.ms, limit: window.limit });
     } catch (error) {
       forget(known, now);
       throw error;
@@ -76,9 +84,9 @@ export class AddressLimits {
     throw refusal(waitMs);
   }
 
-  private recall(name: string, now: number): Known {
+  private recall(name: string, from: number, now: number): Known {
     const found = this.known.get(name) ?? { used: [], until: 0 };
-    found.used = found.used.filter((at) => at > now - this.windowMs && at <= now);
+    found.used = found.used.filter((at) => at > from && at <= now);
     // Last again in the map's order, so that what goes first is what was quiet longest.
     this.known.delete(name);
     for (const oldest of this.known.keys()) {

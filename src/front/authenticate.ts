@@ -40,6 +40,7 @@ export interface AuthenticatorOptions {
   readonly tokens: TokenVerifier;
   readonly clock: Clock;
   readonly resolveTenant: (host: string) => string | undefined;
+  readonly hosting?: { isApex(host: string): boolean };
 }
 
 /** A device that may act, and its tenant's actor. */
@@ -61,6 +62,11 @@ export class Authenticator {
     const tenantId = this.options.resolveTenant(hostName(host));
     if (tenantId === undefined) throw new ServiceError('tenant_not_found');
     return tenantId;
+  }
+
+  /** Throws `tenant_not_found` for any host but the apex of a hosted service. */
+  checkApex(host: string): void {
+    if (this.options.hosting?.isApex(hostName(host)) !== true) throw new ServiceError('tenant_not_found');
   }
 
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */

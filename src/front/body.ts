@@ -3,7 +3,7 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import { shapeOfBody } from '../protocol/shape.js';
 import type { Load } from './admit.js';
-import type { Call } from './request.js';
+import { parseQuery, type Call } from './request.js';
 
 /** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
 const BODY_MS = 30_000;
@@ -182,4 +182,15 @@ export function takeBody(call: Call, bytes: Buffer): void {
     call.shape = 'b';
     throw error;
   }
+}
+
+/** Takes what a form of HTML sends as the body's fields. Throws `validation` for anything else. */
+export function takeForm(call: Call, bytes: Buffer): void {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
+    throw invalid('content-type', 'must be application/x-www-form-urlencoded');
+  }
+  const { values, malformed } = parseQuery(bytes.toString('utf8'));
+  if (malformed) throw invalid('body', 'has a malformed escape');
+  // A field that is given twice is null in the map, which no validator takes.
+  call.body = Object.fromEntries(values);
 }

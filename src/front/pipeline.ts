@@ -6,7 +6,7 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { DeviceRates, Load } from './admit.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
-import { KeptBody, readBody, takeBody } from './body.js';
+import { KeptBody, readBody, takeBody, takeForm } from './body.js';
 import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
 import type { FrontOptions, LoadBounds } from './ports.js';
 import { Replier } from './reply.js';
@@ -62,6 +62,7 @@ export class Pipeline {
       load: this.devices,
       proxies: this.proxies,
       corsOrigins: config.corsOrigins,
+      meter: app.meter,
     });
     this.authenticator = new Authenticator(app);
     this.rates = new DeviceRates({ read: config.rateReadPerS, write: config.rateWritePerS }, clock);
@@ -148,6 +149,11 @@ export class Pipeline {
       if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
       return undefined;
     }
+    if (row.apex === true) {
+      this.authenticator.checkApex(call.host);
+      this.strangers.check();
+      return this.admitStranger(call, row);
+    }
     call.tenantId = this.authenticator.tenantOf(call.host);
     if (row.auth === 'admin') {
       checkAdmin(call.authorization, this.app.config.adminToken);
@@ -182,7 +188,7 @@ export class Pipeline {
       const found = this.authenticator.actorOf(call.tenantId);
       checkState((found instanceof Promise ? await found : found).state, row.state);
     }
-    if (row.limit === 'pair' || row.limit === 'password' || row.limit === 'challenge') {
+    if (row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none') {
       await this.app.addressLimits.take(row.limit, address);
     }
   }
@@ -198,7 +204,8 @@ export class Pipeline {
     try {
       if (row.tenantless !== true) load.check();
       if (fault !== undefined) throw fault;
-      if (row.body > 0) takeBody(call, bytes);
+      if (row.form === true) takeForm(call, bytes);
+      else if (row.body > 0) takeBody(call, bytes);
       // Only now: the body may show in which shape this is to be said.
       if (call.fault !== undefined) throw call.fault;
       if (row.auth === 'device') this.runFor(call, row);
@@ -265,6 +272,11 @@ export class Pipeline {
     if (giveUp === undefined) return;
     call.status = 202;
     this.replier.answer(call, giveUp);
+  }
+
+  /** Calls that wait for something. */
+  get underWay(): number {
+    return this.waiting.size;
   }
 
   /** Ends held calls and resolves when every other call has its answer. */

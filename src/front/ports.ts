@@ -4,6 +4,7 @@ import type { Verified } from '../account/tokens.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
+import type { Meter } from '../protocol/meter.js';
 import type { RequireSig } from '../protocol/item-codec.js';
 import type { ItemWrite } from '../protocol/item.js';
 import type * as replies from '../protocol/replies.js';
@@ -118,6 +119,14 @@ export interface PairingService {
   wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Promise<replies.Ok>;
 }
 
+/** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
+export interface HostingService {
+  isApex(host: string): boolean;
+  /** Shall there be a certificate for it? */
+  serves(host: string): boolean;
+  signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
+}
+
 /** Bins (src/bins/bins.ts). */
 export interface BinService {
   list(tenantId: string): Promise<replies.BinList<Raw>>;
@@ -204,12 +213,18 @@ export interface FrontOptions {
   /** Left out: 10,000 calls and 256 MiB for devices, 2,000 and 32 MiB for strangers. */
   readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
+  /** Other processes of this service listen on the same port. Default: nobody may. */
+  readonly sharePort?: boolean;
   readonly clock: Clock;
   readonly log: FrontLog;
+  /** Told of refusals. */
+  readonly meter?: Meter;
   /** The server's version string. */
   readonly version: string;
   /** The tenant that a host name (lower case, no port) belongs to. In single mode always the one. */
   readonly resolveTenant: (host: string) => string | undefined;
+  /** In multi mode only. */
+  readonly hosting?: HostingService;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   readonly tenants: Tenants;

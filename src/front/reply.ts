@@ -1,7 +1,8 @@
 /** Writing replies: status, headers and body in one cork, once, and never to a dead response. */
 import { randomBytes } from 'node:crypto';
 import type { HttpResponse } from 'uWebSockets.js';
-import { COME_BACK_S, statusOf } from '../protocol/errors.js';
+import { codeOf, COME_BACK_S, statusOf } from '../protocol/errors.js';
+import type { Meter } from '../protocol/meter.js';
 import { encode } from '../protocol/shape.js';
 import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
@@ -51,6 +52,7 @@ export interface ReplierOptions {
   readonly load: Load;
   readonly proxies: TrustedProxies;
   readonly corsOrigins: readonly string[];
+  readonly meter?: Meter;
 }
 
 interface Outgoing {
@@ -124,6 +126,7 @@ export class Replier {
     const refusal = asRefusal(error);
     const status = statusOf(refusal.error, call.shape);
     if (status >= 500) this.report(call, error, status);
+    this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterOf(refusal, status);
     this.send(call, {
       status,

@@ -34,13 +34,17 @@ export interface Row {
   readonly path: string;
   readonly auth: 'device' | 'admin' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
-  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'none';
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'none';
   /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
   readonly body: number;
   /** Answers for the process, whatever host it is asked by and however busy it is. */
   readonly tenantless?: true;
+  /** Is there at the apex of a hosted service only, and belongs to no tenant (contract 12). */
+  readonly apex?: true;
+  /** The body is what a form of HTML sends, not JSON. */
+  readonly form?: true;
   readonly run: Handler;
 }
 

@@ -9,6 +9,7 @@ import type { Handler, Method, Row } from './router.js';
 import * as bins from './routes/bins.js';
 import * as devices from './routes/devices.js';
 import { docsPage } from './routes/docs.js';
+import * as hosting from './routes/hosting.js';
 import * as items from './routes/items.js';
 import * as pairing from './routes/pairing.js';
 import * as password from './routes/password.js';
@@ -69,6 +70,8 @@ const ROUTES: readonly Columns[] = [
   ['GET',    '/service/status',              'none',   'none',      'any',   0,              status.serviceStatus],
 ];
 
+const HOSTED = { auth: 'none', state: 'any' } as const;
+
 /** Every row, with those that answer for the process itself, whatever host is asked. */
 export const ROWS: readonly Row[] = [
   ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
@@ -85,6 +88,31 @@ export const ROWS: readonly Row[] = [
   }),
 ];
 
+/** What a hosted service answers besides: signup and its page at the apex, and the proxy's question (contract 12). */
+export const HOSTED_ROWS: readonly Row[] = [
+  // The operator's way back to an unclaimed server is for single mode: it knows no tenant.
+  ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
+  { ...HOSTED, method: 'POST', path: '/api/signup', limit: 'signup', body: BODY_MAX, apex: true, run: hosting.signUp },
+  {
+    ...HOSTED,
+    method: 'POST',
+    path: '/signup',
+    limit: 'signup',
+    body: BODY_MAX,
+    apex: true,
+    form: true,
+    run: hosting.signUpByForm,
+  },
+  { ...HOSTED, method: 'GET', path: '/api/tls-check', limit: 'none', body: 0, tenantless: true, run: hosting.tlsCheck },
+  { ...HOSTED, method: 'GET', path: '/', limit: 'none', body: 0, tenantless: true, run: hosting.welcome },
+];
+
+/** Every row of either mode, each once: what the reference documents. */
+export const ALL_ROWS: readonly Row[] = [
+  ...ROWS,
+  ...HOSTED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
+];
+
 /**
  * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (contract 11); above this the
  * library cuts the connection as soon as it has read the frame's header, without a close frame, and has no setting for
@@ -97,12 +125,16 @@ const BACKPRESSURE_MAX = 64 * 1024 * 1024;
 
 /** LIBUS_LISTEN_EXCLUSIVE_PORT; the library takes it after the port, its types have that without a host only. */
 const EXCLUSIVE_PORT = 1;
+/** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, the system spreads connections over those who listen. */
+const SHARED_PORT = 0;
 
 /** The running server. */
 export interface Front {
   readonly port: number;
   /** Sockets that are open. */
   readonly sockets: number;
+  /** Calls that wait for their admission or their answer. */
+  readonly calls: number;
   /** Closes every socket with a code of contract 11. */
   closeSockets(code: number): void;
   /**
@@ -112,23 +144,29 @@ export interface Front {
   close(graceMs: number): Promise<void>;
 }
 
-function listen(app: TemplatedApp, host: string, port: number): Promise<us_listen_socket> {
+interface Address {
+  readonly host: string;
+  readonly port: number;
+  readonly shared: boolean;
+}
+
+function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_listen_socket> {
   return new Promise((resolve, reject) => {
     const done = (socket: us_listen_socket | false): void => {
       if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
       else resolve(socket);
     };
-    // Without this the library shares the port with whoever else listens on it: two servers would get half of each
-    // other's devices, and nobody would be told.
+    // Unless it is told otherwise the library shares the port with whoever else listens on it: two servers would get
+    // half of each other's devices, and nobody would be told.
     const exclusive = app as unknown as { listen(...args: unknown[]): TemplatedApp };
-    exclusive.listen(host, port, EXCLUSIVE_PORT, done);
+    exclusive.listen(host, port, shared ? SHARED_PORT : EXCLUSIVE_PORT, done);
   });
 }
 
 /** Starts the server. Rejects when the port cannot be had. */
 export async function startFront(options: FrontOptions): Promise<Front> {
   const { config, clock } = options;
-  const pipeline = new Pipeline(ROWS, options);
+  const pipeline = new Pipeline(options.hosting === undefined ? ROWS : HOSTED_ROWS, options);
   const sockets = new Sockets({
     clock,
     log: options.log,
@@ -156,7 +194,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     close: (wire, code) => sockets.closed(wire, code),
   });
   app.any('/*', (res, req) => pipeline.handle(res, req));
-  const listening = await listen(app, config.host, config.port);
+  const listening = await listen(app, { host: config.host, port: config.port, shared: options.sharePort ?? false });
 
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
@@ -178,6 +216,9 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     port: uWS.us_socket_local_port(listening),
     get sockets() {
       return sockets.size;
+    },
+    get calls() {
+      return pipeline.underWay;
     },
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),

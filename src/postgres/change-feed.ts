@@ -11,6 +11,7 @@
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../protocol/clock.js';
+import type { Meter } from '../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
 
@@ -48,6 +49,7 @@ export interface ChangeFeedOptions {
   /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
   readonly onOthers: () => void;
   readonly onFault: (error: unknown) => void;
+  readonly meter?: Meter;
 }
 
 /** This instance's ear and mouth: hears of changes elsewhere, tells of its own. One in each process. */
@@ -113,6 +115,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private async flush(): Promise<void> {
     while (this.waiting.size > 0) {
+      this.options.meter?.notified('sent', this.waiting.size);
       const payloads = this.takePayloads();
       try {
         await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [
@@ -193,7 +196,9 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others = 1;
       this.options.onOthers();
     }
-    for (const [tenantId, head, generation] of notice.changes ?? []) this.options.onHint(tenantId, head, generation);
+    const { changes = [] } = notice;
+    if (changes.length > 0) this.options.meter?.notified('received', changes.length);
+    for (const [tenantId, head, generation] of changes) this.options.onHint(tenantId, head, generation);
   }
 
   private setBeatTimer(): void {

@@ -6,16 +6,10 @@
  */
 import type pg from 'pg';
 import { unavailable } from '../protocol/errors.js';
+import { NO_METER, type Meter } from '../protocol/meter.js';
 import type { Change, CommitLanes, CommitSink, Outcome, Verdict } from '../tenant/ports.js';
-import {
-  batchParameters,
-  changeBytes,
-  COMMIT_SQL,
-  INSERT_SQL,
-  insertParameters,
-  mayInsert,
-  type TenantChanges,
-} from './commit-batch.js';
+import { batchParameters, changeBytes, COMMIT_SQL, INSERT_SQL, insertParameters } from './commit-batch.js';
+import { byTenant, inOrder, type Entry, type TenantEntries } from './commit-entries.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from './database.js';
 import { readRows } from './packing.js';
 
@@ -30,16 +24,6 @@ const ATTEMPTS = 3;
 const RETRY_MS = 200;
 /** After a batch failed for want of a database, new writes are refused at once for so long, ms. */
 const DOWN_MS = 1_000;
-
-interface Entry {
-  readonly change: Change;
-  readonly sink: CommitSink;
-  readonly bytes: number;
-  /** Rises from change to change of a lane. */
-  readonly order: number;
-  /** Judged without others of its tenant, because together they would pass the storage cap. */
-  alone: boolean;
-}
 
 type ResultRow = [
   n: number,
@@ -57,37 +41,6 @@ type ResultRow = [
 type InsertRow = [heads: Positions, itemCounts: Positions, versionSums: Positions];
 type Positions = readonly (number | null)[];
 
-/** Changes of one tenant, and of one sink, in one batch. */
-interface TenantEntries extends TenantChanges {
-  readonly entries: Entry[];
-  readonly changes: Change[];
-}
-
-const inOrder = (one: Entry, other: Entry): number => one.order - other.order;
-
-/** The tenants whose every change may be a plain insert, by id; the changes of all others. */
-function byTenant(batch: readonly Entry[]): {
-  readonly tenants: readonly TenantEntries[];
-  readonly others: readonly Entry[];
-} {
-  const found = new Map<string, TenantEntries>();
-  const mixed = new Set<string>();
-  for (const entry of batch) {
-    const { change, sink } = entry;
-    const { tenantId, generation } = change;
-    const tenant = found.get(tenantId) ?? { tenantId, generation, entries: [], changes: [] };
-    found.set(tenantId, tenant);
-    tenant.entries.push(entry);
-    tenant.changes.push(change);
-    // Two sinks: an actor was dropped and made anew with changes under way. They are answered each for itself.
-    if (!mayInsert(change) || generation !== tenant.generation || sink !== tenant.entries[0]?.sink) mixed.add(tenantId);
-  }
-  const tenants = [...found.values()].filter(({ tenantId }) => !mixed.has(tenantId));
-  // In the order of ids, as every transaction takes the locks of tenants.
-  tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
-  return { tenants, others: batch.filter(({ change }) => mixed.has(change.tenantId)) };
-}
-
 export interface LanesOptions {
   /** Opens a connection for a lane; `onLost` is called when it dies. */
   readonly connect: (onLost: (error: Error) => void) => Promise<pg.Client>;
@@ -97,6 +50,8 @@ export interface LanesOptions {
   readonly now: () => number;
   readonly wait: (ms: number) => Promise<void>;
   readonly onFault: (error: unknown) => void;
+  /** Told of every batch. */
+  readonly meter?: Meter;
 }
 
 export class PostgresCommitLanes implements CommitLanes {
@@ -109,6 +64,11 @@ export class PostgresCommitLanes implements CommitLanes {
   submit<C extends Change>(change: C, sink: CommitSink<C>): void {
     // The sink gets back the very changes it submitted.
     this.laneOf(change.tenantId).push(change, sink);
+  }
+
+  /** Changes that were taken and wait for their batch. */
+  get waiting(): number {
+    return this.lanes.reduce((sum, lane) => sum + lane.waiting, 0);
   }
 
   private laneOf(tenantId: string): Lane {
@@ -135,14 +95,23 @@ class Lane {
   private calls = 0;
   private planAt = 0;
 
-  constructor(private readonly options: LanesOptions) {}
+  private readonly meter: Meter;
+
+  constructor(private readonly options: LanesOptions) {
+    this.meter = options.meter ?? NO_METER;
+  }
+
+  /** Changes that were taken and are not answered. */
+  get waiting(): number {
+    return this.queue.length;
+  }
 
   push(change: Change, sink: CommitSink): void {
     const bytes = changeBytes(change);
     if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES)
       throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
-    this.queue.push({ change, sink, bytes, order: this.orders++, alone: false });
+    this.queue.push({ change, sink, bytes, order: this.orders++, alone: false, since: performance.now() });
     this.queuedBytes += bytes;
     if (this.working === undefined) this.begin();
   }
@@ -214,9 +183,12 @@ class Lane {
 
   /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
   private async commit(batch: readonly Entry[]): Promise<void> {
+    const begun = performance.now();
     const { tenants, others } = byTenant(batch);
     const left = tenants.length === 0 ? [] : await this.insert(tenants);
     if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder));
+    const ended = performance.now();
+    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
   }
 
   /** Inserts the changes of tenants that have nothing but new items. Returns those that were not. */

@@ -1,6 +1,7 @@
 /** Reads a tenant's items in version order: replay, gaps, `GET /items`. */
 import type pg from 'pg';
 import { ServiceError } from '../protocol/errors.js';
+import { NO_METER, type Meter } from '../protocol/meter.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { ask } from './ask.js';
@@ -45,7 +46,10 @@ interface PageRow {
 }
 
 export class PostgresItemLog implements ItemLog {
-  constructor(private readonly pool: pg.Pool) {}
+  constructor(
+    private readonly pool: pg.Pool,
+    private readonly meter: Meter = NO_METER,
+  ) {}
 
   async page(request: PageRequest): Promise<LogPage> {
     const { tenantId, since, limit, binId } = request;
@@ -57,7 +61,9 @@ export class PostgresItemLog implements ItemLog {
       values: [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])],
       readOnly: true,
     });
-    return pageOf(rows[0], limit);
+    const page = pageOf(rows[0], limit);
+    this.meter.read(page.rows.length);
+    return page;
   }
 
   private async requireBin(tenantId: string, binId: string): Promise<void> {

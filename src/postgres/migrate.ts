@@ -80,14 +80,22 @@ async function requireUsable(client: pg.Client): Promise<void> {
   }
 }
 
-async function readApplied(client: pg.Client): Promise<Applied[]> {
+async function readApplied(client: pg.Client, dryRun: boolean): Promise<Applied[]> {
+  if (dryRun) {
+    const { rows } = await client.query<{ there: boolean }>("SELECT to_regclass('migrations') IS NOT NULL AS there");
+    if (rows[0]?.there !== true) return [];
+  }
+  if (!dryRun) await createTable(client);
+  return (await client.query<Applied>('SELECT number, name, sha256 FROM migrations ORDER BY number')).rows;
+}
+
+async function createTable(client: pg.Client): Promise<void> {
   await client.query(`CREATE TABLE IF NOT EXISTS migrations (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
     sha256     text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
   )`);
-  return (await client.query<Applied>('SELECT number, name, sha256 FROM migrations ORDER BY number')).rows;
 }
 
 /** What was applied must be a beginning of what the folder has: anything else was written by another server. */
@@ -134,23 +142,35 @@ async function apply(client: pg.Client, { number, name, sql, sha256 }: Migration
   }
 }
 
+/** What `migrate` is asked for. */
+export interface MigrateOptions {
+  /** Connection string of the database; the user must be allowed to create tables and functions. */
+  readonly url: string;
+  readonly folder: string;
+  /** Number of the last migration to apply; default: the newest. For rows that an older version wrote. */
+  readonly upTo?: number;
+  /** Says what would be applied, and applies nothing. */
+  readonly dryRun?: boolean;
+}
+
 /**
  * Brings the database to the newest schema of `folder`. Waits while another instance does the same.
- * @param url connection string of the database; the user must be allowed to create tables and functions.
  * @throws MigrationError when the database is too old, from a newer server, or a migration fails.
  */
-export async function migrate({ url, folder }: { url: string; folder: string }): Promise<MigrationReport> {
-  const migrations = await readFolder(folder);
+export async function migrate(options: MigrateOptions): Promise<MigrationReport> {
+  const { url, folder, dryRun = false } = options;
+  const known = await readFolder(folder);
+  const migrations = known.slice(0, options.upTo ?? known.length);
   // No time limit: a migration of a large table, or the wait for another instance's, takes as long as it takes.
   // Nothing to do on loss: the statement under way, or the next one, is rejected and ends this call.
   const client = await openClient({ url, name: 'service migrate', statementTimeoutMs: 0, onLost: () => undefined });
   try {
     await requireUsable(client);
     await client.query('SELECT pg_advisory_lock($1)', [MIGRATION_LOCK]);
-    const applied = await readApplied(client);
+    const applied = await readApplied(client, dryRun);
     requireKnown(applied, migrations);
     const pending = migrations.slice(applied.length);
-    for (const migration of pending) await apply(client, migration);
+    if (!dryRun) for (const migration of pending) await apply(client, migration);
     const altered = applied.filter(({ sha256 }, index) => migrations[index]?.sha256 !== sha256);
     return {
       applied: pending.map(({ name }) => name),

@@ -14,6 +14,15 @@ export interface Ok {
   readonly ok: true;
 }
 
+/** What the new owner of a tenant is told, once: the server keeps the hash of the claim token only. */
+export interface SignedUp {
+  readonly slug: string;
+  /** Where the tenant is reached. */
+  readonly url: string;
+  /** Claims the tenant, once. 43 characters of base64url. */
+  readonly claimToken: string;
+}
+
 /** What a refusal says. */
 export interface ErrorFields {
   /** Stable; programs match on it. */

@@ -28,6 +28,14 @@ export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
 /** The picture of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
+/** Signup of a hosted tenant (contract 12). What fits a name and an address is judged where they are used. */
+export interface SignupBody {
+  /** Where bills and notices go. */
+  email: string & tags.MinLength<3> & tags.MaxLength<254>;
+  /** The tenant's name: its host is `<subdomain>.<base domain>`. */
+  subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
+}
+
 /** The item key under the master key: a secret box. */
 export interface MasterBody {
   /** 24 bytes. */

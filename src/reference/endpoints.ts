@@ -271,6 +271,32 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
   'GET /': { group: 'Status', summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
 };
 
+/** Multi mode only: elsewhere these are 404 `not_found`. */
+const HOSTING: Readonly<Record<string, Endpoint>> = {
+  'POST /api/signup': {
+    group: 'Hosting',
+    summary: 'Make a tenant: a name under the domain of the service',
+    text: 'At the apex only, five an hour and address. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    body: 'SignupBody',
+    replies: done('SignedUp', 'The tenant is there.'),
+    errors: ['slug_taken'],
+  },
+  'POST /signup': {
+    group: 'Hosting',
+    summary: 'The form of the signup page',
+    text: 'Takes `application/x-www-form-urlencoded` with the same fields, and answers a page with the claim link.',
+    replies: [{ status: 200, when: 'The page.' }],
+    errors: ['slug_taken'],
+  },
+  'GET /api/tls-check': {
+    group: 'Hosting',
+    summary: 'Shall there be a certificate for this host?',
+    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by.",
+    replies: done('Ok', "It is the apex, or an existing tenant's host."),
+    errors: ['tenant_not_found'],
+  },
+};
+
 const PAGE: Endpoint = {
   group: 'Reference',
   summary: 'A page of this reference',
@@ -288,6 +314,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...DEVICES,
   ...PAIRING,
   ...OTHERS,
+  ...HOSTING,
   'GET /docs': PAGE,
   'GET /docs/': PAGE,
   'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },

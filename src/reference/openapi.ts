@@ -25,6 +25,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   pair: 'attempts to pair, by address',
   password: 'attempts at the password, by address',
   challenge: 'challenges, by address',
+  signup: 'five an hour, by address',
   none: 'none',
 };
 

@@ -33,6 +33,7 @@ type Requests = [
   bodies.RecoverBody,
   bodies.PasswordSetBody,
   bodies.PasswordVerifyBody,
+  bodies.SignupBody,
   bodies.BinId,
 ];
 
@@ -43,6 +44,7 @@ type Replies = [
   items.PageA,
   items.PageB,
   replies.Ok,
+  replies.SignedUp,
   replies.ErrorReply,
   replies.BinReply,
   replies.BinList,

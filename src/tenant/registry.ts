@@ -116,6 +116,11 @@ export class TenantRegistry {
     this.drop(tenantId, CLOSE.restart, 'restart');
   }
 
+  /** A tenant that is no more; its sockets close. */
+  forget(tenantId: string): void {
+    this.drop(tenantId, CLOSE.restart, 'no such tenant');
+  }
+
   /** The database's history is another one: nothing held here may be believed. */
   restart(): void {
     for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');

@@ -56,5 +56,6 @@ export const validateReauthBody = throwing(typia.createValidate<bodies.ReauthBod
 export const validatePasswordSetBody = throwing(typia.createValidate<bodies.PasswordSetBody>());
 export const validatePasswordVerifyBody = throwing(typia.createValidate<bodies.PasswordVerifyBody>());
 export const validateRecoverBody = throwing(typia.createValidate<bodies.RecoverBody>());
+export const validateSignupBody = throwing(typia.createValidate<bodies.SignupBody>());
 /** A client's `hello`. Other frames carry nothing to check. */
 export const validateHelloFrame = throwing(typia.createValidate<bodies.HelloFrame>());

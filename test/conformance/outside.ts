@@ -26,6 +26,13 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",
   'Conformance kit': 'speaks of the kit itself',
+  Hosting: 'needs multi mode and its domain',
+  'Nightly jobs': CLOCK,
+  Operator: INSTANCES,
+  Metrics: CONFIG,
+  Backup: "needs the server's database",
+  Deployment: "speaks of the project's own files",
+  Billing: 'needs multi mode and a payment provider',
 };
 
 /** Rule id to reason. */

@@ -98,7 +98,7 @@ export class Instance {
     this.accounts = store;
     this.tickets = tickets;
     this.directory = new PostgresDirectory(pool, () => clock.now());
-    this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, reset }, caller);
+    this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset }, caller);
     this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) }, caller);
     this.reauth = new Reauthentication(shared);
     const onForeignHost = (mismatch: ForeignHost): void => void this.foreignHosts.push(mismatch);

@@ -107,7 +107,7 @@ export async function runServer(t: WithTeardown, options: RunOptions = {}): Prom
     port: server.port,
     wire,
     databaseUrl: database.url,
-    tenantId: server.tenantId,
+    tenantId: server.tenantId ?? '',
     logs,
     sql: async (text, values) => runSql(database.url, text, values),
     stop,

@@ -121,9 +121,14 @@ const REQUEST_MAX_MS = 30_000;
 export interface Place {
   readonly host: string;
   readonly secure: boolean;
+  /** What is said in the Host header, where it is not the address. */
+  readonly as?: string;
 }
 
 const HERE: Place = { host: '127.0.0.1', secure: false };
+
+/** This machine, asked by another name. */
+export const named = (as: string): Place => ({ ...HERE, as });
 
 /** One server's HTTP and socket address. Connections are kept and closed with `close`. */
 export class Wire {
@@ -140,7 +145,7 @@ export class Wire {
   /** Sends a request; `path` is below /api unless it begins with `//`. */
   async ask(method: string, path: string, options: Ask = {}): Promise<Reply> {
     const { token, shape, body, signal } = options;
-    const headers: Record<string, string> = {};
+    const headers: Record<string, string> = this.place.as === undefined ? {} : { host: this.place.as };
     let content: Buffer | string | undefined;
     if (typeof body === 'string' || Buffer.isBuffer(body)) content = body;
     else if (body !== undefined) content = JSON.stringify(spelled(shape ?? 'a', body));
@@ -221,7 +226,8 @@ export class Wire {
 
   /** Opens a WebSocket. Resolves when it is open, rejects with `UpgradeRefused` when the upgrade was answered otherwise. */
   async connect(options: ConnectOptions): Promise<Socket> {
-    const socket = new Socket(this.port, options, this.place);
+    const host: Record<string, string> = this.place.as === undefined ? {} : { host: this.place.as };
+    const socket = new Socket(this.port, { ...options, headers: { ...host, ...options.headers } }, this.place);
     this.sockets.add(socket);
     void socket.closed.then(() => this.sockets.delete(socket));
     await socket.opened;

@@ -1,0 +1,220 @@
+/**
+ * The backup's file: a gzipped tar, so that a person without this program can look into it. Parts of tables first, each
+ * with its SHA-256 in the manifest, which comes last because only then all of them are known. A file without a
+ * manifest was cut off.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream, createWriteStream } from 'node:fs';
+import { open, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGunzip, createGzip } from 'node:zlib';
+import { extract, pack, type Pack } from 'tar-stream';
+import type { BackupSource, Manifest, Part, TableRows } from './ports.js';
+
+/** What memory holds of a table at a time, bytes. */
+const PART_BYTES = 4 * 1024 * 1024;
+/** A manifest of a database of 4 TiB. */
+const MANIFEST_BYTES_MAX = 256 * 1024 * 1024;
+const MANIFEST = 'manifest.json';
+const FORMAT = 1;
+
+/** The file cannot be restored; the message says why. Nothing was touched. */
+export class ArchiveError extends Error {
+  override readonly name = 'ArchiveError';
+}
+
+/** Told now and then: bytes done of about so many. */
+export type Progress = (done: number, total: number) => void;
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+const partName = (table: string, n: number): string => `database/${table}/${String(n).padStart(6, '0')}`;
+
+function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const entry = tar.entry({ name, size: bytes.length, mtime: at, mode: 0o600 }, (error) => {
+      if (error) reject(error);
+      else resolve();
+    });
+    entry.end(bytes);
+  });
+}
+
+/** Chunks of a stream gathered to parts; the last one may be shorter. An empty stream gives none. */
+async function* partsOf(stream: Readable): AsyncGenerator<Buffer> {
+  let gathered: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of stream) {
+    gathered.push(chunk as Buffer);
+    bytes += (chunk as Buffer).length;
+    if (bytes < PART_BYTES) continue;
+    yield Buffer.concat(gathered);
+    gathered = [];
+    bytes = 0;
+  }
+  if (bytes > 0) yield Buffer.concat(gathered);
+}
+
+async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Manifest> {
+  const at = new Date(source.createdAt);
+  const parts: Part[] = [];
+  const tables: Record<string, { columns: readonly string[] }> = {};
+  let done = 0;
+  for (const table of source.tables) {
+    const { columns, rows } = await source.read(table);
+    tables[table] = { columns };
+    for await (const bytes of partsOf(rows)) {
+      const name = partName(table, parts.length);
+      parts.push({ name, table, bytes: bytes.length, sha256: sha256(bytes) });
+      await addEntry(tar, name, bytes, at);
+      onProgress((done += bytes.length), source.bytes);
+    }
+  }
+  const { createdAt, version, schema, postgres } = source;
+  const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts };
+  await addEntry(tar, MANIFEST, Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`), at);
+  tar.finalize();
+  return manifest;
+}
+
+/**
+ * Writes a backup. The file appears under its name when it is whole and on the disk, readable by its owner only;
+ * whatever fails before leaves nothing behind.
+ */
+export async function writeArchive(path: string, source: BackupSource, onProgress: Progress): Promise<Manifest> {
+  const temporary = `${path}.${process.pid}.partial`;
+  const tar = pack();
+  try {
+    const written = pipeline(tar, createGzip({ level: 6 }), createWriteStream(temporary, { flags: 'wx', mode: 0o600 }));
+    // One failing must not leave the other waiting: a full disk ends the reading, a lost database the writing.
+    const filled = fill(tar, source, onProgress).catch((error: unknown) => {
+      tar.destroy(error instanceof Error ? error : new Error(String(error)));
+      throw error;
+    });
+    const [manifest] = await Promise.all([filled, written]);
+    await sync(temporary);
+    await rename(temporary, path);
+    await sync(dirname(path));
+    return manifest;
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+async function sync(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+interface TarEntry {
+  readonly name: string;
+  readonly bytes: Buffer;
+}
+
+/** Entries one after the other, none larger than a part or a manifest may be. */
+async function* entriesOf(path: string, onRead: (bytes: number) => void): AsyncGenerator<TarEntry> {
+  const tar = extract();
+  const file = createReadStream(path);
+  file.on('data', (chunk) => onRead(chunk.length));
+  const reading = pipeline(file, createGunzip(), tar);
+  // Told by the loop below as well; unheard here it would end the process.
+  reading.catch(() => undefined);
+  for await (const entry of tar) {
+    const { name, size, type } = entry.header;
+    const most = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
+    if (type !== 'file' || size > most) throw new ArchiveError(`${JSON.stringify(name)} does not belong into a backup`);
+    const chunks: Buffer[] = [];
+    for await (const chunk of entry) chunks.push(chunk as Buffer);
+    yield { name, bytes: Buffer.concat(chunks) };
+  }
+  await reading;
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
+
+function manifestOf(bytes: Buffer): Manifest {
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString('utf8'));
+  } catch (error) {
+    throw new ArchiveError('the manifest cannot be read', { cause: error });
+  }
+  if (!isRecord(value) || value['format'] !== FORMAT) {
+    throw new ArchiveError('this is no backup of a format that this version knows; use the version that wrote it');
+  }
+  const { parts, tables, schema } = value;
+  const fine =
+    Number.isSafeInteger(schema) &&
+    isRecord(tables) &&
+    Array.isArray(parts) &&
+    parts.every(
+      (part: unknown) => isRecord(part) && typeof part['name'] === 'string' && typeof part['table'] === 'string',
+    );
+  if (!fine) throw new ArchiveError('the manifest is damaged');
+  return value as unknown as Manifest;
+}
+
+/** Reads the whole file and compares it with its manifest. Throws `ArchiveError`; touches nothing. */
+export async function verifyArchive(path: string, onProgress: Progress): Promise<Manifest> {
+  const handle = await open(path, 'r');
+  const { size } = await handle.stat();
+  await handle.close();
+  let read = 0;
+  const seen: Pick<Part, 'name' | 'bytes' | 'sha256'>[] = [];
+  let manifest: Manifest | undefined;
+  try {
+    for await (const { name, bytes } of entriesOf(path, (count) => onProgress((read += count), size))) {
+      if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
+      if (name === MANIFEST) manifest = manifestOf(bytes);
+      else seen.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
+    }
+  } catch (error) {
+    if (error instanceof ArchiveError) throw error;
+    throw new ArchiveError('the file is damaged or cut off', { cause: error });
+  }
+  if (manifest === undefined) throw new ArchiveError('the file has no manifest: it was cut off');
+  const { parts } = manifest;
+  const same = (one: Part, at: number): boolean => {
+    const other = seen[at];
+    return one.name === other?.name && one.bytes === other.bytes && one.sha256 === other.sha256;
+  };
+  if (parts.length !== seen.length || !parts.every(same)) {
+    const wrong = parts.find((part, at) => !same(part, at));
+    throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
+  }
+  return manifest;
+}
+
+/**
+ * The tables of a verified archive, for one pass in order. Each part is compared with the manifest again: the file may
+ * have changed since.
+ */
+export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<TableRows> {
+  const total = manifest.parts.reduce((sum, part) => sum + part.bytes, 0);
+  const entries = entriesOf(path, () => undefined);
+  let done = 0;
+  let next = 0;
+  try {
+    for (const [table, { columns }] of Object.entries(manifest.tables)) {
+      const rows = async function* (): AsyncGenerator<Buffer> {
+        for (; manifest.parts[next]?.table === table; next++) {
+          const found = await entries.next();
+          if (found.done === true || sha256(found.value.bytes) !== manifest.parts[next]?.sha256) {
+            throw new ArchiveError('the file changed while it was restored');
+          }
+          onProgress((done += found.value.bytes.length), total);
+          yield found.value.bytes;
+        }
+      };
+      yield { table, columns, rows: Readable.from(rows()) };
+    }
+  } finally {
+    await entries.return(undefined);
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * Host name to tenant, all of them in memory: every request asks, and so does the proxy before it gets a certificate
+ * (contract 12, tls-check: answered from memory). The database has the truth; what other instances signed up or freed
+ * is read on every few seconds, and at once when a notification names a tenant that is not known here.
+ */
+import type { Clock, Timer } from '../protocol/clock.js';
+import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import { destinationOf } from './names.js';
+import type { HostChange, HostingStore } from './ports.js';
+
+/** What the table is made of. */
+export interface TenantHostsOptions {
+  readonly store: Pick<HostingStore, 'all' | 'since'>;
+  /** Lower case. */
+  readonly baseDomain: string;
+  readonly clock: Clock;
+  readonly onFault: (error: unknown) => void;
+  /** Told of a tenant whose name was freed: nothing of it may be served any more. */
+  readonly onFreed: (tenantId: string) => void;
+}
+
+/** The table; see above. */
+export class TenantHosts {
+  private readonly bySlug = new Map<string, string>();
+  private readonly slugs = new Map<string, string>();
+  private position = '';
+  private timer: Timer | undefined;
+  private reading: Promise<void> | undefined;
+  private closed = false;
+
+  constructor(private readonly options: TenantHostsOptions) {}
+
+  /** Reads the whole table. Rejects with `unavailable`. */
+  async start(): Promise<void> {
+    const { changes, position } = await this.options.store.all();
+    for (const change of changes) this.apply(change);
+    this.position = position;
+    this.setTimer();
+  }
+
+  /** Stops reading on; resolves when a reading that was under way is over. */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.timer?.cancel();
+    await this.reading;
+  }
+
+  /** The tenant of a host name (without port), or undefined: the apex, a stranger's name, a name nobody has. */
+  tenantOf(host: string): string | undefined {
+    const destination = destinationOf(host, this.options.baseDomain);
+    return destination?.kind === 'tenant' ? this.bySlug.get(destination.slug) : undefined;
+  }
+
+  /** Is it the name under which the service itself is reached? */
+  isApex(host: string): boolean {
+    return destinationOf(host, this.options.baseDomain)?.kind === 'apex';
+  }
+
+  /** Shall there be a certificate for this name? */
+  serves(host: string): boolean {
+    return this.isApex(host) || this.tenantOf(host) !== undefined;
+  }
+
+  /** `https://<slug>.<base domain>` without the scheme. */
+  hostOf(slug: string): string {
+    return `${slug}.${this.options.baseDomain}`;
+  }
+
+  /** The name of a tenant; undefined for an unknown one. */
+  slugOf(tenantId: string): string | undefined {
+    return this.slugs.get(tenantId);
+  }
+
+  /** A tenant that this instance has just signed up. */
+  add(slug: string, tenantId: string): void {
+    this.apply({ slug, tenantId });
+  }
+
+  /** Another instance speaks of this tenant: if its name is not known here, it is read now. */
+  hint(tenantId: string): void {
+    if (!this.slugs.has(tenantId)) void this.readOn();
+  }
+
+  /** Reads what changed. Calls that come meanwhile share the reading. Never rejects: the next one makes up for it. */
+  readOn(): Promise<void> {
+    if (this.closed) return Promise.resolve();
+    this.reading ??= this.read().finally(() => {
+      this.reading = undefined;
+    });
+    return this.reading;
+  }
+
+  private setTimer(): void {
+    this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
+      this.setTimer();
+      void this.readOn();
+    });
+  }
+
+  private async read(): Promise<void> {
+    try {
+      const { changes, position } = await this.options.store.since(this.position);
+      for (const change of changes) this.apply(change);
+      this.position = position;
+    } catch (error) {
+      this.options.onFault(error);
+    }
+  }
+
+  private apply({ slug, tenantId }: HostChange): void {
+    const before = this.bySlug.get(slug);
+    if (before === (tenantId ?? undefined)) return;
+    if (before !== undefined) {
+      this.bySlug.delete(slug);
+      this.slugs.delete(before);
+      this.options.onFreed(before);
+    }
+    if (tenantId === null) return;
+    this.bySlug.set(slug, tenantId);
+    this.slugs.set(tenantId, slug);
+  }
+}

@@ -1,0 +1,36 @@
+/** What hosting needs from outside: PostgreSQL in the server. */
+
+/** A host name's change: the tenant it leads to from now on, or null where it is free again. */
+export interface HostChange {
+  readonly slug: string;
+  readonly tenantId: string | null;
+}
+
+/** Changes in the order they were committed, and where to read on from. */
+export interface HostChanges {
+  readonly changes: readonly HostChange[];
+  /** Opaque. Reading on from it may bring some changes again, and misses none. */
+  readonly position: string;
+}
+
+/** A tenant that is to be. Times are milliseconds since 1970. */
+export interface NewTenant {
+  readonly id: string;
+  readonly slug: string;
+  readonly email: string;
+  /** SHA-256 of the claim token. */
+  readonly claimHash: Uint8Array;
+  readonly state: 'active' | 'pending';
+  /** Unclaimed tenants at most. */
+  readonly unclaimedMax: number;
+  readonly now: number;
+}
+
+/** Tenants by name. Every call is one statement; each throws `unavailable` while the database is down. */
+export interface HostingStore {
+  /** Every name there is. */
+  all(): Promise<HostChanges>;
+  since(position: string): Promise<HostChanges>;
+  /** `unavailable`: too many tenants are unclaimed. */
+  signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'>;
+}

@@ -1,0 +1,314 @@
+/** Tenants by host name: signup, tls-check, hosts, isolation (contract 12 and 4). */
+import t from 'tap';
+import { ConfigError, readConfig } from '../src/config.js';
+import { HOSTED_ROWS, ROWS } from '../src/front/server.js';
+import { destinationOf, refusalOf } from '../src/hosting/names.js';
+import { TestClock } from './support/clock.js';
+import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { runServer, type Running } from './support/server.js';
+import type { WithTeardown } from './support/postgres.js';
+import { named, SHAPES, Wire, type Reply } from './support/wire.js';
+
+const BASE = 'sync.test';
+const DAY_MS = 86_400_000;
+const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
+
+/** A hosted server, its apex, and a way to each tenant's host. */
+interface Hosted extends Running {
+  readonly apex: Wire;
+  readonly at: (host: string) => Wire;
+}
+
+async function hosted(t: WithTeardown, more: Parameters<typeof runServer>[1] = {}): Promise<Hosted> {
+  const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
+  const wires: Wire[] = [];
+  const at = (host: string): Wire => {
+    const wire = new Wire(server.port, named(host));
+    wires.push(wire);
+    return wire;
+  };
+  // Run before the server stops: teardowns run last first.
+  t.teardown(() => wires.forEach((wire) => wire.close()));
+  return { ...server, at, apex: at(BASE) };
+}
+
+let addresses = 0;
+/** Signs up from an address of its own: the limit is per address. */
+const signUp = async (apex: Wire, subdomain: string, email = 'me@example.com'): Promise<Reply> =>
+  apex.post('/signup', { email, subdomain }, { headers: { 'x-forwarded-for': `203.0.113.${++addresses % 250}` } });
+
+interface Tenant {
+  readonly wire: Wire;
+  readonly device: TestDevice;
+}
+
+async function tenant(server: Hosted, slug: string): Promise<Tenant> {
+  const claimToken = (await signUp(server.apex, slug)).text('claimToken');
+  const wire = server.at(`${slug}.${BASE}`);
+  return { wire, device: await claim(wire, { claimToken }) };
+}
+
+t.test('HOST-01 HOST-02 HOST-05: where a host name leads, and what may be signed up', (t) => {
+  for (const host of ['one.sync.test', 'ONE.Sync.Test', 'one.sync.test.'])
+    t.same(destinationOf(host, BASE), { kind: 'tenant', slug: 'one' }, host);
+  for (const host of ['sync.test', 'SYNC.test.']) t.same(destinationOf(host, BASE), { kind: 'apex' }, host);
+  const nowhere = [
+    '',
+    '.',
+    'one',
+    'a.one.sync.test',
+    '.sync.test',
+    'one..sync.test',
+    'onesync.test',
+    'one.sync.test..',
+  ];
+  for (const host of [
+    ...nowhere,
+    'one.sync.test.evil.example',
+    '-one.sync.test',
+    'o_ne.sync.test',
+    'on.sync.test',
+    '127.0.0.1',
+  ])
+    t.equal(destinationOf(host, BASE), undefined, host);
+  for (const slug of ['abc', 'a-b', '0x0', 'a'.repeat(63)]) t.equal(refusalOf(slug), undefined, slug);
+  for (const slug of ['', 'ab', 'a'.repeat(64), '-ab', 'ab-', 'Abc', 'a.b', 'ä-b', 'xn--abc', 'www', 'admin', 'api'])
+    t.type(refusalOf(slug), 'string', slug);
+  t.end();
+});
+
+t.test('HOST-19: multi mode needs a domain', (t) => {
+  t.throws(() => readConfig({ TENANT_MODE: 'multi' }), ConfigError);
+  t.equal(readConfig({ TENANT_MODE: 'multi', DOMAIN: 'Sync.Test' }).domain, 'sync.test');
+  t.end();
+});
+
+t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed with its token alone', async (t) => {
+  const server = await hosted(t);
+  const reply = await signUp(server.apex, 'anna');
+  t.equal(reply.status, 200);
+  t.same(Object.keys(reply.body as object).sort(), ['claimToken', 'slug', 'url']);
+  t.equal(reply.at('url'), 'https://anna.sync.test');
+  const anna = server.at('anna.sync.test');
+  t.equal((await anna.get('/service/status')).at('claimed'), false);
+  t.equal((await anna.get('/service/status')).at('mode'), 'multi');
+  const other = (await signUp(server.apex, 'other')).text('claimToken');
+  const attempt = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9) };
+  for (const claimToken of [undefined, null, '', other, `${reply.text('claimToken')}x`])
+    t.match(
+      (await anna.post('/devices/bootstrap', { ...attempt, claimToken })).outcome,
+      /^40[03] /,
+      String(claimToken),
+    );
+  t.equal((await anna.post('/devices/bootstrap', { ...attempt, claimToken: other })).outcome, '403 forbidden');
+  const device = await claim(anna, { claimToken: reply.text('claimToken') });
+  t.equal((await anna.get('/me', { token: device.token })).status, 200);
+  const again = await anna.post('/devices/bootstrap', { ...attempt, claimToken: reply.text('claimToken') });
+  t.equal(again.outcome, '410 bootstrap_already_done');
+  const rows = JSON.stringify(await server.sql('SELECT * FROM tenants'));
+  for (const text of [reply.text('claimToken'), other]) {
+    t.notOk(rows.includes(text));
+    t.notOk(rows.includes(Buffer.from(text).toString('hex')));
+    t.notOk(JSON.stringify(server.logs).includes(text));
+  }
+});
+
+t.test('HOST-04 HOST-05 HOST-06: what signup refuses', async (t) => {
+  const server = await hosted(t);
+  const many = await Promise.all(Array.from({ length: 20 }, async () => signUp(server.apex, 'wanted')));
+  t.equal(many.filter((reply) => reply.status === 200).length, 1);
+  t.same(
+    new Set(many.filter((reply) => reply.status !== 200).map((reply) => reply.outcome)),
+    new Set(['409 conflict']),
+  );
+  for (const shape of SHAPES) {
+    const ask = { shape, headers: { 'x-forwarded-for': `198.51.100.${shape === 'a' ? 1 : 2}` } };
+    const taken = await server.apex.post('/signup', { email: 'me@example.com', subdomain: 'wanted' }, ask);
+    t.equal(taken.outcome, shape === 'a' ? '409 conflict' : '409 slug_taken');
+    const fresh = await server.apex.post('/signup', { email: 'me@example.com', subdomain: `new-${shape}` }, ask);
+    t.ok(fresh.at(shape === 'a' ? 'claimToken' : 'claim_token'));
+  }
+  for (const subdomain of ['www', 'a', '-ab', 'Anna', 'a.b', '', 7, null])
+    t.match((await signUp(server.apex, subdomain as string)).at('error.details.path'), 'subdomain', String(subdomain));
+  for (const email of [
+    '',
+    'me',
+    'me@',
+    '@example.com',
+    'a b@example.com',
+    'me@example',
+    `${'x'.repeat(250)}@example.com`,
+    7,
+  ])
+    t.match((await signUp(server.apex, 'fine-name', email as string)).at('error.details.path'), 'email', String(email));
+  const elsewhere = server.at('wanted.sync.test');
+  t.equal((await signUp(elsewhere, 'fine-name')).outcome, '404 tenant_not_found', "not at a tenant's host");
+  t.equal((await signUp(server.at('evil.example'), 'fine-name')).outcome, '404 tenant_not_found');
+});
+
+t.test('HOST-07: five an hour and address, on all instances', async (t) => {
+  const clock = new TestClock();
+  const one = await hosted(t, { clock });
+  const two = await hosted(t, { clock, database: { url: one.databaseUrl } });
+  const from = { headers: { 'x-forwarded-for': '192.0.2.1' } };
+  const attempt = async (server: Hosted, n: number): Promise<string> =>
+    (await server.apex.post('/signup', { email: 'me@example.com', subdomain: `name-${n}` }, from)).outcome;
+  for (let n = 0; n < 5; n++) t.equal(await attempt(n % 2 === 0 ? one : two, n), '200');
+  for (const server of [one, two]) t.equal(await attempt(server, 5), '429 rate_limited');
+  clock.advance(59 * 60_000);
+  t.equal(await attempt(one, 5), '429 rate_limited');
+  clock.advance(60_001);
+  t.equal(await attempt(one, 5), '200');
+});
+
+t.test('HOST-08: names that nobody claims are bounded', async (t) => {
+  const server = await hosted(t);
+  await server.sql(
+    `INSERT INTO tenants (id, slug, created_at) SELECT lpad(n::text, 26, '0'), 'waiting-' || n, 1 FROM generate_series(1, 999) n`,
+  );
+  t.equal((await signUp(server.apex, 'the-last')).status, 200);
+  const refusal = await signUp(server.apex, 'one-more');
+  t.equal(refusal.outcome, '503 unavailable');
+  t.ok(Number(refusal.headers['retry-after']) >= 1);
+});
+
+t.test('HOST-11: tls-check', async (t) => {
+  const server = await hosted(t);
+  await signUp(server.apex, 'anna');
+  // As the proxy asks: by the address of the server.
+  const check = async (query: string): Promise<string> => (await server.wire.get(`/tls-check${query}`)).outcome;
+  for (const domain of [BASE, 'anna.sync.test', 'ANNA.sync.test'])
+    t.equal(await check(`?domain=${domain}`), '200', domain);
+  for (const domain of [
+    'nobody.sync.test',
+    'a.anna.sync.test',
+    'sync.test.evil.example',
+    'anna.sync.test:443',
+    'localhost',
+  ])
+    t.equal(await check(`?domain=${domain}`), '404 tenant_not_found', domain);
+  for (const query of ['', '?domain=', '?domain=a&domain=b']) t.equal(await check(query), '400 validation', query);
+});
+
+t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
+  const server = await hosted(t);
+  const { device } = await tenant(server, 'anna');
+  const me = async (host: string): Promise<string> =>
+    (await server.at(host).get('/me', { token: device.token })).outcome;
+  for (const host of [
+    'anna.sync.test',
+    'Anna.SYNC.test',
+    'anna.sync.test:8080',
+    'anna.sync.test.',
+    'anna.sync.test.:443',
+  ])
+    t.equal(await me(host), '200', host);
+  for (const host of [
+    BASE,
+    'x.anna.sync.test',
+    'anna.sync.test.evil.example',
+    'evil.example',
+    'anna',
+    '[::1]',
+    'anna.sync.test@evil',
+  ])
+    t.equal(await me(host), '404 tenant_not_found', host);
+  const bare = await server.wire.raw(
+    `GET /api/me HTTP/1.1\r\nHost:\r\nAuthorization: Bearer ${device.token}\r\nConnection: close\r\n\r\n`,
+  );
+  t.match(bare, /^HTTP\/1\.1 40[04] /, 'an empty host');
+  t.equal((await server.wire.get('/health')).status, 200, 'health is the process’s');
+  const page = await server.apex.get('//');
+  t.match(page.headers['content-type'], 'text/html');
+  t.match(page.raw, /<form method="post" action="\/signup">/);
+  t.notMatch(page.raw, /<script/);
+  t.match((await server.at('anna.sync.test').get('//')).headers['content-type'], 'text/plain');
+  const form = { headers: { 'content-type': 'application/x-www-form-urlencoded', 'x-forwarded-for': '192.0.2.9' } };
+  const done = await server.apex.ask('POST', '//signup', { ...form, body: 'email=me%40example.com&subdomain=berta' });
+  t.equal(done.status, 200);
+  t.match(done.raw, /https:\/\/berta\.sync\.test\/#claim=[A-Za-z0-9_-]{43}</);
+  const evil = await server.apex.ask('POST', '//signup', {
+    ...form,
+    body: 'email=me%40example.com&subdomain=%3Cscript%3E',
+  });
+  t.equal(evil.outcome, '400 validation');
+  t.notMatch(evil.raw, /<script/);
+});
+
+t.test('HOST-12 HOST-13: tenants see nothing of each other', async (t) => {
+  const server = await hosted(t);
+  const [anna, berta] = [await tenant(server, 'anna'), await tenant(server, 'berta')];
+  const item = newItem([anna.device.id]);
+  t.equal(await mustWrite(anna.wire, anna.device, item), 1);
+  t.equal(await mustWrite(berta.wire, berta.device, newItem([berta.device.id])), 1, 'versions are each their own');
+  const asked = HOSTED_ROWS.filter((row) => row.auth === 'device');
+  t.ok(asked.length > 15);
+  for (const { method, path } of asked) {
+    const target = path.replace('/api', '').replace(':id', item.id);
+    const reply = await berta.wire.ask(method, target, {
+      token: anna.device.token,
+      ...(method === 'GET' ? {} : { body: {} }),
+    });
+    t.equal(reply.outcome, '401 unauthorized', `${method} ${target} with the other's token`);
+  }
+  const mine = { token: berta.device.token };
+  t.equal((await berta.wire.delete(`/items/${item.id}`, mine)).outcome, '404 item_not_found');
+  t.equal((await berta.wire.patch(`/devices/${anna.device.id}`, { name: 'x' }, mine)).outcome, '404 device_not_found');
+  t.equal((await berta.wire.post(`/devices/${anna.device.id}/revoke`, {}, mine)).outcome, '404 device_not_found');
+  t.equal(
+    (await berta.wire.post('/devices/reauth/challenge', { deviceId: anna.device.id })).outcome,
+    '404 device_not_found',
+  );
+  t.same(
+    (await berta.wire.get('/items?since=0', mine)).list('items').filter((row) => row['id'] === item.id),
+    [],
+  );
+  t.equal((await berta.wire.get('/me', mine)).at('server.itemCount'), 1);
+  const ticket = (await anna.wire.post('/ws-ticket', {}, { token: anna.device.token })).text('ticket');
+  for (const credential of [{ token: anna.device.token }, { ticket }])
+    await t.rejects(berta.wire.connect(credential), { message: 'upgrade refused: 401 unauthorized' });
+  // The same id may live in both, each with its own content.
+  t.equal(await mustWrite(berta.wire, berta.device, { ...newItem([berta.device.id]), id: item.id }), 2);
+  const second = await join(anna.wire, anna.device);
+  t.equal((await anna.wire.get('/devices', { token: second.token })).list('devices').length, 2);
+  t.equal((await berta.wire.get('/devices', mine)).list('devices').length, 1);
+});
+
+t.test('HOST-14: what one instance signs up, the others know', async (t) => {
+  const clock = new TestClock();
+  const one = await hosted(t, { clock });
+  const two = await hosted(t, { clock, database: { url: one.databaseUrl } });
+  const reply = await signUp(one.apex, 'anna');
+  const served = async (server: Hosted): Promise<boolean> =>
+    (await server.wire.get('/tls-check?domain=anna.sync.test')).status === 200;
+  t.ok(await served(one));
+  clock.advance(5);
+  while (!(await served(two)));
+  await claim(two.at('anna.sync.test'), { claimToken: reply.text('claimToken') });
+});
+
+t.test('HOST-15 HOST-18: names that nobody claimed are free again', async (t) => {
+  const server = await hosted(t);
+  await signUp(server.apex, 'lazy');
+  const kept = await tenant(server, 'kept');
+  // By a time of the test's own: turning the server's clock would make it run its night as well.
+  const [row] = await server.sql(`SELECT created_at AS at FROM tenants WHERE slug = 'lazy'`);
+  const born = Number(row?.['at']);
+  const free = async (now: number): Promise<number> =>
+    Number((await server.sql('SELECT free_unclaimed($1, 100, $2) AS n', [now - 7 * DAY_MS, now]))[0]?.['n']);
+  t.equal(await free(born + 7 * DAY_MS), 0);
+  t.equal(await free(born + 7 * DAY_MS + 1), 1);
+  while ((await server.wire.get('/tls-check?domain=lazy.sync.test')).status === 200);
+  t.equal((await server.at('lazy.sync.test').get('/service/status')).outcome, '404 tenant_not_found');
+  t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed one is kept');
+  t.equal((await signUp(server.apex, 'lazy')).status, 200);
+});
+
+t.test('HOST-16: each mode has its own endpoints', async (t) => {
+  const single = await runServer(t);
+  t.equal((await single.wire.post('/signup', { email: 'me@example.com', subdomain: 'anna' })).outcome, '404 not_found');
+  t.equal((await single.wire.get('/tls-check?domain=a.b')).outcome, '404 not_found');
+  const multi = await hosted(t);
+  t.equal((await multi.apex.post('/devices/bootstrap/restart', {})).outcome, '404 not_found');
+  t.ok(ROWS.some(({ path }) => path === '/api/devices/bootstrap/restart'));
+});

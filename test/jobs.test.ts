@@ -1,0 +1,236 @@
+/** What happens by night (contract 5, 9, 12, 13, 14). */
+import t, { type Test } from 'tap';
+import { nextAt, Nightly, runJobs, type JobReport } from '../src/jobs/nightly.js';
+import type { Job, JobTurn } from '../src/jobs/ports.js';
+import { nightlyJobs, PostgresJobTurn } from '../src/postgres/jobs.js';
+import { createPool } from '../src/postgres/database.js';
+import { TestClock } from './support/clock.js';
+import { edited, join, mustWrite, newItem, write } from './support/devices.js';
+import { Events } from './support/events.js';
+import { testDatabase, type WithTeardown } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { runServer } from './support/server.js';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const AT = 3 * 60 + 30;
+
+t.test('JOB-01: the next half past three, by local clocks', (t) => {
+  const zone = process.env['TZ'];
+  t.teardown(() => {
+    if (zone === undefined) delete process.env['TZ'];
+    else process.env['TZ'] = zone;
+  });
+  for (const place of ['UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kolkata', 'Pacific/Auckland']) {
+    process.env['TZ'] = place;
+    // A year of nights, both changes of the clock among them.
+    let at = nextAt(new Date(2026, 0, 1).getTime(), AT);
+    const wrong: string[] = [];
+    for (let night = 0; night < 365; night++) {
+      const shown = new Date(at);
+      const next = nextAt(at, AT);
+      const hours = (next - at) / HOUR_MS;
+      const right = shown.getHours() === 3 && shown.getMinutes() === 30 && hours >= 23 && hours <= 25;
+      if (!right || nextAt(next - 1, AT) !== next) wrong.push(shown.toISOString());
+      at = next;
+    }
+    t.same(wrong, [], place);
+  }
+  t.end();
+});
+
+/** For where nothing may fail. */
+const failing =
+  (t: Test) =>
+  (error: unknown): void =>
+    void t.fail(String(error));
+
+/** A turn that is always to be had, and a job that notes when it ran. */
+function stage(clock: TestClock): { turn: JobTurn & { last: number | null }; ran: Events<number>; job: Job } {
+  const ran = new Events<number>();
+  const turn = {
+    last: null as number | null,
+    take: async (work: (lost: AbortSignal) => Promise<void>) => {
+      await work(new AbortController().signal);
+      return true;
+    },
+    lastRun: async () => Promise.resolve(turn.last),
+    ran: async (at: number) => {
+      turn.last = at;
+      ran.add(at);
+      return Promise.resolve();
+    },
+  };
+  return { turn, ran, job: { name: 'noted', full: 1, batch: async () => Promise.resolve(clock.now() < 0 ? 1 : 0) } };
+}
+
+t.test('JOB-01 JOB-09: once a night, and soon after a start that missed one', async (t) => {
+  const clock = new TestClock(new Date(2026, 4, 1, 12).getTime());
+  const { turn, ran, job } = stage(clock);
+  const options = { jobs: [job], turn, clock, at: AT, onReport: () => undefined, onFault: failing(t) };
+  const nightly = new Nightly(options);
+  await nightly.start();
+  for (let night = 1; night <= 3; night++) {
+    clock.advance(DAY_MS);
+    await ran.until(night);
+    // Told of from inside the run; it ends with the promises of this turn.
+    await new Promise(setImmediate);
+  }
+  await nightly.close();
+  clock.advance(3 * DAY_MS);
+  t.equal(ran.all.length, 3, 'closed');
+  const again = new Nightly(options);
+  await again.start();
+  clock.advance(10 * 60_000);
+  await ran.until(4);
+  t.equal(new Date(ran.all[3] ?? 0).getHours(), 12, 'not at night');
+  await again.close();
+});
+
+t.test('JOB-07 JOB-08: batch by batch; a failure stays alone; a stop comes between two batches', async (t) => {
+  const clock = new TestClock();
+  const reports: JobReport[] = [];
+  const faults: unknown[] = [];
+  const onReport = (report: JobReport): void => void reports.push(report);
+  const onFault = (error: unknown): void => void faults.push(error);
+  let left = 25;
+  const stop = new AbortController();
+  const jobs: Job[] = [
+    { name: 'broken', full: 10, batch: async () => Promise.reject(new Error('broken')) },
+    {
+      name: 'long',
+      full: 10,
+      batch: async () => {
+        const done = Math.min(10, left);
+        left -= done;
+        if (left === 5 && faults.length > 1) stop.abort();
+        return Promise.resolve(done);
+      },
+    },
+  ];
+  t.equal(await runJobs({ jobs, clock, onReport, onFault }, stop.signal), false);
+  t.same(
+    reports.map(({ name, rows }) => [name, rows]),
+    [
+      ['broken', 0],
+      ['long', 25],
+    ],
+  );
+  t.equal(faults.length, 1);
+  left = 25;
+  t.equal(await runJobs({ jobs, clock, onReport, onFault }, stop.signal), false);
+  t.equal(left, 5, 'the batch under way was finished, the next did not begin');
+});
+
+async function pools(t: WithTeardown): Promise<{ url: string; turn: () => PostgresJobTurn }> {
+  const { url } = await testDatabase(t);
+  const pool = createPool({ url, name: 'jobs test', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  return { url, turn: () => new PostgresJobTurn(pool, url) };
+}
+
+t.test('JOB-02: one instance at a time, and what is lost is given back', async (t) => {
+  const { turn, url } = await pools(t);
+  const [one, two] = [turn(), turn()];
+  let inside = 0;
+  const taken = await one.take(async (lost) => {
+    inside++;
+    t.equal(await two.take(async () => Promise.reject(new Error('both'))), false);
+    const killer = createPool({ url, name: 'killer', onIdleError: () => undefined });
+    const gone = new Promise((resolve) => lost.addEventListener('abort', resolve, { once: true }));
+    await killer.query(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service jobs'",
+    );
+    await killer.end();
+    await gone;
+    t.equal(
+      await two.take(async () => {
+        inside++;
+        return Promise.resolve();
+      }),
+      true,
+      'the turn of a connection that died is free',
+    );
+  });
+  t.equal(taken, true);
+  t.equal(inside, 2);
+  t.equal(await one.lastRun(), null);
+  await one.ran(7);
+  await two.ran(5);
+  t.equal(await two.lastRun(), 7);
+});
+
+t.test('JOB-02: two servers, one night', async (t) => {
+  const clock = new TestClock(new Date(2026, 4, 1, 3).getTime());
+  const one = await runServer(t, { clock });
+  const two = await runServer(t, { clock, database: { url: one.databaseUrl } });
+  const reports = (): number => [...one.logs, ...two.logs].filter((line) => line['msg'] === 'nightly job').length;
+  clock.advance(HOUR_MS);
+  while (Number((await one.sql('SELECT count(*) AS n FROM job_runs'))[0]?.['n']) === 0);
+  await one.stop();
+  await two.stop();
+  t.equal(reports(), 4, 'each job once');
+});
+
+t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
+  // The night's own clock: the server would run its jobs too.
+  const clock = new TestClock();
+  const scene = await Scene.start(t);
+  const { wire, server, first } = scene;
+  const pool = createPool({ url: server.databaseUrl, name: 'jobs test', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  const run = async (): Promise<Map<string, number>> => {
+    const done = new Map<string, number>();
+    const jobs = nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: 30 * DAY_MS });
+    const onReport = ({ name, rows }: JobReport): void => void done.set(name, rows);
+    await runJobs({ jobs, clock, onReport, onFault: failing(t) }, new AbortController().signal);
+    return done;
+  };
+  const kept = await scene.written();
+  const items = [];
+  for (let n = 0; n < 3; n++) items.push(await scene.written());
+  const sig = Buffer.alloc(32, 7);
+  for (const { id } of items) await wire.ask('DELETE', `/items/${id}`, { ...scene.as('a'), body: { sig } });
+  const third = await join(wire, first);
+  const wide = newItem([...scene.ids, third.id]);
+  const version = await mustWrite(wire, first, wide);
+  await wire.post(
+    '/devices/pair-init',
+    { code: 'abandon '.repeat(5) + 'about', epk: Buffer.alloc(32, 9) },
+    scene.as('a'),
+  );
+  await wire.post('/devices/reauth/challenge', { deviceId: first.id });
+  const rows = async (text: string): Promise<number> =>
+    Number((await server.sql(`SELECT count(*) AS n FROM ${text}`))[0]?.['n']);
+  await server.sql(`UPDATE devices SET revoked_at = 1, keys_purged = false WHERE id = $1`, [third.id]);
+  await server.sql('UPDATE items SET deleted_at = $1 WHERE deleted_at IS NOT NULL', [clock.now()]);
+  t.equal((await run()).get('clear what has expired'), 0, 'what is still good stays');
+  t.equal(await rows('challenges'), 1);
+  await server.sql(`UPDATE devices SET keys_purged = false WHERE id = $1`, [third.id]);
+  clock.advance(30 * DAY_MS);
+  const early = await run();
+  t.equal(early.get('empty deleted items'), 0, 'not before its time');
+  t.equal(early.get('purge keys of revoked devices'), 1);
+  t.equal(await rows(`items WHERE ${third.id.length} = 26 AND position('${third.id}'::bytea IN keys) > 0`), 0);
+  t.equal((await scene.row(wide.id))?.['version'], version, 'no new version');
+  t.equal(await rows('pair_sessions'), 0);
+  t.equal(await rows('challenges'), 0);
+  const before = await scene.me();
+  clock.advance(1);
+  t.equal((await run()).get('empty deleted items'), 3);
+  t.equal((await run()).get('empty deleted items'), 0, 'once');
+  t.same((await scene.me()).at('server.versionSum'), before.at('server.versionSum'));
+  const [gone] = items;
+  if (gone === undefined) throw new Error('no item');
+  const row = await scene.row(gone.id);
+  t.type(row?.['deletedAt'], 'number');
+  t.equal(
+    (row?.['payloadEnc'] as { sig?: string } | undefined)?.sig ?? row?.['sig'],
+    sig.toString('base64url'),
+    'with its tag',
+  );
+  t.equal((await write(wire, first, edited(gone))).outcome, '409 conflict');
+  t.equal((await write(wire, first, gone)).outcome, '409 conflict');
+  t.equal((await wire.ask('DELETE', `/items/${gone.id}`, scene.as('a'))).outcome, '404 item_not_found');
+  t.type((await scene.row(kept.id))?.['payloadEnc'], 'object', 'a live item is left alone');
+});

@@ -1,0 +1,56 @@
+/** What Prometheus reads (contract 14, METRICS_PORT). */
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import t from 'tap';
+import { claim, join, mustWrite, newItem } from './support/devices.js';
+import { runServer } from './support/server.js';
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as { port: number };
+  probe.close();
+  await once(probe, 'close');
+  return port;
+}
+
+/** A sample's value; labels as they are written. */
+const valueOf = (text: string, name: string): number =>
+  Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1] ?? NaN);
+
+t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
+  const port = await freePort();
+  const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const first = await claim(server.wire);
+  const second = await join(server.wire, first);
+  const socket = await server.wire.connect({ token: second.token });
+  await socket.hello();
+  const ids = [first.id, second.id];
+  for (let n = 0; n < 5; n++) await mustWrite(server.wire, first, newItem(ids));
+  for (let n = 0; n < 5; n++) await socket.next();
+  await server.wire.get('/items?since=0', { token: first.token });
+  await server.wire.get('/nowhere');
+  const text = await scrape();
+  t.equal(valueOf(text, 'service_sockets'), 1);
+  t.equal(valueOf(text, 'service_actors'), 1);
+  t.equal(valueOf(text, 'service_pending_changes'), 0);
+  t.ok(valueOf(text, 'service_commit_batch_changes_sum') >= 5);
+  for (const name of ['commit_seconds', 'write_to_push_seconds'])
+    t.ok(valueOf(text, `service_${name}_sum`) > 0 && valueOf(text, `service_${name}_count`) >= 1, name);
+  t.ok(valueOf(text, 'service_read_rows_total') >= 5);
+  t.equal(valueOf(text, 'service_refusals_total{code="not_found"}'), 1);
+  t.ok(valueOf(text, 'nodejs_eventloop_lag_p99_seconds') >= 0);
+  for (const secret of [...ids, first.token, second.token, server.tenantId, '127.0.0.1'])
+    t.notOk(text.includes(secret));
+  const two = await runServer(t, { database: { url: server.databaseUrl } });
+  await server.wire.get('/me', { token: first.token });
+  while (!(valueOf(await scrape(), 'service_notifications_total{direction="sent"}') >= 1))
+    await mustWrite(server.wire, first, newItem(ids));
+  await two.stop();
+  t.equal((await fetch(`http://127.0.0.1:${port}/`)).status, 404);
+  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`, { method: 'POST' })).status, 404);
+  t.equal((await server.wire.get('//metrics')).status, 404, 'not on the port of clients');
+  await server.stop();
+  await t.rejects(scrape());
+});

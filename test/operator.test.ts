@@ -1,0 +1,151 @@
+/** What an operator does by hand (contract 11, 12). */
+import { createHash } from 'node:crypto';
+import t from 'tap';
+import { createPool } from '../src/postgres/database.js';
+import { OperatorStore } from '../src/postgres/operator-store.js';
+import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
+import type { WithTeardown } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { runServer, type Running } from './support/server.js';
+import { named, Wire } from './support/wire.js';
+
+function operator(t: WithTeardown, url: string): OperatorStore {
+  const pool = createPool({ url, name: 'operator', onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  return new OperatorStore(pool);
+}
+
+/** Asks until the answer is the wanted one: instances hear of the operator within seconds (contract 13). */
+async function until(ask: () => Promise<string>, wanted: string): Promise<void> {
+  while ((await ask()) !== wanted);
+}
+
+t.test('OPER-01 OPER-02: a tenant is suspended, closed and active again', async (t) => {
+  const scene = await Scene.start(t);
+  const { wire, server } = scene;
+  const store = operator(t, server.databaseUrl);
+  const item = await scene.written();
+  const writing = async (): Promise<string> => (await write(wire, scene.first, scene.item())).outcome;
+  const reading = async (): Promise<string> => (await wire.get('/items?since=0', scene.as('a'))).outcome;
+  t.equal(await store.setState(server.tenantId, 'suspended'), 'ok');
+  await until(writing, '403 tenant_suspended');
+  t.equal(await reading(), '200', 'reads go on');
+  t.equal((await wire.delete(`/items/${item.id}`, scene.as('a'))).outcome, '403 tenant_suspended');
+  t.equal((await wire.post('/bins', { id: 'new' }, scene.as('a'))).outcome, '403 tenant_suspended');
+  t.equal((await wire.get('/devices', scene.as('a'))).status, 200);
+  t.equal(await store.setState(server.tenantId, 'inactive'), 'ok');
+  await until(reading, '402 payment_required');
+  t.equal((await wire.get('/me', scene.as('a'))).status, 200);
+  t.equal((await wire.get('/service/status')).status, 200);
+  t.equal(await store.setState(server.tenantId, 'active'), 'ok');
+  await until(writing, '200');
+  t.equal(await store.setState('nobody', 'active'), 'tenant_not_found');
+});
+
+async function hosted(t: WithTeardown): Promise<{ server: Running; at: (slug: string) => Wire }> {
+  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
+  const wires: Wire[] = [];
+  t.teardown(() => wires.forEach((wire) => wire.close()));
+  const at = (slug: string): Wire => {
+    const wire = new Wire(server.port, named(slug === '' ? 'sync.test' : `${slug}.sync.test`));
+    wires.push(wire);
+    return wire;
+  };
+  return { server, at };
+}
+
+t.test(
+  'OPER-03 OPER-04 OPER-07: tenants are listed, given another claim token, and deleted with all they have',
+  async (t) => {
+    const { server, at } = await hosted(t);
+    const store = operator(t, server.databaseUrl);
+    const signUp = async (subdomain: string): Promise<string> =>
+      (await at('').post('/signup', { email: `${subdomain}@example.com`, subdomain })).text('claimToken');
+    const lost = await signUp('anna');
+    await signUp('berta');
+    const anna = await store.tenantOf('anna');
+    if (anna === undefined) throw new Error('no tenant');
+    t.equal(await store.renewClaimToken(anna, createHash('sha256').update('another-token-of-anna').digest()), 'ok');
+    const knock = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: lost };
+    t.equal((await at('anna').post('/devices/bootstrap', knock)).outcome, '403 forbidden');
+    const device = await claim(at('anna'), { claimToken: 'another-token-of-anna' });
+    t.equal(await store.renewClaimToken(anna, Buffer.alloc(32)), 'bootstrap_already_done');
+    await mustWrite(at('anna'), device, newItem([device.id]));
+    const tenants = await store.tenants('', 10);
+    t.match(tenants, [
+      { slug: 'anna', email: 'anna@example.com', state: 'active', devices: 1, items: 1 },
+      { slug: 'berta', claimedAt: null, devices: 0, items: 0 },
+    ]);
+    t.equal((await store.tenants('anna', 10)).length, 1);
+    const socket = await at('anna').connect({ token: device.token });
+    t.equal(await store.remove(anna, Date.now()), 'ok');
+    t.equal(await store.remove(anna, Date.now()), 'tenant_not_found');
+    await socket.closed;
+    await until(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
+    for (const table of ['items', 'devices', 'bins', 'presence'])
+      t.equal(
+        Number((await server.sql(`SELECT count(*) AS n FROM ${table} WHERE tenant_id = $1`, [anna]))[0]?.['n']),
+        0,
+        table,
+      );
+    t.ok(await signUp('anna'), 'the name is free');
+  },
+);
+
+t.test('OPER-05: the account password is removed', async (t) => {
+  const scene = await Scene.start(t);
+  const store = operator(t, scene.server.databaseUrl);
+  await scene.wire.post('/password/set', { password: 'a-long-password' }, scene.as('a'));
+  t.equal((await scene.wire.get('/password/exists')).at('exists'), true);
+  t.equal(await store.removePassword(scene.server.tenantId), 'ok');
+  t.equal((await scene.wire.get('/password/exists')).at('exists'), false);
+  t.equal(await store.removePassword('nobody'), 'tenant_not_found');
+});
+
+t.test('OPER-06: a new epoch resets every device, on a server that runs', async (t) => {
+  const scene = await Scene.start(t);
+  await scene.written();
+  const before = (await scene.wire.get('/service/status')).text('epoch');
+  const epoch = await operator(t, scene.server.databaseUrl).newEpoch();
+  t.not(epoch, before);
+  await until(async () => {
+    const reply = await scene.wire.get('/items?since=1', scene.as('a'));
+    return String(reply.at('epoch'));
+  }, epoch);
+  const socket = await scene.wire.connect({ token: scene.second.token });
+  socket.ws.send(JSON.stringify({ type: 'hello', since: 1, epoch: before }));
+  t.match(await socket.next(), { type: 'reset', epoch });
+});
+
+t.test('OPER-08: figures that do not fit the rows are found', async (t) => {
+  const scene = await Scene.start(t);
+  const { server } = scene;
+  const store = operator(t, server.databaseUrl);
+  const item = await scene.written();
+  await mustWrite(scene.wire, scene.first, edited(item));
+  await scene.wire.delete(`/items/${(await scene.written()).id}`, scene.as('a'));
+  await scene.written();
+  t.same(await store.discrepancies(), []);
+  const spoilt: readonly (readonly [string, string])[] = [
+    ['UPDATE tenants SET item_count = item_count + 1', 'items'],
+    ['UPDATE tenants SET version_sum = version_sum - 1', 'version sum'],
+    ['UPDATE tenants SET storage_bytes = storage_bytes + 7', 'storage bytes'],
+    ['UPDATE tenants SET head = head - 1', 'head below a version'],
+    [`INSERT INTO items (tenant_id, id, version, bin_id) VALUES ('nobody', 'x', 1, 'inbox')`, 'items without a tenant'],
+    [
+      `UPDATE items SET bin_id = 'nowhere' WHERE deleted_at IS NULL AND tenant_id <> 'nobody'`,
+      'items in a bin that never was',
+    ],
+  ];
+  const found = new Set<string>();
+  for (const [statement, what] of spoilt) {
+    await server.sql(statement);
+    const now = await store.discrepancies();
+    t.ok(
+      now.some((one) => one.what === what),
+      what,
+    );
+    found.add(what);
+  }
+  t.equal(found.size, spoilt.length);
+});

@@ -1,0 +1,138 @@
+/** INSTANCES=n: several processes on one port (contract 13). */
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import t from 'tap';
+import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { runSql, spawnServer, type Child } from './support/server.js';
+import { Wire, type Socket } from './support/wire.js';
+
+/** The instances that a parent has started, by their command line. */
+async function childrenOf(pid: number): Promise<number[]> {
+  const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  const pids = text.trim().split(' ').filter(Boolean).map(Number);
+  const mine = await Promise.all(
+    pids.map(async (child) => ({ child, line: await readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '') })),
+  );
+  return mine.filter(({ line }) => line.includes('--instance')).map(({ child }) => child);
+}
+
+const alive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+const up = async (url: string): Promise<number> =>
+  Number(
+    (await runSql(url, "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'service-listen'"))[0]?.[
+      'n'
+    ],
+  );
+
+/** Sockets over many connections, so that each instance has some. */
+async function watchers(server: Child, device: TestDevice, count: number): Promise<Socket[]> {
+  const sockets = await Promise.all(
+    Array.from({ length: count }, async () => new Wire(server.port).connect({ token: device.token })),
+  );
+  await Promise.all(sockets.map(async (socket) => socket.hello()));
+  return sockets;
+}
+
+const idOf = (frame: Readonly<Record<string, unknown>>): unknown =>
+  (frame['item'] as { id?: unknown } | undefined)?.id ?? frame['id'];
+
+t.test('INST-19 INST-20 INST-21: two instances on one port', async (t) => {
+  const server = await spawnServer(t, { env: { INSTANCES: '2' } });
+  t.equal(await up(server.databaseUrl), 2);
+  const first = await claim(server.wire);
+  const second = await join(server.wire, first);
+  const sockets = await watchers(server, second, 12);
+  t.teardown(() => sockets.forEach((socket) => socket.terminate()));
+  const ids = [first.id, second.id];
+  const written = [];
+  for (let n = 0; n < 20; n++) {
+    const item = newItem(ids);
+    // A connection of its own for each: the system spreads connections.
+    const wire = new Wire(server.port);
+    await mustWrite(wire, first, item);
+    wire.close();
+    written.push(item.id);
+  }
+  for (const socket of sockets) {
+    const got = [];
+    for (let n = 0; n < written.length; n++) got.push(idOf(await socket.next()));
+    t.same(got, written, 'every write once, in order, on every socket');
+  }
+
+  const parent = server.process.pid ?? 0;
+  const before = await childrenOf(parent);
+  t.equal(before.length, 2);
+  const [victim] = before;
+  if (victim === undefined) throw new Error('no instance');
+  process.kill(victim, 'SIGKILL');
+  const acknowledged: string[] = [];
+  while (
+    (await childrenOf(parent)).filter((pid) => !before.includes(pid)).length === 0 ||
+    (await up(server.databaseUrl)) < 2
+  ) {
+    const item = newItem(ids);
+    const wire = new Wire(server.port);
+    // A connection that the system gave to the dead one is cut; the client asks again.
+    const done = await mustWrite(wire, first, item).then(
+      () => true,
+      () => false,
+    );
+    wire.close();
+    if (done) acknowledged.push(item.id);
+  }
+  t.ok(acknowledged.length > 0, 'the other one served meanwhile');
+  const wire = new Wire(server.port);
+  t.teardown(() => wire.close());
+  const stored = new Set<unknown>();
+  for (let since = 0, more = true; more;) {
+    const page = await wire.get(`/items?since=${since}&limit=1000`, { token: first.token });
+    for (const row of page.list('items')) stored.add(row['id']);
+    since = page.number('nextSince');
+    more = page.at('hasMore') === true;
+  }
+  t.same(
+    [...written, ...acknowledged].filter((id) => !stored.has(id)),
+    [],
+    'nothing acknowledged is lost',
+  );
+  const last = await childrenOf(parent);
+  t.equal(await server.end('SIGTERM'), 0);
+  t.same(last.filter(alive), [], 'no instance is left');
+});
+
+t.test('INST-21: with the embedded database, and when the parent is killed', async (t) => {
+  const server = await spawnServer(t, { embedded: true, env: { INSTANCES: '2', TOKEN_SECRET: '' } });
+  const device = await claim(server.wire);
+  // Whichever instance is asked: all sign with the same kept secret.
+  for (let n = 0; n < 8; n++) {
+    const wire = new Wire(server.port);
+    t.equal((await wire.get('/me', { token: device.token })).status, 200);
+    wire.close();
+  }
+  const pids = await childrenOf(server.process.pid ?? 0);
+  t.equal(await server.end('SIGTERM'), 0);
+  t.same(pids.filter(alive), []);
+  const again = await spawnServer(t, { env: { INSTANCES: '2' } });
+  const orphans = await childrenOf(again.process.pid ?? 0);
+  await again.end('SIGKILL');
+  while (orphans.some(alive)) await new Promise(setImmediate);
+  t.pass('instances without a parent ended by themselves');
+});
+
+t.test('INST-22: a port that somebody else holds', async (t) => {
+  const stranger = createServer().listen(0, '127.0.0.1');
+  await once(stranger, 'listening');
+  t.teardown(() => stranger.close());
+  const { port } = stranger.address() as { port: number };
+  for (const INSTANCES of ['1', '2'])
+    await t.rejects(spawnServer(t, { env: { INSTANCES, PORT: String(port) } }), /in use|before it listened/);
+});
