@@ -38,7 +38,7 @@ export async function privateFolder(folder: string, warn: Warn): Promise<void> {
 }
 
 /** Makes a folder's entries durable. Where a file system cannot do that, it needs no asking. */
-async function syncFolder(folder: string): Promise<void> {
+export async function syncFolder(folder: string): Promise<void> {
   if (!POSIX) return;
   const handle = await open(folder, constants.O_RDONLY);
   try {
