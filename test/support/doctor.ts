@@ -43,7 +43,8 @@ export async function examined(t: WithTeardown, run: DoctorRun): Promise<Examine
   const secrets = secretsIn(folder);
   if (run.identity !== undefined) await secrets.keep(run.identity);
   const terminal = run.terminal ?? fakeTerminal({ json: true });
-  const platform = run.platform ?? wiretap().platform;
+  // The wire tap reads every answer as JSON, and here others come too.
+  const platform = run.platform ?? { ...wiretap().platform, fetch };
   const store = run.store ?? new MemoryStore();
   const exit = await runDoctor(contextOf({ terminal, platform, secrets, folder, store }), { idle: run.idle ?? 0 });
   const [document] = terminal.documents as { checks: Finding[]; notChecked: string[] }[];

@@ -103,6 +103,7 @@ function tokenFinding(error: unknown): Finding {
       'The server did not answer as it should when asked about this device.',
       'Run doctor again; update this program or the server.',
     );
+  const { code } = error;
   if (error.code === 'device_not_found' || error.status === 401)
     return problem(
       'token',
@@ -116,12 +117,8 @@ function tokenFinding(error: unknown): Finding {
       'Open the billing page.',
     );
   if (isPassing(error))
-    return problem(
-      'token',
-      `The server is in trouble (${error.code}).`,
-      'Wait a little and try again; its log says why.',
-    );
-  return problem('token', `The server refuses this device (${error.code}).`, AGAIN);
+    return problem('token', `The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
+  return problem('token', `The server refuses this device (${code}).`, AGAIN);
 }
 
 /** Every device in the server's list must bear a certificate of this vault. */
