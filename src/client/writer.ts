@@ -25,6 +25,8 @@ export interface PutRequest {
   readonly binId: string;
   readonly type: ContentType;
   readonly payload: PlainPayload;
+  /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
+  readonly ts?: number;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
   readonly onConflict?: 'fail' | 'overwrite';
 }
@@ -179,7 +181,7 @@ export class Writer {
     const base = over?.version ?? standing.base;
     const { binId, type, payload } = request;
     // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
-    const ts = Math.max(clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
+    const ts = Math.max(request.ts ?? clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
     const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
     const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });

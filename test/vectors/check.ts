@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { masterFingerprint } from '../../src/client/fingerprint.js';
 import { openBinMeta } from '../../src/crypto/bin-meta.js';
 import { certifyDevice, expectCertified, type OwnDevice } from '../../src/crypto/device.js';
 import {
@@ -33,6 +34,7 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { archiveCheck } from './check-archive.js';
 import type { Vector } from './cases.js';
 
 type Fields = Record<string, unknown>;
@@ -344,6 +346,8 @@ export const checks: Readonly<Record<string, Check>> = {
     checkDeleteTag(sodium, masterKey, { id: str(input, 'id'), sig: maybeBytes(input, 'sig') });
     return { sig: toHex(makeDeleteTag(sodium, masterKey, str(input, 'id'))) };
   },
+  archive: (sodium, input) => archiveCheck(sodium, { phrase: str(input, 'phrase'), archive: bytes(input, 'archive') }),
+  'master-fingerprint': (sodium, input) => ({ fingerprint: masterFingerprint(sodium, bytes(input, 'masterKey')) }),
   'bin-meta': (sodium, input) => ({
     meta: openBinMeta(
       sodium,
