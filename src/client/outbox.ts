@@ -2,12 +2,13 @@
 import type { Clock } from '../protocol/clock.js';
 import { delay } from './platform.js';
 import type { Entry, Pending, Store } from './store.js';
+import { Touched } from './touched.js';
 
 /** `Omit` that keeps a union a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
 /** A change that is not in the outbox yet. `base` as in `Pending`. */
-export type NewChange = Without<Pending, 'seq' | 'version'>;
+export type NewChange = Without<Pending, 'seq' | 'version' | 'madeAt'>;
 
 /** An item as this device sees it: what the stream says, and the newest own change where that is on top of it. */
 export interface Seen {
@@ -23,6 +24,8 @@ const REPLY_WAIT_MS = 5_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
+  /** Items that may look different now: by own changes, which are noted here, or by what the others write. */
+  readonly touched = new Touched();
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
   /** Remembered, and not durable yet: not to be sent. */
@@ -66,6 +69,11 @@ export class Outbox {
     return [...this.byId.keys()];
   }
 
+  /** All pending changes, those of one item by rising `seq`. */
+  all(): readonly Pending[] {
+    return [...this.byId.values()].flat();
+  }
+
   /** Of each item the first change that no reply has acknowledged, in order of making; none that is not durable here. */
   unsent(): readonly Pending[] {
     return this.heads().filter((pending) => pending.base !== null && !this.unstored.has(pending.seq));
@@ -90,7 +98,7 @@ export class Outbox {
    * be stored it is gone, and `stored` rejects.
    */
   add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
-    const pending = { ...change, seq: ++this.lastSeq, version: null };
+    const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
     this.unstored.add(pending.seq);
     this.remember(pending);
     return { pending, stored: this.keep(pending) };
@@ -136,6 +144,7 @@ export class Outbox {
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
     }
+    this.touched.mark(pendings.map(({ id }) => id));
   }
 
   /** Notes that a change of an item was sent and its outcome is not known before `outcome` settles. */
@@ -166,7 +175,7 @@ export class Outbox {
    * what is still missing is found again.
    */
   async rebase(): Promise<readonly Pending[]> {
-    const all = [...this.byId.values()].flat();
+    const all = this.all();
     const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
     await this.drop(rewraps);
     for (const list of [...this.byId.values()]) {
@@ -205,5 +214,6 @@ export class Outbox {
       [...others, pending].sort((one, other) => one.seq - other.seq),
     );
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
+    this.touched.mark([pending.id]);
   }
 }

@@ -14,7 +14,7 @@ import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
-import type { Emit, ItemView } from './events.js';
+import type { Emit, ItemView, Named } from './events.js';
 import type { Outbox } from './outbox.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
 import type { Change, Completeness } from './wire.js';
@@ -28,6 +28,13 @@ export interface ReplicaOptions {
   readonly emit: Emit;
   /** The first change above a version, from the server: for an `ack` of content that is not here. */
   readonly fetchNext: (since: number) => Promise<Change | undefined>;
+}
+
+/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
+export interface Listed {
+  readonly id: string;
+  readonly version: number;
+  readonly held: number | null;
 }
 
 /** What one call of `apply` gathers before it stores it in one step. */
@@ -69,19 +76,43 @@ export class Replica {
   /**
    * Applies a page of a listing that started at or below the cursor: each row counts if it is newer than what is held.
    * `end`: up to where everything is here now, which is where the cursor goes; null where it stays, since the pages so
-   * far began below it and are not through.
+   * far began below it and are not through. Gives the rows that were newer.
    */
-  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
+  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
-    for (const change of changes) await this.merge(change, draft);
+    const newer: Listed[] = [];
+    for (const change of changes) {
+      const held = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
+      if (held === undefined || held.version < change.version)
+        newer.push({ id: change.id, version: change.version, held: held?.version ?? null });
+      await this.merge(change, draft);
+    }
     await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
+    return newer;
+  }
+
+  /**
+   * Applies rows of a listing of which none is believed to be here in order: what is held under the same version and
+   * does not open, or did not verify, is judged anew.
+   */
+  async mend(changes: readonly Change[]): Promise<void> {
+    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    for (const change of changes) {
+      const held = await this.options.store.get(change.id);
+      if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
+      if (held.state === 'live' && this.opens(held.row)) continue;
+      // What was damaged is nothing to compare with.
+      draft.entries.set(change.id, this.judged(change, held.state === 'live' ? undefined : held, draft));
+    }
+    await this.store(draft, await this.options.store.cursor());
   }
 
   /** Another history: all versions are forgotten, what is held stays readable, and everything comes again. */
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
+    this.options.outbox.touched.markAll();
     this.options.emit('reset', { epoch });
   }
 
@@ -98,6 +129,14 @@ export class Replica {
     const complete =
       cursor.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
     return { complete, held };
+  }
+
+  /** What is held, compared with what the server counts at `at`; undefined where that is not where the cursor stands. */
+  async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+    const { since, epoch } = await this.options.store.cursor();
+    if (since !== at.version || epoch !== at.epoch) return undefined;
+    const held = await this.options.store.held();
+    return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }
 
   /** The end of a listing that began at the cursor: its head becomes the cursor, in the history it names. */
@@ -118,13 +157,14 @@ export class Replica {
    * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
    * counted; they stay readable, since a server that lost them is no reason to lose them here.
    */
-  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly string[]> {
+  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
     const entries = await this.options.store.entries();
     const unlisted = entries.filter(
       ({ id, version, state }) => state !== 'deleted' && version > 0 && version <= head && !listed.has(id),
     );
     await this.options.store.apply({ entries: unlisted.map((entry) => ({ ...entry, version: 0 })) });
-    return unlisted.map((entry) => entry.id);
+    this.options.outbox.touched.mark(unlisted.map((entry) => entry.id));
+    return unlisted.map(({ id, version }) => ({ id, version }));
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
@@ -133,8 +173,19 @@ export class Replica {
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     // Not before: who looks meanwhile would find neither the own change nor what replaces it.
     this.options.outbox.forget(draft.done);
+    this.options.outbox.touched.mark(draft.entries.keys());
     // Told only when it is stored: who hears of an item can read it.
     for (const tell of draft.tell) tell();
+  }
+
+  private opens(row: LiveItem): boolean {
+    try {
+      openItem(this.options.sodium, row, this.options.reader);
+      return true;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return false;
+      throw error;
+    }
   }
 
   private async merge(change: Change, draft: Draft): Promise<void> {

@@ -91,6 +91,7 @@ export class Sender {
   private running: Promise<void> | undefined;
   private timer: Timer | undefined;
   private failures = 0;
+  private rosterRead: Promise<unknown> | undefined;
   private held = false;
   /** What ended it. */
   private closed: Error | undefined;
@@ -226,6 +227,7 @@ export class Sender {
   /** Every outcome is recorded, whatever became of the others; then the first failure that is not a refusal is thrown. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
+    this.rosterRead = undefined;
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
@@ -297,7 +299,9 @@ export class Sender {
     const times = this.reseals.get(pending.seq) ?? 0;
     if (times >= RESEALS_MAX) return false;
     this.reseals.set(pending.seq, times + 1);
-    await this.options.roster.refresh();
+    // Once for all refusals of one answer: they were judged by the same list.
+    this.rosterRead ??= this.options.roster.refresh();
+    await this.rosterRead;
     const { sodium, reader, roster } = this.options;
     const devices = await roster.recipients();
     const payload = rewrapItem(sodium, pending.row, { ...reader, devices });

@@ -61,6 +61,8 @@ interface PendingBase {
   readonly base: number | null;
   /** The version the server acknowledged, or null while it has not. */
   readonly version: number | null;
+  /** When it was made, ms by this device's clock; absent where the store does not say. */
+  readonly madeAt?: number;
 }
 
 /** A change of this device that the stream has not confirmed. `rewrap`: of keys only, on behalf of all devices. */
