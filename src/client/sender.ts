@@ -100,9 +100,10 @@ export class Sender {
 
   /**
    * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
-   * returns: what was read of the item to make it still holds then.
+   * returns: what was read of the item to make it still holds then. `gather`: it goes out with the next `kick`, in one
+   * request with what is submitted until then.
    */
-  async submit(change: NewChange): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
@@ -115,7 +116,7 @@ export class Sender {
       this.waiters.delete(seq);
       throw error;
     }
-    this.kick();
+    if (!gather) this.kick();
     return { outcome };
   }
 

@@ -86,7 +86,7 @@ export class Shelf {
   private readonly damaged = new Set<string>();
   private tail: Promise<void> = Promise.resolve();
   private due = false;
-  /** A round failed: nobody knows what it missed, so the next one looks at everything. */
+  /** A round failed, and nobody knows how far it came: the next one begins anew, for all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
 
@@ -162,7 +162,13 @@ export class Shelf {
     this.due = false;
     if (this.queries.size === 0) return;
     const { all, ids } = this.options.outbox.touched.take();
-    const changes = all || this.stale || this.heads === undefined ? await this.reload() : await this.reread(ids);
+    if (this.stale) {
+      await this.reload();
+      for (const live of [...this.queries]) await this.begin(live);
+      this.stale = false;
+      return;
+    }
+    const changes = all || this.heads === undefined ? await this.reload() : await this.reread(ids);
     for (const live of [...this.queries]) await this.advance(live, changes);
   }
 
@@ -178,7 +184,6 @@ export class Shelf {
       if (head !== undefined) after.set(id, head);
     }
     this.heads = after;
-    this.stale = false;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),
     );

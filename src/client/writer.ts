@@ -172,6 +172,7 @@ export class Writer {
       const submitted = await this.inTurn(() => this.rewrapOne(id, devices));
       if (submitted !== undefined) waiting.push(submitted.outcome);
     }
+    this.options.sender.kick();
     let mended = 0;
     for (const outcome of await Promise.allSettled(waiting)) {
       if (outcome.status === 'fulfilled') mended++;
@@ -187,7 +188,7 @@ export class Writer {
     const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
     if (payload === null) return undefined;
     const row = { ...entry.row, ...payload };
-    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true });
+    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
   }
 
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
