@@ -23,41 +23,55 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
+type OwnChanges = Pick<Outbox, 'newest'>;
+
 /** Reading; nothing here changes anything. */
 export class Library {
   constructor(private readonly options: LibraryOptions) {}
 
   /** An item, or undefined where there is none, where it is deleted and where it does not verify. */
   async get(id: string): Promise<ItemView | undefined> {
-    return this.view(await this.options.store.get(id), id);
+    const { outbox, store } = this.options;
+    return this.view(await store.get(id), id, { own: outbox });
   }
 
   /** All items, or those of a bin, newest first. */
   async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
-    const known = new Map((await this.options.store.entries()).map((entry) => [entry.id, entry] as const));
-    const ids = new Set([...known.keys(), ...this.options.outbox.ids()]);
-    const views = [...ids].flatMap((id) => this.view(known.get(id), id, filter.binId) ?? []);
+    const own = this.options.outbox.frozen();
+    const views: ItemView[] = [];
+    const left = new Set(own.ids());
+    const add = (entry: Entry | undefined, id: string): void => {
+      const view = this.view(entry, id, { own, binId: filter.binId });
+      if (view !== undefined) views.push(view);
+    };
+    for await (const entry of this.options.store.entries()) {
+      left.delete(entry.id);
+      add(entry, entry.id);
+    }
+    for (const id of left) add(undefined, id);
     return views.sort((one, other) => other.ts - one.ts);
   }
 
   /** Ids of a bin's items, those that do not verify too: whoever empties a bin must name them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    const listed = entries.filter((entry) => {
-      const row = this.rowOf(entry, entry.id) ?? (entry.state === 'quarantined' ? entry.row : null);
-      return row?.binId === binId;
-    });
-    const own = this.options.outbox.ids().filter((id) => this.rowOf(undefined, id)?.binId === binId);
-    return [...new Set([...listed.map((entry) => entry.id), ...own])];
+    const own = this.options.outbox.frozen();
+    const ids = new Set(own.ids().filter((id) => rowOf(undefined, id, own)?.binId === binId));
+    for await (const entry of this.options.store.entries()) {
+      const row = rowOf(entry, entry.id, own) ?? (entry.state === 'quarantined' ? entry.row : null);
+      if (row?.binId === binId) ids.add(entry.id);
+    }
+    return [...ids];
   }
 
   /** What is here and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
-    return (await this.options.store.entries()).flatMap((entry): HiddenItem[] => {
-      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) return [];
+    const found: HiddenItem[] = [];
+    for await (const entry of this.options.store.entries()) {
+      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) continue;
       const reason = entry.state === 'deleted' ? 'untagged_delete' : entry.reason;
-      return [{ id: entry.id, version: entry.version, reason, kept: entry.kept !== null }];
-    });
+      found.push({ id: entry.id, version: entry.version, reason, kept: entry.kept !== null });
+    }
+    return found;
   }
 
   /** The last state of a hidden item that did verify. */
@@ -67,21 +81,25 @@ export class Library {
     return row === null ? undefined : this.opened(row, false);
   }
 
-  private view(entry: Entry | undefined, id: string, binId?: string): ItemView | undefined {
-    const row = this.rowOf(entry, id);
+  private view(
+    entry: Entry | undefined,
+    id: string,
+    { own, binId }: { readonly own: OwnChanges; readonly binId?: string },
+  ): ItemView | undefined {
+    const row = rowOf(entry, id, own);
     if (row === undefined || (binId !== undefined && row.binId !== binId)) return undefined;
-    return this.opened(row, this.options.outbox.newest(id, entry)?.version === null);
-  }
-
-  private rowOf(entry: Entry | undefined, id: string): LiveItem | undefined {
-    const own = this.options.outbox.newest(id, entry);
-    if (own !== undefined) return ownRow(own);
-    return entry?.state === 'live' ? { ...entry.row, version: entry.version } : undefined;
+    return this.opened(row, own.newest(id, entry)?.version === null);
   }
 
   private opened(row: LiveItem, pending: boolean): ItemView {
     return viewOf(row, openItem(this.options.sodium, row, this.options.reader), pending);
   }
+}
+
+function rowOf(entry: Entry | undefined, id: string, changes: OwnChanges): LiveItem | undefined {
+  const own = changes.newest(id, entry);
+  if (own !== undefined) return ownRow(own);
+  return entry?.state === 'live' ? { ...entry.row, version: entry.version } : undefined;
 }
 
 const ownRow = (own: Pending): LiveItem | undefined =>

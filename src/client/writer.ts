@@ -142,7 +142,7 @@ export class Writer {
       }
       waiting = [];
     };
-    for (const { id } of await store.entries()) {
+    for await (const { id } of store.entries()) {
       const submitted = await this.inTurn(async () => {
         const { entry, own } = await outbox.look(id);
         if (entry?.state !== 'live' || entry.version === 0 || own !== undefined) return undefined;
