@@ -84,13 +84,13 @@ async function attempt(place: StorePlace, owner: StoreOwner, expected: number): 
   }
 }
 
-const optionsOf = ({ reopen, release, expect }: StorePlace, level: Level): LevelStoreOptions => ({
-  ...(reopen === undefined ? {} : { reopen: () => reopen(level) }),
+const optionsOf = (place: StorePlace, level: Level): LevelStoreOptions => ({
+  ...(place.reopen === undefined ? {} : { reopen: async () => place.reopen?.(level) }),
   onClose: async (batches) => {
     try {
-      await expect(batches);
+      await place.expect(batches);
     } finally {
-      await release();
+      await place.release();
     }
   },
 });
