@@ -5,7 +5,6 @@
  * database, or not at all. So the state always describes exactly the records beside it, and a scan when the store is
  * opened finds a record that was lost, changed or added by anything else. One store has a database for itself.
  */
-import type { AbstractLevel } from 'abstract-level';
 import { FRESH, type Cursor } from './cursor.js';
 import { storeError, storeErrorOf } from './store-error.js';
 import {
@@ -28,8 +27,25 @@ import {
 } from './store-records.js';
 import type { Batch, Entry, Held, Pending, Store } from './store.js';
 
-/** A database, open. */
-export type Level = AbstractLevel<string | Uint8Array | Buffer, string, Uint8Array>;
+/** The part of an `abstract-level` database that a store uses; keys are texts, values bytes. */
+export interface Level {
+  open(): Promise<void>;
+  close(): Promise<void>;
+  get(key: string): Promise<Uint8Array | undefined>;
+  getMany(keys: string[]): Promise<(Uint8Array | undefined)[]>;
+  put(key: string, value: Uint8Array): Promise<void>;
+  batch(operations: Operation[], options: typeof DURABLE): Promise<void>;
+  iterator(options: LevelRange & typeof SCAN): {
+    nextv(size: number): Promise<[string, Uint8Array][]>;
+    close(): Promise<void>;
+  };
+}
+
+/** Keys from `gte` on, and before `lt`; absent: all. */
+export interface LevelRange {
+  readonly gte?: string;
+  readonly lt?: string;
+}
 
 /** LevelDB flushes to the disk before it answers; others do not know the option. */
 const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as const;
@@ -37,7 +53,8 @@ const DURABLE = { keyEncoding: 'utf8', valueEncoding: 'view', sync: true } as co
 const SCAN_RECORDS = 256;
 const SCAN = { highWaterMarkBytes: 1024 * 1024 } as const;
 
-type Operation =
+/** One change of a batch. */
+export type Operation =
   | { readonly type: 'put'; readonly key: string; readonly value: Uint8Array }
   | { readonly type: 'del'; readonly key: string };
 
@@ -264,10 +281,7 @@ export class LevelStore implements Store {
 }
 
 /** Records of a range, with bounded memory. Throws `StoreError`. */
-export async function* scanned(
-  level: Level,
-  range: { readonly gte?: string; readonly lt?: string },
-): AsyncGenerator<[string, Uint8Array]> {
+export async function* scanned(level: Level, range: LevelRange): AsyncGenerator<[string, Uint8Array]> {
   const iterator = level.iterator({ ...range, ...SCAN });
   try {
     for (;;) {

@@ -4,7 +4,8 @@ import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import type { Level } from './level-store.js';
-import { StoreError, storeError, storeErrorOf } from './store-error.js';
+import type { StoreError } from './store-error.js';
+import { storeError, storeErrorOf } from './store-error.js';
 import { openStore, type OpenedStore, type StorePlace } from './store-open.js';
 import type { StoreOwner } from './store-records.js';
 

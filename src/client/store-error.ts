@@ -82,5 +82,7 @@ function faultOf({ codes, text }: Told): StoreFault {
   if (codes.includes('LEVEL_CORRUPTION')) return 'damaged';
   if (codes.includes('LEVEL_IO_ERROR')) return 'io';
   const last = codes.at(-1);
-  return last === 'LEVEL_DATABASE_NOT_OPEN' || last === 'LEVEL_ITERATOR_NOT_OPEN' ? 'closed' : 'io';
+  const notOpen = last === 'LEVEL_DATABASE_NOT_OPEN' || last === 'LEVEL_ITERATOR_NOT_OPEN';
+  // IndexedDB's name for a database that was closed.
+  return notOpen || text.includes('InvalidStateError') ? 'closed' : 'io';
 }

@@ -3,7 +3,8 @@
  * sent goes into a new store, everything else comes from the server again, and the damaged one is set aside.
  */
 import { LevelStore, createStore, readState, scanned, type Level, type LevelStoreOptions } from './level-store.js';
-import { StoreError, storeError, storeErrorOf } from './store-error.js';
+import type { StoreError } from './store-error.js';
+import { storeError, storeErrorOf } from './store-error.js';
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './store-records.js';
 import type { Pending } from './store.js';
 
