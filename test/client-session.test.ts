@@ -45,7 +45,9 @@ function session(token: (now: number) => Token) {
   const http = new Http({ baseUrl: 'http://server.test', fetch, clock, random: () => 0 });
   const tokens: Token[] = [];
   let revocations = 0;
-  const onRevoked = (): void => void revocations++;
+  const onRevoked = (): void => {
+    revocations++;
+  };
   const onToken = (next: Token): void => void tokens.push(next);
   const made = new Session({ http, sodium: nodeSodium, clock, identity, onToken, onRevoked });
   const challenges = (): number => requests.filter(({ path }) => path === '/devices/reauth/challenge').length;

@@ -29,6 +29,13 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
+type OwnChanges = Pick<Outbox, 'newest'>;
+
+interface ListedFrom {
+  readonly own: OwnChanges;
+  readonly binId?: string;
+}
+
 /** Reading; nothing here changes anything. */
 export class Library {
   constructor(private readonly options: LibraryOptions) {}
@@ -38,41 +45,55 @@ export class Library {
    * `damaged_item` where the store gives back something else than it was given.
    */
   async get(id: string): Promise<ItemView | undefined> {
-    return this.view(await this.options.store.get(id), id);
+    const { outbox, store } = this.options;
+    return this.view(await store.get(id), id, { own: outbox });
   }
 
   /** All items, or those of a bin, newest first. */
   async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
-    const known = new Map((await this.options.store.entries()).map((entry) => [entry.id, entry] as const));
-    const ids = new Set([...known.keys(), ...this.options.outbox.ids()]);
-    const views = [...ids].flatMap((id) => this.listed(known.get(id), id, filter.binId) ?? []);
+    const own = this.options.outbox.frozen();
+    const views: ItemView[] = [];
+    const left = new Set(own.ids());
+    const add = (entry: Entry | undefined, id: string): void => {
+      const view = this.listed(entry, id, { own, binId: filter.binId });
+      if (view !== undefined) views.push(view);
+    };
+    for await (const entry of this.options.store.entries()) {
+      left.delete(entry.id);
+      add(entry, entry.id);
+    }
+    for (const id of left) add(undefined, id);
     return views.sort(newestFirst);
   }
 
   /** Ids of a bin's items, those that do not verify too: whoever empties a bin must name them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    const listed = entries.filter((entry) => {
-      const row = this.rowOf(entry, entry.id) ?? (entry.state === 'quarantined' ? entry.row : null);
-      return row?.binId === binId;
-    });
-    const own = this.options.outbox.ids().filter((id) => this.rowOf(undefined, id)?.binId === binId);
-    return [...new Set([...listed.map((entry) => entry.id), ...own])];
+    const own = this.options.outbox.frozen();
+    const ids = new Set(own.ids().filter((id) => rowOf(undefined, id, own)?.binId === binId));
+    for await (const entry of this.options.store.entries()) {
+      const row = rowOf(entry, entry.id, own) ?? (entry.state === 'quarantined' ? entry.row : null);
+      if (row?.binId === binId) ids.add(entry.id);
+    }
+    return [...ids];
   }
 
   /** What is here and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
-    return (await this.options.store.entries()).flatMap((entry): HiddenItem[] => {
-      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) return [];
+    const found: HiddenItem[] = [];
+    for await (const entry of this.options.store.entries()) {
+      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) continue;
       const reason = entry.state === 'deleted' ? 'untagged_delete' : entry.reason;
-      return [{ id: entry.id, version: entry.version, reason, kept: entry.kept !== null }];
-    });
+      found.push({ id: entry.id, version: entry.version, reason, kept: entry.kept !== null });
+    }
+    return found;
   }
 
   /** Items held here that the server's history does not know, while no replay may still bring them: see `republish`. */
   async orphaned(): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    return entries.filter(({ state, version }) => state !== 'deleted' && version === 0).map(({ id }) => id);
+    const ids: string[] = [];
+    for await (const { id, state, version } of this.options.store.entries())
+      if (state !== 'deleted' && version === 0) ids.push(id);
+    return ids;
   }
 
   /** A row of this device, opened: of a change that was refused, for one. Throws `CryptoRefusal`. */
@@ -87,20 +108,16 @@ export class Library {
     return row === null ? undefined : this.shown(row, false);
   }
 
-  private view(entry: Entry | undefined, id: string, binId?: string): ItemView | undefined {
-    const row = this.rowOf(entry, id);
+  private view(entry: Entry | undefined, id: string, { own, binId }: ListedFrom): ItemView | undefined {
+    const row = rowOf(entry, id, own);
     if (row === undefined || (binId !== undefined && row.binId !== binId)) return undefined;
     return this.shown(row, row.pending);
   }
 
-  private rowOf(entry: Entry | undefined, id: string): ReturnType<typeof rowSeen> {
-    return rowSeen({ entry, own: this.options.outbox.newest(id, entry) });
-  }
-
   /** As `view`; a damaged item is told of and left out, since the others are none the worse for it. */
-  private listed(entry: Entry | undefined, id: string, binId: string | undefined): ItemView | undefined {
+  private listed(entry: Entry | undefined, id: string, from: ListedFrom): ItemView | undefined {
     try {
-      return this.view(entry, id, binId);
+      return this.view(entry, id, from);
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       this.options.onProblem(error);
@@ -117,6 +134,9 @@ export class Library {
     }
   }
 }
+
+const rowOf = (entry: Entry | undefined, id: string, changes: OwnChanges): ReturnType<typeof rowSeen> =>
+  rowSeen({ entry, own: changes.newest(id, entry) });
 
 /** An item as its owner sees it: the own change on top, else the stream's state; undefined where neither shows one. */
 export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: boolean }) | undefined {

@@ -46,9 +46,16 @@ export class Outbox {
 
   /** The newest change of an item, which is what its owner sees; undefined where the stream has the last word. */
   newest(id: string, entry: Entry | undefined): Pending | undefined {
-    const last = this.byId.get(id)?.at(-1);
-    if (last === undefined) return undefined;
-    return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
+    return onTop(this.byId.get(id), entry);
+  }
+
+  /**
+   * The newest changes as of now, for who goes through a store and is on the way for a while: an entry read from now on
+   * and the own change of now make a state that was or is; with a change that was forgotten meanwhile they might not.
+   */
+  frozen(): Pick<Outbox, 'newest' | 'ids'> {
+    const byId = new Map(this.byId);
+    return { newest: (id, entry) => onTop(byId.get(id), entry), ids: () => [...byId.keys()] };
   }
 
   /**
@@ -216,4 +223,10 @@ export class Outbox {
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
     this.touched.mark([pending.id]);
   }
+}
+
+function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined): Pending | undefined {
+  const last = changes?.at(-1);
+  if (last === undefined) return undefined;
+  return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
 }

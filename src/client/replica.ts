@@ -44,6 +44,9 @@ interface Draft {
   readonly tell: (() => void)[];
 }
 
+/** Entries whose versions are forgotten in one step. */
+const FORGET_AT_ONCE = 256;
+
 /** The local copy; see above. */
 export class Replica {
   /** After `caught_up`: what comes now is news. */
@@ -149,8 +152,11 @@ export class Replica {
 
   /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
   async unversioned(): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    return entries.filter((entry) => entry.state !== 'deleted' && entry.version === 0).map((entry) => entry.id);
+    const ids: string[] = [];
+    for await (const { id, state, version } of this.options.store.entries()) {
+      if (state !== 'deleted' && version === 0) ids.push(id);
+    }
+    return ids;
   }
 
   /**
@@ -158,13 +164,23 @@ export class Replica {
    * counted; they stay readable, since a server that lost them is no reason to lose them here.
    */
   async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
-    const entries = await this.options.store.entries();
-    const unlisted = entries.filter(
-      ({ id, version, state }) => state !== 'deleted' && version > 0 && version <= head && !listed.has(id),
-    );
-    await this.options.store.apply({ entries: unlisted.map((entry) => ({ ...entry, version: 0 })) });
-    this.options.outbox.touched.mark(unlisted.map((entry) => entry.id));
-    return unlisted.map(({ id, version }) => ({ id, version }));
+    const { store, outbox } = this.options;
+    const named: Named[] = [];
+    let unlisted: Entry[] = [];
+    const forget = async (): Promise<void> => {
+      await store.apply({ entries: unlisted });
+      outbox.touched.mark(unlisted.map(({ id }) => id));
+      unlisted = [];
+    };
+    for await (const entry of store.entries()) {
+      const { id, version, state } = entry;
+      if (state === 'deleted' || version === 0 || version > head || listed.has(id)) continue;
+      named.push({ id, version });
+      unlisted.push({ ...entry, version: 0 });
+      if (unlisted.length >= FORGET_AT_ONCE) await forget();
+    }
+    if (unlisted.length > 0) await forget();
+    return named;
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {

@@ -163,12 +163,11 @@ export class Roster {
   }
 }
 
-/** What followers see of a list; bytes as numbers. When a device was last seen is no change of the list. */
+/** What followers see of a list. When a device was last seen is no change of it. */
 const listText = (devices: readonly DeviceEntry[]): string =>
   JSON.stringify(
-    devices.map(({ pubkey, cert, lastSeenAt: _, ...rest }) => ({
-      ...rest,
-      pubkey: [...pubkey],
-      cert: cert === null ? null : [...cert],
-    })),
+    devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
+      ...[id, name, glyph, pairedAt, revokedAt, online, current],
+      ...[wireBytes(pubkey), cert === null ? null : wireBytes(cert)],
+    ]),
   );

@@ -27,7 +27,7 @@ import {
 } from './query.js';
 import { viewOf } from './replica.js';
 import { found } from './search.js';
-import type { Store } from './store.js';
+import type { Entry, Store } from './store.js';
 
 /** What the index reads from, and whom it tells. */
 export interface ShelfOptions {
@@ -177,12 +177,18 @@ export class Shelf {
     const { store, outbox } = this.options;
     const before = this.heads ?? new Map<string, Head>();
     const after = new Map<string, Head>();
-    const entries = new Map((await store.entries()).map((entry) => [entry.id, entry] as const));
-    for (const id of new Set([...entries.keys(), ...outbox.ids()])) {
-      const entry = entries.get(id);
-      const head = headOf(rowSeen({ entry, own: outbox.newest(id, entry) }));
+    // What changes while this goes on is touched, and looked at in the next round.
+    const own = outbox.frozen();
+    const put = (entry: Entry | undefined, id: string): void => {
+      const head = headOf(rowSeen({ entry, own: own.newest(id, entry) }));
       if (head !== undefined) after.set(id, head);
+    };
+    const left = new Set(own.ids());
+    for await (const entry of store.entries()) {
+      left.delete(entry.id);
+      put(entry, entry.id);
     }
+    for (const id of left) put(undefined, id);
     this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),

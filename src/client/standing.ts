@@ -131,7 +131,11 @@ export class StandingBook {
   private pending(): Standing['pending'] {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
-    const made = waiting.flatMap(({ madeAt }) => (madeAt === undefined ? [] : [madeAt]));
+    const made = waiting.flatMap((change) => {
+      // A store that does not keep it: of a write its own time is close.
+      const at = change.madeAt ?? (change.kind === 'write' && !change.rewrap ? change.row.ts : undefined);
+      return at === undefined ? [] : [at];
+    });
     const oldest = made.length === 0 ? null : made.reduce((one, other) => Math.min(one, other));
     // A clock that was set back since makes nothing younger than new.
     const oldestAgeMs = oldest === null ? null : Math.max(0, this.options.clock.now() - oldest);

@@ -150,8 +150,8 @@ export class Writer {
    */
   async rewrapMissing(options: RewrapOptions = {}): Promise<number> {
     const devices = await this.options.roster.recipients();
-    const entries = await this.options.store.entries();
-    const ids = entries.flatMap((entry) => (lacksSomething(entry, devices) ? [entry.id] : []));
+    const ids: string[] = [];
+    for await (const entry of this.options.store.entries()) if (lacksSomething(entry, devices)) ids.push(entry.id);
     const total = ids.length;
     let mended = 0;
     if (total > 0) options.onProgress?.({ done: 0, total });
