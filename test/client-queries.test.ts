@@ -235,6 +235,34 @@ t.test(
   },
 );
 
+t.test(
+  'SDK-06: a query that is opened while the last one is closed in the middle of its work misses nothing',
+  async (t) => {
+    const world = await shelf();
+    await world.replica.apply([arrives(world.row()), arrives(world.row())]);
+    const first = await world.shelf.query({}, () => undefined);
+    // Everything is being read again when the query ends, and a change comes before another one begins.
+    const { entries } = world.store;
+    const held: (() => void)[] = [];
+    world.store.entries = async function* () {
+      yield* entries.call(world.store);
+      await new Promise<void>((resolve) => held.push(resolve));
+    };
+    await world.replica.reset('another');
+    const late = world.row();
+    await settle();
+    first.close();
+    await world.replica.apply([arrives(late)]);
+    world.store.entries = entries.bind(world.store);
+    const opening = world.shelf.query({}, () => undefined);
+    await settle();
+    for (const go of held) go();
+    const second = await opening;
+    t.equal(second.current.length, 3);
+    t.equal(held.length, 1, 'the first one was in the middle of it');
+  },
+);
+
 t.test('SDK-06: a listener that throws disturbs no other, and a store that fails is asked again', async (t) => {
   const store = new MemoryStore();
   const world = await shelf(store);

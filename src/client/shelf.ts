@@ -86,6 +86,8 @@ export class Shelf {
   private readonly damaged = new Set<string>();
   private tail: Promise<void> = Promise.resolve();
   private due = false;
+  /** Counts the times that the index was let go. */
+  private life = 0;
   /** A round failed, and nobody knows how far it came: the next one begins anew, for all queries. */
   private stale = false;
   private unlisten: (() => void) | undefined;
@@ -129,6 +131,7 @@ export class Shelf {
     this.unlisten?.();
     this.unlisten = undefined;
     this.heads = undefined;
+    this.life++;
     this.opened.clear();
     this.openedBytes = 0;
     this.damaged.clear();
@@ -151,7 +154,10 @@ export class Shelf {
   }
 
   private async begin(live: Live): Promise<void> {
-    if (this.heads === undefined) await this.reload();
+    while (this.queries.has(live) && (this.stale || this.heads === undefined)) {
+      await this.reload();
+      if (this.stale) break;
+    }
     const fitting: Head[] = [];
     for (const head of this.heads?.values() ?? []) if (await this.fits(live, head, undefined)) fitting.push(head);
     live.matches.fill(fitting);
@@ -176,6 +182,7 @@ export class Shelf {
   private async reload(): Promise<readonly Change[]> {
     const { store, outbox } = this.options;
     const before = this.heads ?? new Map<string, Head>();
+    const { life } = this;
     const after = new Map<string, Head>();
     // What changes while this goes on is touched, and looked at in the next round.
     const own = outbox.frozen();
@@ -189,7 +196,8 @@ export class Shelf {
       put(entry, entry.id);
     }
     for (const id of left) put(undefined, id);
-    this.heads = after;
+    // Where all queries were closed meanwhile nobody listened for a while: this index may have missed something.
+    if (this.life === life) this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>
       changed(id, before.get(id), after.get(id)),
     );
