@@ -51,16 +51,12 @@ async function locked(path: string): Promise<ClassicLevel> {
   return anew;
 }
 
-/** Opening tells of a file that is not there as of any failure of the disk; it is damage. */
+/** A file in the place of a folder is told as any failure of the disk; of a store it is damage. */
 function faultOf(error: unknown): StoreError {
   const fault = storeErrorOf(error);
-  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  const missing =
-    cause instanceof Error &&
-    /No such file|ENOENT|EEXIST|ENOTDIR|Not a directory|Is a directory|does not exist|Invalid argument/i.test(
-      cause.message,
-    );
-  return fault.code === 'io' && missing ? storeError('damaged', undefined, error) : fault;
+  const cause = error instanceof Error ? error.cause : undefined;
+  const misplaced = ['EEXIST', 'ENOTDIR'].includes(String(codeOf(cause)));
+  return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
 }
 
 /** See `openNodeStore`. The lock is held: nothing else changes the folder. */

@@ -60,7 +60,7 @@ export async function openStore(place: StorePlace, owner: StoreOwner): Promise<O
     const expected = await place.expected();
     const opened = await attempt(place, owner, expected);
     if (opened instanceof LevelStore) return { store: opened, repair: null };
-    return await rebuilt(place, { owner, expected, reason: opened.message });
+    return await rebuilt(place, { owner, expected, reason: opened.detail ?? 'the database cannot be read' });
   } catch (error) {
     await place.release();
     throw storeErrorOf(error);
