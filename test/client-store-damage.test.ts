@@ -1,5 +1,5 @@
 /** Damaged local stores: found, set aside, rebuilt; what was not sent is carried over (the client library). */
-import { cp, mkdir, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { ClassicLevel } from 'classic-level';
@@ -7,6 +7,7 @@ import { openNodeStore } from '../src/client/node-store.js';
 import { crc32 } from '../src/client/store-bytes.js';
 import { StoreError } from '../src/client/store-error.js';
 import { encodeState, STATE_KEY } from '../src/client/store-records.js';
+import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { idOf, live, OWNER, plain, stateOf, write } from './support/stores.js';
 
@@ -36,18 +37,6 @@ async function withLevel(
   await level.open();
   await work(level);
   await level.close();
-}
-
-const filesOf = async (folder: string, ending: RegExp): Promise<string[]> =>
-  (await readdir(join(folder, 'current')))
-    .filter((name) => ending.test(name))
-    .map((name) => join(folder, 'current', name));
-
-async function flip(path: string, share: number): Promise<void> {
-  const bytes = await readFile(path);
-  const at = Math.min(bytes.length - 1, Math.floor(bytes.length * share));
-  bytes[at] = (bytes[at] ?? 0) ^ 0x10;
-  await writeFile(path, bytes);
 }
 
 const damages: readonly {
@@ -112,37 +101,37 @@ const damages: readonly {
   {
     name: 'the manifest is gone',
     compacted: true,
-    harm: async (folder) => rm((await filesOf(folder, /^MANIFEST/))[0] ?? ''),
+    harm: async (folder) => rm((await databaseFiles(folder, /^MANIFEST/))[0] ?? ''),
   },
   {
     name: 'the manifest is cut off',
     compacted: true,
-    harm: async (folder) => truncate((await filesOf(folder, /^MANIFEST/))[0] ?? '', 20),
+    harm: async (folder) => truncate((await databaseFiles(folder, /^MANIFEST/))[0] ?? '', 20),
   },
   {
     name: 'a table is cut off',
     compacted: true,
-    harm: async (folder) => truncate((await filesOf(folder, /ldb$/))[0] ?? '', 9_000),
+    harm: async (folder) => truncate((await databaseFiles(folder, /ldb$/))[0] ?? '', 9_000),
   },
   {
     name: 'a table has another bit',
     compacted: true,
-    harm: async (folder) => flip((await filesOf(folder, /ldb$/))[0] ?? '', 0.4),
+    harm: async (folder) => flip((await databaseFiles(folder, /ldb$/))[0] ?? '', 0.4),
   },
   {
     name: 'the log has another bit',
     compacted: false,
-    harm: async (folder) => flip((await filesOf(folder, /log$/))[0] ?? '', 0.5),
+    harm: async (folder) => flip((await databaseFiles(folder, /log$/))[0] ?? '', 0.5),
   },
   {
     name: 'the log is cut off',
     compacted: false,
-    harm: async (folder) => truncate((await filesOf(folder, /log$/))[0] ?? '', 60_000),
+    harm: async (folder) => truncate((await databaseFiles(folder, /log$/))[0] ?? '', 60_000),
   },
   {
     name: 'the log is empty',
     compacted: false,
-    harm: async (folder) => truncate((await filesOf(folder, /log$/))[0] ?? '', 0),
+    harm: async (folder) => truncate((await databaseFiles(folder, /log$/))[0] ?? '', 0),
   },
 ];
 
@@ -189,7 +178,7 @@ t.test('STORE-10 STORE-11: any bit of any file may turn: nothing false is ever s
     for (let at = 0; at < 24; at++) {
       const folder = join(await temporaryFolder(t), 'store');
       await cp(sound, folder, { recursive: true });
-      const files = await filesOf(folder, /ldb$|log$|^MANIFEST|^CURRENT/);
+      const files = await databaseFiles(folder, /ldb$|log$|^MANIFEST|^CURRENT/);
       const biggest = (await Promise.all(files.map(async (path) => ({ path, size: (await stat(path)).size })))).sort(
         (one, other) => other.size - one.size,
       );
