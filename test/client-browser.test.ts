@@ -42,7 +42,7 @@ const call =
       (called, given) =>
         (globalThis as unknown as { page: Record<string, (...all: unknown[]) => unknown> }).page[called]?.(...given),
       name,
-      args as unknown[],
+      args,
     );
 
 t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine has no Chromium' }, async (t) => {

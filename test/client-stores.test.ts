@@ -1,10 +1,12 @@
 /** What every store of the client keeps, and in which order: one suite for all of them (the client library). */
+import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
 import { createStore, LevelStore, type Level } from '../src/client/level-store.js';
 import { StoreError } from '../src/client/store-error.js';
 import type { Batch } from '../src/client/store.js';
-import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';
+import { temporaryFolder } from './support/postgres.js';
+import { allOf, anyBatch, idOf, KINDS, live, OWNER, plain, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
 
@@ -116,7 +118,9 @@ t.test('STORE-05: any series of batches gives the same in all stores, also after
 });
 
 t.test('STORE-17: 50,000 items are opened, gone through and reset in bounded memory', async (t) => {
-  const inner = memoryLevel();
+  const inner = new ClassicLevel<string, Uint8Array>(await temporaryFolder(t), { valueEncoding: 'view' });
+  await inner.open();
+  t.teardown(() => inner.close());
   let most = 0;
   let written = 0;
   const level: Level = {
