@@ -1,9 +1,12 @@
 /** What every store of the client keeps, and in which order: one suite for all of them (the client library). */
+import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
+import { createStore, LevelStore, type Level } from '../src/client/level-store.js';
 import { StoreError } from '../src/client/store-error.js';
 import type { Batch } from '../src/client/store.js';
-import { allOf, anyBatch, idOf, KINDS, live, plain, stateOf, write } from './support/stores.js';
+import { temporaryFolder } from './support/postgres.js';
+import { allOf, anyBatch, idOf, KINDS, live, OWNER, plain, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
 
@@ -112,6 +115,49 @@ t.test('STORE-05: any series of batches gives the same in all stores, also after
       { numRuns },
     );
   }
+});
+
+t.test('STORE-17: 50,000 items are opened, gone through and reset in bounded memory', async (t) => {
+  const inner = new ClassicLevel<string, Uint8Array>(await temporaryFolder(t), { valueEncoding: 'view' });
+  await inner.open();
+  t.teardown(() => inner.close());
+  let most = 0;
+  let written = 0;
+  const level: Level = {
+    open: () => inner.open(),
+    close: () => inner.close(),
+    get: (key) => inner.get(key),
+    getMany: (keys) => inner.getMany(keys),
+    put: (key, value) => inner.put(key, value),
+    iterator: (options) => {
+      const iterator = inner.iterator(options);
+      const nextv = async (size: number): Promise<[string, Uint8Array][]> => {
+        const records = await iterator.nextv(size);
+        most = Math.max(most, records.length);
+        return records;
+      };
+      return { nextv, close: () => iterator.close() };
+    },
+    batch: (operations, options) => {
+      written = operations.length;
+      return inner.batch(operations, options);
+    },
+  };
+  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
+  const total = 50_000;
+  const filling = await LevelStore.open(level, OWNER);
+  for (let n = 0; n < total; n += 500) {
+    await filling.apply({ entries: Array.from({ length: 500 }, (_, at) => live(idOf(n + at), n + at + 1, 32)) });
+  }
+  const store = await LevelStore.open(level, OWNER);
+  t.same(await store.held(), { itemCount: total, versionSum: (total * (total + 1)) / 2 });
+  let seen = 0;
+  for await (const _ of store.entries()) seen++;
+  t.equal(seen, total);
+  t.ok(most <= 256, `${most} records at once`);
+  await store.apply({ forgetVersions: true });
+  t.equal(written, 1, 'forgetting all versions is one record');
+  t.same(await store.held(), { itemCount: 0, versionSum: 0 });
 });
 
 for (const kind of KINDS.slice(1)) {

@@ -4,6 +4,7 @@ import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import type { Level } from './level-store.js';
+import { isSoundLog } from './node-log.js';
 import type { StoreError } from './store-error.js';
 import { storeError, storeErrorOf } from './store-error.js';
 import { openStore, type OpenedStore, type StorePlace } from './store-open.js';
@@ -51,16 +52,12 @@ async function locked(path: string): Promise<ClassicLevel> {
   return anew;
 }
 
-/** Opening tells of a file that is not there as of any failure of the disk; it is damage. */
+/** A file in the place of a folder is told as any failure of the disk; of a store it is damage. */
 function faultOf(error: unknown): StoreError {
   const fault = storeErrorOf(error);
-  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  const missing =
-    cause instanceof Error &&
-    /No such file|ENOENT|EEXIST|ENOTDIR|Not a directory|Is a directory|does not exist|Invalid argument/i.test(
-      cause.message,
-    );
-  return fault.code === 'io' && missing ? storeError('damaged', undefined, error) : fault;
+  const cause = error instanceof Error ? error.cause : undefined;
+  const misplaced = ['EEXIST', 'ENOTDIR'].includes(String(codeOf(cause)));
+  return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
 }
 
 /** See `openNodeStore`. The lock is held: nothing else changes the folder. */
@@ -69,6 +66,14 @@ class Folder implements StorePlace {
     private readonly folder: string,
     private readonly lock: ClassicLevel,
   ) {}
+
+  readonly inspect = async (): Promise<void> => {
+    if (!(await this.has('current'))) return;
+    for (const name of await namesIn(this.at('current'))) {
+      if (!name.endsWith('.log') || (await isSoundLog(join(this.at('current'), name)))) continue;
+      throw storeError('damaged', 'a record of its log does not fit its checksum');
+    }
+  };
 
   async current(): Promise<Level> {
     // A crash between the two renames of `promote`.
@@ -153,6 +158,16 @@ class Folder implements StorePlace {
   private async move(from: string, to: string): Promise<void> {
     await rename(this.at(from), this.at(to));
     await syncFolder(this.folder);
+  }
+}
+
+/** Names in a folder; none where it is no folder. */
+async function namesIn(folder: string): Promise<readonly string[]> {
+  try {
+    return await readdir(folder);
+  } catch (error) {
+    if (codeOf(error) === 'ENOTDIR') return [];
+    throw error;
   }
 }
 

@@ -27,6 +27,8 @@ export class StoreError extends Error {
   constructor(
     readonly code: StoreFault,
     message: string,
+    /** What was found, where more is known than the code says. */
+    readonly detail: string | null = null,
     options?: ErrorOptions,
   ) {
     super(message, options);
@@ -46,11 +48,14 @@ const ADVICE: Readonly<Record<StoreFault, string>> = {
 };
 
 /** The error of a fault, with what to do about it. */
-export const storeError = (code: StoreFault, detail?: string, cause?: unknown): StoreError =>
-  new StoreError(code, detail === undefined ? ADVICE[code] : `${ADVICE[code]} (${detail})`, { cause });
+export const storeError = (code: StoreFault, detail: string | null = null, cause?: unknown): StoreError =>
+  new StoreError(code, detail === null ? ADVICE[code] : `${ADVICE[code]} (${detail})`, detail, { cause });
 
 const FULL = /no space left|ENOSPC|quota|EDQUOT|file too large|EFBIG/i;
 const READ_ONLY = /read-only file system|EROFS|permission denied|EACCES|operation not permitted|EPERM/i;
+
+/** What LevelDB says of a table that is gone, or shorter than its index says. */
+const CUT_OFF = /no such file|invalid argument/i;
 
 interface Told {
   readonly codes: readonly string[];
@@ -71,7 +76,7 @@ function toldBy(error: unknown): Told {
 /** A library's error (LevelDB's by its codes and messages, IndexedDB's by its names) as a `StoreError`. */
 export function storeErrorOf(error: unknown): StoreError {
   if (error instanceof StoreError) return error;
-  return storeError(faultOf(toldBy(error)), undefined, error);
+  return storeError(faultOf(toldBy(error)), null, error);
 }
 
 function faultOf({ codes, text }: Told): StoreFault {
@@ -80,7 +85,7 @@ function faultOf({ codes, text }: Told): StoreFault {
   if (FULL.test(text)) return 'full';
   if (READ_ONLY.test(text)) return 'read_only';
   if (codes.includes('LEVEL_CORRUPTION')) return 'damaged';
-  if (codes.includes('LEVEL_IO_ERROR')) return 'io';
+  if (codes.includes('LEVEL_IO_ERROR')) return CUT_OFF.test(text) ? 'damaged' : 'io';
   const last = codes.at(-1);
   const notOpen = last === 'LEVEL_DATABASE_NOT_OPEN' || last === 'LEVEL_ITERATOR_NOT_OPEN';
   // IndexedDB's name for a database that was closed.

@@ -30,6 +30,8 @@ export interface OpenedStore {
 
 /** Where the databases of one store lie. What is locked, moved and kept is the platform's business. */
 export interface StorePlace {
+  /** Looks for damage that the database itself would pass over. Throws `StoreError` `damaged`. */
+  readonly inspect?: () => Promise<void>;
   /** Opens the database in use, or makes it. Throws what the library throws. */
   current(): Promise<Level>;
   /** Opens an empty database that is to take the place of the one in use. */
@@ -60,7 +62,7 @@ export async function openStore(place: StorePlace, owner: StoreOwner): Promise<O
     const expected = await place.expected();
     const opened = await attempt(place, owner, expected);
     if (opened instanceof LevelStore) return { store: opened, repair: null };
-    return await rebuilt(place, { owner, expected, reason: opened.message });
+    return await rebuilt(place, { owner, expected, reason: opened.detail ?? 'the database cannot be read' });
   } catch (error) {
     await place.release();
     throw storeErrorOf(error);
@@ -71,6 +73,7 @@ export async function openStore(place: StorePlace, owner: StoreOwner): Promise<O
 async function attempt(place: StorePlace, owner: StoreOwner, expected: number): Promise<LevelStore | StoreError> {
   let level: Level | undefined;
   try {
+    await place.inspect?.();
     level = await place.current();
     if (expected === 0 && (await isEmpty(level))) await createStore(level, { owner, batches: 0, changes: [] });
     const store = await LevelStore.open(level, owner, optionsOf(place, level));
