@@ -86,7 +86,7 @@ t.test('SDK-24: the guide’s tables name every event, reason, error code and se
     Object.keys(SEARCHED).sort(),
   );
   const codes = firstCells('Errors', 1);
-  for (const union of ['ClientFailure', 'PairingFailure']) {
+  for (const union of ['ClientFailure', 'PairingFailure', 'ProtocolFault']) {
     const body = new RegExp(`type ${union} =(.*?);`, 's').exec(source('errors.ts'))?.[1] ?? '';
     const known = [...body.matchAll(/\| '(\w+)'/g)].map((match) => match[1] ?? '');
     t.ok(known.length > 5, union);

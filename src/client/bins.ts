@@ -119,8 +119,10 @@ export class Bins {
   }
 
   private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
+    const used = new Set(await this.options.library.binIds());
     const bins = await this.list();
-    this.options.emit('bins', { reason, bins });
+    for (const { id } of bins) used.delete(id);
+    this.options.emit('bins', { reason, bins, unlisted: [...used] });
     this.followers.tell(bins);
   }
 

@@ -43,9 +43,37 @@ export class NetworkError extends Error {
   }
 }
 
-/** An answer or a frame that does not have the form the contract gives it. */
+/** What a server did that the contract forbids: no honest one does, so it is broken or it lies. */
+export type ProtocolFault =
+  /** An answer or a frame without the form that the contract gives it. */
+  | 'malformed'
+  /** An answer larger than any of the contract. */
+  | 'too_large'
+  /** The reply to a write speaks of another item, or of a version that this write cannot have. */
+  | 'wrong_reply'
+  /** An `ack` of a version that the server does not have. */
+  | 'bad_ack'
+  /** The stream brought something new under a version that it had passed. */
+  | 'bad_order'
+  /** Two states of an item under one version. */
+  | 'version_reused'
+  /** A page whose rows do not rise, or which ends elsewhere than its last row. */
+  | 'bad_listing'
+  /** The history changes its name in the middle, or begins anew again and again. */
+  | 'epoch_changed';
+
+/** An answer or a frame that breaks the contract. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
+  readonly code: ProtocolFault;
+
+  constructor(
+    message: string,
+    { code = 'malformed', ...options }: ErrorOptions & { readonly code?: ProtocolFault } = {},
+  ) {
+    super(message, options);
+    this.code = code;
+  }
 }
 
 /** A device that the server lists and nobody with the master key vouches for. */

@@ -75,7 +75,12 @@ export interface DeviceEvents {
   /** The server lists devices that nobody vouches for: no write goes out until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };
   /** The bins as they were read just now: one changed, or this device was away. */
-  readonly bins: { readonly reason: 'changed' | 'caught_up'; readonly bins: readonly BinView[] };
+  readonly bins: {
+    readonly reason: 'changed' | 'caught_up';
+    readonly bins: readonly BinView[];
+    /** Bins of items held here that the list does not have: in passing while one is deleted, else the server hides them. */
+    readonly unlisted: readonly string[];
+  };
   /** Keys are being added for devices that joined: `done` of `total` items were gone through. Begins with 0. */
   readonly rewrap_progress: RewrapProgress;
   /** All items that this device can mend have their keys; it added some to `items` of them. */

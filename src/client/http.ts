@@ -186,7 +186,7 @@ async function readCapped({ body }: Response): Promise<string> {
     size += value.length;
     if (size > REPLY_MAX) {
       await reader.cancel();
-      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`);
+      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`, { code: 'too_large' });
     }
     text += decoder.decode(value, { stream: true });
   }

@@ -77,6 +77,13 @@ export class Library {
     return [...ids];
   }
 
+  /** Bins that hold an item which is here. Nothing is decrypted for it. */
+  async binIds(): Promise<ReadonlySet<string>> {
+    const ids = new Set<string>();
+    for await (const entry of this.options.store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
+    return ids;
+  }
+
   /** What is here and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
     const found: HiddenItem[] = [];

@@ -1,6 +1,8 @@
 /** This device's own changes on their way (see `store.ts`): what is not sent, what is under way, what is acknowledged. */
 import type { Clock } from '../protocol/clock.js';
 import { delay } from './platform.js';
+import { equalBytes } from '../protocol/bytes.js';
+import type { LiveItem } from '../protocol/item.js';
 import type { Entry, Pending, Store } from './store.js';
 import { Touched } from './touched.js';
 
@@ -142,6 +144,14 @@ export class Outbox {
   /** Acknowledged changes of an item that the stream has reached or passed at `version`. */
   covered(id: string, version: number): readonly Pending[] {
     return this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version <= version) ?? [];
+  }
+
+  /** Acknowledged changes whose reply named a later version than the one under which this very state arrived. */
+  misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
+    const later = this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version > version) ?? [];
+    return later.filter(
+      (own) => own.kind !== 'delete' && sig !== null && own.row.sig !== null && equalBytes(own.row.sig, sig),
+    );
   }
 
   /** Forgets changes whose removal the caller stores itself, together with the entries that replace them. */

@@ -13,7 +13,7 @@ import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
-import { ProtocolError } from './errors.js';
+import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Emit, ItemView, Named } from './events.js';
 import type { Outbox } from './outbox.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
@@ -63,13 +63,19 @@ export class Replica {
     return this.options.store.cursor();
   }
 
-  /** Applies changes of the ordered stream; those at or below the cursor change nothing. */
+  /**
+   * Applies changes of the ordered stream. Those at or below the cursor change nothing, but for one that is news all the
+   * same: only a server that sends out of order brings it, and it is told of and kept.
+   */
   async apply(changes: readonly Change[]): Promise<void> {
     let cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
     for (const change of changes) {
       const next = passed(cursor, change.version);
-      if (next === undefined) continue;
+      if (next === undefined) {
+        await this.late(change, draft);
+        continue;
+      }
       await this.merge(change, draft);
       cursor = next;
     }
@@ -87,9 +93,8 @@ export class Replica {
     const newer: Listed[] = [];
     for (const change of changes) {
       const held = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
-      if (held === undefined || held.version < change.version)
-        newer.push({ id: change.id, version: change.version, held: held?.version ?? null });
-      await this.merge(change, draft);
+      const mended = await this.merge(change, draft, true);
+      if (mended) newer.push({ id: change.id, version: change.version, held: held?.version ?? null });
     }
     await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
     return newer;
@@ -124,13 +129,15 @@ export class Replica {
    * server speaks of another history without having said so: then it must be asked from 0.
    */
   async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
-    const cursor = caughtUp(await this.options.store.cursor(), at);
-    if (cursor === undefined) return undefined;
-    await this.options.store.apply({ cursor });
+    const before = await this.options.store.cursor();
+    if (caughtUp(before, at) === undefined) return undefined;
+    // The head is always some item's latest version, so it was sent. A cursor that took another number from here would
+    // pass over what comes below it.
+    await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     const held = await this.options.store.held();
     const complete =
-      cursor.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
+      before.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
     return { complete, held };
   }
 
@@ -204,11 +211,57 @@ export class Replica {
     }
   }
 
-  private async merge(change: Change, draft: Draft): Promise<void> {
+  /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
+  private async merge(change: Change, draft: Draft, listed = false): Promise<boolean> {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
-    if (before !== undefined && before.version >= change.version) return;
+    if (before !== undefined && before.version >= change.version)
+      return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
     if (change.kind === 'ack') await this.mergeAck(change, draft);
     else draft.entries.set(change.id, this.judged(change, before, draft));
+    return true;
+  }
+
+  private async late(change: Change, draft: Draft): Promise<void> {
+    if (change.kind === 'ack' || !(await this.merge(change, draft))) return;
+    const { id, version } = change;
+    this.tellFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
+  }
+
+  /**
+   * A state that is no newer than the one held. Normally it is the same; where it is another, the first one stays,
+   * unless that one did not verify and this one does: then a lie has ended, or a fault on the way. The user's own tag
+   * under a delete ends every doubt.
+   */
+  private mergeKnown(change: Change, before: Entry, draft: Draft): boolean {
+    const { id, version } = change;
+    if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
+    if (change.kind === 'delete') {
+      if (before.state !== 'deleted' && this.tagRefusal(id, change.sig) === undefined) {
+        draft.entries.set(id, this.deleted(change, before, draft));
+        return true;
+      }
+      if (before.state === 'live') this.tellReused(change, draft);
+      return false;
+    }
+    if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
+      const trial: Draft = { ...draft, tell: [] };
+      const mended = this.arrived(change.item, lastGood(before), trial);
+      if (mended.state !== 'live') return false;
+      draft.entries.set(id, mended);
+      draft.tell.push(...trial.tell);
+      return true;
+    }
+    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
+    else if (before.version !== version) draft.entries.set(id, { ...before, version });
+    return false;
+  }
+
+  private tellReused({ id, version }: Change, draft: Draft): void {
+    this.tellFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
+  }
+
+  private tellFault({ tell }: Draft, code: ProtocolFault, message: string): void {
+    tell.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
   }
 
   /** An own change takes its place in the order. Its content is in the outbox; if not, another program of this device made it. */
@@ -217,13 +270,26 @@ export class Replica {
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
+      // Of a version above the head there is no change, or one from the beginning; and a version belongs to one item.
+      if (next === undefined || next.version < version || (next.version === version && next.id !== id))
+        throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
       // Where it was changed again meanwhile, the newer state comes with its own frame.
-      if (next?.id === id && next.version === version) await this.merge(next, draft);
+      if (next.version !== version) return;
+      await this.merge(next, draft);
+      if (next.kind === 'item') this.correct(next.item, draft);
     } else if (own.kind === 'delete') {
       draft.entries.set(id, { id, version, state: 'deleted', tagged: true, kept: null });
     } else {
       draft.entries.set(id, { id, version, state: 'live', row: { ...own.row, version } });
     }
+  }
+
+  /** This very state has its version from the stream. A reply that named a later one would keep it on top until then. */
+  private correct(row: LiveItem, draft: Draft): void {
+    const misnumbered = this.options.outbox.misnumbered(row);
+    if (misnumbered.length === 0) return;
+    draft.done.push(...misnumbered);
+    this.tellFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
 
   private judged(change: Exclude<Change, { kind: 'ack' }>, before: Entry | undefined, draft: Draft): Entry {
@@ -308,15 +374,29 @@ const sameContent = (one: LiveItem, other: LiveItem): boolean =>
 /**
  * What no honest server does within one history: bring back a deleted item, or give older or other content under the
  * same time (contract 5, order of decisions). `sig` does not cover the version, so a lying server could replay an old
- * state of an item; this finds it. After a reset (version 0) anything older is legitimate.
+ * state of an item; this finds it. A delete without a tag is no proof: newer content shows that it was the server's own.
+ * After a reset (version 0) a deleted item may be back, and the newer content that is held here is not lost for an older
+ * one: a server can call any lie a restore.
  */
 function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
-  if (before === undefined || before.version === 0) return undefined;
-  if (before.state === 'deleted') return 'resurrected';
+  if (before === undefined) return undefined;
   const kept = keptOf(before);
+  if (before.state === 'deleted') {
+    const newer = !before.tagged && (kept === null || kept.ts < row.ts);
+    return before.version === 0 || newer ? undefined : 'resurrected';
+  }
   if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
-  return 'rolled_back';
+  return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
 }
+
+/** What is known of an item from before a state that did not verify. */
+const lastGood = (entry: Entry): Entry | undefined => {
+  const row = keptOf(entry);
+  return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
+};
+
+/** The tag covers everything that a user sees: two states that differ in anything else are re-wraps. */
+const sameSig = (one: LiveItem, other: LiveItem): boolean => sameBytes(one.sig ?? undefined, other.sig ?? undefined);
 
 /** A re-wrap changes nothing that a user sees. */
 const isNews = (row: LiveItem, before: Entry | undefined): boolean =>

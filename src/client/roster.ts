@@ -36,6 +36,8 @@ export interface RosterOptions {
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private reading: Promise<readonly DeviceEntry[]> | undefined;
+  /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
+  private readonly revoked = new Set<string>();
 
   private readonly followers: Followers<DeviceEntry>;
 
@@ -115,6 +117,7 @@ export class Roster {
 
   private async readList(): Promise<readonly DeviceEntry[]> {
     const devices = await this.options.api.devices();
+    for (const { id, revokedAt } of [...(this.known ?? []), ...devices]) if (revokedAt !== null) this.revoked.add(id);
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
@@ -141,7 +144,7 @@ export class Roster {
   private strangersIn(devices: readonly DeviceEntry[]): Uncertified[] {
     const { sodium, identity } = this.options;
     return devices
-      .filter((device) => !isCertified(sodium, identity.masterKey, this.listed(device)))
+      .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))
       .map((device) => ({
         id: device.id,
         name: device.name,

@@ -37,7 +37,7 @@ export interface SenderOptions {
 }
 
 /** What became of a change that was sent: its version, or why not. */
-type Outcome = { readonly version: number } | { readonly error: ApiError };
+type Outcome = Stored | { readonly error: ApiError };
 
 /** A change that is kept now. `outcome`: its version, or a refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
@@ -203,7 +203,7 @@ export class Sender {
   private async request(load: Load): Promise<readonly Outcome[]> {
     if (load.sent.length === 1) {
       try {
-        return [{ version: (await this.single(load)).version }];
+        return [expectOutcome(load.sent[0], await this.single(load))];
       } catch (error) {
         if (isPassing(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
@@ -211,8 +211,10 @@ export class Sender {
     }
     const results = await this.options.api.batch(load.kind === 'writes' ? load.bodies : []);
     if (results.length !== load.sent.length)
-      throw new ProtocolError('a batch was answered with another number of results');
-    return results.map((result) => (typeof result === 'number' ? { version: result } : { error: result }));
+      throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
+    return results.map((result, at) =>
+      result instanceof ApiError ? { error: result } : expectOutcome(load.sent[at], result),
+    );
   }
 
   private single(load: Load): Promise<Stored> {
@@ -339,6 +341,13 @@ export class Sender {
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(ms, () => this.kick());
   }
+}
+
+/** The reply must be about this change. Its version is above the base, or the base's own where nothing was to be done. */
+function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
+  if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1))
+    throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
+  return stored;
 }
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;

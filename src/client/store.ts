@@ -154,7 +154,12 @@ export class MemoryStore implements Store {
   }
 
   apply(batch: Batch): Promise<void> {
-    if (batch.forgetVersions === true) for (const entry of [...this.items.values()]) this.set({ ...entry, version: 0 });
+    if (batch.forgetVersions === true) {
+      for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
+      this.itemCount = 0;
+      // Set, not counted down: a sum that a false version took past 2^53 is not exact any more.
+      this.versionSum = 0;
+    }
     for (const entry of batch.entries ?? []) this.set(entry);
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);

@@ -52,6 +52,8 @@ export class Sync {
   private listing = false;
   /** What was lacking when it was told that listing does not help: for the same, the server is not asked again. */
   private told: Held | undefined;
+  /** From a reset to the next `caught_up` of the same connection. */
+  private begunAnew = false;
   private unlisted: readonly Named[] = [];
   private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
 
@@ -78,6 +80,7 @@ export class Sync {
     return this.exclusive(async () => {
       this.queue = [];
       this.broken = false;
+      this.begunAnew = false;
       this.options.replica.replaying();
       const cursor = await this.options.replica.cursor();
       // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
@@ -136,15 +139,16 @@ export class Sync {
 
   /** Everything from the cursor to the head; gives the head. */
   private async pages(): Promise<number> {
+    this.begunAnew = false;
     for (let resets = 0; ;) {
       const { since, epoch } = await this.options.replica.cursor();
       const page = await this.options.api.page({ since, epoch });
       const another = page.reset || (epoch !== null && page.epoch !== epoch);
       // A server that began anew on every page would be read for ever.
-      if (another && ++resets > 1) throw new ProtocolError('the epoch changed more than once during a listing');
+      if (another && ++resets > 1)
+        throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
       if (another) await this.reset(page.epoch);
       await this.options.replica.applyListed(page.items, page.nextSince);
-      if (page.hasMore && page.nextSince <= since && !another) throw new ProtocolError('a listing does not advance');
       if (page.hasMore) continue;
       await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
       return page.nextSince;
@@ -211,6 +215,9 @@ export class Sync {
   }
 
   private async reset(epoch: string): Promise<void> {
+    // A reset goes over the whole store. After one comes its replay, never another.
+    if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
+    this.begunAnew = true;
     this.resetting();
     await this.options.replica.reset(epoch);
   }
@@ -224,7 +231,7 @@ export class Sync {
     const outcome = await this.options.replica.settle(at);
     if (outcome === undefined) {
       await this.reset(at.epoch);
-      throw new ProtocolError('caught_up names another epoch than the replay before it');
+      throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
     }
     const { complete, held } = outcome;
     const lacking = { itemCount: at.itemCount - held.itemCount, versionSum: at.versionSum - held.versionSum };
@@ -265,6 +272,7 @@ export class Sync {
       const ids = await this.options.replica.unversioned();
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
+    this.begunAnew = false;
     this.options.sender.release();
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
@@ -283,7 +291,9 @@ export class Sync {
     const listed = new Set<string>();
     for (let since = 0, more = true; more;) {
       const page = await this.options.api.page({ since, epoch });
-      if (epoch !== null && page.epoch !== epoch) throw new ProtocolError('the epoch changed during a listing');
+      // A listing that begins anew would have no end.
+      if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
+        throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id } of page.items) listed.add(id);
       if (mending) await this.options.replica.mend(page.items);
       const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);

@@ -85,7 +85,10 @@ export class Writer {
       try {
         return await outcome;
       } catch (error) {
-        over = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX ? newerThan(error) : null;
+        over =
+          request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX
+            ? newerThan(error, this.options.clock.now())
+            : null;
         if (over === null) throw error;
       }
     }
@@ -240,11 +243,20 @@ const standingOfOwn = (own: Pending): Standing => ({
 
 const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';
 
+/**
+ * How far ahead of this clock an unsigned time may be. It becomes the time of what is written: a server that named the
+ * last one there is would leave an item that nobody can change again.
+ */
+const AHEAD_MAX_MS = 24 * 3_600_000;
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+
 /** What stands in a conflict's way, where the server says so; of a deleted item it cannot be overcome. */
-function newerThan(error: unknown): { readonly version: number; readonly ts: number } | null {
+function newerThan(error: unknown, now: number): { readonly version: number; readonly ts: number } | null {
   if (!isConflict(error)) return null;
   const { version, ts } = error.details;
-  return typeof version === 'number' && typeof ts === 'number' ? { version, ts } : null;
+  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;
+  return sound ? { version, ts } : null;
 }
 
 /** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */

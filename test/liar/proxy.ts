@@ -1,5 +1,5 @@
 /**
- * A server that lies: a proxy before the real one, which a test tells what to answer instead of the truth. It hears all
+ * A server that lies: a proxy before the real one, which a lie tells what to answer instead of the truth. It hears all
  * that a client says, bytes of requests and frames alike, so that a test can look for what must not be there.
  */
 import {
@@ -11,9 +11,10 @@ import {
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { WebSocket, WebSocketServer } from 'ws';
-import type { WithTeardown } from './postgres.js';
+import type { WithTeardown } from '../support/postgres.js';
+import { formsOf } from './secrets.js';
 
-type Json = Record<string, unknown>;
+export type Json = Record<string, unknown>;
 
 export interface LiedCall {
   readonly method: string;
@@ -22,18 +23,54 @@ export interface LiedCall {
   readonly body: Json;
 }
 
-export class Liar {
-  /** What the client is answered instead of this; undefined: the truth. */
-  answer: (call: LiedCall, truth: Json) => Json | undefined = () => undefined;
+/** An answer that the real server was never asked for. */
+export interface RawReply {
+  /** Default: 200. */
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Buffer;
+  /** True: the body goes on and never ends. */
+  readonly endless?: boolean;
+}
+
+/** What the liar does; each hook is the truth until a lie sets it. */
+export interface Hooks {
+  /** What the client is answered instead of this 2xx answer; undefined: the truth. */
+  answer: (call: LiedCall, truth: Json) => Json | undefined;
   /** What the server is told instead of this body; undefined: the truth. */
-  tell: (call: LiedCall) => Json | undefined = () => undefined;
-  /** What the client gets instead of this frame: nothing, one, or several. */
-  frame: (truth: Json) => readonly Json[] = (truth) => [truth];
+  tell: (call: LiedCall) => Json | undefined;
+  /** What the client gets without the server being asked; undefined: the truth. */
+  raw: (call: LiedCall) => RawReply | undefined;
+  /** What the client gets instead of this frame: nothing, one, or several; a text is sent as it is. */
+  frame: (truth: Json) => readonly (Json | string)[];
+}
+
+const TRUTH: Hooks = {
+  answer: () => undefined,
+  tell: () => undefined,
+  raw: () => undefined,
+  frame: (truth) => [truth],
+};
+
+interface Answered {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: Record<string, string>;
+}
+
+export class Liar implements Hooks {
+  answer = TRUTH.answer;
+  tell = TRUTH.tell;
+  raw = TRUTH.raw;
+  frame = TRUTH.frame;
   /** Everything the client sent: request lines, headers, bodies, frames. */
   readonly heard: string[] = [];
   readonly calls: LiedCall[] = [];
+  /** Frames as the server sent them. */
+  readonly frames: Json[] = [];
   /** Paths and queries of the sockets that were opened. */
   readonly upgrades: string[] = [];
+  private readonly clients = new Set<WebSocket>();
   private readonly sockets = new Set<WebSocket>();
 
   private constructor(
@@ -46,7 +83,9 @@ export class Liar {
     const server = createServer();
     const liar = new Liar(target, server);
     const upgrading = new WebSocketServer({ noServer: true, perMessageDeflate: false });
-    server.on('request', (request, response) => void liar.relay(request, response));
+    server.on('request', (request, response) => {
+      liar.relay(request, response).catch(() => response.destroy());
+    });
     server.on('upgrade', (request, socket, head) => {
       upgrading.handleUpgrade(request, socket, head, (client) => liar.relaySocket(client, request));
     });
@@ -59,16 +98,22 @@ export class Liar {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
-  /** True when these bytes, as any text a client may make of them, were in anything it sent. */
+  /** Tells the truth from now on. */
+  honest(): void {
+    Object.assign(this, TRUTH);
+  }
+
+  /** True when this secret, in any form a client may make of it, was in anything it sent. */
   leaked(secret: Uint8Array | string): boolean {
-    const bytes = Buffer.from(secret);
-    const forms = [
-      bytes.toString('base64url'),
-      bytes.toString('base64'),
-      bytes.toString('hex'),
-      bytes.toString('latin1'),
-    ];
-    return this.heard.some((text) => forms.some((form) => text.includes(form.replace(/=+$/, ''))));
+    const forms = formsOf(secret);
+    return this.heard.some((text) => forms.some((form) => text.includes(form)));
+  }
+
+  /** Sends frames to every client that is connected, of which the server knows nothing. */
+  say(...frames: readonly (Json | string)[]): void {
+    for (const client of this.clients) {
+      for (const frame of frames) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
+    }
   }
 
   /** Cuts every socket; the clients come back when they like. */
@@ -90,10 +135,17 @@ export class Liar {
     this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
     const call = { method, path: url.replace(/^\/api/, ''), body: content === '' ? {} : (JSON.parse(content) as Json) };
     this.calls.push(call);
+    const raw = this.raw(call);
+    if (raw !== undefined) {
+      response.writeHead(raw.status ?? 200, { 'content-type': 'application/json', ...raw.headers });
+      if (raw.endless === true) response.write(raw.body ?? '{');
+      else response.end(raw.body ?? '{}');
+      return;
+    }
     const told = this.tell(call);
     const sent = told === undefined ? content : JSON.stringify(told);
     const headers = { ...request.headers, 'content-length': String(Buffer.byteLength(sent)) };
-    const { status, text, answered } = await this.forward({ method, url, headers, sent });
+    const { status, text, headers: answered } = await this.forward({ method, url, headers, sent });
     const ok = status >= 200 && status < 300;
     const lie = ok ? this.answer(call, JSON.parse(text) as Json) : undefined;
     response.writeHead(status, answered).end(lie === undefined ? text : JSON.stringify(lie));
@@ -104,7 +156,7 @@ export class Liar {
     url: string;
     headers: IncomingMessage['headers'];
     sent: string;
-  }): Promise<{ status: number; text: string; answered: Record<string, string> }> {
+  }): Promise<Answered> {
     return new Promise((resolve, reject) => {
       const { method, url: path, headers, sent } = call;
       const outgoing = httpRequest({ host: '127.0.0.1', port: this.target, method, path, headers }, (incoming) => {
@@ -112,11 +164,8 @@ export class Liar {
         incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
         incoming.on('end', () => {
           const retry = incoming.headers['retry-after'];
-          const answered = {
-            'content-type': 'application/json',
-            ...(retry === undefined ? {} : { 'retry-after': retry }),
-          };
-          resolve({ status: incoming.statusCode ?? 502, text: Buffer.concat(chunks).toString('utf8'), answered });
+          const kept = { 'content-type': 'application/json', ...(retry === undefined ? {} : { 'retry-after': retry }) };
+          resolve({ status: incoming.statusCode ?? 502, text: Buffer.concat(chunks).toString('utf8'), headers: kept });
         });
       });
       outgoing.on('error', reject);
@@ -135,6 +184,7 @@ export class Liar {
     });
     const waiting: string[] = [];
     this.sockets.add(client).add(server);
+    this.clients.add(client);
     client.on('message', (data: Buffer) => {
       const text = data.toString('utf8');
       this.heard.push(text);
@@ -145,10 +195,13 @@ export class Liar {
       for (const text of waiting) server.send(text);
     });
     server.on('message', (data: Buffer) => {
-      for (const frame of this.frame(JSON.parse(data.toString('utf8')) as Json)) client.send(JSON.stringify(frame));
+      const truth = JSON.parse(data.toString('utf8')) as Json;
+      this.frames.push(truth);
+      for (const frame of this.frame(truth)) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
     });
     const end = (code: number): void => {
       this.sockets.delete(client);
+      this.clients.delete(client);
       this.sockets.delete(server);
       if (code >= 3000 || code === 1000 || code === 1012 || code === 1013) client.close(code);
       else client.terminate();
