@@ -133,12 +133,37 @@ export class PairingError extends Error {
   }
 }
 
+/** What a revoked device says to its user. */
+export const REVOKED =
+  'this device was revoked: nothing it does reaches the server any more. What is here stays readable; to take part ' +
+  'again it must be paired anew from another device, or recover with the phrase';
+
+/** Why a call cannot be carried out. */
+export type ClientFailure =
+  /** The device was closed, or its connection was. */
+  | 'closed'
+  | 'revoked'
+  /** The server's history was replaced while a change was under way. */
+  | 'reset'
+  | 'unknown_item'
+  /** There is no restore (contract 5). */
+  | 'deleted_item'
+  /** The item does not open any more, though it did when it was stored. */
+  | 'damaged_item'
+  | 'unknown_device'
+  /** The fingerprint given is not that device's. */
+  | 'fingerprint'
+  /** The caller ended it. */
+  | 'cancelled'
+  /** More live queries or subscriptions than a device keeps. */
+  | 'too_many';
+
 /** A call that cannot be carried out as things stand on this device. */
 export class ClientError extends Error {
   override readonly name = 'ClientError';
 
   constructor(
-    readonly code: 'closed' | 'revoked' | 'reset' | 'unknown_item' | 'deleted_item' | 'unknown_device' | 'fingerprint',
+    readonly code: ClientFailure,
     message: string,
   ) {
     super(message);

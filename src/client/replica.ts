@@ -10,11 +10,11 @@ import { openItem, type Reader } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
-import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
-import type { Emit, ItemView } from './events.js';
+import type { Emit, ItemView, Named } from './events.js';
+import { contradiction, isNews, keptOf, lastGood, sameSig } from './judgement.js';
 import type { Outbox } from './outbox.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
 import type { Change, Completeness } from './wire.js';
@@ -30,12 +30,22 @@ export interface ReplicaOptions {
   readonly fetchNext: (since: number) => Promise<Change | undefined>;
 }
 
+/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
+export interface Listed {
+  readonly id: string;
+  readonly version: number;
+  readonly held: number | null;
+}
+
 /** What one call of `apply` gathers before it stores it in one step. */
 interface Draft {
   readonly entries: Map<string, Entry>;
   readonly done: Pending[];
   readonly tell: (() => void)[];
 }
+
+/** Entries whose versions are forgotten in one step. */
+const FORGET_AT_ONCE = 256;
 
 /** The local copy; see above. */
 export class Replica {
@@ -75,19 +85,42 @@ export class Replica {
   /**
    * Applies a page of a listing that started at or below the cursor: each row counts if it is newer than what is held.
    * `end`: up to where everything is here now, which is where the cursor goes; null where it stays, since the pages so
-   * far began below it and are not through.
+   * far began below it and are not through. Gives the rows that were newer.
    */
-  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
+  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
-    for (const change of changes) await this.merge(change, draft, true);
+    const newer: Listed[] = [];
+    for (const change of changes) {
+      const held = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
+      const mended = await this.merge(change, draft, true);
+      if (mended) newer.push({ id: change.id, version: change.version, held: held?.version ?? null });
+    }
     await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
+    return newer;
+  }
+
+  /**
+   * Applies rows of a listing of which none is believed to be here in order: what is held under the same version and
+   * does not open, or did not verify, is judged anew.
+   */
+  async mend(changes: readonly Change[]): Promise<void> {
+    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    for (const change of changes) {
+      const held = await this.options.store.get(change.id);
+      if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
+      if (held.state === 'live' && this.opens(held.row)) continue;
+      // What was damaged is nothing to compare with.
+      draft.entries.set(change.id, this.judged(change, held.state === 'live' ? undefined : held, draft));
+    }
+    await this.store(draft, await this.options.store.cursor());
   }
 
   /** Another history: all versions are forgotten, what is held stays readable, and everything comes again. */
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
+    this.options.outbox.touched.markAll();
     this.options.emit('reset', { epoch });
   }
 
@@ -108,6 +141,14 @@ export class Replica {
     return { complete, held };
   }
 
+  /** What is held, compared with what the server counts at `at`; undefined where that is not where the cursor stands. */
+  async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+    const { since, epoch } = await this.options.store.cursor();
+    if (since !== at.version || epoch !== at.epoch) return undefined;
+    const held = await this.options.store.held();
+    return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
+  }
+
   /** The end of a listing that began at the cursor: its head becomes the cursor, in the history it names. */
   async settlePulled(at: Pick<Completeness, 'version' | 'epoch'>): Promise<void> {
     const cursor = caughtUp(await this.options.store.cursor(), at);
@@ -118,21 +159,35 @@ export class Replica {
 
   /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
   async unversioned(): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    return entries.filter((entry) => entry.state !== 'deleted' && entry.version === 0).map((entry) => entry.id);
+    const ids: string[] = [];
+    for await (const { id, state, version } of this.options.store.entries()) {
+      if (state !== 'deleted' && version === 0) ids.push(id);
+    }
+    return ids;
   }
 
   /**
    * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
    * counted; they stay readable, since a server that lost them is no reason to lose them here.
    */
-  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    const unlisted = entries.filter(
-      ({ id, version, state }) => state !== 'deleted' && version > 0 && version <= head && !listed.has(id),
-    );
-    await this.options.store.apply({ entries: unlisted.map((entry) => ({ ...entry, version: 0 })) });
-    return unlisted.map((entry) => entry.id);
+  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
+    const { store, outbox } = this.options;
+    const named: Named[] = [];
+    let unlisted: Entry[] = [];
+    const forget = async (): Promise<void> => {
+      await store.apply({ entries: unlisted });
+      outbox.touched.mark(unlisted.map(({ id }) => id));
+      unlisted = [];
+    };
+    for await (const entry of store.entries()) {
+      const { id, version, state } = entry;
+      if (state === 'deleted' || version === 0 || version > head || listed.has(id)) continue;
+      named.push({ id, version });
+      unlisted.push({ ...entry, version: 0 });
+      if (unlisted.length >= FORGET_AT_ONCE) await forget();
+    }
+    if (unlisted.length > 0) await forget();
+    return named;
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
@@ -141,8 +196,19 @@ export class Replica {
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     // Not before: who looks meanwhile would find neither the own change nor what replaces it.
     this.options.outbox.forget(draft.done);
+    this.options.outbox.touched.mark(draft.entries.keys());
     // Told only when it is stored: who hears of an item can read it.
     for (const tell of draft.tell) tell();
+  }
+
+  private opens(row: LiveItem): boolean {
+    try {
+      openItem(this.options.sodium, row, this.options.reader);
+      return true;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return false;
+      throw error;
+    }
   }
 
   /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
@@ -291,50 +357,6 @@ export class Replica {
     }
   }
 }
-
-const keptOf = (entry: Entry | undefined): LiveItem | null =>
-  entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
-
-const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
-  a === undefined || b === undefined ? a === b : equalBytes(a, b);
-
-const sameContent = (one: LiveItem, other: LiveItem): boolean =>
-  one.ts === other.ts &&
-  sameBytes(one.inline?.ct, other.inline?.ct) &&
-  sameBytes(one.inline?.nonce, other.inline?.nonce) &&
-  one.blob?.ref === other.blob?.ref &&
-  sameBytes(one.blob?.nonce, other.blob?.nonce);
-
-/**
- * What no honest server does within one history: bring back a deleted item, or give older or other content under the
- * same time (contract 5, order of decisions). `sig` does not cover the version, so a lying server could replay an old
- * state of an item; this finds it. A delete without a tag is no proof: newer content shows that it was the server's own.
- * After a reset (version 0) a deleted item may be back, and the newer content that is held here is not lost for an older
- * one: a server can call any lie a restore.
- */
-function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
-  if (before === undefined) return undefined;
-  const kept = keptOf(before);
-  if (before.state === 'deleted') {
-    const newer = !before.tagged && (kept === null || kept.ts < row.ts);
-    return before.version === 0 || newer ? undefined : 'resurrected';
-  }
-  if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
-  return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
-}
-
-/** What is known of an item from before a state that did not verify. */
-const lastGood = (entry: Entry): Entry | undefined => {
-  const row = keptOf(entry);
-  return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
-};
-
-/** The tag covers everything that a user sees: two states that differ in anything else are re-wraps. */
-const sameSig = (one: LiveItem, other: LiveItem): boolean => sameBytes(one.sig ?? undefined, other.sig ?? undefined);
-
-/** A re-wrap changes nothing that a user sees. */
-const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
-  before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);
 
 /** An item as its user sees it. */
 export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({

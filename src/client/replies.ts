@@ -108,6 +108,10 @@ export const readMe = object({
     itemCount: count,
     deviceCount: count,
     devicesOnline: count,
+    /** Head, sum of the live items' versions at it, and the history they count in; absent in the bare specification. */
+    headVersion: nullable(count),
+    versionSum: nullable(count),
+    epoch: nullable(epochText),
   }),
 });
 /** This device and the figures of its server; sizes in bytes. */

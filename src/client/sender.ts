@@ -91,6 +91,7 @@ export class Sender {
   private running: Promise<void> | undefined;
   private timer: Timer | undefined;
   private failures = 0;
+  private rosterRead: Promise<unknown> | undefined;
   private held = false;
   /** What ended it. */
   private closed: Error | undefined;
@@ -99,9 +100,10 @@ export class Sender {
 
   /**
    * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
-   * returns: what was read of the item to make it still holds then.
+   * returns: what was read of the item to make it still holds then. `gather`: it goes out with the next `kick`, in one
+   * request with what is submitted until then.
    */
-  async submit(change: NewChange): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
@@ -114,7 +116,7 @@ export class Sender {
       this.waiters.delete(seq);
       throw error;
     }
-    this.kick();
+    if (!gather) this.kick();
     return { outcome };
   }
 
@@ -228,6 +230,7 @@ export class Sender {
   /** Every outcome is recorded, whatever became of the others; then the first failure that is not a refusal is thrown. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
+    this.rosterRead = undefined;
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
@@ -299,7 +302,9 @@ export class Sender {
     const times = this.reseals.get(pending.seq) ?? 0;
     if (times >= RESEALS_MAX) return false;
     this.reseals.set(pending.seq, times + 1);
-    await this.options.roster.refresh();
+    // Once for all refusals of one answer: they were judged by the same list.
+    this.rosterRead ??= this.options.roster.refresh();
+    await this.rosterRead;
     const { sodium, reader, roster } = this.options;
     const devices = await roster.recipients();
     const payload = rewrapItem(sodium, pending.row, { ...reader, devices });

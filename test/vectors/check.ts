@@ -15,6 +15,7 @@ import {
   type SealedItem,
 } from '../../src/crypto/item-tag.js';
 import { itemAad, moveTag, openBlob, openItem, type Reader } from '../../src/crypto/item.js';
+import { fingerprintOfMaster } from '../../src/crypto/fingerprint.js';
 import { itemMacKey, keysOfPhrase, phraseSeed } from '../../src/crypto/master-key.js';
 import {
   acceptRelease,
@@ -284,6 +285,7 @@ const checkPhrase: Check = async (sodium, input) => {
     seed: toHex(seed),
     masterKey: toHex(masterKey),
     itemMacKey: toHex(itemMacKey(sodium, masterKey)),
+    masterFingerprint: fingerprintOfMaster(sodium, masterKey).replaceAll(' ', ''),
     recoverySeed: toHex(recoverySeed),
     recoveryPubkey: toHex(recovery.publicKey),
   };
