@@ -4,6 +4,6 @@ import { killing } from './support/killing.js';
 
 t.setTimeout(840_000);
 
-t.test('STORE-15 STORE-16: a client is killed at a few hundred random points', (t) =>
-  killing(t, { rounds: 250, seed: 7 }),
+t.test('STORE-15 STORE-16: a client is killed at a hundred random points and more', (t) =>
+  killing(t, { rounds: 120, seed: 7 }),
 );

@@ -65,8 +65,6 @@ t.test('STORE-12: any series of batches and failures leaves exactly the batches 
         if ((await codeOf(store.apply(batch))) === 'none') await model.apply(batch);
       }
       level.weather = 'fine';
-      await store.apply({ cursor: { since: 1, epoch: 'last' } });
-      await model.apply({ cursor: { since: 1, epoch: 'last' } });
       await store.close();
       await level.open();
       t.strictSame(await stateOf(await LevelStore.open(level, OWNER)), await stateOf(model));

@@ -3,10 +3,12 @@ import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
 import { createStore, LevelStore, type Level } from '../src/client/level-store.js';
+import { STATE_KEY } from '../src/client/store-records.js';
 import { StoreError } from '../src/client/store-error.js';
 import type { Batch } from '../src/client/store.js';
+import { settle } from './support/client.js';
 import { temporaryFolder } from './support/postgres.js';
-import { allOf, anyBatch, idOf, KINDS, live, OWNER, plain, stateOf, write } from './support/stores.js';
+import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';
 
 t.setTimeout(120_000);
 
@@ -92,6 +94,36 @@ for (const kind of KINDS) {
     t.equal((await allOf(store)).length, total, 'one that was left early disturbs nobody');
   });
 }
+
+t.test('STORE-02: a batch waits for reads that were called before it, however slow they are', async (t) => {
+  const inner = memoryLevel();
+  let open: () => void = () => undefined;
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const level: Level = {
+    open: () => inner.open(),
+    close: () => inner.close(),
+    // The state's record is read when it is opened.
+    get: async (key) => {
+      if (key !== STATE_KEY) await gate;
+      return inner.get(key);
+    },
+    getMany: (keys) => inner.getMany(keys),
+    put: (key, value) => inner.put(key, value),
+    iterator: (options) => inner.iterator(options),
+    batch: (operations, options) => inner.batch(operations, options),
+  };
+  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
+  const store = await LevelStore.open(level, OWNER);
+  const early = store.get('A');
+  const applied = store.apply({ entries: [live('A', 1)] });
+  await settle();
+  open();
+  t.equal(await early, undefined);
+  await applied;
+  t.match(await store.get('A'), { version: 1 });
+});
 
 t.test('STORE-05: any series of batches gives the same in all stores, also after reopening', async (t) => {
   const runs = [

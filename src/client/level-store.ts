@@ -185,9 +185,19 @@ export class LevelStore implements Store {
   close(): Promise<void> {
     this.closing ??= this.applied
       .then(() => Promise.allSettled(this.reads))
+      .then(() => this.takeBack())
       .then(() => this.level.close())
       .finally(() => this.options.onClose?.(this.state.batches));
     return this.closing;
+  }
+
+  /** Where there is still no room the batch whose write failed may be there when the store is opened again. */
+  private async takeBack(): Promise<void> {
+    try {
+      if (this.failed !== undefined) await this.recover(this.failed.undo);
+    } catch (error) {
+      if (!['full', 'read_only', 'io'].includes(storeErrorOf(error).code)) throw error;
+    }
   }
 
   private entry(key: string, record: Uint8Array): Entry {
