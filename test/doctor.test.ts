@@ -5,7 +5,7 @@ import t from 'tap';
 import { runDoctor } from '../src/cli/device/commands/doctor.js';
 import { checkDisk } from '../src/cli/device/doctor/place.js';
 import { EXIT } from '../src/cli/device/terminal.js';
-import { masterFingerprint } from '../src/client/fingerprint.js';
+import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { fingerprintOf } from '../src/client/roster.js';
 import { MemoryStore } from '../src/client/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -13,7 +13,7 @@ import { newIdentity, sealedRow } from './support/client.js';
 import { note, wiretap, world } from './support/client-world.js';
 import { ShiftedClock } from './support/clock.js';
 import { examined } from './support/doctor.js';
-import { Liar } from './support/liar.js';
+import { Liar } from './liar/proxy.js';
 import { temporaryFolder } from './support/postgres.js';
 import { contextOf, fakeTerminal, secretsIn } from './support/vault-context.js';
 
@@ -29,14 +29,14 @@ t.test('DOCTOR-01 DOCTOR-18: of a sound device no problem is found, in words and
   t.equal(json.exit, EXIT.ok);
   t.same(json.notChecked, []);
   t.match(json.of('completeness'), [{ what: /All 1 items/ }]);
-  const own = masterFingerprint(nodeSodium, first.identity().masterKey);
+  const own = fingerprintOfMaster(nodeSodium, first.identity().masterKey);
   t.match(json.of('fingerprint')[0]?.what, own);
   t.match(
     (await examined(t, { identity: second.identity() })).of('fingerprint')[0]?.what,
     own,
     'the other device has it',
   );
-  t.not(masterFingerprint(nodeSodium, newIdentity().masterKey), own);
+  t.not(fingerprintOfMaster(nodeSodium, newIdentity().masterKey), own);
 
   const folder = await temporaryFolder(t);
   const secrets = secretsIn(folder);
@@ -187,7 +187,11 @@ t.test(
     const damaged = await examined(t, { identity, store: new Damaged() });
     t.match(damaged.of('store'), [{ status: 'problem', what: /damaged/ }]);
     class Unreadable extends MemoryStore {
-      override entries = () => Promise.reject(new Error('bad block'));
+      // eslint-disable-next-line require-yield
+      override async *entries(): AsyncGenerator<never> {
+        await Promise.resolve();
+        throw new Error('bad block');
+      }
     }
     const unreadable = await examined(t, { identity, store: new Unreadable() });
     t.match(unreadable.of('store'), [{ status: 'problem', what: /cannot be read/, do: /rebuilt/ }]);

@@ -16,7 +16,7 @@ export interface ArchiveManifest {
   /** ms. */
   readonly createdAt: number;
   readonly tenantId: string;
-  /** See `masterFingerprint`: tells whether an archive is of this vault. */
+  /** See `fingerprintOfMaster`: tells whether an archive is of this vault. */
   readonly masterFingerprint: string;
 }
 

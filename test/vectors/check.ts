@@ -4,7 +4,6 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { masterFingerprint } from '../../src/client/fingerprint.js';
 import { openBinMeta } from '../../src/crypto/bin-meta.js';
 import { certifyDevice, expectCertified, type OwnDevice } from '../../src/crypto/device.js';
 import {
@@ -349,7 +348,6 @@ export const checks: Readonly<Record<string, Check>> = {
     return { sig: toHex(makeDeleteTag(sodium, masterKey, str(input, 'id'))) };
   },
   archive: (sodium, input) => archiveCheck(sodium, { phrase: str(input, 'phrase'), archive: bytes(input, 'archive') }),
-  'master-fingerprint': (sodium, input) => ({ fingerprint: masterFingerprint(sodium, bytes(input, 'masterKey')) }),
   'bin-meta': (sodium, input) => ({
     meta: openBinMeta(
       sodium,

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../../src/root.js';
-import { archives, masterFingerprints } from './cases-archive.js';
+import { archives } from './cases-archive.js';
 import type { Vector } from './cases.js';
 import { certificates, pairings, passwords, phrases, reauthentications, recoveries } from './cases-devices.js';
 import { binMetas, deletes, items } from './cases-items.js';
@@ -29,4 +29,3 @@ write('item', items());
 write('item-delete', deletes());
 write('bin-meta', binMetas());
 write('archive', await archives());
-write('master-fingerprint', masterFingerprints());

@@ -267,7 +267,7 @@ export class Importer {
   /** Without a server no bin can be made, and an item for a bin that is not there would be refused later, unseen. */
   private async expectKnown(wanted: readonly string[]): Promise<void> {
     const known = new Set([DEFAULT_BIN]);
-    for (const entry of await this.open.store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
+    for await (const entry of this.open.store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
     const missing = wanted.filter((id) => !known.has(id));
     if (missing.length === 0) return;
     throw new CommandError(

@@ -9,7 +9,7 @@ import {
   type ArchiveManifest,
 } from '../../../client/archive-records.js';
 import { isPassing } from '../../../client/errors.js';
-import { masterFingerprint } from '../../../client/fingerprint.js';
+import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import { text } from '../../../protocol/bytes.js';
 import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
@@ -101,7 +101,7 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
     format: 1,
     createdAt: clock.now(),
     tenantId,
-    masterFingerprint: masterFingerprint(sodium, masterKey),
+    masterFingerprint: fingerprintOfMaster(sodium, masterKey),
   };
   if (options.plain === true) return plainOutput(context, options, manifest);
   const seed = await askSeed(sodium, context.terminal, {
@@ -173,7 +173,7 @@ async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
     items.set(id, row.blob !== null);
     binIds.add(row.binId);
   };
-  for (const entry of await store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
+  for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
   for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
   const sorted = [...items].sort(([one], [other]) => (one < other ? -1 : 1));
   return { items: sorted.map(([id, blob]) => ({ id, blob })), binIds };

@@ -1,7 +1,7 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
 import type { Command } from 'commander';
 import { ArchiveError } from '../../../client/archive-error.js';
-import { masterFingerprint } from '../../../client/fingerprint.js';
+import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
@@ -78,7 +78,7 @@ function expectOwn(
   { foreign, file }: ImportOptions,
   { survey, open }: { readonly survey: Survey; readonly open: OpenDevice },
 ): void {
-  const own = masterFingerprint(platform.sodium, open.identity.masterKey);
+  const own = fingerprintOfMaster(platform.sodium, open.identity.masterKey);
   if (survey.manifest.masterFingerprint === own || foreign === true) return;
   throw new CommandError(
     EXIT.untrusted,

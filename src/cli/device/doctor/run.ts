@@ -1,7 +1,7 @@
 /** All checks in order. What builds on a check that failed is not made, and named as not made. */
 import { readFile } from 'node:fs/promises';
 import { asError } from '../../../client/events.js';
-import { masterFingerprint } from '../../../client/fingerprint.js';
+import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import type { Context } from '../context.js';
 import { CHECKS, isProblem, ok, problem, type CheckName, type Finding, type Patient } from './finding.js';
 import { checkAddress, checkConnection, checkName, checkTls, targetOf } from './network.js';
@@ -40,7 +40,7 @@ export async function examine(context: Context, idleMs: number, onFinding: OnFin
   const { identity, here, findings: found } = await checkIdentity(context);
   add(found);
   if (identity !== undefined) {
-    const fingerprint = masterFingerprint(platform.sodium, identity.masterKey);
+    const fingerprint = fingerprintOfMaster(platform.sodium, identity.masterKey);
     add([
       ok('fingerprint', `The vault's key has the fingerprint ${fingerprint}. It must be the same on all your devices.`),
     ]);

@@ -43,11 +43,15 @@ export async function checkVault(patient: Patient, live: Live | undefined): Prom
 
 /** The store's own tally against its entries. */
 async function checkStore(store: Store): Promise<Finding[]> {
-  const [cursor, held, entries] = [await store.cursor(), await store.held(), await store.entries()];
-  const counted = entries.filter(({ state, version }) => state !== 'deleted' && version > 0);
-  const versionSum = counted.reduce((sum, { version }) => sum + version, 0);
-  const ahead = counted.filter(({ version }) => version > cursor.since).length;
-  if (held.itemCount !== counted.length || held.versionSum !== versionSum || (ahead > 0 && cursor.epoch === null)) {
+  const [cursor, held] = [await store.cursor(), await store.held()];
+  let [itemCount, versionSum, ahead] = [0, 0, 0];
+  for await (const { state, version } of store.entries()) {
+    if (state === 'deleted' || version === 0) continue;
+    itemCount++;
+    versionSum += version;
+    if (version > cursor.since) ahead++;
+  }
+  if (held.itemCount !== itemCount || held.versionSum !== versionSum || (ahead > 0 && cursor.epoch === null)) {
     const what = 'The local copy is damaged: its tally and its items do not agree.';
     return [
       problem(
@@ -57,7 +61,7 @@ async function checkStore(store: Store): Promise<Finding[]> {
       ),
     ];
   }
-  return [ok('store', `The local copy holds ${counted.length} items, up to version ${cursor.since}.`)];
+  return [ok('store', `The local copy holds ${itemCount} items, up to version ${cursor.since}.`)];
 }
 
 /** Connects as a device does, so that what is missing is found and mended by the same code. */
