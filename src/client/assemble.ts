@@ -9,6 +9,7 @@ import { Library } from './library.js';
 import type { Outbox } from './outbox.js';
 import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
+import type { DeviceEntry } from './replies.js';
 import { Roster } from './roster.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
@@ -50,6 +51,8 @@ export interface Foundation {
   /** Aborted when the device is closed. */
   readonly lifetime: AbortSignal;
   readonly hooks: Hooks;
+  /** See `RosterOptions.remembered`. */
+  readonly devices?: readonly DeviceEntry[];
 }
 
 /** All parts of a device, not yet started. */
@@ -62,7 +65,7 @@ export function assemble(base: Foundation): Parts {
   const api = new DeviceApi(session.call);
   const { masterKey, deviceId } = identity;
   const reader: Reader = { masterKey, device: { id: deviceId, keys: identity.keys } };
-  const roster = new Roster({ api, sodium, identity, emit });
+  const roster = new Roster({ api, sodium, identity, emit, remembered: base.devices });
   const sender = new Sender({ ...platform, api, outbox, roster, reader, emit });
   const library = new Library({ store, outbox, sodium, reader });
   const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId, clock });

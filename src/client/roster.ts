@@ -33,6 +33,8 @@ export interface RosterOptions {
   readonly sodium: Sodium;
   readonly identity: Identity;
   readonly emit: Emit;
+  /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
+  readonly remembered?: readonly DeviceEntry[];
 }
 
 /** The device list as this device believes it. */
@@ -40,7 +42,9 @@ export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private reading: Promise<readonly DeviceEntry[]> | undefined;
 
-  constructor(private readonly options: RosterOptions) {}
+  constructor(private readonly options: RosterOptions) {
+    this.known = options.remembered;
+  }
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
@@ -80,6 +84,15 @@ export class Roster {
     }
     const cert = certifyDevice(sodium, identity.masterKey, { id, publicKey: device.pubkey });
     await api.patchDevice(id, { cert: wireBytes(cert) });
+    await this.refresh();
+  }
+
+  /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
+  async rename(id: string, name: string): Promise<void> {
+    if (!(await this.refresh()).some((entry) => entry.id === id)) {
+      throw new ClientError('unknown_device', `there is no device ${id}`);
+    }
+    await this.options.api.patchDevice(id, { name });
     await this.refresh();
   }
 
