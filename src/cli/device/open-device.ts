@@ -132,7 +132,7 @@ export class Session {
       return true;
     } catch (error) {
       if (terminal.interrupted.aborted || !isPassing(error)) throw error;
-      terminal.note(`Not up to date: ${failureOf(error).message}. What follows is what was here last time.`);
+      terminal.note(`Not up to date: ${failureOf(error).message}.`);
       return false;
     }
   }

@@ -117,7 +117,7 @@ class Printer {
     this.print(
       item.ts,
       binName(this.around.bins, item.binId),
-      `${item.type}  ${titleOf(item.type, item.payload)}`,
+      `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`,
       item.id,
     );
   }
@@ -133,7 +133,7 @@ class Printer {
     const clock = new Date(time).toTimeString().slice(0, 8);
     const where = harmless(bin);
     const gap = ' '.repeat(Math.max(0, BIN_WIDTH - widthOf(where)));
-    terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${harmless(what)}`);
+    terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${what}`);
   }
 
   private line(line: { readonly state: string; readonly retryInMs?: number }): void {
