@@ -29,7 +29,7 @@ t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
 });
 
 const terminal = (screen: boolean): Terminal =>
-  ({ screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
+  ({ outputIsTerminal: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
 
 t.test(
   'CLI-13: tables are aligned by what characters take on a screen, and cut to it, in a pipe not at all',

@@ -100,7 +100,7 @@ function started(
   const terminal = (json: boolean): Terminal => ({
     json,
     interactive,
-    screen: options.screen ?? interactive,
+    outputIsTerminal: options.screen ?? interactive,
     colours: false,
     width: options.width ?? 100,
     env,

@@ -49,7 +49,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
     env,
     interrupted,
     interactive,
-    screen: output.isTTY,
+    outputIsTerminal: output.isTTY,
     colours: output.isTTY && !json && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb',
     get width() {
       return output.columns || WIDTH_DEFAULT;

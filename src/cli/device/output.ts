@@ -6,7 +6,7 @@ import type { Terminal } from './terminal.js';
 export const paletteOf = (terminal: Pick<Terminal, 'colours'>): Palette => paletteFor({ isTTY: terminal.colours }, {});
 
 /** True where a person reads standard output. */
-export const onScreen = (terminal: Terminal): boolean => terminal.screen ?? terminal.interactive;
+export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTerminal ?? terminal.interactive;
 
 /**
  * Characters that would steer a terminal, turn the reading direction or hide: all controls, bidirectional marks and

@@ -62,11 +62,12 @@ export async function runProgram(call: Call): Promise<ExitCode> {
   const json = call.argv.slice(0, endOfOptions(call.argv)).includes('--json');
   const terminal = call.terminal(json);
   let program: Command | undefined = undefined;
+  let code: ExitCode = EXIT.ok;
   const run: Run =
     (work) =>
     async (...args) => {
       const { profile } = program?.opts<GlobalOptions>() ?? {};
-      await work(contextFor(call, terminal, profile), ...args);
+      code = (await work(contextFor(call, terminal, profile), ...args)) ?? EXIT.ok;
     };
   program = programOf(run, call.version);
   quietly(program, call.write);
@@ -76,7 +77,7 @@ export async function runProgram(call: Call): Promise<ExitCode> {
       return EXIT.usage;
     }
     await program.parseAsync([...call.argv], { from: 'user' });
-    return terminal.interrupted.aborted ? EXIT.interrupted : EXIT.ok;
+    return terminal.interrupted.aborted ? EXIT.interrupted : code;
   } catch (error) {
     return ended(error, terminal, call);
   }

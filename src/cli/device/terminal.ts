@@ -55,8 +55,8 @@ export interface Terminal {
   /** True where a person sits at both ends: questions may be asked. */
   readonly interactive: boolean;
   readonly colours: boolean;
-  /** True where standard output is a terminal: what must not be read over a shoulder is masked. Absent: as `interactive`. */
-  readonly screen?: boolean;
+  /** True where standard output is a screen: what must not be seen there is refused or masked. Absent: as `interactive`. */
+  readonly outputIsTerminal?: boolean;
   /** Columns. */
   readonly width: number;
   readonly env: Readonly<Record<string, string | undefined>>;
