@@ -17,7 +17,11 @@ async function scene(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Scene> 
   const desk = await machine(t, tap);
   const rewrapped = next(made.first, 'rewrapped');
   const offer = await made.first.device.offerPairing(() => true);
-  await Promise.all([desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']), offer.joined, rewrapped]);
+  await Promise.all([
+    desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']),
+    offer.joined,
+    rewrapped,
+  ]);
   return { ...made, desk };
 }
 
@@ -94,10 +98,13 @@ t.test('CLI-15: where the server refuses for now, the command says so and the wr
       headers: { 'retry-after': '3600' },
     });
   Object.assign(tap.platform, {
-    fetch: (url: string, init: RequestInit) => (url.includes('/api/items') ? Promise.resolve(busy()) : fetch(url, init)),
+    fetch: (url: string, init: RequestInit) =>
+      url.includes('/api/items') ? Promise.resolve(busy()) : fetch(url, init),
   });
   t.match(await desk.json(['put', 'x']), { queued: true });
-  Object.assign(tap.platform, { fetch: (url: string) => (url.endsWith('health') ? fetch(url, {}) : Promise.resolve(busy())) });
+  Object.assign(tap.platform, {
+    fetch: (url: string) => (url.endsWith('health') ? fetch(url, {}) : Promise.resolve(busy())),
+  });
   const { code, error } = await desk.call(['bins', 'add', 'x', '--json']);
   t.match({ code, error }, { code: EXIT.unavailable, error: { code: 'rate_limited', hint: /3600 s/ } });
 });
@@ -109,9 +116,14 @@ t.test('CLI-30: sync compares with the server, and says what is missing', async 
   t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
   t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
   tap.lie = ({ path }, answer) =>
-    path.startsWith('/items?') ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) } : undefined;
+    path.startsWith('/items?')
+      ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
+      : undefined;
   tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
-  t.match(await desk.call(['sync', '--json']), { code: EXIT.untrusted, error: { code: 'incomplete', message: /counts 1 item/ } });
+  t.match(await desk.call(['sync', '--json']), {
+    code: EXIT.untrusted,
+    error: { code: 'incomplete', message: /counts 1 item/ },
+  });
 });
 
 t.test('CLI-27: a device that nobody vouches for stops writes until its own fingerprint is given', async (t) => {
@@ -121,7 +133,9 @@ t.test('CLI-27: a device that nobody vouches for stops writes until its own fing
   let stripped = true;
   tap.lie = ({ path }, answer) => {
     if (path !== '/devices' || !stripped) return undefined;
-    const devices = (answer['devices'] as Json[]).map((entry) => (entry['id'] === first.device.id ? { ...entry, cert: null } : entry));
+    const devices = (answer['devices'] as Json[]).map((entry) =>
+      entry['id'] === first.device.id ? { ...entry, cert: null } : entry,
+    );
     return { ...answer, devices };
   };
   const put = await desk.call(['put', 'x', '--json']);
@@ -131,56 +145,66 @@ t.test('CLI-27: a device that nobody vouches for stops writes until its own fing
   t.match(listed.out, /First {2}laptop.*not certified/);
   const wrong = await desk.call(['certify', 'first', '0000 0000', '--json']);
   t.match(wrong, { code: EXIT.untrusted, error: { code: 'fingerprint' } });
-  t.notOk(tap.calls.some(({ method, path, body }) => method === 'PATCH' && path.includes(first.device.id) && body !== null));
+  t.notOk(
+    tap.calls.some(({ method, path, body }) => method === 'PATCH' && path.includes(first.device.id) && body !== null),
+  );
   t.match(await desk.json(['certify', 'first', ...first.device.fingerprint.split(' ')]), { certified: true });
   stripped = false;
   t.match(await desk.json(['put', 'x']), { queued: false });
 });
 
-t.test('CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one is told, and one that signs out leaves nothing', async (t) => {
-  const { desk, first, url } = await scene(t);
-  const other = await machine(t);
-  const pairing = desk.start(['pair', '--no-qr'], { answers: [[/same digits/, 'y']] });
-  const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
-  await other.json(['join', url, ...words.split(' '), '--name', 'Third', '--glyph', 'phone']);
-  await pairing.result;
-  const { devices } = (await desk.json(['devices'])) as { devices: Json[] };
-  t.match(
-    devices.map(({ name, glyph, thisDevice, certified }) => ({ name, glyph, thisDevice, certified })),
-    [
-      { name: 'First', glyph: 'laptop', thisDevice: false, certified: true },
-      { name: 'Desk', thisDevice: true, certified: true },
-      { name: 'Third', glyph: 'phone', thisDevice: false, certified: true },
-    ],
-  );
-  t.equal(devices[0]?.['fingerprint'], first.device.fingerprint, 'the one that the device itself shows');
-  t.match(await desk.json(['rename', 'third', 'Phone']), { name: 'Phone' });
-  t.match(await other.json(['status']), { name: 'Phone', fingerprint: devices[2]?.['fingerprint'] });
-  t.match(await desk.call(['rename', 'nobody', 'x', '--json']), { code: EXIT.notFound });
-  t.match(await desk.call(['rename', 'phone', 'a\u202eb', '--json']), { code: EXIT.usage });
+t.test(
+  'CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one is told, and one that signs out leaves nothing',
+  async (t) => {
+    const { desk, first, url } = await scene(t);
+    const other = await machine(t);
+    const pairing = desk.start(['pair', '--no-qr'], { answers: [[/same digits/, 'y']] });
+    const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
+    await other.json(['join', url, ...words.split(' '), '--name', 'Third', '--glyph', 'phone']);
+    await pairing.result;
+    const { devices } = (await desk.json(['devices'])) as { devices: Json[] };
+    t.match(
+      devices.map(({ name, glyph, thisDevice, certified }) => ({ name, glyph, thisDevice, certified })),
+      [
+        { name: 'First', glyph: 'laptop', thisDevice: false, certified: true },
+        { name: 'Desk', thisDevice: true, certified: true },
+        { name: 'Third', glyph: 'phone', thisDevice: false, certified: true },
+      ],
+    );
+    t.equal(devices[0]?.['fingerprint'], first.device.fingerprint, 'the one that the device itself shows');
+    t.match(await desk.json(['rename', 'third', 'Phone']), { name: 'Phone' });
+    t.match(await other.json(['status']), { name: 'Phone', fingerprint: devices[2]?.['fingerprint'] });
+    t.match(await desk.call(['rename', 'nobody', 'x', '--json']), { code: EXIT.notFound });
+    t.match(await desk.call(['rename', 'phone', 'a\u202eb', '--json']), { code: EXIT.usage });
 
-  const watching = other.start(['watch', '--json']);
-  await watching.line(/ready/);
-  t.equal((await desk.call(['revoke', 'Phone', '--json'])).code, EXIT.usage, 'nobody can be asked');
-  t.equal((await desk.call(['revoke', 'Phone'], { answers: [[/Revoke "Phone"/, 'yes']] })).code, EXIT.ok);
-  t.match(await watching.result, { code: EXIT.refused, error: { code: 'revoked' } });
-  t.match(await other.call(['put', 'x', '--json']), { code: EXIT.refused, error: { code: /revoked/, hint: /forget/ } });
-  t.match(await desk.json(['devices', '--all']), { devices: { length: 3 } });
-  t.match(await desk.json(['devices']), { devices: { length: 2 } });
-  t.match(await other.json(['forget', '--yes']), { forgotten: true });
-  t.equal((await other.call(['list', '--json'])).code, EXIT.notFound);
+    const watching = other.start(['watch', '--json']);
+    await watching.line(/ready/);
+    t.equal((await desk.call(['revoke', 'Phone', '--json'])).code, EXIT.usage, 'nobody can be asked');
+    t.equal((await desk.call(['revoke', 'Phone'], { answers: [[/Revoke "Phone"/, 'yes']] })).code, EXIT.ok);
+    t.match(await watching.result, { code: EXIT.refused, error: { code: 'revoked' } });
+    t.match(await other.call(['put', 'x', '--json']), {
+      code: EXIT.refused,
+      error: { code: /revoked/, hint: /forget/ },
+    });
+    t.match(await desk.json(['devices', '--all']), { devices: { length: 3 } });
+    t.match(await desk.json(['devices']), { devices: { length: 2 } });
+    t.match(await other.json(['forget', '--yes']), { forgotten: true });
+    t.equal((await other.call(['list', '--json'])).code, EXIT.notFound);
 
-  t.match(await desk.json(['revoke', 'Desk', '--yes']), { thisDevice: true, revoked: true });
-  t.throws(() => readFileSync(join(desk.folder, 'identity.json')), { code: 'ENOENT' });
-  t.match(await first.device.roster.refresh(), { length: 3 });
-});
+    t.match(await desk.json(['revoke', 'Desk', '--yes']), { thisDevice: true, revoked: true });
+    t.throws(() => readFileSync(join(desk.folder, 'identity.json')), { code: 'ENOENT' });
+    t.match(await first.device.roster.refresh(), { length: 3 });
+  },
+);
 
 t.test('CLI-25: the last device cannot be revoked, and is told how to leave', async (t) => {
   const made = await world(t);
   const desk = await machine(t);
-  await made.first.device.offerPairing(() => true).then(async (offer) => {
-    await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined]);
-  });
+  await made.first.device
+    .offerPairing(() => true)
+    .then(async (offer) => {
+      await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined]);
+    });
   await desk.json(['revoke', made.first.device.id, '--yes']);
   const { deviceId } = await desk.json(['status']);
   const last = await desk.call(['revoke', String(deviceId), '--yes', '--json']);

@@ -53,13 +53,20 @@ t.test('CLI-24: every command has help with a summary and an example', async (t)
     const { signal } = new AbortController();
     const terminal = { interrupted: signal, progress: () => undefined } as unknown as Terminal;
     const call = { env: {}, platform: {} as never, version: '1', terminal: () => terminal, fail: () => undefined };
-    const code = await runProgram({ ...call, argv: [...path.split(' '), '--help'], write: (text) => printed.push(text) });
+    const code = await runProgram({
+      ...call,
+      argv: [...path.split(' '), '--help'],
+      write: (text) => printed.push(text),
+    });
     t.equal(code, EXIT.ok);
     const help = printed.join('');
     t.match(help, new RegExp(`Usage: service-device ${path}`));
     t.match(help, /Examples:\n {2}\$ .*service-device/, `${path}: an example`);
     t.match(help, /--json/, 'with the options of all commands');
-    t.ok(help.split('\n').every((line) => line.length <= 125), `${path}: no line runs over`);
+    t.ok(
+      help.split('\n').every((line) => line.length <= 125),
+      `${path}: no line runs over`,
+    );
   }
 });
 

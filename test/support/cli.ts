@@ -165,6 +165,10 @@ function started(
   return { result, line, interrupt: () => interruption.abort() };
 }
 
+/** Text without the sequences that colour it or move the cursor. */
+// eslint-disable-next-line no-control-regex
+const plainText = (text: string): string => text.replace(/\u001b\[[\d;]*[A-Za-z]/g, '');
+
 /** The built program. */
 export const BINARY = join(PROJECT_ROOT, 'build/src/cli/device/main.js');
 
@@ -178,7 +182,7 @@ export interface Ended {
 export interface Process {
   readonly ended: Promise<Ended>;
   readonly pid: number;
-  /** The first part of standard output or error that fits. */
+  /** The first part of standard output and error that fits, colours left out. */
   seen(fits: RegExp): Promise<RegExpExecArray>;
   write(text: string): void;
   kill(signal: NodeJS.Signals): void;
@@ -231,7 +235,7 @@ export function spawnCli(
     kill: (signal) => void child.kill(signal),
     seen: async (fits) => {
       for (;;) {
-        const found = fits.exec(stdout + stderr);
+        const found = fits.exec(plainText(stdout + stderr));
         if (found !== null) return found;
         const more = new Promise<undefined>((resolve) => {
           const wake = (): void => {
@@ -241,7 +245,7 @@ export function spawnCli(
           waiting.add(wake);
         });
         const over = await Promise.race([more, ended]);
-        if (over !== undefined && fits.exec(stdout + stderr) === null) {
+        if (over !== undefined && fits.exec(plainText(stdout + stderr)) === null) {
           throw new Error(`ended with ${String(over.code)} and nothing fits ${String(fits)}:\n${stdout}\n${stderr}`);
         }
       }
