@@ -166,7 +166,6 @@ function started(
 }
 
 /** Text without the sequences that colour it or move the cursor. */
-// eslint-disable-next-line no-control-regex
 const plainText = (text: string): string => text.replace(/\u001b\[[\d;]*[A-Za-z]/g, '');
 
 /** The built program. */

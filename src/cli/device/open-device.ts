@@ -47,7 +47,7 @@ function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, syn
   return alone(outside, async () => {
     const identity = await outside.profile.identity();
     if (identity === undefined) throw noDevice(outside.profile);
-    const { store, close } = await openStore(outside.profile.folder);
+    const { store, close } = await openStore({ folder: outside.profile.folder, owner: identity });
     try {
       const session = await Session.open(outside, identity, store);
       try {

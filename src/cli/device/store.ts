@@ -1,4 +1,5 @@
 /** Where a profile's local copy lies. The one place that knows which store that is. */
+import type { Identity } from '../../client/identity.js';
 import { MemoryStore, type Store } from '../../client/store.js';
 import { privateFolder } from './files.js';
 
@@ -8,8 +9,15 @@ export interface OpenedStore {
   close(): Promise<void>;
 }
 
+/** Whose store, and where. */
+export interface StorePlace {
+  /** The profile's. */
+  readonly folder: string;
+  readonly owner: Pick<Identity, 'tenantId' | 'deviceId'>;
+}
+
 /** The local copy of a profile's folder; another process that has it open is waited for by `exclusively`. */
-export async function openStore(folder: string): Promise<OpenedStore> {
+export async function openStore({ folder }: StorePlace): Promise<OpenedStore> {
   await privateFolder(folder);
   return { store: new MemoryStore(), close: () => Promise.resolve() };
 }
