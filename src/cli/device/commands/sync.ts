@@ -1,11 +1,16 @@
 /** `sync`: everything that can be done now is done: sent, read, compared, keys of new devices added. */
+import type { Device } from '../../../client/device.js';
 import type { DeviceEvents } from '../../../client/events.js';
+import { delay } from '../../../client/platform.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, paletteOf, show } from '../output.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { noteHidden } from '../views.js';
+
+/** How long a connection and what was missed may take. */
+const CONNECT_MS = 60_000;
 
 /** `sync`. */
 export const registerSync: Register = (program, run) => {
@@ -34,7 +39,7 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
     device.on('missing', (event) => (missing = event));
     if (full === true) await device.resync();
     terminal.progress('Comparing with the server ...');
-    await device.connect();
+    await connected(context, device);
     terminal.progress('Adding keys of new devices ...');
     const rewrapped = await device.rewrap();
     terminal.progress('');
@@ -48,6 +53,26 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
     ]);
     await noteHidden(terminal, open);
   });
+}
+
+/** Connects, or gives up: a proxy in between may let requests through and connections not. */
+async function connected({ terminal, platform }: Context, device: Device): Promise<void> {
+  const stop = new AbortController();
+  const late = delay(platform.clock, CONNECT_MS, stop.signal).then(() => {
+    throw new CommandError(
+      EXIT.unavailable,
+      'the server answers, but no live connection to it can be made, so nothing can be compared',
+      `\`${PROGRAM_NAME} doctor\` finds out why.`,
+      { code: 'no_stream' },
+    );
+  });
+  try {
+    await Promise.race([device.connect(), late]);
+  } finally {
+    late.catch(() => undefined);
+    stop.abort();
+    terminal.progress('');
+  }
 }
 
 function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {
