@@ -10,6 +10,7 @@ import type { Outbox } from './outbox.js';
 import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
 import { Rewrapper } from './rewrap.js';
+import type { DeviceEntry } from './replies.js';
 import { Roster } from './roster.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
@@ -55,6 +56,8 @@ export interface Foundation {
   /** Aborted when the device is closed. */
   readonly lifetime: AbortSignal;
   readonly hooks: Hooks;
+  /** See `RosterOptions.remembered`. */
+  readonly devices?: readonly DeviceEntry[];
 }
 
 /** All parts of a device, not yet started. */
@@ -67,7 +70,7 @@ export function assemble(base: Foundation): Parts {
   const api = new DeviceApi(session.call);
   const { masterKey, deviceId } = identity;
   const reader: Reader = { masterKey, device: { id: deviceId, keys: identity.keys } };
-  const roster = new Roster({ api, sodium, identity, emit });
+  const roster = new Roster({ api, sodium, identity, emit, remembered: base.devices });
   const sender = new Sender({ ...platform, api, outbox, roster, reader, emit });
   const onProblem = (error: Error): void => emit('problem', { error });
   const library = new Library({ store, outbox, sodium, reader, onProblem });

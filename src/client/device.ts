@@ -13,7 +13,7 @@ import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import type { Platform } from './platform.js';
-import { readPairRequest, type Me, type PairRequest, type Stored } from './replies.js';
+import { readPairRequest, type DeviceEntry, type Me, type PairRequest, type Stored } from './replies.js';
 import { fingerprintOf, type Roster } from './roster.js';
 import type { Shelf } from './shelf.js';
 import { StandingBook, type Standing } from './standing.js';
@@ -27,6 +27,8 @@ export interface DeviceOptions {
   readonly identity: Identity;
   /** Default: memory. */
   readonly store?: Store;
+  /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
+  readonly devices?: readonly DeviceEntry[];
   /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
   readonly onIdentity?: (identity: Identity) => void;
   /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
@@ -68,7 +70,8 @@ export class Device {
       refresh: () => this.refresh(),
     };
     const { emit } = this.emitter;
-    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime: this.lifetime.signal, hooks });
+    const lifetime = this.lifetime.signal;
+    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
     this.book = new StandingBook({

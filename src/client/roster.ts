@@ -30,6 +30,8 @@ export interface RosterOptions {
   readonly sodium: Sodium;
   readonly identity: Identity;
   readonly emit: Emit;
+  /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
+  readonly remembered?: readonly DeviceEntry[];
 }
 
 /** The device list as this device believes it. */
@@ -43,6 +45,8 @@ export class Roster {
 
   constructor(private readonly options: RosterOptions) {
     this.followers = new Followers(listText, (error) => options.emit('problem', { error }));
+    this.known = options.remembered;
+    for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
   }
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
@@ -113,6 +117,15 @@ export class Roster {
       if (this.known !== undefined || !isPassing(error)) throw error;
       return [this.ownListed()];
     }
+  }
+
+  /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
+  async rename(id: string, name: string): Promise<void> {
+    if (!(await this.refresh()).some((entry) => entry.id === id)) {
+      throw new ClientError('unknown_device', `there is no device ${id}`);
+    }
+    await this.options.api.patchDevice(id, { name });
+    await this.refresh();
   }
 
   private async readList(): Promise<readonly DeviceEntry[]> {
