@@ -192,7 +192,7 @@ t.test(
     t.equal((await other.call(['list', '--json'])).code, EXIT.notFound);
 
     t.match(await desk.json(['revoke', 'Desk', '--yes']), { thisDevice: true, revoked: true });
-    t.throws(() => readFileSync(join(desk.folder, 'identity.json')), { code: 'ENOENT' });
+    t.throws(() => readFileSync(join(desk.folder, 'identity')), { code: 'ENOENT' });
     t.match(await first.device.roster.refresh(), { length: 3 });
   },
 );
@@ -220,7 +220,7 @@ t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is
   const stored = JSON.parse(readFileSync(join(desk.folder, 'known.json'), 'utf8')) as Json;
   t.match(stored, { devices: { length: 2 }, bins: [{ slug: 'inbox' }] });
   for (const secret of secrets) t.notMatch(JSON.stringify(stored), secret);
-  const path = join(desk.folder, 'identity.json');
+  const path = join(desk.folder, 'identity');
   const whole = readFileSync(path);
   for (const damaged of ['', '{}', 'nonsense', whole.subarray(0, 40), Buffer.alloc(100_000)]) {
     writeFileSync(path, damaged);
@@ -230,7 +230,7 @@ t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is
     for (const secret of secrets) t.notMatch(JSON.stringify(error) + notes, secret);
   }
   writeFileSync(path, '{}');
-  t.match(await desk.call(['status']), { notes: /damaged.*\n.*forget/ });
+  t.match(await desk.call(['status']), { notes: /damaged.*\n.*(pair|recover)/ });
   writeFileSync(path, whole);
   writeFileSync(join(desk.folder, 'known.json'), 'nonsense');
   t.equal((await desk.call(['list'])).code, EXIT.ok, 'what is only a help may be damaged');

@@ -3,7 +3,8 @@ import { readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from '
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
-import { BINARY, spawnCli, type Ended, type Json } from './support/cli.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { BINARY, identityIn, spawnCli, type Ended, type Json } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
 
@@ -15,6 +16,12 @@ interface Scene {
   readonly folder: string;
   run(argv: readonly string[], input?: string): Promise<Ended>;
 }
+
+/** Every file of a folder, at any depth. */
+const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
 
 /** A server, claimed by the built program in a home of its own. */
 async function scene(t: WithTeardown): Promise<Scene> {
@@ -63,21 +70,14 @@ t.test(
       t.type(parsed(json), 'object', argv.join(' '));
       everything.push(plain.stdout, plain.stderr, json.stdout, json.stderr);
     }
-    const identity = readFileSync(join(folder, 'identity.json'), 'utf8');
-    const { masterKey, secretKey, token } = JSON.parse(identity) as {
-      masterKey: string;
-      secretKey: string;
-      token: { text: string };
-    };
-    for (const secret of [phrase, phrase.split(' ').slice(0, 2).join(' '), masterKey, secretKey, token.text]) {
+    const { masterKey, keys, token } = await identityIn(folder);
+    const secrets = [toBase64Url(masterKey), toBase64Url(keys.secretKey), token.text];
+    for (const secret of [phrase, phrase.split(' ').slice(0, 2).join(' '), ...secrets]) {
       t.notOk(everything.join('\n').includes(secret), 'nothing secret was printed');
-      for (const name of readdirSync(folder)) {
-        if (name !== 'identity.json') t.notOk(readFileSync(join(folder, name), 'utf8').includes(secret), name);
-      }
+      for (const path of filesBelow(folder)) t.notOk(readFileSync(path).includes(secret), path);
     }
-    t.notOk(identity.includes(phrase.split(' ').slice(0, 2).join(' ')), 'the phrase is in no file');
     t.equal(statSync(folder).mode & 0o777, 0o700);
-    for (const name of readdirSync(folder)) t.equal(statSync(join(folder, name)).mode & 0o777, 0o600, name);
+    for (const path of filesBelow(folder)) t.equal(statSync(path).mode & 0o077, 0, path);
     t.same(readdirSync(home), ['service'], 'nothing anywhere else');
   },
 );

@@ -43,7 +43,7 @@ t.test('CLI-24: the reference names every command with its arguments, and every 
   for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}`), flag);
   for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);
   const variables = [...new Set(page.match(/\bSERVICE_[A-Z_]+/g) ?? [])].sort();
-  t.same(variables, ['SERVICE_CLAIM_TOKEN', 'SERVICE_DEBUG', 'SERVICE_HOST', 'SERVICE_PROFILE']);
+  t.same(variables, ['SERVICE_CLAIM_TOKEN', 'SERVICE_DEBUG', 'SERVICE_HOST', 'SERVICE_KEYCHAIN', 'SERVICE_PROFILE']);
 });
 
 t.test('CLI-24: every command has help with a summary and an example', async (t) => {

@@ -4,8 +4,13 @@
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
+import { systemKeychain } from '../../src/cli/device/keychain.js';
 import { runProgram } from '../../src/cli/device/program.js';
+import { Secrets } from '../../src/cli/device/secrets.js';
 import { CommandError, EXIT, type Terminal } from '../../src/cli/device/terminal.js';
+import type { Identity } from '../../src/client/identity.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import { systemClock } from '../../src/protocol/clock.js';
 import { PROJECT_ROOT } from '../../src/root.js';
 import { wiretap, type Wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -94,7 +99,7 @@ function started(
     for (const wake of [...waiting]) wake();
   };
   const interruption = new AbortController();
-  const env = { XDG_CONFIG_HOME: home, ...options.env };
+  const env = { XDG_CONFIG_HOME: home, SERVICE_KEYCHAIN: 'off', ...options.env };
   const answers = [...(options.answers ?? [])];
   const interactive = options.answers !== undefined;
   const terminal = (json: boolean): Terminal => ({
@@ -198,7 +203,13 @@ export function spawnCli(
     readonly through?: readonly string[];
   },
 ): Process {
-  const env = { PATH: process.env['PATH'], XDG_CONFIG_HOME: options.home, HOME: options.home, ...options.env };
+  const env = {
+    PATH: process.env['PATH'],
+    XDG_CONFIG_HOME: options.home,
+    HOME: options.home,
+    SERVICE_KEYCHAIN: 'off',
+    ...options.env,
+  };
   const [command = process.execPath, ...before] = options.through ?? [];
   const own = options.through === undefined ? [BINARY, ...argv] : [...before, ...argv];
   const child = spawn(command, own, { env, stdio: ['pipe', 'pipe', 'pipe'] });
@@ -250,4 +261,15 @@ export function spawnCli(
       }
     },
   };
+}
+
+/** The identity of a profile's folder, opened as the program does. */
+export async function identityIn(folder: string): Promise<Identity> {
+  const keychain = systemKeychain({ clock: systemClock, onWait: () => undefined });
+  const warn = (text: string): never => {
+    throw new Error(text);
+  };
+  const found = await new Secrets({ sodium: nodeSodium, folder, keychain, setting: 'off', warn }).read();
+  if (found === undefined) throw new Error(`no identity in ${folder}`);
+  return found;
 }

@@ -4,8 +4,11 @@ import { registerCertify } from './commands/certify.js';
 import { registerClaim } from './commands/claim.js';
 import { registerCompletion } from './commands/completion.js';
 import { registerDevices } from './commands/devices.js';
+import { registerDoctor } from './commands/doctor.js';
+import { registerExport } from './commands/export.js';
 import { registerForget } from './commands/forget.js';
 import { registerGet } from './commands/get.js';
+import { registerImport } from './commands/import.js';
 import { registerJoin } from './commands/join.js';
 import { registerList } from './commands/list.js';
 import { registerMove } from './commands/move.js';
@@ -20,7 +23,7 @@ import { registerSearch } from './commands/search.js';
 import { registerStatus } from './commands/status.js';
 import { registerSync } from './commands/sync.js';
 import { registerWatch } from './commands/watch.js';
-import type { Register } from './run.js';
+import { atOnce, type Register } from './run.js';
 
 /** See above. */
 export const COMMANDS: readonly Register[] = [
@@ -43,6 +46,9 @@ export const COMMANDS: readonly Register[] = [
   registerPassword,
   registerStatus,
   registerSync,
+  (program, run) => registerExport(program, atOnce(run)),
+  (program, run) => registerImport(program, atOnce(run)),
+  (program, run) => registerDoctor(program, atOnce(run)),
   registerForget,
   registerCompletion,
 ];

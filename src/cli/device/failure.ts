@@ -11,6 +11,7 @@ import {
   UncertifiedDeviceError,
   type PairingFailure,
 } from '../../client/errors.js';
+import { StoreError } from '../../client/store-error.js';
 import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { harmless } from './output.js';
@@ -85,6 +86,12 @@ const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'messa
   revoked: { exitCode: EXIT.refused, hint: GONE },
   reset: { exitCode: EXIT.refused, hint: "The server's history was replaced: run `service-device sync`, then repeat." },
   unknown_item: { exitCode: EXIT.notFound },
+  damaged_item: {
+    exitCode: EXIT.untrusted,
+    hint: 'Run `service-device sync`: the item is read again from the server.',
+  },
+  cancelled: { exitCode: EXIT.interrupted },
+  too_many: { exitCode: EXIT.failure },
   deleted_item: { exitCode: EXIT.notFound },
   unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
@@ -126,6 +133,10 @@ function ofClient(error: Error): Failure | undefined {
   }
   if (error instanceof ClientError) return { ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);
+  if (error instanceof StoreError) {
+    const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
+    return { exitCode, code: `store_${error.code}`, message: error.message };
+  }
   if (error instanceof ProtocolError) {
     return {
       exitCode: EXIT.failure,

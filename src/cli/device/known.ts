@@ -9,7 +9,7 @@ import { array, count, nonEmpty, object } from '../../client/reader.js';
 import { readDevices, type DeviceEntry } from '../../client/replies.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import type { Context, OpenDevice } from './context.js';
-import { readWhole, writeDurably } from './files.js';
+import { readPrivate, writePrivate } from './private-file.js';
 
 const KNOWN_FILE = 'known.json';
 const KNOWN_MAX_BYTES = 4 * 1024 * 1024;
@@ -25,7 +25,7 @@ const readBins = object({ bins: array(object({ id: nonEmpty, slug: nonEmpty, cre
 
 /** What was known last time; nothing where the file is missing or damaged: it is only a help. */
 export async function readKnown(folder: string): Promise<Known> {
-  const stored = await readWhole(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES);
+  const stored = await readPrivate(join(folder, KNOWN_FILE), KNOWN_MAX_BYTES, () => undefined);
   if (stored === undefined) return NOTHING;
   try {
     const value: unknown = JSON.parse(stored.toString('utf8'));
@@ -56,7 +56,7 @@ export async function writeKnown(folder: string, known: Known): Promise<void> {
     })),
     bins: bins.map(({ id, slug, createdAt, updatedAt }) => ({ id, slug, createdAt, updatedAt })),
   };
-  await writeDurably(join(folder, KNOWN_FILE), Buffer.from(JSON.stringify(stored)));
+  await writePrivate(join(folder, KNOWN_FILE), Buffer.from(JSON.stringify(stored)));
 }
 
 /** The bins: of the server where it is in reach, else those known, of which only id and slug are. */

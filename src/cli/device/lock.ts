@@ -9,7 +9,7 @@ import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, utimes
 import { join } from 'node:path';
 import { delay } from '../../client/platform.js';
 import type { Clock } from '../../protocol/clock.js';
-import { isSystemError, privateFolder } from './files.js';
+import { errorCode, privateFolder } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** Its name in a profile's folder. */
@@ -37,7 +37,7 @@ export interface LockOptions {
  * `busy` where another process does not finish in time, `interrupted` where the user gives up first.
  */
 export async function exclusively<T>(folder: string, options: LockOptions, work: () => Promise<T>): Promise<T> {
-  await privateFolder(folder);
+  await privateFolder(folder, () => undefined);
   const path = join(folder, LOCK_FILE);
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   await acquired(path, owner, options);
@@ -87,7 +87,7 @@ function taken(path: string, owner: string): boolean {
   try {
     renameSync(path, aside);
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return false;
+    if (errorCode(error) === 'ENOENT') return false;
     throw error;
   }
   if (holder(aside) !== found) renameSync(aside, path);
@@ -100,7 +100,7 @@ function created(path: string, owner: string): boolean {
   try {
     file = openSync(path, 'wx', 0o600);
   } catch (error) {
-    if (isSystemError(error, 'EEXIST')) return false;
+    if (errorCode(error) === 'EEXIST') return false;
     throw error;
   }
   try {
@@ -115,7 +115,7 @@ function holder(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
+    if (errorCode(error) === 'ENOENT') return undefined;
     throw error;
   }
 }
@@ -131,7 +131,7 @@ function isAbandoned(path: string, found: string): boolean {
     process.kill(pid, 0);
     return false;
   } catch (error) {
-    return isSystemError(error, 'ESRCH');
+    return errorCode(error) === 'ESRCH';
   }
 }
 
@@ -140,7 +140,7 @@ function ageOf(path: string): number | undefined {
   try {
     return Date.now() - statSync(path).mtimeMs;
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
+    if (errorCode(error) === 'ENOENT') return undefined;
     throw error;
   }
 }

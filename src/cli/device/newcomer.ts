@@ -1,5 +1,7 @@
 /** What `claim`, `join` and `recover` have in common: where, under which name, and keeping the identity they end with. */
+import { readFile, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
+import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { backoffMs, RECONNECT } from '../../client/backoff.js';
@@ -12,9 +14,9 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import { decodeWords } from '../../crypto/words.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Glyph } from '../../protocol/requests.js';
+import { errorCode } from './private-file.js';
 import type { Context } from './context.js';
 import { failureOf } from './failure.js';
-import { readWhole } from './files.js';
 import { harmless } from './output.js';
 import { CommandError, EXIT, type Terminal } from './terminal.js';
 
@@ -184,5 +186,16 @@ export async function askedWords(
       if (!(error instanceof CryptoRefusal) || tries >= PASSWORD_TRIES) throw error;
       terminal.note(`${error.message}. Once more.`);
     }
+  }
+}
+
+/** A file's bytes, undefined where there is none. Rejects for one over `max` bytes: a file of a few words is not. */
+async function readWhole(path: string, max: number): Promise<Buffer | undefined> {
+  try {
+    if ((await stat(path)).size > max) throw new Error(`${basename(path)} is larger than any secret`);
+    return await readFile(path);
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    throw error;
   }
 }

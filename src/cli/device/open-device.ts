@@ -47,7 +47,14 @@ function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, syn
   return alone(outside, async () => {
     const identity = await outside.profile.identity();
     if (identity === undefined) throw noDevice(outside.profile);
-    const { store, close } = await openStore({ folder: outside.profile.folder, owner: identity });
+    const { store, repair, close } = await openStore({ folder: outside.profile.folder, owner: identity });
+    if (repair !== null) {
+      const lost =
+        repair.lost === null ? 'unsent changes may be lost' : `${counted(repair.lost, 'unsent change')} lost`;
+      outside.terminal.note(
+        `Warning: the local copy was damaged and is read anew; ${repair.carried} carried over, ${lost}.`,
+      );
+    }
     try {
       const session = await Session.open(outside, identity, store);
       try {

@@ -90,7 +90,11 @@ const endOfOptions = (argv: readonly string[]): number => {
 
 function contextFor(call: Call, terminal: Terminal, profile: string | undefined): Context {
   const name = profile === undefined || profile === '' ? DEFAULT_PROFILE : profile;
-  return contextOf({ terminal, platform: call.platform, profile: profileOf(name, call.env) });
+  return contextOf({
+    terminal,
+    platform: call.platform,
+    profile: profileOf(name, { platform: call.platform, terminal }),
+  });
 }
 
 /** Every command writes where the call says; errors are told once, by `ended`. */

@@ -1,11 +1,17 @@
 /** Where a profile's local copy lies. The one place that knows which store that is. */
+import { join } from 'node:path';
 import type { Identity } from '../../client/identity.js';
-import { MemoryStore, type Store } from '../../client/store.js';
-import { privateFolder } from './files.js';
+import { openNodeStore } from '../../client/node-store.js';
+import type { StoreRepair } from '../../client/store-open.js';
+import { MemoryStore, type Entry, type Store } from '../../client/store.js';
+
+const STORE_FOLDER = 'store';
 
 /** A local copy, open. */
 export interface OpenedStore {
   readonly store: Store;
+  /** Null: it was sound, or new. */
+  readonly repair: StoreRepair | null;
   close(): Promise<void>;
 }
 
@@ -17,9 +23,9 @@ export interface StorePlace {
 }
 
 /** The local copy of a profile's folder; another process that has it open is waited for by `exclusively`. */
-export async function openStore({ folder }: StorePlace): Promise<OpenedStore> {
-  await privateFolder(folder);
-  return { store: new MemoryStore(), close: () => Promise.resolve() };
+export async function openStore({ folder, owner }: StorePlace): Promise<OpenedStore> {
+  const { store, repair } = await openNodeStore(join(folder, STORE_FOLDER), owner);
+  return { store, repair, close: () => store.close() };
 }
 
 /**
@@ -28,6 +34,8 @@ export async function openStore({ folder }: StorePlace): Promise<OpenedStore> {
  */
 export async function copyOf(store: Store): Promise<Store> {
   const copy = new MemoryStore();
-  await copy.apply({ entries: await store.entries(), cursor: await store.cursor() });
+  const entries: Entry[] = [];
+  for await (const entry of store.entries()) entries.push(entry);
+  await copy.apply({ entries, cursor: await store.cursor() });
   return copy;
 }

@@ -3,6 +3,8 @@ import { InvalidArgumentError, type Command } from 'commander';
 import type { Context } from '../context.js';
 import { isProblem, type Finding } from '../doctor/finding.js';
 import { examine } from '../doctor/run.js';
+import { PROGRAM_NAME } from '../names.js';
+import { examples } from '../run.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 import type { RunCommand } from './export.js';
 
@@ -25,8 +27,10 @@ function seconds(text: string): number {
 export function registerDoctor(program: Command, run: RunCommand): void {
   program
     .command('doctor')
+    .summary('what is wrong, and how to mend it')
     .description('Say what is wrong, and how to mend it')
     .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
+    .addHelpText('after', examples(`${PROGRAM_NAME} doctor`, `${PROGRAM_NAME} doctor --idle 120 --json`))
     .action((options: DoctorOptions) => run((context) => runDoctor(context, options)));
 }
 

@@ -14,6 +14,8 @@ import { text } from '../../../protocol/bytes.js';
 import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
+import { PROGRAM_NAME } from '../names.js';
+import { examples } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
 /** How the composition root runs a command's work: opens the context, prints what it throws, sets the exit code. */
@@ -48,11 +50,13 @@ const BUFFER_BYTES = 64 * 1024;
 export function registerExport(program: Command, run: RunCommand): void {
   program
     .command('export')
+    .summary('the whole vault as one file, encrypted under the twelve words')
     .description('Write the whole vault into one file, encrypted under your twelve words')
     .argument('<file>', 'the file to write; - is standard output, with --plain only')
     .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
+    .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
     .action((file: string, options: Omit<ExportOptions, 'file'>) =>
       run((context) => exportVault(context, { ...options, file })),
     );

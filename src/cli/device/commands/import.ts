@@ -6,6 +6,8 @@ import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
+import { PROGRAM_NAME } from '../names.js';
+import { examples } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 import type { RunCommand } from './export.js';
 
@@ -25,11 +27,16 @@ const PROGRESS_EVERY = 100;
 export function registerImport(program: Command, run: RunCommand): void {
   program
     .command('import')
+    .summary('what export wrote, into this vault')
     .description('Bring an archive, or a plain export, into this vault')
     .argument('<file>', 'the file that `export` wrote')
     .option('--overwrite', 'replace what differs here, also where it is newer here')
     .option('--foreign', 'take an export of another vault')
     .option('--phrase-stdin', "read the archive's twelve words from standard input instead of asking")
+    .addHelpText(
+      'after',
+      examples(`${PROGRAM_NAME} import vault.archive`, `${PROGRAM_NAME} import vault.json --overwrite`),
+    )
     .action((file: string, options: Omit<ImportOptions, 'file'>) =>
       run((context) => importVault(context, { ...options, file })),
     );
