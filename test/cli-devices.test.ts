@@ -112,9 +112,11 @@ t.test('CLI-15: where the server refuses for now, the command says so and the wr
 t.test('CLI-30: sync compares with the server, and says what is missing', async (t) => {
   const tap = wiretap();
   const { desk, first } = await scene(t, tap);
-  const { id } = await first.device.put(note('hidden by the server'));
+  await first.device.put(note('seen'));
   t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
   t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
+  const { id } = await first.device.put(note('hidden by the server'));
+  await first.device.put(note('after it'));
   tap.lie = ({ path }, answer) =>
     path.startsWith('/items?')
       ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
@@ -122,7 +124,7 @@ t.test('CLI-30: sync compares with the server, and says what is missing', async 
   tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
   t.match(await desk.call(['sync', '--json']), {
     code: EXIT.untrusted,
-    error: { code: 'incomplete', message: /counts 1 item/ },
+    error: { code: 'incomplete', message: /counts 3 items and 2 can/ },
   });
 });
 

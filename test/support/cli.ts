@@ -47,6 +47,8 @@ export interface Running {
   readonly result: Promise<Result>;
   /** The first line of output or notes that fits, perhaps one that is there already. */
   line(fits: RegExp): Promise<RegExpExecArray>;
+  /** What it has said so far. */
+  printed(): string[];
   interrupt(): void;
 }
 
@@ -167,7 +169,7 @@ function started(
       if (ended !== false) throw new Error(`no line fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
     }
   };
-  return { result, line, interrupt: () => interruption.abort() };
+  return { result, line, printed: () => [...lines], interrupt: () => interruption.abort() };
 }
 
 /** Text without the sequences that colour it or move the cursor. */

@@ -37,6 +37,8 @@ const flushed = (stream: NodeJS.WriteStream): Promise<void> =>
   });
 
 async function main(): Promise<void> {
+  // Whatever is written, by libraries too, is nobody else's business.
+  process.umask(0o077);
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
