@@ -187,7 +187,6 @@ t.test(
     const damaged = await examined(t, { identity, store: new Damaged() });
     t.match(damaged.of('store'), [{ status: 'problem', what: /damaged/ }]);
     class Unreadable extends MemoryStore {
-      // eslint-disable-next-line require-yield
       override async *entries(): AsyncGenerator<never> {
         await Promise.resolve();
         throw new Error('bad block');
