@@ -11,14 +11,12 @@ import { Recovery, type ForeignHost } from './account/recovery.js';
 import { Tickets } from './account/tickets.js';
 import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
-import { apexOf, publicHosts, type Config } from './config.js';
+import { publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
 import { openDatabase, type Database, type Stop } from './database.js';
 import { describe } from './front/fail.js';
-import type { HostingService } from './front/ports.js';
 import { startFront, type Front } from './front/server.js';
-import { TenantHosts } from './hosting/hosts.js';
-import { Signup } from './hosting/signup.js';
+import { composeHosted, type Hosted } from './hosted.js';
 import { Nightly } from './jobs/nightly.js';
 import { Metrics, type Gauges } from './metrics/metrics.js';
 import { Pairing } from './pairing/pairing.js';
@@ -28,7 +26,6 @@ import { ChangeFeed } from './postgres/change-feed.js';
 import { PostgresCommitLanes } from './postgres/commit-lanes.js';
 import { clientConfig } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
-import { HostingStore } from './postgres/hosting-store.js';
 import { IdentityStore } from './postgres/identity.js';
 import { PostgresItemLog } from './postgres/item-log.js';
 import { nightlyJobs, PostgresJobTurn } from './postgres/jobs.js';
@@ -146,11 +143,11 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
-  const hosting = multi ? await composeHosting(parts, tenants) : undefined;
+  const hosted = multi ? await composeHosting(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   await composeNightly(parts);
-  const front = await listen(parts, { tenants, services, hosting });
+  const front = await listen(parts, { tenants, services, hosted });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
@@ -322,47 +319,29 @@ async function composeNightly({ options, config, clock, database, stops, onFault
   stops.push(() => nightly.close());
 }
 
-interface Hosting {
-  readonly hosts: TenantHosts;
-  readonly signup: Signup;
-}
-
-/** Tenants by host name (contract 12). */
-async function composeHosting(
-  { config, clock, database, stops, onFault }: Parts,
-  tenants: TenantParts,
-): Promise<Hosting> {
-  const store = new HostingStore(database.pool);
-  const hosts = new TenantHosts({
-    store,
-    baseDomain: apexOf(config),
-    clock,
-    onFault,
-    onFreed: (tenant) => tenants.registry.forget(tenant),
+/** Tenants by host name, and who pays for them (contract 12). */
+async function composeHosting(parts: Parts, tenants: TenantParts): Promise<Hosted> {
+  const hosted = await composeHosted({
+    ...parts,
+    log: parts.options.log,
+    pool: parts.database.pool,
+    changed: (tenant) => tenants.registry.changed(tenant),
+    announce: (tenant) => tenants.feed.announce(tenant, 0, 0),
+    forget: (tenant) => tenants.registry.forget(tenant),
   });
-  await hosts.start();
-  stops.push(() => hosts.close());
-  tenants.onHint = (tenant) => hosts.hint(tenant);
-  const { protocol, port } = new URL(config.publicUrl ?? `https://${apexOf(config)}`);
-  const announce = (tenant: string): void => tenants.feed.announce(tenant, 0, 0);
-  return { hosts, signup: new Signup({ store, hosts, clock, origin: { protocol, port }, announce }) };
+  tenants.onHint = (tenant) => hosted.hosts.hint(tenant);
+  return hosted;
 }
-
-const hostingService = ({ hosts, signup }: Hosting): HostingService => ({
-  isApex: (host) => hosts.isApex(host),
-  serves: (host) => hosts.serves(host),
-  signUp: (body) => signup.signUp(body),
-});
 
 interface Listening {
   readonly tenants: TenantParts;
   readonly services: Services;
-  readonly hosting: Hosting | undefined;
+  readonly hosted: Hosted | undefined;
 }
 
-function listen(parts: Parts, { tenants, services, hosting }: Listening): Promise<Front> {
+function listen(parts: Parts, { tenants, services, hosted }: Listening): Promise<Front> {
   const { options, config, clock, database, tenantId } = parts;
-  const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
+  const byHost = (host: string): string | undefined => hosted?.hosts.tenantOf(host);
   return startFront({
     ...services,
     config,
@@ -372,7 +351,8 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
     log: options.log,
     version: SERVER_VERSION,
     resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
-    hosting: hosting === undefined ? undefined : hostingService(hosting),
+    hosting: hosted?.hosting,
+    billing: hosted?.billing,
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
     items: tenants.items,

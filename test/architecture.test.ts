@@ -23,6 +23,7 @@ const RING: Readonly<Record<string, number>> = {
   validators: 2,
   postgres: 3,
   objects: 3,
+  payments: 3,
   reference: 3,
   front: 4,
 };
@@ -54,6 +55,7 @@ const HOMES: Readonly<Record<string, string>> = {
   'prom-client': 'metrics',
   'tar-stream': 'backup',
   'pg-copy-streams': 'postgres',
+  stripe: 'payments',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
 };

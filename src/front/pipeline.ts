@@ -202,9 +202,11 @@ export class Pipeline {
   private run(call: Call, { row, load }: Way, bytes: Buffer, fault?: ServiceError): void {
     if (call.over) return;
     try {
-      if (row.tenantless !== true) load.check();
+      if (row.tenantless !== true || row.raw === true) load.check();
       if (fault !== undefined) throw fault;
-      if (row.form === true) takeForm(call, bytes);
+      // A copy: the library takes its memory back.
+      if (row.raw === true) call.bytes = Uint8Array.from(bytes);
+      else if (row.form === true) takeForm(call, bytes);
       else if (row.body > 0) takeBody(call, bytes);
       // Only now: the body may show in which shape this is to be said.
       if (call.fault !== undefined) throw call.fault;

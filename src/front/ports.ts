@@ -1,6 +1,7 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
+import type { Returned } from '../billing/checkout.js';
 import type { SignedUp } from '../hosting/signup.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
@@ -117,6 +118,17 @@ export interface HostingService {
   signUp(body: bodies.SignupBody): Promise<SignedUp>;
 }
 
+/** Payments of a hosted service (src/billing; contract 12). */
+export interface BillingService {
+  /** A webhook's body as it came, and its signature. Throws `webhook_invalid`. */
+  webhook(body: Uint8Array, signature: string): Answer;
+  portal(tenantId: string): Answer;
+  /** What the page after checkout shows to somebody with this token. */
+  returned(returnToken: string): Promise<Returned>;
+  /** Where somebody pays who left the checkout. Throws `not_found`. */
+  resume(returnToken: string): Promise<string>;
+}
+
 /** Bins (src/bins/bins.ts). */
 export interface BinService {
   list(tenantId: string): Answer;
@@ -200,6 +212,8 @@ export interface FrontOptions {
   readonly resolveTenant: (host: string) => string | undefined;
   /** In multi mode only. */
   readonly hosting?: HostingService;
+  /** In multi mode with billing only. */
+  readonly billing?: BillingService;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   readonly tenants: Tenants;

@@ -1,0 +1,106 @@
+/** Puts together what only a hosted service has: tenants by host name, signup, billing (contract 12). */
+import type { Logger } from 'pino';
+import type pg from 'pg';
+import { Checkout } from './billing/checkout.js';
+import { Webhooks } from './billing/webhooks.js';
+import { apexOf, type Config } from './config.js';
+import type { Stop } from './database.js';
+import type { BillingService, HostingService } from './front/ports.js';
+import { TenantHosts } from './hosting/hosts.js';
+import { Signup } from './hosting/signup.js';
+import { StripePayments } from './payments/stripe.js';
+import { BillingStore } from './postgres/billing-store.js';
+import { HostingStore } from './postgres/hosting-store.js';
+import type { Clock } from './protocol/clock.js';
+
+/** What it is made of. */
+export interface HostedOptions {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly pool: pg.Pool;
+  /** TOKEN_SECRET. */
+  readonly secret: Uint8Array;
+  /** Run in reverse when the server stops. */
+  readonly stops: Stop[];
+  readonly onFault: (error: unknown, tenantId?: string) => void;
+  /** A tenant's state changed: reads it anew here and tells the other instances. */
+  readonly changed: (tenantId: string) => Promise<void>;
+  /** Tells the other instances of a new tenant. */
+  readonly announce: (tenantId: string) => void;
+  /** A tenant is no more. */
+  readonly forget: (tenantId: string) => void;
+}
+
+/** What only a hosted service has. */
+export interface Hosted {
+  readonly hosts: TenantHosts;
+  readonly hosting: HostingService;
+  /** Undefined: PAYMENT_BILLING_ENABLED is false. */
+  readonly billing: BillingService | undefined;
+}
+
+/** Reads the table of names. Rejects with `unavailable`. */
+export async function composeHosted(options: HostedOptions): Promise<Hosted> {
+  const { config, clock, pool, stops, onFault, announce, forget } = options;
+  const apex = apexOf(config);
+  const store = new HostingStore(pool);
+  const hosts = new TenantHosts({ store, baseDomain: apex, clock, onFault, onFreed: forget });
+  await hosts.start();
+  stops.push(() => hosts.close());
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
+  const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+  const billed = composeBilling(options, urlOf(apex), (slug) => urlOf(hosts.hostOf(slug)));
+  const checkout = billed?.checkout;
+  const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
+  return {
+    hosts,
+    hosting: {
+      isApex: (host) => hosts.isApex(host),
+      serves: (host) => hosts.serves(host),
+      signUp: (body) => signup.signUp(body),
+    },
+    billing: billed?.service,
+  };
+}
+
+interface Billed {
+  readonly checkout: Checkout;
+  readonly service: BillingService;
+}
+
+/** What the configuration has checked (src/config.ts, billingConflicts). */
+function given(value: string | null): string {
+  if (value === null) throw new Error('billing is on without what it needs');
+  return value;
+}
+
+function composeBilling(
+  { config, log, clock, pool, secret, stops, onFault, changed }: HostedOptions,
+  apexUrl: string,
+  urlOf: (slug: string) => string,
+): Billed | undefined {
+  if (!config.paymentBillingEnabled) return undefined;
+  const store = new BillingStore(pool);
+  const payments = new StripePayments({
+    secretKey: given(config.paymentSecretKey),
+    webhookSecret: given(config.paymentWebhookSecret),
+    priceId: given(config.paymentPriceId),
+    apiBase: config.paymentApiBase,
+  });
+  const onUnknown = (event: object): void =>
+    log.warn(event, 'a payment event of a customer who is no tenant here (yet)');
+  const webhooks = new Webhooks({ ...{ store, payments, clock, onUnknown, changed, onFault }, graceMs: config.paymentGraceMs });
+  webhooks.start();
+  stops.push(() => webhooks.close());
+  const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
+  return {
+    checkout,
+    service: {
+      webhook: (body, signature) => webhooks.take(body, signature),
+      portal: (tenantId) => checkout.portal(tenantId),
+      returned: (token) => checkout.returned(token),
+      resume: (token) => checkout.resume(token),
+    },
+  };
+}
