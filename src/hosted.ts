@@ -90,7 +90,10 @@ function composeBilling(
   });
   const onUnknown = (event: object): void =>
     log.warn(event, 'a payment event of a customer who is no tenant here (yet)');
-  const webhooks = new Webhooks({ ...{ store, payments, clock, onUnknown, changed, onFault }, graceMs: config.paymentGraceMs });
+  const webhooks = new Webhooks({
+    ...{ store, payments, clock, onUnknown, changed, onFault },
+    graceMs: config.paymentGraceMs,
+  });
   webhooks.start();
   stops.push(() => webhooks.close());
   const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });

@@ -66,7 +66,7 @@ export class Webhooks {
 
   private async sweep(): Promise<void> {
     const { store, clock, graceMs } = this.options;
-    for (let full = true; full && !this.closed; ) {
+    for (let full = true; full && !this.closed;) {
       const changed = await store.sweep(graceMs, SWEEP_BATCH, clock.now());
       for (const tenantId of changed) await tellChange(this.options, tenantId);
       full = changed.length === SWEEP_BATCH;

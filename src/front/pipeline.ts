@@ -144,15 +144,15 @@ export class Pipeline {
 
   /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
   private admit(call: Call, row: Row): Promise<void> | undefined {
-    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
-      // Health has no tenant: it answers whatever host was asked for.
-      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
-      return undefined;
-    }
     if (row.apex === true) {
       this.authenticator.checkApex(call.host);
       this.strangers.check();
       return this.admitStranger(call, row);
+    }
+    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
+      // Health has no tenant: it answers whatever host was asked for.
+      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      return undefined;
     }
     call.tenantId = this.authenticator.tenantOf(call.host);
     if (row.auth === 'admin') {

@@ -115,4 +115,5 @@ export class Signup {
 }
 
 /** The page on which a tenant is claimed: the token stands after `#`, which no server and no log gets to see. */
-export const claimLinkOf = ({ url, claimToken }: Pick<SignedUp, 'url' | 'claimToken'>): string => `${url}/#claim=${claimToken}`;
+export const claimLinkOf = ({ url, claimToken }: Pick<SignedUp, 'url' | 'claimToken'>): string =>
+  `${url}/#claim=${claimToken}`;

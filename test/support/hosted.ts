@@ -58,7 +58,7 @@ export async function tenantOf(server: Billed, slug: string, paidAt?: number): P
   const wire = server.at(slug);
   const id = (await wire.get('/service/status')).text('tenantId');
   const payer = payerOf(id);
-  if (paidAt !== undefined) await mustDeliver(server.apex, checkoutDone(payer, paidAt), paidAt);
+  if (paidAt !== undefined) await mustDeliver(server.apex, checkoutDone(payer, paidAt));
   return { id, wire, payer, device: await claim(wire, { claimToken }) };
 }
 
