@@ -8,7 +8,6 @@ import type { Stop } from './database.js';
 import type { BillingService, HostingService } from './front/ports.js';
 import { TenantHosts } from './hosting/hosts.js';
 import { Signup } from './hosting/signup.js';
-import { StripePayments } from './payments/stripe.js';
 import { BillingStore } from './postgres/billing-store.js';
 import { HostingStore } from './postgres/hosting-store.js';
 import type { Clock } from './protocol/clock.js';
@@ -50,7 +49,7 @@ export async function composeHosted(options: HostedOptions): Promise<Hosted> {
   stops.push(() => hosts.close());
   const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
   const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
-  const billed = composeBilling(options, urlOf(apex), (slug) => urlOf(hosts.hostOf(slug)));
+  const billed = await composeBilling(options, urlOf(apex), (slug) => urlOf(hosts.hostOf(slug)));
   const checkout = billed?.checkout;
   const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
   return {
@@ -75,13 +74,15 @@ function given(value: string | null): string {
   return value;
 }
 
-function composeBilling(
+async function composeBilling(
   { config, log, clock, pool, secret, stops, onFault, changed }: HostedOptions,
   apexUrl: string,
   urlOf: (slug: string) => string,
-): Billed | undefined {
+): Promise<Billed | undefined> {
   if (!config.paymentBillingEnabled) return undefined;
   const store = new BillingStore(pool);
+  // Whoever bills nobody does without the library: it takes 20 MB and a tenth of a second.
+  const { StripePayments } = await import('./payments/stripe.js');
   const payments = new StripePayments({
     secretKey: given(config.paymentSecretKey),
     webhookSecret: given(config.paymentWebhookSecret),

@@ -78,7 +78,8 @@ export interface CheckoutSession {
  */
 export interface Payments {
   checkout(order: CheckoutOrder): Promise<CheckoutSession>;
-  checkoutOf(checkoutId: string): Promise<CheckoutSession>;
+  /** Undefined: the provider does not know it (any more), as after a change of the merchant's account. */
+  checkoutOf(checkoutId: string): Promise<CheckoutSession | undefined>;
   /** The page where a customer manages the subscription; short-lived. */
   portal(customerId: string, returnUrl: string): Promise<string>;
   /** The event in a webhook's body, once its signature holds at `now`. Throws `webhook_invalid`. */

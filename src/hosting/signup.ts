@@ -98,12 +98,14 @@ export class Signup {
     checkout: SignupCheckout,
     order: { tenantId: string; email: string; returnToken: string },
   ): Promise<{ checkoutUrl: string }> {
-    const { store, clock, onFault } = this.options;
+    const { store, hosts, clock, onFault } = this.options;
     try {
       return await checkout.begin(order);
     } catch (error) {
       // If that fails too, the name is free after seven days, as with any that nobody pays for.
       await store.undoSignUp(order.tenantId, clock.now()).catch((fault: unknown) => onFault(fault, order.tenantId));
+      // The table may have been read in between.
+      await hosts.readOn();
       throw error;
     }
   }

@@ -64,8 +64,15 @@ export class StripePayments implements Payments {
     return asked(async () => sessionOf(await this.stripe.checkout.sessions.create(params, { idempotencyKey: key })));
   }
 
-  checkoutOf(checkoutId: string): Promise<CheckoutSession> {
-    return asked(async () => sessionOf(await this.stripe.checkout.sessions.retrieve(checkoutId)));
+  checkoutOf(checkoutId: string): Promise<CheckoutSession | undefined> {
+    return asked(async () => {
+      try {
+        return sessionOf(await this.stripe.checkout.sessions.retrieve(checkoutId));
+      } catch (error) {
+        if (error instanceof Stripe.errors.StripeError && error.statusCode === 404) return undefined;
+        throw error;
+      }
+    });
   }
 
   portal(customerId: string, returnUrl: string): Promise<string> {
