@@ -201,19 +201,20 @@ t.test('BILL-08 BILL-12: shuffled and repeated, events end in the same state', a
   t.same(seen, new Set(['active', 'past_due', 'suspended', 'inactive', 'pending']), 'the property saw every state');
 });
 
+/** The same event without the tenant's name: the customer alone tells. */
+function nameless({ subscription }: Payer, event: Json): Json {
+  const copy = structuredClone(event) as { data: { object: Record<string, unknown> } };
+  copy.data.object['parent'] = { subscription_details: { subscription } };
+  return copy;
+}
+
 t.test('BILL-08 BILL-09: what is said before it is known of whom', async (t) => {
   const made = await bench(t);
   const { store, sql, tenant } = made;
   await tenant('late');
   const who = payerOf('late');
-  const nameless = (event: Json): Json => {
-    const copy = structuredClone(event) as { data: { object: Record<string, unknown> } };
-    const { parent } = copy.data.object as { parent?: { subscription_details: object } };
-    if (parent !== undefined) parent.subscription_details = { subscription: who.subscription };
-    return copy;
-  };
-  const paid = factOf(nameless(invoiceIs('paid', who, T0)));
-  const failed = factOf(nameless(invoiceIs('payment_failed', who, T0 + DAY_MS)));
+  const paid = factOf(nameless(who, invoiceIs('paid', who, T0)));
+  const failed = factOf(nameless(who, invoiceIs('payment_failed', who, T0 + DAY_MS)));
   if (paid === undefined || failed === undefined) throw new Error('no facts');
   const now = T0 + 2 * DAY_MS;
   t.same(await store.apply(failed, GRACE, now), { verdict: 'unknown', tenantId: null });
@@ -225,9 +226,24 @@ t.test('BILL-08 BILL-09: what is said before it is known of whom', async (t) => 
   const [row] = await sql(`SELECT state, billing_since AS since FROM tenants WHERE id = 'late'`);
   t.same(row, { state: 'past_due', since: T0 + DAY_MS }, 'the failure that came first counts');
   // From now on the customer tells.
-  const again = factOf(nameless(invoiceIs('paid', who, T0 + 2 * DAY_MS)));
+  const again = factOf(nameless(who, invoiceIs('paid', who, T0 + 2 * DAY_MS)));
   if (again === undefined) throw new Error('no fact');
   t.same(await store.apply(again, GRACE, now), { verdict: 'changed', tenantId: 'late' });
+});
+
+t.test('BILL-08 BILL-09: a fact and the name it belongs to, at the same moment', async (t) => {
+  const made = await bench(t);
+  const { sql, tenant } = made;
+  const ids = Array.from({ length: 40 }, (_, n) => `pair-${n}`);
+  for (const id of ids) await tenant(id);
+  const events = ids.map((id, n) => {
+    const who = payerOf(id);
+    const both = [checkoutDone(who, T0), nameless(who, invoiceIs('payment_failed', who, T0 + DAY_MS))];
+    return n % 2 === 0 ? both : both.toReversed();
+  });
+  await Promise.all(events.map(async (both) => applyAll(made, both, T0 + 2 * DAY_MS, true)));
+  const states = await sql('SELECT state, count(*)::integer AS n FROM tenants GROUP BY state');
+  t.same(states, [{ state: 'past_due', n: ids.length }]);
 });
 
 t.test('BILL-16: one tenant’s events change no other', async (t) => {
