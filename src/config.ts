@@ -1,12 +1,28 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (contract 14; specification, Configuration constants). Of the parts that are not built yet (blobs, billing, tenants
- * by host, the nightly purge) nothing is in Config: an option without effect would be a lie. Their numbers are checked
+ * (contract 14; specification, Configuration constants). Of the parts that are not built yet (blobs) nothing is in Config: an option without effect would be a lie. Their numbers are checked
  * all the same (LATER), and the operator is told that they do nothing.
  */
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from './protocol/limits.js';
+import {
+  cidr,
+  DAY_MS,
+  databaseUrl,
+  days,
+  HOST_NAME,
+  list,
+  oneOf,
+  origin,
+  publicUrl,
+  secret,
+  SECRET_MAX,
+  TTL_DAYS_MAX,
+  wholeDays,
+  wholeNumber,
+  type Variable,
+} from './variables.js';
 
 /** One bad variable: its name, what it got (never a secret's text) and what it takes. */
 export interface ConfigProblem {
@@ -25,110 +41,6 @@ export class ConfigError extends Error {
     super(`The configuration cannot be used:\n${lines.join('\n')}`);
     this.problems = problems;
   }
-}
-
-/** How one environment variable is read. `parse` answers undefined for a value that does not fit. */
-interface Variable<T> {
-  readonly name: string;
-  /** What it takes, in words, with its unit: the part of the error message that tells what to write. */
-  readonly takes: string;
-  /** The value when the variable is unset or empty. */
-  readonly fallback: T;
-  readonly secret?: boolean;
-  parse(text: string): T | undefined;
-}
-
-interface WholeNumber {
-  readonly fallback: number;
-  readonly min: number;
-  readonly max: number;
-  readonly unit?: string;
-}
-
-function wholeNumber(name: string, { fallback, min, max, unit }: WholeNumber): Variable<number> {
-  return {
-    name,
-    takes: `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`,
-    fallback,
-    parse: (text) => {
-      const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
-      return value >= min && value <= max ? value : undefined;
-    },
-  };
-}
-
-function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
-  return {
-    name,
-    takes: `one of ${values.join(', ')}`,
-    fallback,
-    parse: (text) => values.find((value) => value === text),
-  };
-}
-
-/** A token or key that the operator sets. It travels in headers, so it is visible ASCII without spaces. */
-function secret(name: string, min: number, max: number): Variable<string | null> {
-  return {
-    name,
-    takes: `at least ${min} visible ASCII characters without spaces, at most ${max}`,
-    fallback: null,
-    secret: true,
-    parse: (text) => (text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined),
-  };
-}
-
-/** More than any secret needs, and still room in the headers of a request, 4 KiB altogether. */
-const SECRET_MAX = 1_024;
-
-const DAY_MS = 86_400_000;
-const TTL_DAYS_MAX = 3_650;
-
-function days(text: string): number | undefined {
-  const value = /^\d{1,4}(\.\d{1,9})?$/.test(text) ? Math.round(Number(text) * DAY_MS) : 0;
-  return value >= 1 && value <= TTL_DAYS_MAX * DAY_MS ? value : undefined;
-}
-
-const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
-
-function parsedUrl(text: string): URL | undefined {
-  return URL.canParse(text) ? new URL(text) : undefined;
-}
-
-function databaseUrl(text: string): string | undefined {
-  const url = parsedUrl(text);
-  if (url === undefined || (url.protocol !== 'postgres:' && url.protocol !== 'postgresql:')) return undefined;
-  const hasHost = url.hostname !== '' || url.searchParams.has('host');
-  return hasHost && url.pathname.length > 1 ? text : undefined;
-}
-
-function publicUrl(text: string): string | undefined {
-  const url = parsedUrl(text);
-  if (url === undefined || (url.protocol !== 'http:' && url.protocol !== 'https:')) return undefined;
-  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') return undefined;
-  return `${url.origin}${url.pathname}`.replace(/\/+$/, '');
-}
-
-/** A comma-separated list; one entry that does not fit spoils the whole value. */
-function list(text: string, entry: (part: string) => string | undefined): readonly string[] | undefined {
-  const parts = text.split(',').map((part) => entry(part.trim()));
-  return parts.every((part) => part !== undefined) ? Object.freeze(parts) : undefined;
-}
-
-function origin(text: string): string | undefined {
-  if (text === '*') return text;
-  const url = parsedUrl(text);
-  return (url?.protocol === 'http:' || url?.protocol === 'https:') && url.origin === text.toLowerCase()
-    ? url.origin
-    : undefined;
-}
-
-function cidr(text: string): string | undefined {
-  const match = /^([0-9a-f.:]+)(?:\/(\d{1,3}))?$/i.exec(text);
-  const address = match?.[1] ?? '';
-  const bits = isIP(address) === 4 ? 32 : isIP(address) === 6 ? 128 : undefined;
-  if (bits === undefined) return undefined;
-  const prefix = match?.[2] === undefined ? bits : Number(match[2]);
-  return prefix <= bits ? `${address}/${prefix}` : undefined;
 }
 
 /** Loopback and the private ranges (contract 4, Client address). */
@@ -253,7 +165,7 @@ const VARIABLES = {
     name: 'SOFT_DELETE_DAYS',
     takes: `a whole number of days from 0 to ${TTL_DAYS_MAX}`,
     fallback: 30 * DAY_MS,
-    parse: (text) => (/^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined),
+    parse: wholeDays,
   } satisfies Variable<number>,
   /** When the nightly jobs run, minutes after midnight in the machine's local time. */
   purgeAt: {
@@ -265,6 +177,41 @@ const VARIABLES = {
       return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
     },
   } satisfies Variable<number>,
+  /** Signing up costs something (contract 12). */
+  paymentBillingEnabled: {
+    name: 'PAYMENT_BILLING_ENABLED',
+    takes: 'true or false',
+    fallback: false,
+    parse: (text) => (text === 'true' || text === 'false' ? text === 'true' : undefined),
+  } satisfies Variable<boolean>,
+  /** Stripe's secret key. */
+  paymentSecretKey: secret('PAYMENT_SECRET_KEY', 8, SECRET_MAX),
+  /** What Stripe signs webhooks with. */
+  paymentWebhookSecret: secret('PAYMENT_WEBHOOK_SECRET', 8, SECRET_MAX),
+  /** The price that is subscribed to. */
+  paymentPriceId: {
+    name: 'PAYMENT_PRICE_ID',
+    takes: 'the id of a price, such as price_1AbC',
+    fallback: null,
+    parse: (text) => (/^[A-Za-z0-9_.-]{1,255}$/.test(text) ? text : undefined),
+  } satisfies Variable<string | null>,
+  /** So long does a tenant that has not paid go on as before, ms; the variable is in days. */
+  paymentGraceMs: {
+    name: 'PAYMENT_GRACE_DAYS',
+    takes: `a whole number from 0 to ${TTL_DAYS_MAX} (days)`,
+    fallback: 7 * DAY_MS,
+    parse: wholeDays,
+  } satisfies Variable<number>,
+  /** Another server than Stripe's own, for tests. */
+  paymentApiBase: {
+    name: 'PAYMENT_API_BASE',
+    takes: 'an http or https URL without user, path, query and fragment',
+    fallback: null,
+    parse: (text) => {
+      const url = publicUrl(text);
+      return url !== undefined && new URL(url).pathname === '/' ? url : undefined;
+    },
+  } satisfies Variable<string | null>,
   /** Time between two pings on a socket. */
   wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', {
     fallback: 30_000,
@@ -278,7 +225,6 @@ const VARIABLES = {
 
 /** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
 const LATER: readonly Variable<unknown>[] = [
-  wholeNumber('PAYMENT_GRACE_DAYS', { fallback: 7, min: 0, max: TTL_DAYS_MAX, unit: 'days' }),
   wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
 ];
 
@@ -314,7 +260,23 @@ function conflicts(config: Config): ConfigProblem[] {
       takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
     });
   }
-  return found;
+  return [...found, ...billingConflicts(config)];
+}
+
+/** What billing needs, all of it named at once. */
+function billingConflicts(config: Config): ConfigProblem[] {
+  if (!config.paymentBillingEnabled) return [];
+  const needed: readonly (readonly [name: string, value: string | null, takes: string])[] = [
+    ['PAYMENT_SECRET_KEY', config.paymentSecretKey, "Stripe's secret key"],
+    ['PAYMENT_WEBHOOK_SECRET', config.paymentWebhookSecret, 'the signing secret of the webhook'],
+    ['PAYMENT_PRICE_ID', config.paymentPriceId, 'the price that is subscribed to'],
+  ];
+  const missing = needed
+    .filter(([, value]) => value === null)
+    .map(([name, , takes]) => ({ name, got: 'nothing', takes: `${takes}: PAYMENT_BILLING_ENABLED is true` }));
+  if (config.tenantMode === 'multi') return missing;
+  const takes = 'false: there is nobody to bill, TENANT_MODE is single';
+  return [{ name: 'PAYMENT_BILLING_ENABLED', got: 'true', takes }, ...missing];
 }
 
 /** The domain of a hosted service, lower case, without a final dot; empty in single mode and where none is named. */

@@ -16,7 +16,7 @@ import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
 import { openDatabase, type Stop } from './database.js';
 import { describe } from './front/fail.js';
 import { ALL_ROWS, startFront, type Front } from './front/server.js';
-import { composeHosting, hostingService, type Hosting } from './hosted.js';
+import { composeHosted, type Hosted } from './hosted.js';
 import { Metrics } from './metrics/metrics.js';
 import { composeNightly, gaugesOf, listenForMetrics } from './operations.js';
 import { Pairing } from './pairing/pairing.js';
@@ -127,11 +127,11 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
-  const hosting = multi ? await composeHosting(parts, tenants) : undefined;
+  const hosted = multi ? await composeHosted(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   await composeNightly(parts);
-  const front = await listen(parts, { options, tenants, services, hosting });
+  const front = await listen(parts, { options, tenants, services, hosted });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
@@ -265,13 +265,13 @@ interface Listening {
   readonly options: ServerOptions;
   readonly tenants: TenantParts;
   readonly services: Services;
-  readonly hosting: Hosting | undefined;
+  readonly hosted: Hosted | undefined;
 }
 
-async function listen(parts: Parts, { options, tenants, services, hosting }: Listening): Promise<Front> {
+async function listen(parts: Parts, { options, tenants, services, hosted }: Listening): Promise<Front> {
   const { log, config, clock, database, tenantId } = parts;
   const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
-  const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
+  const byHost = (host: string): string | undefined => hosted?.hosts.tenantOf(host);
   return startFront({
     ...services,
     config,
@@ -281,7 +281,8 @@ async function listen(parts: Parts, { options, tenants, services, hosting }: Lis
     log,
     version: SERVER_VERSION,
     resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
-    hosting: hosting === undefined ? undefined : hostingService(hosting),
+    hosting: hosted?.hosting,
+    billing: hosted?.billing,
     epoch: () => database.history.epoch,
     tenants: tenants.registry,
     items: tenants.items,

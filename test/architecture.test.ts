@@ -23,6 +23,7 @@ const RING: Readonly<Record<string, number>> = {
   validators: 2,
   postgres: 3,
   objects: 3,
+  payments: 3,
   reference: 3,
   front: 4,
 };
@@ -54,6 +55,7 @@ const HOMES: Readonly<Record<string, string>> = {
   'prom-client': 'metrics',
   'tar-stream': 'backup',
   'pg-copy-streams': 'postgres',
+  stripe: 'payments',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
 };
@@ -226,7 +228,15 @@ t.test("ARCH-09: the service's name stands in one constant", (t) => {
 });
 
 t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
-  const shared = new Set(['installation', 'tenants', 'spent_tickets', 'rate_limits', 'instances', 'migrations']);
+  const shared = new Set([
+    'installation',
+    'tenants',
+    'spent_tickets',
+    'rate_limits',
+    'instances',
+    'migrations',
+    'job_runs',
+  ]);
   const folder = join(PROJECT_ROOT, 'sql');
   const sql = readdirSync(folder)
     .map((file) => readFileSync(join(folder, file), 'utf8'))

@@ -48,6 +48,12 @@ const DEFAULTS = {
   storageCapBytes: 0,
   softDeleteMs: 30 * DAY_MS,
   purgeAt: 210,
+  paymentBillingEnabled: false,
+  paymentSecretKey: null,
+  paymentWebhookSecret: null,
+  paymentPriceId: null,
+  paymentGraceMs: 7 * DAY_MS,
+  paymentApiBase: null,
   wsPingIntervalMs: 30_000,
   wsPongGraceMs: 90_000,
 };
@@ -94,6 +100,12 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['STORAGE_CAP_BYTES', ['-1', '1GB', '9007199254740992'], /bytes, 0 is unlimited/],
   ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /days from 0 to 3650/],
   ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
+  ['PAYMENT_BILLING_ENABLED', ['yes', 'TRUE', '1'], /true or false/],
+  ['PAYMENT_SECRET_KEY', ['hunter2', 'hunter2 hunter2'], /at least 8 visible ASCII/],
+  ['PAYMENT_WEBHOOK_SECRET', ['hunter2', 'hunter2 hunter2'], /at least 8 visible ASCII/],
+  ['PAYMENT_PRICE_ID', ['a price', 'price/1'], /the id of a price/],
+  ['PAYMENT_GRACE_DAYS', ['week', '-1', '0.5', '3651'], /from 0 to 3650 \(days\)/],
+  ['PAYMENT_API_BASE', ['stripe', 'ftp://a', 'http://a/v1', 'http://u:hunter2@a'], /an http or https URL/],
   ['WS_PING_INTERVAL_MS', ['0', '30s', '3600001'], /from 20 to 3600000 \(milliseconds\)/],
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
@@ -135,6 +147,12 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     SOFT_DELETE_DAYS: '7',
     PURGE_AT: '23:59',
     METRICS_PORT: '9000',
+    PAYMENT_BILLING_ENABLED: 'false',
+    PAYMENT_SECRET_KEY: 'sk_test_1234',
+    PAYMENT_WEBHOOK_SECRET: 'whsec_1234',
+    PAYMENT_PRICE_ID: 'price_1',
+    PAYMENT_GRACE_DAYS: '0',
+    PAYMENT_API_BASE: 'http://127.0.0.1:12111/',
     WS_PONG_GRACE_MS: '51',
   });
   t.strictSame(config, {
@@ -165,6 +183,12 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     metricsPort: 9000,
     softDeleteMs: 7 * DAY_MS,
     purgeAt: 23 * 60 + 59,
+    paymentBillingEnabled: false,
+    paymentSecretKey: 'sk_test_1234',
+    paymentWebhookSecret: 'whsec_1234',
+    paymentPriceId: 'price_1',
+    paymentGraceMs: 0,
+    paymentApiBase: 'http://127.0.0.1:12111',
     wsPingIntervalMs: 50,
     wsPongGraceMs: 51,
   });
@@ -174,7 +198,10 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
 });
 
 t.test('CFG-02: a bad value stops the start with its name, what it got and what it takes', (t) => {
-  const secrets = ['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'];
+  const secrets = [
+    ...['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'],
+    ...['PAYMENT_SECRET_KEY', 'PAYMENT_WEBHOOK_SECRET'],
+  ];
   for (const [name, values, rule] of BAD) {
     for (const value of values) {
       const { problems, message } = problemsOf({ [name]: value });
@@ -221,7 +248,6 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
 
 t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
   const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
-    ['PAYMENT_GRACE_DAYS', ['week', '-1'], /from 0 to 3650 \(days\)/],
     ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
   ];
   for (const [name, values, rule] of bad) {
@@ -231,11 +257,11 @@ t.test('CFG-02: numbers of parts that are not built yet are checked too, and sai
       t.equal(problems.length, 1);
     }
   }
-  const env = { PAYMENT_GRACE_DAYS: '9', MAX_BLOB_SIZE_MB: ' ', PORT: '1' };
+  const env = { MAX_BLOB_SIZE_MB: '9', PORT: '1' };
   t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
   t.strictSame(
     unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['PAYMENT_GRACE_DAYS'],
+    ['MAX_BLOB_SIZE_MB'],
   );
   t.end();
 });

@@ -20,6 +20,7 @@ const TABLE = `
 400 pair_expired
 400 pair_invalid
 400 blob_not_found
+400 webhook_invalid
 401 unauthorized / 401 missing_token
 401 unauthorized / 401 invalid_token
 401 expired_token

@@ -19,8 +19,10 @@ import {
   writeBody,
 } from './support/devices.js';
 import { Documented } from './support/documented.js';
+import { billed, tenantOf } from './support/hosted.js';
 import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN, databaseDown, runServer } from './support/server.js';
+import { checkoutDone, deliver } from './support/stripe.js';
 import { camel, named, SHAPES, spelled, Wire, type Ask, type Reply, type Shape } from './support/wire.js';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -240,6 +242,28 @@ async function hosted(driver: Driver): Promise<void> {
   driver.check('GET', '/tls-check', 404, await server.wire.get('/tls-check?domain=nobody.sync.test', { shape }));
   driver.check('GET', '/tls-check', 400, await server.wire.get('/tls-check', { shape }));
   apex.close();
+  const paid = await billed(driver.t);
+  const token = /return=([\w-]+)/;
+  const signedUp = await paid.apex.post('/signup', { ...body, subdomain: 'clara' }, { shape });
+  driver.check('POST', '/signup', 200, signedUp);
+  const tenant = await tenantOf(paid, 'dora', Date.now());
+  driver.check(
+    'GET',
+    '/billing/portal',
+    200,
+    await tenant.wire.get('/billing/portal', { token: tenant.device.token, shape }),
+  );
+  const event = await deliver(paid.apex, checkoutDone(tenant.payer, Date.now()));
+  driver.check('POST', '/billing/webhook', 200, event);
+  driver.check('POST', '/billing/webhook', 400, await paid.apex.ask('POST', '/billing/webhook', { shape, body: '{}' }));
+  driver.check('GET', '//signup/done', 200, await paid.apex.get('//signup/done', { shape }));
+  const left = token.exec(JSON.stringify(paid.stripe.checkouts.map((call) => call.form)))?.[1] ?? '';
+  driver.check(
+    'POST',
+    '//signup/pay',
+    200,
+    await paid.apex.ask('POST', '//signup/pay', { ...form, body: `return=${left}` }),
+  );
 }
 
 t.test('REF-06: the documents have the routes of the table, each once', (t) => {

@@ -1,5 +1,5 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges, signup (contract 9 and 12;
+ * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (contract 9 and 12;
  * specification, Limits). A sliding window, so that no border between two of them admits twice as many.
  */
 import { createHash } from 'node:crypto';
@@ -8,7 +8,7 @@ import { ServiceError } from '../protocol/errors.js';
 import type { RateStore } from './ports.js';
 
 /** What is limited; each purpose has a count of its own. */
-export type RatePurpose = 'pair' | 'password' | 'challenge' | 'signup';
+export type RatePurpose = 'pair' | 'password' | 'challenge' | 'signup' | 'payment';
 
 /** What the limits are made of. */
 export interface AddressLimitsOptions {

@@ -144,15 +144,15 @@ export class Pipeline {
 
   /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
   private admit(call: Call, row: Row): Promise<void> | undefined {
-    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
-      // Health has no tenant: it answers whatever host was asked for.
-      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
-      return undefined;
-    }
     if (row.apex === true) {
       this.authenticator.checkApex(call.host);
       this.strangers.check();
       return this.admitStranger(call, row);
+    }
+    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
+      // Health has no tenant: it answers whatever host was asked for.
+      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      return undefined;
     }
     call.tenantId = this.authenticator.tenantOf(call.host);
     if (row.auth === 'admin') {
@@ -202,9 +202,11 @@ export class Pipeline {
   private run(call: Call, { row, load }: Way, bytes: Buffer, fault?: ServiceError): void {
     if (call.over) return;
     try {
-      if (row.tenantless !== true) load.check();
+      if (row.tenantless !== true || row.raw === true) load.check();
       if (fault !== undefined) throw fault;
-      if (row.form === true) takeForm(call, bytes);
+      // A copy: the library takes its memory back.
+      if (row.raw === true) call.bytes = Uint8Array.from(bytes);
+      else if (row.form === true) takeForm(call, bytes);
       else if (row.body > 0) takeBody(call, bytes);
       // Only now: the body may show in which shape this is to be said.
       if (call.fault !== undefined) throw call.fault;

@@ -1,6 +1,7 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
+import type { Returned } from '../billing/checkout.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
@@ -127,6 +128,17 @@ export interface HostingService {
   signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
 }
 
+/** Payments of a hosted service (src/billing; contract 12). */
+export interface BillingService {
+  /** A webhook's body as it came, and its signature. Throws `webhook_invalid`. */
+  webhook(body: Uint8Array, signature: string): Promise<replies.Received>;
+  portal(tenantId: string): Promise<replies.Portal>;
+  /** What the page after checkout shows to somebody with this token. */
+  returned(returnToken: string): Promise<Returned>;
+  /** Where somebody pays who left the checkout. Throws `not_found`. */
+  resume(returnToken: string): Promise<string>;
+}
+
 /** Bins (src/bins/bins.ts). */
 export interface BinService {
   list(tenantId: string): Promise<replies.BinList<Raw>>;
@@ -225,6 +237,8 @@ export interface FrontOptions {
   readonly resolveTenant: (host: string) => string | undefined;
   /** In multi mode only. */
   readonly hosting?: HostingService;
+  /** In multi mode with billing only. */
+  readonly billing?: BillingService;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   readonly tenants: Tenants;

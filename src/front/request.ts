@@ -61,6 +61,8 @@ export class Call {
 
   authorization = '';
   contentType = '';
+  /** `Stripe-Signature`. */
+  signature = '';
   host = '';
   origin = '';
   preflightMethod = '';
@@ -86,6 +88,8 @@ export class Call {
   tenantId = '';
   deviceId = '';
   body: Record<string, unknown> = {};
+  /** The body as it came, where the row takes it raw. */
+  bytes: Uint8Array = new Uint8Array();
   /** Status of a success. */
   status = 200;
   /** Of a held call: what it is answered with when the server stops before it has its answer. */
@@ -129,6 +133,9 @@ export class Call {
           break;
         case 'content-type':
           this.contentType = value;
+          break;
+        case 'stripe-signature':
+          this.signature = value;
           break;
         case 'content-length':
           lengths++;

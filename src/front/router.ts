@@ -34,7 +34,7 @@ export interface Row {
   readonly path: string;
   readonly auth: 'device' | 'admin' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
-  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'none';
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'none';
   /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
@@ -45,6 +45,8 @@ export interface Row {
   readonly apex?: true;
   /** The body is what a form of HTML sends, not JSON. */
   readonly form?: true;
+  /** The body is not looked at here: its signature covers the bytes. Such a call is refused under load, like others. */
+  readonly raw?: true;
   readonly run: Handler;
 }
 

@@ -2,10 +2,11 @@
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { BODY_MAX, BODY_MAX_BATCH, BODY_MAX_ITEM } from '../protocol/limits.js';
+import { BODY_MAX, BODY_MAX_BATCH, BODY_MAX_ITEM, BODY_MAX_WEBHOOK } from '../protocol/limits.js';
 import { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';
 import type { Handler, Method, Row } from './router.js';
+import * as billing from './routes/billing.js';
 import * as bins from './routes/bins.js';
 import * as devices from './routes/devices.js';
 import { docsPage } from './routes/docs.js';
@@ -107,10 +108,43 @@ export const HOSTED_ROWS: readonly Row[] = [
   { ...HOSTED, method: 'GET', path: '/', limit: 'none', body: 0, tenantless: true, run: hosting.welcome },
 ];
 
+const APEX = { ...HOSTED, apex: true } as const;
+
+/** What a hosted service that is paid for answers besides (contract 12). */
+export const BILLED_ROWS: readonly Row[] = [
+  ...HOSTED_ROWS,
+  {
+    ...HOSTED,
+    method: 'POST',
+    path: '/api/billing/webhook',
+    limit: 'none',
+    body: BODY_MAX_WEBHOOK,
+    tenantless: true,
+    raw: true,
+    run: billing.webhook,
+  },
+  {
+    method: 'GET',
+    path: '/api/billing/portal',
+    auth: 'device',
+    limit: 'read',
+    state: 'any',
+    body: 0,
+    run: billing.portal,
+  },
+  { ...APEX, method: 'GET', path: '/signup/done', limit: 'none', body: 0, run: billing.returned },
+  { ...APEX, method: 'POST', path: '/signup/pay', limit: 'payment', body: BODY_MAX, form: true, run: billing.resume },
+];
+
+function rowsOf({ hosting, billing: billed }: FrontOptions): readonly Row[] {
+  if (hosting === undefined) return ROWS;
+  return billed === undefined ? HOSTED_ROWS : BILLED_ROWS;
+}
+
 /** Every row of either mode, each once: what the reference documents. */
 export const ALL_ROWS: readonly Row[] = [
   ...ROWS,
-  ...HOSTED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
+  ...BILLED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
 ];
 
 /**
@@ -166,7 +200,7 @@ function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_
 /** Starts the server. Rejects when the port cannot be had. */
 export async function startFront(options: FrontOptions): Promise<Front> {
   const { config, clock } = options;
-  const pipeline = new Pipeline(options.hosting === undefined ? ROWS : HOSTED_ROWS, options);
+  const pipeline = new Pipeline(rowsOf(options), options);
   const sockets = new Sockets({
     clock,
     log: options.log,

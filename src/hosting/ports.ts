@@ -20,6 +20,8 @@ export interface NewTenant {
   readonly email: string;
   /** SHA-256 of the claim token. */
   readonly claimHash: Uint8Array;
+  /** SHA-256 of the token in the address that the checkout returns to; null: there is no checkout. */
+  readonly returnHash: Uint8Array | null;
   readonly state: 'active' | 'pending';
   /** Unclaimed tenants at most. */
   readonly unclaimedMax: number;
@@ -33,4 +35,14 @@ export interface HostingStore {
   since(position: string): Promise<HostChanges>;
   /** `unavailable`: too many tenants are unclaimed. */
   signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'>;
+  /** Takes back a signup whose checkout could not be made; the name is free again. */
+  undoSignUp(tenantId: string, now: number): Promise<void>;
+}
+
+/** The checkout that signup passes through where it costs something (src/billing/checkout.ts). */
+export interface SignupCheckout {
+  /** The claim token that the page after checkout will show. */
+  claimTokenOf(tenantId: string, returnToken: string): string;
+  /** Throws `unavailable` and `internal`; then nothing can be paid for. */
+  begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }>;
 }

@@ -7,7 +7,7 @@ import type { SignedUp } from '../protocol/replies.js';
 import type { SignupBody } from '../protocol/requests.js';
 import { refusalOf } from './names.js';
 import type { TenantHosts } from './hosts.js';
-import type { HostingStore } from './ports.js';
+import type { HostingStore, SignupCheckout } from './ports.js';
 
 /**
  * Names are handed out to anybody who asks: so many may wait for their owners, and then no more. They are freed after
@@ -24,14 +24,21 @@ const EMAIL_MAX = 254;
 
 /** What signup is made of. */
 export interface SignupOptions {
-  readonly store: Pick<HostingStore, 'signUp'>;
+  readonly store: Pick<HostingStore, 'signUp' | 'undoSignUp'>;
   readonly hosts: TenantHosts;
   readonly clock: Clock;
   /** Scheme and port under which tenants are reached, from the URL of the apex: `https:` and `` as a rule. */
   readonly origin: { readonly protocol: string; readonly port: string };
   /** Tells other instances of the tenant. */
   readonly announce: (tenantId: string) => void;
+  /** Undefined: signing up costs nothing. */
+  readonly checkout: SignupCheckout | undefined;
+  readonly onFault: (error: unknown, tenantId: string) => void;
 }
+
+/** A drawn token: 32 bytes as 43 characters of base64url. */
+const drawn = (): string => randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
+const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
 /** Makes tenants. */
 export class Signup {
@@ -39,30 +46,58 @@ export class Signup {
 
   /**
    * Throws `validation` for a bad address or name, `slug_taken`, and `unavailable` while too many tenants wait for their
-   * owners.
+   * owners, or the payment provider is out of reach: the name is free again then, and the same signup may be sent again.
+   * A name that waits for its payment is taken, also for whoever gives the same address: an address proves nothing.
    */
   async signUp(body: SignupBody): Promise<SignedUp> {
-    const { store, hosts, clock, announce } = this.options;
+    const { hosts, clock, announce, checkout } = this.options;
     const { email, subdomain: slug } = body;
     if (email.length > EMAIL_MAX || !EMAIL.test(email))
       throw invalid('email', 'must be an address such as me@example.com');
     const refusal = refusalOf(slug);
     if (refusal !== undefined) throw invalid('subdomain', refusal);
-    const now = clock.now();
-    const id = ulid(now);
-    const claimToken = randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
-    const claimHash = createHash('sha256').update(claimToken, 'utf8').digest();
+    const id = ulid(clock.now());
+    const returnToken = drawn();
+    const claimToken = checkout?.claimTokenOf(id, returnToken) ?? drawn();
+    await this.take({ id, slug, email, claimToken, returnToken });
+    const paid = checkout === undefined ? {} : await this.begin(checkout, { tenantId: id, email, returnToken });
+    hosts.add(slug, id);
+    announce(id);
+    return { slug, url: this.urlOf(slug), claimToken, ...paid };
+  }
+
+  /** The name is the tenant's from here on. */
+  private async take(tenant: Record<'id' | 'slug' | 'email' | 'claimToken' | 'returnToken', string>): Promise<void> {
+    const { store, clock, checkout } = this.options;
+    const { claimToken, returnToken, ...who } = tenant;
     const verdict = await store.signUp({
-      ...{ id, slug, email, claimHash, now },
-      state: 'active',
+      ...who,
+      claimHash: sha256(claimToken),
+      returnHash: checkout === undefined ? null : sha256(returnToken),
+      state: checkout === undefined ? 'active' : 'pending',
       unclaimedMax: UNCLAIMED_MAX,
+      now: clock.now(),
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict === 'unavailable')
       throw unavailable('too many tenants wait to be claimed; try again later', COME_BACK_S);
-    hosts.add(slug, id);
-    announce(id);
-    return { slug, url: this.urlOf(slug), claimToken };
+  }
+
+  /** Where the checkout cannot be made, nobody can pay for the name: it is given back. */
+  private async begin(
+    checkout: SignupCheckout,
+    order: { tenantId: string; email: string; returnToken: string },
+  ): Promise<{ checkoutUrl: string }> {
+    const { store, hosts, clock, onFault } = this.options;
+    try {
+      return await checkout.begin(order);
+    } catch (error) {
+      // If that fails too, the name is free after seven days, as with any that nobody pays for.
+      await store.undoSignUp(order.tenantId, clock.now()).catch((fault: unknown) => onFault(fault, order.tenantId));
+      // The table may have been read in between.
+      await hosts.readOn();
+      throw error;
+    }
   }
 
   private urlOf(slug: string): string {
@@ -72,4 +107,5 @@ export class Signup {
 }
 
 /** The page on which a tenant is claimed: the token stands after `#`, which no server and no log gets to see. */
-export const claimLinkOf = ({ url, claimToken }: SignedUp): string => `${url}/#claim=${claimToken}`;
+export const claimLinkOf = ({ url, claimToken }: Pick<SignedUp, 'url' | 'claimToken'>): string =>
+  `${url}/#claim=${claimToken}`;

@@ -23,6 +23,8 @@ export const DUMPED_TABLES = [
   'challenges',
   'spent_tickets',
   'job_runs',
+  'webhook_events',
+  'subscriptions',
 ] as const;
 /** Tables that a backup leaves out on purpose; a test holds that there is no other. */
 export const LEFT_OUT_TABLES = [

@@ -31,11 +31,15 @@ export class HostingStore implements HostingStorePort {
   }
 
   async signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'> {
-    const { id, slug, email, claimHash, state, unclaimedMax, now } = tenant;
+    const { id, slug, email, claimHash, returnHash, state, unclaimedMax, now } = tenant;
     const row = await askOne<{ verdict: 'ok' | 'slug_taken' | 'unavailable' }>(this.pool, {
-      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7) AS verdict',
-      values: [id, slug, email, claimHash, state, unclaimedMax, now],
+      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8) AS verdict',
+      values: [id, slug, email, claimHash, returnHash, state, unclaimedMax, now],
     });
     return row.verdict;
+  }
+
+  async undoSignUp(tenantId: string, now: number): Promise<void> {
+    await ask(this.pool, { text: 'SELECT undo_sign_up($1, $2)', values: [tenantId, now] });
   }
 }

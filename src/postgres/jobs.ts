@@ -11,6 +11,8 @@ const FULL = 500;
 /** Pairings and challenges outlive their time a little, so that late is told apart from wrong. */
 const EXPIRED_MS = 86_400_000;
 const UNCLAIMED_MS = 7 * 86_400_000;
+/** No provider sends an event again after so long; its signature would be stale anyway. */
+const WEBHOOK_MS = 30 * 86_400_000;
 const KEY_BATCH = 500;
 const ALL = 'nightly';
 
@@ -42,6 +44,11 @@ export function nightlyJobs({ pool, now, softDeleteMs }: JobOptions): readonly J
       name: 'free unclaimed tenants',
       full: FULL,
       batch: async () => count('free_unclaimed($1, $2, $3)', [now() - UNCLAIMED_MS, FULL, now()]),
+    },
+    {
+      name: 'clear old webhooks',
+      full: FULL,
+      batch: async () => count('clear_webhooks($1, $2)', [now() - WEBHOOK_MS, FULL]),
     },
   ];
 }

@@ -6,6 +6,8 @@ export const INLINE_CIPHERTEXT_MAX = 65_536;
 export const BODY_MAX_ITEM = 256 * 1024;
 export const BODY_MAX_BATCH = 1024 * 1024;
 export const BODY_MAX = 64 * 1024;
+/** A billing webhook, as it comes (contract 12). */
+export const BODY_MAX_WEBHOOK = 1024 * 1024;
 export const BATCH_WRITES_MAX = 100;
 
 export const AEAD_TAG_BYTES = 16;

@@ -21,6 +21,19 @@ export interface SignedUp {
   readonly url: string;
   /** Claims the tenant, once. 43 characters of base64url. */
   readonly claimToken: string;
+  /** Where it is paid for; until then the tenant is `pending`. Left out where it costs nothing. */
+  readonly checkoutUrl?: string;
+}
+
+/** The payment provider's event is durable, or is none of ours. */
+export interface Received {
+  readonly received: true;
+}
+
+/** Where a tenant's bills and means of payment are. */
+export interface Portal {
+  /** At the payment provider; short-lived. */
+  readonly url: string;
 }
 
 /** What a refusal says. */

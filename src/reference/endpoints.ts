@@ -297,6 +297,38 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   },
 };
 
+/** Only where billing is on: elsewhere these are 404 `not_found`. */
+const BILLING: Readonly<Record<string, Endpoint>> = {
+  'POST /api/billing/webhook': {
+    group: 'Hosting',
+    summary: "The payment provider's events",
+    text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again.',
+    replies: done('Received', 'The event is durable, or is none of ours.'),
+    errors: ['webhook_invalid', 'unavailable', 'payload_too_large'],
+  },
+  'GET /api/billing/portal': {
+    group: 'Hosting',
+    summary: 'Where bills and means of payment are',
+    text: 'A short-lived address at the payment provider. A tenant without a running subscription gets a checkout.',
+    replies: done('Portal'),
+  },
+  'GET /signup/done': {
+    group: 'Hosting',
+    summary: 'The page after checkout',
+    text: 'Shows the claim link to whoever paid; can be loaded again for seven days.',
+    replies: [
+      { status: 200, when: 'The page. For an address that is none of ours it is a page as well, with status 404.' },
+    ],
+  },
+  'POST /signup/pay': {
+    group: 'Hosting',
+    summary: 'Back to the checkout',
+    text: 'Takes `application/x-www-form-urlencoded`.',
+    replies: [{ status: 200, when: 'A page that leads to the checkout.' }],
+    errors: ['not_found'],
+  },
+};
+
 const PAGE: Endpoint = {
   group: 'Reference',
   summary: 'A page of this reference',
@@ -315,6 +347,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...PAIRING,
   ...OTHERS,
   ...HOSTING,
+  ...BILLING,
   'GET /docs': PAGE,
   'GET /docs/': PAGE,
   'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },

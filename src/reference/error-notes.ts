@@ -22,6 +22,7 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, ErrorNote>> = {
     details: '`path`',
   },
   pair_expired: { todo: 'Begin the pairing again with a new code.' },
+  webhook_invalid: { todo: 'For the payment provider: check the signing secret, and the clock of the server.' },
   pair_invalid: {
     todo: 'Check the six words. Else begin again with a new code: the session was rejected, ended, or taken by another device.',
   },

@@ -26,6 +26,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   password: 'attempts at the password, by address',
   challenge: 'challenges, by address',
   signup: 'five an hour, by address',
+  payment: 'five a minute, by address or device',
   none: 'none',
 };
 

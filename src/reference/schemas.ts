@@ -45,6 +45,8 @@ type Replies = [
   items.PageB,
   replies.Ok,
   replies.SignedUp,
+  replies.Received,
+  replies.Portal,
   replies.ErrorReply,
   replies.BinReply,
   replies.BinList,

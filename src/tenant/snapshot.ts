@@ -28,6 +28,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
   if (snapshot.generation > state.generation) {
     effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
     state.generation = snapshot.generation;
+    if (unpaid(snapshot.state) && !unpaid(state.standing)) effects.push(...dismissAll(state));
     state.standing = snapshot.state;
     state.devices = devicesOf(snapshot);
     state.bins = binsOf(snapshot);
@@ -40,6 +41,13 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
   }
   return effects;
 }
+
+/** States in which nothing is served (contract 12). */
+const unpaid = (standing: string): boolean => standing === 'inactive' || standing === 'pending';
+
+/** A socket reads, and reads are over: whoever comes back is told 402. */
+const dismissAll = (state: TenantState): Effect[] =>
+  [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
 function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   const effects: Effect[] = [];

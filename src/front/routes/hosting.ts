@@ -7,7 +7,7 @@ import type { FrontOptions, HostingService } from '../ports.js';
 import { hostName } from '../request.js';
 import { Text, type Handler } from '../router.js';
 import { fields } from './fields.js';
-import { signedUpPage, signupPage } from './signup-page.js';
+import { payPage, signedUpPage, signupPage } from './signup-page.js';
 import * as status from './status.js';
 
 const HTML = 'text/html; charset=utf-8';
@@ -18,12 +18,14 @@ function hostingOf({ hosting }: FrontOptions): HostingService {
   return hosting;
 }
 
-/** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken}. */
+/** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken, checkoutUrl?}. */
 export const signUp: Handler = (call, app) => hostingOf(app).signUp(validateSignupBody(fields(call)));
 
 /** `POST /signup`, the form of the page. A refusal is shown beside the form, with the status that it has. */
 export const signUpByForm: Handler = async (call, app) => {
   const signedUp = await hostingOf(app).signUp(validateSignupBody(call.body));
+  // Where it costs something, the claim link is for whoever has paid.
+  if (signedUp.checkoutUrl !== undefined) return new Text(payPage(SERVICE_NAME, signedUp.checkoutUrl), HTML);
   return new Text(signedUpPage(SERVICE_NAME, signedUp.url, claimLinkOf(signedUp)), HTML);
 };
 

@@ -1,0 +1,52 @@
+/** Payments of a hosted service (contract 12). These rows are mounted where billing is on only. */
+import { claimLinkOf } from '../../hosting/signup.js';
+import { invalid, ServiceError } from '../../protocol/errors.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { BillingService, FrontOptions } from '../ports.js';
+import { Text, type Handler } from '../router.js';
+import * as pages from './signup-page.js';
+
+const HTML = 'text/html; charset=utf-8';
+
+function billingOf({ billing }: FrontOptions): BillingService {
+  if (billing === undefined) throw new ServiceError('not_found', 'no such route');
+  return billing;
+}
+
+/** `POST /api/billing/webhook`, from the payment provider. 200 once what it says is durable, or is none of ours. */
+export const webhook: Handler = (call, app) => billingOf(app).webhook(call.bytes, call.signature);
+
+/** `GET /api/billing/portal` -> {url}. Each asks the provider: limited by device. */
+export const portal: Handler = async (call, app) => {
+  const billing = billingOf(app);
+  await app.addressLimits.take('payment', `${call.tenantId}/${call.deviceId}`);
+  return billing.portal(call.tenantId);
+};
+
+/** `GET /signup/done?return=`, the page that checkout returns to, paid or not. Without a token it says thank you. */
+export const returned: Handler = async (call, app) => {
+  const billing = billingOf(app);
+  const token = call.parameter('return');
+  if (token === undefined) return new Text(pages.thankYouPage(SERVICE_NAME), HTML);
+  const found = await billing.returned(token);
+  switch (found.kind) {
+    case 'paid':
+      return new Text(pages.signedUpPage(SERVICE_NAME, found.url, claimLinkOf(found)), HTML);
+    case 'unpaid':
+      return new Text(pages.unpaidPage(SERVICE_NAME, found.url, token), HTML);
+    case 'claimed':
+      return new Text(pages.claimedPage(SERVICE_NAME, found.url), HTML);
+    case 'renewed':
+      return new Text(pages.renewedPage(SERVICE_NAME, found.url), HTML);
+    case 'unknown':
+      call.status = 404;
+      return new Text(pages.unknownPage(SERVICE_NAME), HTML);
+  }
+};
+
+/** `POST /signup/pay`, the form of that page: back to the checkout. */
+export const resume: Handler = async (call, app) => {
+  const token = call.body['return'];
+  if (typeof token !== 'string') throw invalid('return', 'must be given once');
+  return new Text(pages.payPage(SERVICE_NAME, await billingOf(app).resume(token)), HTML);
+};

@@ -1,0 +1,74 @@
+/** Hosted servers that bill through a stand-in, and their tenants. */
+import { claim, type TestDevice } from './devices.js';
+import type { WithTeardown } from './postgres.js';
+import { runServer, type Running, type RunOptions } from './server.js';
+import { checkoutDone, deliver, payerOf, StripeStandIn, type Payer } from './stripe.js';
+import { named, Wire, type Json, type Reply } from './wire.js';
+
+export const BASE = 'sync.test';
+
+/** A hosted server, its apex, and a way to each tenant's host. */
+export interface Billed extends Running {
+  readonly stripe: StripeStandIn;
+  readonly apex: Wire;
+  readonly at: (slug: string) => Wire;
+}
+
+export interface BilledOptions extends RunOptions {
+  /** Another instance's. */
+  readonly stripe?: StripeStandIn;
+}
+
+/** Starts a server that bills. */
+export async function billed(t: WithTeardown, options: BilledOptions = {}): Promise<Billed> {
+  const { stripe = await StripeStandIn.start(t), ...run } = options;
+  const env = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...stripe.env, ...run.env };
+  const server = await runServer(t, { ...run, env });
+  const wires: Wire[] = [];
+  const open = (host: string): Wire => {
+    const wire = new Wire(server.port, named(host));
+    wires.push(wire);
+    return wire;
+  };
+  // Run before the server stops: teardowns run last first.
+  t.teardown(() => wires.forEach((wire) => wire.close()));
+  return { ...server, stripe, apex: open(BASE), at: (slug) => open(`${slug}.${BASE}`) };
+}
+
+let addresses = 0;
+/** From an address of its own: signups are limited per address. */
+export const signUp = async (apex: Wire, subdomain: string): Promise<Reply> =>
+  apex.post(
+    '/signup',
+    { email: `${subdomain}@example.com`, subdomain },
+    { headers: { 'x-forwarded-for': `203.0.113.${++addresses % 250}` } },
+  );
+
+/** A tenant that was signed up and claimed. */
+export interface BilledTenant {
+  readonly id: string;
+  readonly wire: Wire;
+  readonly device: TestDevice;
+  readonly payer: Payer;
+}
+
+/** Signs up and claims. It is still pending, unless `paidAt` (ms) says when its checkout was paid. */
+export async function tenantOf(server: Billed, slug: string, paidAt?: number): Promise<BilledTenant> {
+  const claimToken = (await signUp(server.apex, slug)).text('claimToken');
+  const wire = server.at(slug);
+  const id = (await wire.get('/service/status')).text('tenantId');
+  const payer = payerOf(id);
+  if (paidAt !== undefined) await mustDeliver(server.apex, checkoutDone(payer, paidAt));
+  return { id, wire, payer, device: await claim(wire, { claimToken }) };
+}
+
+/** Delivers an event, signed at `now`; throws unless it is taken. */
+export async function mustDeliver(wire: Wire, event: Json, now: number = Date.now()): Promise<void> {
+  const reply = await deliver(wire, event, { at: now });
+  if (reply.outcome !== '200') throw new Error(`the webhook was not taken: ${reply.outcome} ${reply.raw}`);
+}
+
+/** The tenant's state as the database has it. */
+export async function stateOf(server: Running, tenantId: string): Promise<unknown> {
+  return (await server.sql('SELECT state FROM tenants WHERE id = $1', [tenantId]))[0]?.['state'];
+}
