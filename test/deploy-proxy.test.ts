@@ -6,12 +6,14 @@ import type { WithTeardown } from './support/postgres.js';
 import {
   askThrough,
   certificateOf,
+  freePort,
   liveThrough,
   missing,
   startCaddy,
   startNginx,
   untilLogged,
   type Proxy,
+  type ProxyOptions,
 } from './support/proxies.js';
 import { runServer, type Running } from './support/server.js';
 import { Wire, type Reply } from './support/wire.js';
@@ -25,9 +27,14 @@ interface Behind {
   readonly proxy: Proxy;
 }
 
-async function behind(t: WithTeardown, start: typeof startCaddy): Promise<Behind> {
+type Start = (t: WithTeardown, options: ProxyOptions) => Promise<Proxy>;
+
+const multiCaddy: Start = async (t, options) =>
+  startCaddy(t, { ...options, file: 'Caddyfile.multi-2.6', tries: '100ms' });
+
+async function behind(t: WithTeardown, start: Start): Promise<Behind> {
   const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
-  return { server, proxy: await start(t, { domain: BASE, server: server.port }) };
+  return { server, proxy: await start(t, { domain: BASE, servers: [server.port] }) };
 }
 
 const signUp = async (proxy: Proxy, subdomain: string, forged: string): Promise<Reply> =>
@@ -99,7 +106,7 @@ async function redirects(t: Test, proxy: Proxy): Promise<void> {
 }
 
 t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05: behind Caddy', { skip: missing('caddy') }, async (t) => {
-  const all = await behind(t, startCaddy);
+  const all = await behind(t, multiCaddy);
   const { proxy } = all;
   t.match((await certificateOf(proxy, BASE)).subjectaltname, `DNS:${BASE}`);
   for (const host of [ANNA, 'nobody.sync.test', 'a.b.sync.test', 'evil.example'])
@@ -112,10 +119,30 @@ t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05: behind Caddy', { skip: missing(
   await logsNoQuery(t, all, Object.values(secrets));
 });
 
-t.test('DEPLOY-06 DEPLOY-04 DEPLOY-05: behind nginx', { skip: missing('nginx') }, async (t) => {
+t.test('DEPLOY-06 DEPLOY-04 DEPLOY-05: behind nginx', { skip: missing('nginx') || missing('openssl') }, async (t) => {
   const all = await behind(t, startNginx);
   const secrets = await pushesArrive(t, all);
   await believesNoClient(t, all.proxy);
   await redirects(t, all.proxy);
   await logsNoQuery(t, all, Object.values(secrets));
+});
+
+t.test('DEPLOY-12: one user behind Caddy, and servers that come and go', { skip: missing('caddy') }, async (t) => {
+  // A named port: one that the system drew cannot be had again at once.
+  const [dead, port] = [await freePort(), await freePort()];
+  const env = { PORT: String(port) };
+  const first = await runServer(t, { env });
+  const file = 'Caddyfile.single';
+  const proxy = await startCaddy(t, { domain: BASE, servers: [dead, port], file });
+  const status = async (): Promise<string> => (await askThrough(proxy, BASE, '/api/service/status')).outcome;
+  for (let n = 0; n < 5; n++) t.equal(await status(), '200', 'the other one is asked');
+  await t.rejects(certificateOf(proxy, 'evil.example'), 'one name, one certificate');
+
+  await first.stop();
+  let answered = false;
+  const waiting = status().finally(() => (answered = true));
+  await untilLogged(proxy, `127.0.0.1:${port}: connect: connection refused`);
+  t.notOk(answered, 'it waits');
+  await runServer(t, { database: { url: first.databaseUrl }, env });
+  t.equal(await waiting, '200', 'until the server is back');
 });

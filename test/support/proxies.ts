@@ -81,11 +81,22 @@ function run(t: WithTeardown, { command, args, env }: Program): Events<string> {
   return lines;
 }
 
-/**
- * Caddy with deploy/caddy/Caddyfile.multi-2.6 as it is, but for certificates of its own authority, its ports and its
- * storage, and a short wait for a server that is away.
- */
-export async function startCaddy(t: WithTeardown, options: { domain: string; server: number }): Promise<Proxy> {
+/** What a proxy is started with. */
+export interface ProxyOptions {
+  readonly domain: string;
+  /** Ports of the servers behind it. */
+  readonly servers: readonly number[];
+}
+
+export interface CaddyOptions extends ProxyOptions {
+  readonly file: 'Caddyfile.single' | 'Caddyfile.multi-2.6';
+  /** How long it waits for a server that is away; left out: as the file says. */
+  readonly tries?: string;
+}
+
+/** Caddy with a file of deploy/caddy as it is, but for its own authority's certificates, its ports and its storage. */
+export async function startCaddy(t: WithTeardown, options: CaddyOptions): Promise<Proxy> {
+  const { domain, servers, file, tries } = options;
   const folder = await temporaryFolder(t);
   const [httpPort, httpsPort] = [await freePort(), await freePort()];
   await cp(join(DEPLOY, 'caddy'), folder, { recursive: true });
@@ -98,31 +109,39 @@ export async function startCaddy(t: WithTeardown, options: { domain: string; ser
     `https_port ${httpsPort}`,
     `storage file_system ${join(folder, 'storage')}`,
   ];
-  const config = join(folder, 'Caddyfile.multi-2.6');
+  const config = join(folder, file);
   const text = await readFile(config, 'utf8');
   await writeFile(config, text.replace(/^\{$/m, ['{', ...globals].join('\n\t')));
   const common = join(folder, 'service.caddy');
-  await writeFile(common, replaced(await readFile(common, 'utf8'), [['lb_try_duration 10s', 'lb_try_duration 100ms']]));
-  const upstream = `127.0.0.1:${options.server}`;
+  const shared = await readFile(common, 'utf8');
+  if (tries !== undefined)
+    await writeFile(common, replaced(shared, [['lb_try_duration 10s', `lb_try_duration ${tries}`]]));
+  const upstreams = servers.map((port) => `127.0.0.1:${port}`);
   const lines = run(t, {
     command: 'caddy',
     args: ['run', '--adapter', 'caddyfile', '--config', config],
-    env: { HOME: folder, DOMAIN: options.domain, SERVICE_UPSTREAM: upstream, SERVICE_ASK: upstream },
+    env: { HOME: folder, DOMAIN: domain, SERVICE_UPSTREAM: upstreams.join(' '), SERVICE_ASK: upstreams[0] ?? '' },
   });
-  // The apex's certificate is got in the background.
-  await lines.until((all) => all.some((line) => /certificate obtained successfully|ended with/.test(line)));
   const root = join(folder, 'storage/pki/authorities/local/root.crt');
-  return {
+  const proxy: Proxy = {
     httpPort,
     httpsPort,
     ca: async () => readFile(root, 'utf8'),
     logged: async () => Promise.resolve(lines.all.join('\n')),
   };
+  // The domain's certificate is got in the background, and used a moment after the log tells of it.
+  await lines.until((all) => all.some((line) => /certificate obtained successfully|ended with/.test(line)));
+  const served = async (): Promise<boolean> =>
+    certificateOf(proxy, domain).then(
+      () => true,
+      () => false,
+    );
+  await until(`a certificate for ${domain}`, served);
+  return proxy;
 }
 
 /** nginx with deploy/nginx/service.conf as it is, but for its names, ports, paths and a certificate of the test. */
-export async function startNginx(t: WithTeardown, options: { domain: string; server: number }): Promise<Proxy> {
-  const { domain, server } = options;
+export async function startNginx(t: WithTeardown, { domain, servers }: ProxyOptions): Promise<Proxy> {
   const folder = await temporaryFolder(t);
   const [httpPort, httpsPort] = [await freePort(), await freePort()];
   const logs = join(folder, 'logs');
@@ -141,7 +160,7 @@ export async function startNginx(t: WithTeardown, options: { domain: string; ser
     ['    listen [::]:443 ssl http2;\n', ''],
     ['listen 80;', `listen 127.0.0.1:${httpPort};`],
     ['listen 443 ssl', `listen 127.0.0.1:${httpsPort} ssl`],
-    ['server 127.0.0.1:8080;', `server 127.0.0.1:${server};`],
+    ['server 127.0.0.1:8080;', servers.map((port) => `server 127.0.0.1:${port};`).join(' ')],
     ['/var/log/nginx', logs],
   ]);
   await writeFile(join(folder, 'service.conf'), site);
