@@ -367,3 +367,9 @@ export function unusedVariables(env: NodeJS.ProcessEnv): readonly string[] {
     ({ name }) => `${name} is set, but this version has no use for it yet.`,
   );
 }
+
+/** Every variable in words, in the order of VARIABLES: what the reference's page on configuration is held against. */
+export const CONFIG_VARIABLES: readonly Pick<Variable<unknown>, 'name' | 'takes' | 'fallback' | 'parse'>[] = [
+  ...Object.values(VARIABLES),
+  ...LATER,
+];

@@ -20,6 +20,9 @@ export const PROJECT_ROOT = findRoot();
 /** Absolute path of the migrations. */
 export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
 
+/** Absolute path of the reference's pages and style sheet. */
+export const REFERENCE_FOLDER = join(PROJECT_ROOT, 'src', 'reference');
+
 function readVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(join(PROJECT_ROOT, 'package.json'), 'utf8'));
   const version = typeof manifest === 'object' && manifest !== null && 'version' in manifest ? manifest.version : '';

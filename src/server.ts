@@ -11,34 +11,32 @@ import { Recovery, type ForeignHost } from './account/recovery.js';
 import { Tickets } from './account/tickets.js';
 import { tokenIssuer, TokenVerifier } from './account/tokens.js';
 import { Bins } from './bins/bins.js';
-import { apexOf, publicHosts, type Config } from './config.js';
+import { publicHosts, type Config } from './config.js';
 import { nodePasswordHasher, nodeSodium } from './crypto/sodium-node.js';
-import { openDatabase, type Database, type Stop } from './database.js';
+import { openDatabase, type Stop } from './database.js';
 import { describe } from './front/fail.js';
-import type { HostingService } from './front/ports.js';
-import { startFront, type Front } from './front/server.js';
-import { TenantHosts } from './hosting/hosts.js';
-import { Signup } from './hosting/signup.js';
-import { Nightly } from './jobs/nightly.js';
-import { Metrics, type Gauges } from './metrics/metrics.js';
+import { ALL_ROWS, startFront, type Front } from './front/server.js';
+import { composeHosting, hostingService, type Hosting } from './hosted.js';
+import { Metrics } from './metrics/metrics.js';
+import { composeNightly, gaugesOf, listenForMetrics } from './operations.js';
 import { Pairing } from './pairing/pairing.js';
+import type { Parts, TenantParts } from './parts.js';
 import { ensureSingleTenant, AccountStore } from './postgres/account-store.js';
 import { BinStore } from './postgres/bin-store.js';
 import { ChangeFeed } from './postgres/change-feed.js';
 import { PostgresCommitLanes } from './postgres/commit-lanes.js';
 import { clientConfig } from './postgres/database.js';
 import { PostgresDirectory } from './postgres/directory.js';
-import { HostingStore } from './postgres/hosting-store.js';
 import { IdentityStore } from './postgres/identity.js';
 import { PostgresItemLog } from './postgres/item-log.js';
-import { nightlyJobs, PostgresJobTurn } from './postgres/jobs.js';
 import { PostgresKeyPurger } from './postgres/key-purger.js';
 import { PairingStore } from './postgres/pairing-store.js';
 import { Presence } from './postgres/presence.js';
 import { RateStore } from './postgres/rate-store.js';
 import { TicketStore } from './postgres/ticket-store.js';
 import { systemClock, type Clock } from './protocol/clock.js';
-import { SERVER_VERSION } from './root.js';
+import { openReference } from './reference/open.js';
+import { REFERENCE_FOLDER, SERVER_VERSION } from './root.js';
 import { serverSecrets } from './secrets.js';
 import { TenantRegistry } from './tenant/registry.js';
 
@@ -106,23 +104,6 @@ async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promi
   if (failures.length > 0) throw first;
 }
 
-/** What every part is made of. */
-interface Parts {
-  readonly options: ServerOptions;
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly database: Database;
-  readonly instanceId: string;
-  readonly secret: Uint8Array;
-  /** Run in reverse when the server stops. */
-  readonly stops: Stop[];
-  readonly onFault: (error: unknown, tenantId?: string) => void;
-  /** The one tenant of single mode; null in multi mode. */
-  readonly tenantId: string | null;
-  /** Undefined: METRICS_PORT is unset. */
-  readonly meter: Metrics | undefined;
-}
-
 async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Promise<void>): Promise<Server> {
   const { config, log, clock = systemClock } = options;
   const secrets = await serverSecrets(config);
@@ -138,7 +119,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, host } = config;
   const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
-  const parts: Parts = { options, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
+  const parts: Parts = { log, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
@@ -150,7 +131,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   await composeNightly(parts);
-  const front = await listen(parts, { tenants, services, hosting });
+  const front = await listen(parts, { options, tenants, services, hosting });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
@@ -166,33 +147,6 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
       return (closing ??= stopAll());
     },
   };
-}
-
-const gaugesOf = ({ registry, lanes }: TenantParts, front: Front): Gauges => ({
-  sockets: () => front.sockets,
-  calls: () => front.calls,
-  actors: () => registry.size,
-  pendingChanges: () => lanes.waiting,
-});
-
-/** The metrics' port, where one is named. Instances that share a machine have one each, counted up from it. */
-async function listenForMetrics({ options, config, stops }: Parts, meter: Metrics, gauges: Gauges): Promise<void> {
-  meter.observe(gauges);
-  const listening = await meter.listen();
-  stops.push(() => listening.close());
-  options.log.info({ port: listening.port, host: config.host }, 'metrics');
-}
-
-interface TenantParts {
-  readonly registry: TenantRegistry;
-  readonly items: PostgresItemLog;
-  readonly lanes: PostgresCommitLanes;
-  readonly feed: ChangeFeed;
-  readonly presence: Presence;
-  /** Told of every tenant whose devices, bins or pairings changed, here or elsewhere. */
-  onChange: (tenantId: string) => void;
-  /** Another instance speaks of a tenant, which may be one that this instance has never heard of. */
-  onHint: (tenantId: string) => void;
 }
 
 function composeLanes({ config, clock, database, onFault, meter }: Parts): PostgresCommitLanes {
@@ -268,7 +222,7 @@ function composeTenants(all: Parts): TenantParts {
 type Services = ReturnType<typeof composeServices>;
 
 /** Everything of a tenant that is not items. */
-function composeServices({ options, config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
+function composeServices({ log, config, clock, database, secret, stops, onFault }: Parts, tenants: TenantParts) {
   const { pool } = database;
   const { maxDevices } = config;
   const store = new AccountStore(pool);
@@ -290,7 +244,7 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   const { bootstrapToken } = config;
   const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
   const onForeignHost = (mismatch: ForeignHost): void =>
-    options.log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+    log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
   const recovery = { ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost };
   return {
     tokens: new TokenVerifier(secret, CACHED_TOKENS),
@@ -307,61 +261,16 @@ function composeServices({ options, config, clock, database, secret, stops, onFa
   };
 }
 
-/** What happens by night, on one instance. */
-async function composeNightly({ options, config, clock, database, stops, onFault }: Parts): Promise<void> {
-  const { pool, url } = database;
-  const nightly = new Nightly({
-    jobs: nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }),
-    turn: new PostgresJobTurn(pool, url),
-    clock,
-    at: config.purgeAt,
-    onReport: (report) => options.log.info(report, 'nightly job'),
-    onFault,
-  });
-  await nightly.start();
-  stops.push(() => nightly.close());
-}
-
-interface Hosting {
-  readonly hosts: TenantHosts;
-  readonly signup: Signup;
-}
-
-/** Tenants by host name (contract 12). */
-async function composeHosting(
-  { config, clock, database, stops, onFault }: Parts,
-  tenants: TenantParts,
-): Promise<Hosting> {
-  const store = new HostingStore(database.pool);
-  const hosts = new TenantHosts({
-    store,
-    baseDomain: apexOf(config),
-    clock,
-    onFault,
-    onFreed: (tenant) => tenants.registry.forget(tenant),
-  });
-  await hosts.start();
-  stops.push(() => hosts.close());
-  tenants.onHint = (tenant) => hosts.hint(tenant);
-  const { protocol, port } = new URL(config.publicUrl ?? `https://${apexOf(config)}`);
-  const announce = (tenant: string): void => tenants.feed.announce(tenant, 0, 0);
-  return { hosts, signup: new Signup({ store, hosts, clock, origin: { protocol, port }, announce }) };
-}
-
-const hostingService = ({ hosts, signup }: Hosting): HostingService => ({
-  isApex: (host) => hosts.isApex(host),
-  serves: (host) => hosts.serves(host),
-  signUp: (body) => signup.signUp(body),
-});
-
 interface Listening {
+  readonly options: ServerOptions;
   readonly tenants: TenantParts;
   readonly services: Services;
   readonly hosting: Hosting | undefined;
 }
 
-function listen(parts: Parts, { tenants, services, hosting }: Listening): Promise<Front> {
-  const { options, config, clock, database, tenantId } = parts;
+async function listen(parts: Parts, { options, tenants, services, hosting }: Listening): Promise<Front> {
+  const { log, config, clock, database, tenantId } = parts;
+  const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   return startFront({
     ...services,
@@ -369,7 +278,7 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
     sharePort: options.sharePort ?? false,
     meter: parts.meter,
     clock,
-    log: options.log,
+    log,
     version: SERVER_VERSION,
     resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
     hosting: hosting === undefined ? undefined : hostingService(hosting),
@@ -377,5 +286,6 @@ function listen(parts: Parts, { tenants, services, hosting }: Listening): Promis
     tenants: tenants.registry,
     items: tenants.items,
     presence: tenants.presence,
+    docs,
   });
 }

@@ -143,8 +143,12 @@ t.test('ARCH-02: no import cycle', (t) => {
   t.end();
 });
 
-t.test('ARCH-03: no barrel file', (t) => {
+/** What the package gives to others: there an entry has to stand, and only there (package.json, `exports`). */
+const ENTRIES: ReadonlySet<string> = new Set(['client/node.ts', 'client/browser.ts']);
+
+t.test('ARCH-03: no barrel file beside the entries of the package', (t) => {
   const barrels = files.filter((file) => {
+    if (ENTRIES.has(relative(SRC, file))) return false;
     const source = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, '');
     const statements = source
       .split(';')
@@ -156,6 +160,8 @@ t.test('ARCH-03: no barrel file', (t) => {
     barrels.map((file) => relative(SRC, file)),
     [],
   );
+  const fromEntry = imports.filter(isRelative).filter((entry) => ENTRIES.has(relative(SRC, resolved(entry))));
+  t.same(fromEntry.map(shown), [], 'nobody inside imports from an entry');
   t.same(
     files.filter((file) => file.endsWith('/index.ts')),
     [],
@@ -195,7 +201,7 @@ t.test('ARCH-06: the shared part of the client has no Node built-ins', (t) => {
 });
 
 t.test('ARCH-08: shapes are known at the edge, and where frames become text, only', (t) => {
-  const allowed = ['protocol', 'validators', 'front', 'client', 'cli', 'tenant', ''];
+  const allowed = ['protocol', 'validators', 'reference', 'front', 'client', 'cli', 'tenant', ''];
   const strays = files.filter((file) => {
     if (allowed.includes(folderOf(file))) return false;
     return /\bshape\b/i.test(readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, ''));

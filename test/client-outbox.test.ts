@@ -218,6 +218,8 @@ t.test('a re-wrap that is refused while the next one is prepared is nobody elseâ
   while (world.sent.length === 0) {
     store.getting.close();
     await settle();
+    world.sender.kick();
+    await settle();
     if (world.sent.length === 0) store.getting.open();
   }
   world.sent[0]?.refuse(refused('validation', 400));

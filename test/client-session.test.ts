@@ -15,13 +15,28 @@ const DAY = 24 * HOUR;
 const call = { method: 'GET', path: '/me', repeatable: true } as const;
 
 function session(token: (now: number) => Token) {
-  const clock = new TestClock();
+  // Whole seconds, as a Date header has them.
+  const clock = new TestClock(Math.floor(Date.now() / 1_000) * 1_000);
   const identity = newIdentity({ token: token(clock.now()) });
-  const at: { failure: FakeAnswer | undefined; life: number } = { failure: undefined, life: DAY };
-  const { fetch, requests } = fakeFetch(({ path }) => {
-    if (path === '/me') return { body: {} };
+  // `ahead`: the server's clock minus the device's; null: its answers bear no date. `over`: tokens that have ended.
+  const at: { failure: FakeAnswer | undefined; life: number; ahead: number | null; over: Set<string> } = {
+    failure: undefined,
+    life: DAY,
+    ahead: null,
+    over: new Set(),
+  };
+  const dated = (answer: Exclude<FakeAnswer, Error>): FakeAnswer => {
+    if (at.ahead === null) return answer;
+    return { ...answer, headers: { date: new Date(clock.now() + at.ahead).toUTCString() } };
+  };
+  const { fetch, requests } = fakeFetch(({ path, headers }) => {
+    if (path === '/me') {
+      if (!at.over.has(headers['authorization'] ?? '')) return dated({ body: {} });
+      return dated({ status: 401, body: { error: { code: 'expired_token', message: 'over' } } });
+    }
     if (at.failure !== undefined) return at.failure;
-    if (path === '/devices/reauth') return { body: { token: 'new', expiresAt: clock.now() + at.life } };
+    const expiresAt = clock.now() + (at.ahead ?? 0) + at.life;
+    if (path === '/devices/reauth') return dated({ body: { token: 'new', expiresAt } });
     const challengeId = 'c1';
     const { tenantId, deviceId, keys } = identity;
     const opened = lengthPrefixed('service-reauth-v1', tenantId, deviceId, challengeId, nodeSodium.random(32));
@@ -29,16 +44,20 @@ function session(token: (now: number) => Token) {
   });
   const http = new Http({ baseUrl: 'http://server.test', fetch, clock, random: () => 0 });
   const tokens: Token[] = [];
-  const none = (): void => undefined;
+  let revocations = 0;
+  const onRevoked = (): void => {
+    revocations++;
+  };
   const onToken = (next: Token): void => void tokens.push(next);
-  const made = new Session({ http, sodium: nodeSodium, clock, identity, onToken, onRevoked: none });
+  const made = new Session({ http, sodium: nodeSodium, clock, identity, onToken, onRevoked });
   const challenges = (): number => requests.filter(({ path }) => path === '/devices/reauth/challenge').length;
   const used = (): string | undefined => requests.filter(({ path }) => path === '/me').at(-1)?.headers['authorization'];
-  return { session: made, clock, at, tokens, challenges, used, identity, requests };
+  return { session: made, clock, at, tokens, challenges, used, identity, requests, revocations: () => revocations };
 }
 
 t.test('CLIENT-44: where early renewal fails for now, the token is used on and the server left alone', async (t) => {
   const world = session((now) => ({ text: 'old', expiresAt: now + HOUR }));
+  world.at.ahead = 0;
   world.at.failure = { status: 500, body: { error: { code: 'internal', message: 'no' } } };
   await world.session.call({ ...call });
   t.equal(world.used(), 'Bearer old');
@@ -74,4 +93,50 @@ t.test('a token is renewed in the last tenth of a short life, in this program an
   next.clock.advance(HOUR);
   await next.session.call({ ...call });
   t.equal(next.used(), 'Bearer new');
+});
+
+t.test('SDK-15: a clock that is far ahead gives up no token that is good, and renews none at every call', async (t) => {
+  const world = session((now) => ({ text: 'old', expiresAt: now - 60 * DAY + 20 * DAY, issuedAt: now - 60 * DAY }));
+  world.at.ahead = -60 * DAY;
+  world.at.failure = { status: 500, body: { error: { code: 'internal', message: 'no' } } };
+  for (let call_ = 0; call_ < 5; call_++) await world.session.call({ ...call });
+  t.equal(world.challenges(), 0, 'by this clock it ended 40 days ago, by the server it lives for 20');
+  t.equal(world.used(), 'Bearer old');
+  world.at.failure = undefined;
+  world.at.life = 10 * DAY;
+  world.clock.advance(19 * DAY + HOUR);
+  await world.session.call({ ...call });
+  t.equal(world.used(), 'Bearer new', 'and it is renewed a day before its end in server time');
+  for (let call_ = 0; call_ < 5; call_++) await world.session.call({ ...call });
+  t.equal(world.challenges(), 1);
+});
+
+t.test('SDK-15: a clock that is far behind learns of the end from the server, then judges by its time', async (t) => {
+  const world = session((now) => ({ text: 'old', expiresAt: now + 365 * DAY + HOUR, issuedAt: now + 365 * DAY - DAY }));
+  world.at.ahead = 365 * DAY;
+  await world.session.call({ ...call });
+  t.equal(world.challenges(), 0, 'no answer has told the time yet');
+  await world.session.call({ ...call });
+  t.equal(world.challenges(), 1, 'an hour is left');
+  t.equal(world.used(), 'Bearer new');
+});
+
+t.test('SDK-16: a token that ended while the device was away is renewed by its key, once for all calls', async (t) => {
+  const world = session((now) => ({ text: 'old', expiresAt: now + HOUR, issuedAt: now - DAY }));
+  world.at.over.add('Bearer old');
+  world.clock.advance(200 * DAY);
+  await Promise.all([1, 2, 3].map(() => world.session.call({ ...call })));
+  t.equal(world.used(), 'Bearer new');
+  t.equal(world.challenges(), 1);
+  t.match(world.tokens, [{ text: 'new' }]);
+});
+
+t.test('SDK-16: a device that was revoked while it was away hears so, once, and what to do', async (t) => {
+  const world = session((now) => ({ text: 'old', expiresAt: now + HOUR, issuedAt: now - DAY }));
+  world.at.over.add('Bearer old');
+  world.at.failure = { status: 403, body: { error: { code: 'device_revoked', message: 'revoked' } } };
+  t.equal((await refusal(world.session.call({ ...call }))).code, 'device_revoked');
+  const next = await refusal(world.session.call({ ...call }));
+  t.match(next, { name: 'ClientError', code: 'revoked', message: /paired anew.*recover/s });
+  t.equal(world.revocations(), 1);
 });

@@ -42,11 +42,13 @@ async function sync(call: Call, store = new MemoryStore()) {
   return { sync: made, store, reconnects };
 }
 
+const tombstone = (version: number) => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });
+
 t.test('CLIENT-45: a server that begins anew on every page is not read for ever', async (t) => {
   let pages = 0;
   const world = await sync(() => {
     pages++;
-    const body = { items: [], nextSince: 1, hasMore: pages < 1_000, epoch: `e${pages}`, reset: true };
+    const body = { items: [tombstone(1)], nextSince: 1, hasMore: pages < 1_000, epoch: `e${pages}`, reset: true };
     return Promise.resolve({ status: 200, body });
   });
   t.match(await refusal(world.sync.pull()), { name: 'ProtocolError' });
@@ -57,7 +59,7 @@ t.test('CLIENT-45: one reset in a listing is what a restored server does', async
   let pages = 0;
   const world = await sync(() => {
     pages++;
-    const body = { items: [], nextSince: pages, hasMore: pages < 3, epoch: 'new', reset: pages === 1 };
+    const body = { items: [tombstone(pages)], nextSince: pages, hasMore: pages < 3, epoch: 'new', reset: pages === 1 };
     return Promise.resolve({ status: 200, body });
   });
   await world.sync.pull();

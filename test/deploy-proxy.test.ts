@@ -16,7 +16,7 @@ import {
   type ProxyOptions,
 } from './support/proxies.js';
 import { runServer, type Running } from './support/server.js';
-import { Wire, type Reply } from './support/wire.js';
+import { named, Wire, type Reply } from './support/wire.js';
 
 const BASE = 'sync.test';
 const ANNA = `anna.${BASE}`;
@@ -47,7 +47,7 @@ const signUp = async (proxy: Proxy, subdomain: string, forged: string): Promise<
 async function pushesArrive(t: Test, { server, proxy }: Behind): Promise<{ ticket: string; token: string }> {
   const signedUp = await signUp(proxy, 'anna', '203.0.113.1');
   t.equal(signedUp.at('url'), `https://${ANNA}`);
-  const wire = new Wire(server.port, ANNA);
+  const wire = new Wire(server.port, named(ANNA));
   t.teardown(() => wire.close());
   const first = await claim(wire, { claimToken: signedUp.text('claimToken') });
   const second = await joinDevice(wire, first);

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { FrontOptions, LoadBound } from '../src/front/ports.js';
 import { soon, until } from './support/events.js';
-import { DEVICE, frontOf, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
+import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -135,7 +135,7 @@ t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, 
         changed: () => Promise.resolve(),
       },
       tickets: {
-        issueSocket: () => ({}),
+        issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }),
         redeemSocket: () => new Promise((resolve) => void tickets.push(resolve)),
       },
     },
@@ -171,7 +171,10 @@ t.test('HTTP-14 WS-20: a server that stops waits for calls and upgrades that wai
   const { port, front } = await frontOf(t, {
     services: {
       ...limiter,
-      tickets: { issueSocket: () => ({}), redeemSocket: () => new Promise((resolve) => (redeem = resolve)) },
+      tickets: {
+        issueSocket: () => ({ ticket: 'a-ticket', expiresAt: 1 }),
+        redeemSocket: () => new Promise((resolve) => (redeem = resolve)),
+      },
     },
   });
   const call = stranger(port);
@@ -195,13 +198,10 @@ t.test('PAIR-07: a call that would be held once the server stops is answered at 
     services: {
       ...limiter,
       pairing: {
-        init: () => Promise.resolve({}),
-        fetchEpk: () => Promise.resolve({}),
+        ...STUBS.pairing,
         // Ends with the call only.
         fetchNpk: (_tenant, _body, gone) =>
           new Promise((resolve) => gone.addEventListener('abort', () => resolve('pending'))),
-        requests: () => Promise.resolve({}),
-        wrap: () => Promise.resolve({}),
       },
     },
   });

@@ -240,16 +240,16 @@ t.test(
   'PAIR-07: a held call is answered when it is decided, pending after that, and let go with its client',
   async (t) => {
     const signals: AbortSignal[] = [];
-    let decide: (result: object | 'pending') => void = () => undefined;
+    let decide: (result: never) => void = () => undefined;
     const test = await frontOf(t, {
       services: {
         pairing: {
           ...STUBS.pairing,
           fetchNpk: (_tenantId: string, _body: object, gone: AbortSignal) => {
             signals.push(gone);
-            return new Promise<object | 'pending'>((resolve) => {
+            return new Promise<never>((resolve) => {
               decide = resolve;
-              gone.addEventListener('abort', () => resolve('pending'));
+              gone.addEventListener('abort', () => resolve('pending' as never));
             });
           },
         },
@@ -265,7 +265,7 @@ t.test(
     };
     const decided = (async () => {
       while (signals.length === 0) await new Promise((resolve) => setImmediate(resolve));
-      decide({ token: 'x', wrappedMasterKey: Buffer.from([255, 254]) });
+      decide({ token: 'x', wrappedMasterKey: Buffer.from([255, 254]) } as never);
     })();
     t.match(await held(), { status: 200, json: { token: 'x', wrappedMasterKey: '__4' } });
     await decided;

@@ -7,7 +7,7 @@ import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { runServer, type Running } from './support/server.js';
 import type { WithTeardown } from './support/postgres.js';
-import { SHAPES, Wire, type Reply } from './support/wire.js';
+import { named, SHAPES, Wire, type Reply } from './support/wire.js';
 
 const BASE = 'sync.test';
 const DAY_MS = 86_400_000;
@@ -23,7 +23,7 @@ async function hosted(t: WithTeardown, more: Parameters<typeof runServer>[1] = {
   const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
   const wires: Wire[] = [];
   const at = (host: string): Wire => {
-    const wire = new Wire(server.port, host);
+    const wire = new Wire(server.port, named(host));
     wires.push(wire);
     return wire;
   };

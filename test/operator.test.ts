@@ -7,7 +7,7 @@ import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
 import type { WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer, type Running } from './support/server.js';
-import { Wire } from './support/wire.js';
+import { named, Wire } from './support/wire.js';
 
 function operator(t: WithTeardown, url: string): OperatorStore {
   const pool = createPool({ url, name: 'operator', onIdleError: () => undefined });
@@ -47,7 +47,7 @@ async function hosted(t: WithTeardown): Promise<{ server: Running; at: (slug: st
   const wires: Wire[] = [];
   t.teardown(() => wires.forEach((wire) => wire.close()));
   const at = (slug: string): Wire => {
-    const wire = new Wire(server.port, slug === '' ? 'sync.test' : `${slug}.sync.test`);
+    const wire = new Wire(server.port, named(slug === '' ? 'sync.test' : `${slug}.sync.test`));
     wires.push(wire);
     return wire;
   };

@@ -79,7 +79,7 @@ class Setting {
 
   private snapshot(tenantId: string): TenantSnapshot | undefined {
     if (this.gone.has(tenantId)) return undefined;
-    const view = { name: 'device', glyph: 'phone', pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
+    const view = { name: 'device', glyph: 'phone' as const, pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
     return {
       tenantId,
       state: 'active',

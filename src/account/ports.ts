@@ -1,12 +1,13 @@
 /** What accounts need from outside: PostgreSQL in the server. Every call is one statement (contract 13). */
 import type { NewDevice } from '../protocol/device-fields.js';
 import type { PasswordProof } from '../protocol/password-proof.js';
+import type { Glyph } from '../protocol/requests.js';
 
 /** A device as it is stored. Times are milliseconds since 1970. */
 export interface DeviceRecord {
   readonly id: string;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly pubkey: Uint8Array;
   readonly cert: Uint8Array | null;
   readonly tokenEpoch: number;

@@ -134,13 +134,15 @@ export class DeviceApi {
     return read(this.call, { path: `/items/${id}/reconcile`, body, repeatable: true }, replies.readStored);
   }
 
-  page(from: {
+  /** Throws `ProtocolError` `bad_listing` where rows and cursor do not fit together. */
+  async page(from: {
     readonly since: number;
     readonly epoch: string | null;
     readonly limit?: number;
   }): Promise<replies.Page> {
     const query = { since: from.since, epoch: from.epoch, limit: from.limit ?? PAGE_DEFAULT_A };
-    return read(this.call, { path: '/items', query, timeoutMs: 60_000 }, replies.readPage);
+    const page = await read(this.call, { path: '/items', query, timeoutMs: 60_000 }, replies.readPage);
+    return replies.expectPage(page, from.since);
   }
 
   async devices(): Promise<readonly replies.DeviceEntry[]> {

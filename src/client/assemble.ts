@@ -9,9 +9,12 @@ import { Library } from './library.js';
 import type { Outbox } from './outbox.js';
 import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
+import { Rewrapper } from './rewrap.js';
+import type { DeviceEntry } from './replies.js';
 import { Roster } from './roster.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
+import { Shelf } from './shelf.js';
 import { Line } from './socket.js';
 import type { Store } from './store.js';
 import { Sync } from './sync.js';
@@ -29,15 +32,18 @@ export interface Hooks {
 
 /** A device, taken apart. */
 export interface Parts {
+  readonly http: Http;
   readonly api: DeviceApi;
   readonly session: Session;
   readonly roster: Roster;
   readonly library: Library;
+  readonly shelf: Shelf;
   readonly writer: Writer;
   readonly sender: Sender;
   readonly sync: Sync;
   readonly line: Line;
   readonly bins: Bins;
+  readonly rewrapper: Rewrapper;
 }
 
 /** What the parts stand on. */
@@ -50,6 +56,8 @@ export interface Foundation {
   /** Aborted when the device is closed. */
   readonly lifetime: AbortSignal;
   readonly hooks: Hooks;
+  /** See `RosterOptions.remembered`. */
+  readonly devices?: readonly DeviceEntry[];
 }
 
 /** All parts of a device, not yet started. */
@@ -62,13 +70,16 @@ export function assemble(base: Foundation): Parts {
   const api = new DeviceApi(session.call);
   const { masterKey, deviceId } = identity;
   const reader: Reader = { masterKey, device: { id: deviceId, keys: identity.keys } };
-  const roster = new Roster({ api, sodium, identity, emit });
+  const roster = new Roster({ api, sodium, identity, emit, remembered: base.devices });
   const sender = new Sender({ ...platform, api, outbox, roster, reader, emit });
-  const library = new Library({ store, outbox, sodium, reader });
+  const onProblem = (error: Error): void => emit('problem', { error });
+  const library = new Library({ store, outbox, sodium, reader, onProblem });
+  const shelf = new Shelf({ store, outbox, sodium, reader, onProblem });
   const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId, clock });
   const { line, sync } = stream(base, { http, api, session, sender, reader });
   const bins = new Bins({ api, sodium, masterKey, library, writer, pull: () => sync.pull(), emit });
-  return { api, session, roster, library, writer, sender, sync, line, bins };
+  const rewrapper = new Rewrapper({ ...platform, writer, roster, emit });
+  return { http, api, session, roster, library, shelf, writer, sender, sync, line, bins, rewrapper };
 }
 
 /** The ordered stream and what applies it; each needs the other. */

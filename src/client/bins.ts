@@ -5,9 +5,11 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
-import type { DeviceEvents, Emit } from './events.js';
+import { asError, type DeviceEvents, type Emit } from './events.js';
+import { Followers } from './follow.js';
 import type { Library } from './library.js';
 import type { BinRow } from './replies.js';
+import type { Subscription } from './shelf.js';
 import type { Writer } from './writer.js';
 
 /** What a user gives a bin. */
@@ -50,10 +52,22 @@ export class Bins {
   private reading: Promise<void> | undefined;
   private following: Promise<void> | undefined;
 
-  constructor(private readonly options: BinsOptions) {}
+  private readonly followers: Followers<BinView>;
+
+  constructor(private readonly options: BinsOptions) {
+    this.followers = new Followers(JSON.stringify, (error) => options.emit('problem', { error }));
+  }
 
   async list(): Promise<readonly BinView[]> {
     return (await this.options.api.bins()).map((row) => this.view(row));
+  }
+
+  /**
+   * Follows the list: as it is now, then each one that differs. It is read again after each `caught_up` and when a bin
+   * changes; `itemCount` is as of then (a live query's `total` counts at any time). Rejects as `list`.
+   */
+  subscribe(listener: (bins: readonly BinView[]) => void): Promise<Subscription<BinView>> {
+    return this.followers.follow(listener, () => this.list());
   }
 
   /**
@@ -77,12 +91,12 @@ export class Bins {
 
   /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
-    return this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) }));
+    return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
   }
 
   /** Another label for a bin. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
-    return this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) }));
+    return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
   }
 
   /**
@@ -95,6 +109,7 @@ export class Bins {
       await Promise.all((await library.idsIn(id)).map((item) => writer.delete(item)));
       try {
         await api.removeBin(id);
+        this.own(undefined);
         return;
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
@@ -104,7 +119,18 @@ export class Bins {
   }
 
   private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    this.options.emit('bins', { reason, bins: await this.list() });
+    const used = new Set(await this.options.library.binIds());
+    const bins = await this.list();
+    for (const { id } of bins) used.delete(id);
+    this.options.emit('bins', { reason, bins, unlisted: [...used] });
+    this.followers.tell(bins);
+  }
+
+  /** An own change: who follows hears of it also where no socket is there to tell. */
+  private own<T>(result: T): T {
+    if (this.followers.any)
+      this.refresh('changed').catch((error: unknown) => this.options.emit('problem', { error: asError(error) }));
+    return result;
   }
 
   private sealed(binId: string, label: BinLabel): string {

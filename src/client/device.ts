@@ -3,18 +3,20 @@
  * server that it does not trust with anything but delivery (specification, What the service does; contract 5, 9 to 11).
  */
 import { stretchPassword } from '../crypto/password.js';
-import type { Timer } from '../protocol/clock.js';
+import type { LiveItem } from '../protocol/item.js';
 import { assemble, type Hooks, type Parts } from './assemble.js';
 import type { Bins } from './bins.js';
-import { ClientError, isRevoked } from './errors.js';
+import { ClientError, isRevoked, REVOKED } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import type { Platform } from './platform.js';
-import { readPairRequest, type Me, type PairRequest } from './replies.js';
+import { readPairRequest, type DeviceEntry, type Me, type PairRequest, type Stored } from './replies.js';
 import { fingerprintOf, type Roster } from './roster.js';
+import type { Shelf } from './shelf.js';
+import { StandingBook, type Standing } from './standing.js';
 import { MemoryStore, type Store } from './store.js';
 import type { Frame } from './wire.js';
 import type { Writer } from './writer.js';
@@ -25,16 +27,13 @@ export interface DeviceOptions {
   readonly identity: Identity;
   /** Default: memory. */
   readonly store?: Store;
+  /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
+  readonly devices?: readonly DeviceEntry[];
   /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
   readonly onIdentity?: (identity: Identity) => void;
   /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
   readonly onProblem: (error: Error) => void;
 }
-
-/** Devices other than the one that paired re-wrap after so long what is still missing (contract 9). */
-const REWRAP_AFTER_MS = 10 * 60_000;
-/** So that they do not all begin at once. */
-const REWRAP_SPREAD_MS = 60_000;
 
 /** One device in one program. Made by `Device.open` from the identity of a claim, a pairing or a recovery. */
 export class Device {
@@ -47,7 +46,7 @@ export class Device {
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private rewrapTimer: Timer | undefined;
+  private readonly book: StandingBook;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
@@ -71,9 +70,16 @@ export class Device {
       refresh: () => this.refresh(),
     };
     const { emit } = this.emitter;
-    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime: this.lifetime.signal, hooks });
+    const lifetime = this.lifetime.signal;
+    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
+    this.book = new StandingBook({
+      ...{ ...platform, store, outbox, library: this.parts.library, roster: this.roster, emitter: this.emitter },
+      identity: () => this.identity,
+      state: () => this.state,
+      clockOffset: () => this.parts.http.clockOffset,
+    });
     this.emitter.on('problem', ({ error }) => onProblem(error));
     this.emitter.on('caught_up', () => this.parts.line.settled());
   }
@@ -121,8 +127,7 @@ export class Device {
 
   /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
   disconnect(): void {
-    this.rewrapTimer?.cancel();
-    this.rewrapTimer = undefined;
+    this.parts.rewrapper.pause();
     this.parts.line.stop();
     this.connecting = undefined;
     this.ended(new ClientError('closed', 'the connection was closed'));
@@ -139,7 +144,16 @@ export class Device {
     return this.parts.sync.pull();
   }
 
-  /** Reads the whole history again and compares. */
+  /**
+   * The completeness check over HTTP: true where count and version sum fit what is held, after repair where that was
+   * needed. Null where the history moves on too fast to compare. Tells `repaired`, `missing` and `caught_up`.
+   */
+  check(): Promise<boolean | null> {
+    this.expectOpen();
+    return this.parts.sync.check();
+  }
+
+  /** Reads the whole history again, judges anew what does not open, and compares. */
   resync(): Promise<void> {
     this.expectOpen();
     return this.parts.sync.resync();
@@ -154,12 +168,30 @@ export class Device {
   /** See `Writer.republish`. */
   readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
 
+  /**
+   * Writes again what was refused: the `row` of a `rejected` event. `overwrite` (default): over whatever another device
+   * made of the item meanwhile; `copy`: as a new item, which is the way where it was deleted. Throws as `put`.
+   */
+  async resend(row: LiveItem, how: 'overwrite' | 'copy' = 'overwrite'): Promise<Stored> {
+    const { binId, type, payload } = this.parts.library.opened(row);
+    if (payload === null || row.blob !== null)
+      throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
+    const request = { binId, type, payload };
+    return this.put(how === 'copy' ? request : { ...request, id: row.id, onConflict: 'overwrite' });
+  }
+
   /** See `Writer.discard`. */
   readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
   /** See `Library.get`, and so on. */
   readonly get: Library['get'] = (id) => this.parts.library.get(id);
   readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
   readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
+  readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
+  /** See `Shelf.query`: a live query. */
+  readonly query: Shelf['query'] = async (filter, listener) => {
+    this.expectOpen();
+    return this.parts.shelf.query(filter, listener);
+  };
   readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
 
   /** This device and the server's figures, as the server tells them. */
@@ -210,18 +242,24 @@ export class Device {
       approve,
     );
     offer.joined.then(
-      () => this.inBackground(() => this.rewrap()),
+      () => this.parts.rewrapper.now(),
       () => undefined,
     );
     return offer;
   }
 
-  /** Adds missing keys to all items now; resolves with their number. */
-  async rewrap(): Promise<number> {
-    await this.roster.refresh();
-    const items = await this.parts.writer.rewrapMissing();
-    this.emitter.emit('rewrapped', { items });
-    return items;
+  /**
+   * Adds missing keys to all items now; resolves with the number of items that got some. Tells `rewrap_progress`.
+   * `signal` ends it between two batches (`ClientError` `cancelled`); the next call goes on from there.
+   */
+  rewrap(signal?: AbortSignal): Promise<number> {
+    this.expectOpen();
+    return this.parts.rewrapper.run(signal);
+  }
+
+  /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
+  standing(): Promise<Standing> {
+    return this.book.read();
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
@@ -241,7 +279,7 @@ export class Device {
         return;
       case 'device_joined':
         this.inBackground(() => this.roster.refresh());
-        this.rewrapLater();
+        this.parts.rewrapper.later();
         return;
       case 'device_revoked':
         if (frame.id === this.id) this.parts.session.endRevoked();
@@ -262,18 +300,8 @@ export class Device {
 
   /** After each `caught_up`: what may have changed while this device was away and is no item (contract 6). */
   private async refresh(): Promise<void> {
-    this.rewrapLater();
+    this.parts.rewrapper.resume();
     await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
-  }
-
-  private rewrapLater(): void {
-    if (this.rewrapTimer !== undefined || this.state !== 'open') return;
-    const { clock, random } = this.options.platform;
-    const wait = REWRAP_AFTER_MS + Math.floor(random() * REWRAP_SPREAD_MS);
-    this.rewrapTimer = clock.setTimer(wait, () => {
-      this.rewrapTimer = undefined;
-      this.inBackground(() => this.rewrap());
-    });
   }
 
   private inBackground(work: () => Promise<unknown>): void {
@@ -284,13 +312,14 @@ export class Device {
 
   private endRevoked(): void {
     if (this.state === 'revoked') return;
-    this.end('revoked', new ClientError('revoked', 'this device was revoked'));
+    this.end('revoked', new ClientError('revoked', REVOKED));
     this.emitter.emit('revoked', { deviceId: this.id });
   }
 
   private end(state: 'closed' | 'revoked', error: ClientError): void {
     this.state = state;
-    this.rewrapTimer?.cancel();
+    this.parts.rewrapper.close();
+    this.parts.shelf.close();
     this.parts.line.stop();
     this.parts.sender.close(error);
     this.lifetime.abort();
@@ -298,7 +327,7 @@ export class Device {
   }
 
   private expectOpen(): void {
-    if (this.state === 'revoked') throw new ClientError('revoked', 'this device was revoked');
+    if (this.state === 'revoked') throw new ClientError('revoked', REVOKED);
     if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
   }
 }

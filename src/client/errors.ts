@@ -43,9 +43,37 @@ export class NetworkError extends Error {
   }
 }
 
-/** An answer or a frame that does not have the form the contract gives it. */
+/** What a server did that the contract forbids: no honest one does, so it is broken or it lies. */
+export type ProtocolFault =
+  /** An answer or a frame without the form that the contract gives it. */
+  | 'malformed'
+  /** An answer larger than any of the contract. */
+  | 'too_large'
+  /** The reply to a write speaks of another item, or of a version that this write cannot have. */
+  | 'wrong_reply'
+  /** An `ack` of a version that the server does not have. */
+  | 'bad_ack'
+  /** The stream brought something new under a version that it had passed. */
+  | 'bad_order'
+  /** Two states of an item under one version. */
+  | 'version_reused'
+  /** A page whose rows do not rise, or which ends elsewhere than its last row. */
+  | 'bad_listing'
+  /** The history changes its name in the middle, or begins anew again and again. */
+  | 'epoch_changed';
+
+/** An answer or a frame that breaks the contract. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
+  readonly code: ProtocolFault;
+
+  constructor(
+    message: string,
+    { code = 'malformed', ...options }: ErrorOptions & { readonly code?: ProtocolFault } = {},
+  ) {
+    super(message, options);
+    this.code = code;
+  }
 }
 
 /** A device that the server lists and nobody with the master key vouches for. */
@@ -105,12 +133,37 @@ export class PairingError extends Error {
   }
 }
 
+/** What a revoked device says to its user. */
+export const REVOKED =
+  'this device was revoked: nothing it does reaches the server any more. What is here stays readable; to take part ' +
+  'again it must be paired anew from another device, or recover with the phrase';
+
+/** Why a call cannot be carried out. */
+export type ClientFailure =
+  /** The device was closed, or its connection was. */
+  | 'closed'
+  | 'revoked'
+  /** The server's history was replaced while a change was under way. */
+  | 'reset'
+  | 'unknown_item'
+  /** There is no restore (contract 5). */
+  | 'deleted_item'
+  /** The item does not open any more, though it did when it was stored. */
+  | 'damaged_item'
+  | 'unknown_device'
+  /** The fingerprint given is not that device's. */
+  | 'fingerprint'
+  /** The caller ended it. */
+  | 'cancelled'
+  /** More live queries or subscriptions than a device keeps. */
+  | 'too_many';
+
 /** A call that cannot be carried out as things stand on this device. */
 export class ClientError extends Error {
   override readonly name = 'ClientError';
 
   constructor(
-    readonly code: 'closed' | 'revoked' | 'reset' | 'unknown_item' | 'deleted_item' | 'unknown_device' | 'fingerprint',
+    readonly code: ClientFailure,
     message: string,
   ) {
     super(message);

@@ -4,8 +4,10 @@ import type { ContentType, LiveItem } from '../protocol/item.js';
 import type { BinView } from './bins.js';
 import type { Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
+import type { Listed } from './replica.js';
 import type { LineState } from './socket.js';
 import type { Held, QuarantineReason } from './store.js';
+import type { RewrapProgress } from './writer.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */
 export interface ItemView {
@@ -23,6 +25,12 @@ export interface ItemView {
   readonly payload: JsonObject | null;
 }
 
+/** An item and a version of it. */
+export interface Named {
+  readonly id: string;
+  readonly version: number;
+}
+
 /** Event name to what its listeners get. */
 export interface DeviceEvents {
   /** An item came or changed, from another device (or from this one, in a replay). `live`: after `caught_up`. */
@@ -37,8 +45,24 @@ export interface DeviceEvents {
    * `pull`, which brings neither.
    */
   readonly caught_up: { readonly version: number; readonly complete: boolean | null };
-  /** Reading everything again did not help: items are missing, or too many. `unlisted`: held here, not there. */
-  readonly missing: { readonly expected: Held; readonly held: Held; readonly unlisted: readonly string[] };
+  /**
+   * A completeness check failed, everything was listed again, and this was lacking here and is now there: `items`, up
+   * to 1,000 of them, of `count` in all. `held`: the version that was here instead, null where there was none.
+   */
+  readonly repaired: { readonly count: number; readonly items: readonly Listed[] };
+  /**
+   * Reading everything again did not help: items are missing, or too many. `unlisted`: held here, not there.
+   * `lacking`: how many items, and which sum of versions, the server counts and does not hand out (negative: it counts
+   * fewer than it hands out). `named`: what can be said of them: the unlisted with the versions they had, and, where
+   * exactly one item is lacking, its version, which is the difference of the sums; nobody can say its id.
+   */
+  readonly missing: {
+    readonly expected: Held;
+    readonly held: Held;
+    readonly unlisted: readonly string[];
+    readonly lacking: Held;
+    readonly named: readonly { readonly id: string | null; readonly version: number }[];
+  };
   /** The server's history is another one (a restored database). All versions are forgotten; replay follows. */
   readonly reset: { readonly epoch: string };
   /** After a reset: items held here that the new history does not know. `republish` writes them again, `discard` drops them. */
@@ -51,7 +75,15 @@ export interface DeviceEvents {
   /** The server lists devices that nobody vouches for: no write goes out until they are certified or revoked. */
   readonly uncertified: { readonly devices: readonly Uncertified[] };
   /** The bins as they were read just now: one changed, or this device was away. */
-  readonly bins: { readonly reason: 'changed' | 'caught_up'; readonly bins: readonly BinView[] };
+  readonly bins: {
+    readonly reason: 'changed' | 'caught_up';
+    readonly bins: readonly BinView[];
+    /** Bins of items held here that the list does not have: in passing while one is deleted, else the server hides them. */
+    readonly unlisted: readonly string[];
+  };
+  /** Keys are being added for devices that joined: `done` of `total` items were gone through. Begins with 0. */
+  readonly rewrap_progress: RewrapProgress;
+  /** All items that this device can mend have their keys; it added some to `items` of them. */
   readonly rewrapped: { readonly items: number };
   readonly line: LineState;
   /** This device was revoked. Nothing works any more. */

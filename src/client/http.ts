@@ -64,8 +64,19 @@ export function baseOf(url: string): string {
 export class Http {
   readonly baseUrl: string;
 
+  /** The server's clock minus this one, ms, as the last answer's `Date` said; null: none did. */
+  private offset: number | null = null;
+
   constructor(private readonly options: HttpOptions) {
     this.baseUrl = baseOf(options.baseUrl);
+  }
+
+  /**
+   * The server's clock minus this device's, ms, good to about a second; null where no answer has told it. A browser on
+   * another origin is not shown the header. It judges the age of tokens, nothing that a lying server could use.
+   */
+  get clockOffset(): number | null {
+    return this.offset;
   }
 
   /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
@@ -129,6 +140,7 @@ export class Http {
         cache: 'no-store',
         signal,
       });
+      this.noteClock(response);
       text = await readCapped(response);
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
@@ -136,6 +148,11 @@ export class Http {
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
     return settle(request, response, text);
+  }
+
+  private noteClock(response: Response): void {
+    const date = Date.parse(response.headers.get('date') ?? '');
+    if (!Number.isNaN(date)) this.offset = date - this.options.clock.now();
   }
 
   private urlOf(request: HttpRequest): string {
@@ -169,7 +186,7 @@ async function readCapped({ body }: Response): Promise<string> {
     size += value.length;
     if (size > REPLY_MAX) {
       await reader.cancel();
-      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`);
+      throw new ProtocolError(`a reply of more than ${REPLY_MAX} bytes`, { code: 'too_large' });
     }
     text += decoder.decode(value, { stream: true });
   }

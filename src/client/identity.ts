@@ -23,7 +23,7 @@ export interface Token {
   readonly text: string;
   /** In server time; null where the reply that brought it did not say. */
   readonly expiresAt: number | null;
-  /** By this device's clock; absent where `expiresAt` is not known. Tells how long the token's life is. */
+  /** When it was got, in server time as far as that is known; absent where `expiresAt` is not known. Tells how long the token's life is. */
   readonly issuedAt?: number;
 }
 

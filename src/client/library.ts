@@ -1,11 +1,15 @@
 /** The items as their owner sees them: the stream's state with this device's own changes on top, decrypted. */
 import { openItem, type Reader } from '../crypto/item.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { LiveItem } from '../protocol/item.js';
+import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
-import type { Outbox } from './outbox.js';
+import type { Outbox, Seen } from './outbox.js';
+import { newestFirst } from './query.js';
 import { viewOf } from './replica.js';
-import type { Entry, Pending, QuarantineReason, Store } from './store.js';
+import type { HiddenReason } from './reasons.js';
+import type { Entry, Store } from './store.js';
 
 /** What the library reads from. */
 export interface LibraryOptions {
@@ -13,76 +17,144 @@ export interface LibraryOptions {
   readonly outbox: Outbox;
   readonly sodium: Sodium;
   readonly reader: Reader;
+  /** Told of items in the store that do not open any more. */
+  readonly onProblem: (error: Error) => void;
 }
 
 /** An item that is not shown, why, and whether a last good state of it was kept (`kept` reads it). */
 export interface HiddenItem {
   readonly id: string;
   readonly version: number;
-  readonly reason: QuarantineReason | 'untagged_delete';
+  readonly reason: HiddenReason;
   readonly kept: boolean;
+}
+
+type OwnChanges = Pick<Outbox, 'newest'>;
+
+interface ListedFrom {
+  readonly own: OwnChanges;
+  readonly binId?: string;
 }
 
 /** Reading; nothing here changes anything. */
 export class Library {
   constructor(private readonly options: LibraryOptions) {}
 
-  /** An item, or undefined where there is none, where it is deleted and where it does not verify. */
+  /**
+   * An item, or undefined where there is none, where it is deleted and where it does not verify. Throws `ClientError`
+   * `damaged_item` where the store gives back something else than it was given.
+   */
   async get(id: string): Promise<ItemView | undefined> {
-    return this.view(await this.options.store.get(id), id);
+    const { outbox, store } = this.options;
+    return this.view(await store.get(id), id, { own: outbox });
   }
 
   /** All items, or those of a bin, newest first. */
   async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
-    const known = new Map((await this.options.store.entries()).map((entry) => [entry.id, entry] as const));
-    const ids = new Set([...known.keys(), ...this.options.outbox.ids()]);
-    const views = [...ids].flatMap((id) => this.view(known.get(id), id, filter.binId) ?? []);
-    return views.sort((one, other) => other.ts - one.ts);
+    const own = this.options.outbox.frozen();
+    const views: ItemView[] = [];
+    const left = new Set(own.ids());
+    const add = (entry: Entry | undefined, id: string): void => {
+      const view = this.listed(entry, id, { own, binId: filter.binId });
+      if (view !== undefined) views.push(view);
+    };
+    for await (const entry of this.options.store.entries()) {
+      left.delete(entry.id);
+      add(entry, entry.id);
+    }
+    for (const id of left) add(undefined, id);
+    return views.sort(newestFirst);
   }
 
   /** Ids of a bin's items, those that do not verify too: whoever empties a bin must name them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    const listed = entries.filter((entry) => {
-      const row = this.rowOf(entry, entry.id) ?? (entry.state === 'quarantined' ? entry.row : null);
-      return row?.binId === binId;
-    });
-    const own = this.options.outbox.ids().filter((id) => this.rowOf(undefined, id)?.binId === binId);
-    return [...new Set([...listed.map((entry) => entry.id), ...own])];
+    const own = this.options.outbox.frozen();
+    const ids = new Set(own.ids().filter((id) => rowOf(undefined, id, own)?.binId === binId));
+    for await (const entry of this.options.store.entries()) {
+      const row = rowOf(entry, entry.id, own) ?? (entry.state === 'quarantined' ? entry.row : null);
+      if (row?.binId === binId) ids.add(entry.id);
+    }
+    return [...ids];
+  }
+
+  /** Bins that hold an item which is here. Nothing is decrypted for it. */
+  async binIds(): Promise<ReadonlySet<string>> {
+    const ids = new Set<string>();
+    for await (const entry of this.options.store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
+    return ids;
   }
 
   /** What is here and not shown. */
   async hidden(): Promise<readonly HiddenItem[]> {
-    return (await this.options.store.entries()).flatMap((entry): HiddenItem[] => {
-      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) return [];
+    const found: HiddenItem[] = [];
+    for await (const entry of this.options.store.entries()) {
+      if (entry.state === 'live' || (entry.state === 'deleted' && entry.tagged)) continue;
       const reason = entry.state === 'deleted' ? 'untagged_delete' : entry.reason;
-      return [{ id: entry.id, version: entry.version, reason, kept: entry.kept !== null }];
-    });
+      found.push({ id: entry.id, version: entry.version, reason, kept: entry.kept !== null });
+    }
+    return found;
+  }
+
+  /** Items held here that the server's history does not know, while no replay may still bring them: see `republish`. */
+  async orphaned(): Promise<readonly string[]> {
+    const ids: string[] = [];
+    for await (const { id, state, version } of this.options.store.entries())
+      if (state !== 'deleted' && version === 0) ids.push(id);
+    return ids;
+  }
+
+  /** A row of this device, opened: of a change that was refused, for one. Throws `CryptoRefusal`. */
+  opened(row: LiveItem): ItemView {
+    return viewOf(row, openItem(this.options.sodium, row, this.options.reader));
   }
 
   /** The last state of a hidden item that did verify. */
   async kept(id: string): Promise<ItemView | undefined> {
     const entry = await this.options.store.get(id);
     const row = entry === undefined || entry.state === 'live' ? null : entry.kept;
-    return row === null ? undefined : this.opened(row, false);
+    return row === null ? undefined : this.shown(row, false);
   }
 
-  private view(entry: Entry | undefined, id: string, binId?: string): ItemView | undefined {
-    const row = this.rowOf(entry, id);
+  private view(entry: Entry | undefined, id: string, { own, binId }: ListedFrom): ItemView | undefined {
+    const row = rowOf(entry, id, own);
     if (row === undefined || (binId !== undefined && row.binId !== binId)) return undefined;
-    return this.opened(row, this.options.outbox.newest(id, entry)?.version === null);
+    return this.shown(row, row.pending);
   }
 
-  private rowOf(entry: Entry | undefined, id: string): LiveItem | undefined {
-    const own = this.options.outbox.newest(id, entry);
-    if (own !== undefined) return ownRow(own);
-    return entry?.state === 'live' ? { ...entry.row, version: entry.version } : undefined;
+  /** As `view`; a damaged item is told of and left out, since the others are none the worse for it. */
+  private listed(entry: Entry | undefined, id: string, from: ListedFrom): ItemView | undefined {
+    try {
+      return this.view(entry, id, from);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      this.options.onProblem(error);
+      return undefined;
+    }
   }
 
-  private opened(row: LiveItem, pending: boolean): ItemView {
-    return viewOf(row, openItem(this.options.sodium, row, this.options.reader), pending);
+  private shown(row: LiveItem, pending: boolean): ItemView {
+    try {
+      return viewOf(row, openItem(this.options.sodium, row, this.options.reader), pending);
+    } catch (error) {
+      if (error instanceof CryptoRefusal) throw damagedItem(row.id, error);
+      throw error;
+    }
   }
 }
 
-const ownRow = (own: Pending): LiveItem | undefined =>
-  own.kind === 'delete' ? undefined : { ...own.row, version: own.version ?? 0 };
+const rowOf = (entry: Entry | undefined, id: string, changes: OwnChanges): ReturnType<typeof rowSeen> =>
+  rowSeen({ entry, own: changes.newest(id, entry) });
+
+/** An item as its owner sees it: the own change on top, else the stream's state; undefined where neither shows one. */
+export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: boolean }) | undefined {
+  if (own?.kind === 'delete') return undefined;
+  if (own !== undefined) return { ...own.row, version: own.version ?? 0, pending: own.version === null };
+  return entry?.state === 'live' ? { ...entry.row, version: entry.version, pending: false } : undefined;
+}
+
+/** What is told of an item that verified when it was stored and does not open any more. */
+export const damagedItem = (id: string, cause: CryptoRefusal): ClientError =>
+  new ClientError(
+    'damaged_item',
+    `item ${id} was damaged in the local store (${cause.reason}): read everything again by resync`,
+  );

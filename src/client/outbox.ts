@@ -1,13 +1,16 @@
 /** This device's own changes on their way (see `store.ts`): what is not sent, what is under way, what is acknowledged. */
 import type { Clock } from '../protocol/clock.js';
 import { delay } from './platform.js';
+import { equalBytes } from '../protocol/bytes.js';
+import type { LiveItem } from '../protocol/item.js';
 import type { Entry, Pending, Store } from './store.js';
+import { Touched } from './touched.js';
 
 /** `Omit` that keeps a union a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
 /** A change that is not in the outbox yet. `base` as in `Pending`. */
-export type NewChange = Without<Pending, 'seq' | 'version'>;
+export type NewChange = Without<Pending, 'seq' | 'version' | 'madeAt'>;
 
 /** An item as this device sees it: what the stream says, and the newest own change where that is on top of it. */
 export interface Seen {
@@ -23,6 +26,8 @@ const REPLY_WAIT_MS = 5_000;
 
 /** The pending changes, in memory and in the store. */
 export class Outbox {
+  /** Items that may look different now: by own changes, which are noted here, or by what the others write. */
+  readonly touched = new Touched();
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
   /** Remembered, and not durable yet: not to be sent. */
@@ -43,9 +48,16 @@ export class Outbox {
 
   /** The newest change of an item, which is what its owner sees; undefined where the stream has the last word. */
   newest(id: string, entry: Entry | undefined): Pending | undefined {
-    const last = this.byId.get(id)?.at(-1);
-    if (last === undefined) return undefined;
-    return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
+    return onTop(this.byId.get(id), entry);
+  }
+
+  /**
+   * The newest changes as of now, for who goes through a store and is on the way for a while: an entry read from now on
+   * and the own change of now make a state that was or is; with a change that was forgotten meanwhile they might not.
+   */
+  frozen(): Pick<Outbox, 'newest' | 'ids'> {
+    const byId = new Map(this.byId);
+    return { newest: (id, entry) => onTop(byId.get(id), entry), ids: () => [...byId.keys()] };
   }
 
   /**
@@ -64,6 +76,11 @@ export class Outbox {
   /** Ids with a pending change. */
   ids(): readonly string[] {
     return [...this.byId.keys()];
+  }
+
+  /** All pending changes, those of one item by rising `seq`. */
+  all(): readonly Pending[] {
+    return [...this.byId.values()].flat();
   }
 
   /** Of each item the first change that no reply has acknowledged, in order of making; none that is not durable here. */
@@ -90,7 +107,7 @@ export class Outbox {
    * be stored it is gone, and `stored` rejects.
    */
   add(change: NewChange): { readonly pending: Pending; readonly stored: Promise<void> } {
-    const pending = { ...change, seq: ++this.lastSeq, version: null };
+    const pending = { ...change, seq: ++this.lastSeq, version: null, madeAt: this.clock.now() };
     this.unstored.add(pending.seq);
     this.remember(pending);
     return { pending, stored: this.keep(pending) };
@@ -129,6 +146,14 @@ export class Outbox {
     return this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version <= version) ?? [];
   }
 
+  /** Acknowledged changes whose reply named a later version than the one under which this very state arrived. */
+  misnumbered({ id, version, sig }: LiveItem): readonly Pending[] {
+    const later = this.byId.get(id)?.filter((pending) => pending.version !== null && pending.version > version) ?? [];
+    return later.filter(
+      (own) => own.kind !== 'delete' && sig !== null && own.row.sig !== null && equalBytes(own.row.sig, sig),
+    );
+  }
+
   /** Forgets changes whose removal the caller stores itself, together with the entries that replace them. */
   forget(pendings: readonly Pending[]): void {
     for (const { id, seq } of pendings) {
@@ -136,6 +161,7 @@ export class Outbox {
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
     }
+    this.touched.mark(pendings.map(({ id }) => id));
   }
 
   /** Notes that a change of an item was sent and its outcome is not known before `outcome` settles. */
@@ -166,7 +192,7 @@ export class Outbox {
    * what is still missing is found again.
    */
   async rebase(): Promise<readonly Pending[]> {
-    const all = [...this.byId.values()].flat();
+    const all = this.all();
     const rewraps = all.filter((pending) => pending.kind === 'write' && pending.rewrap);
     await this.drop(rewraps);
     for (const list of [...this.byId.values()]) {
@@ -205,5 +231,12 @@ export class Outbox {
       [...others, pending].sort((one, other) => one.seq - other.seq),
     );
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
+    this.touched.mark([pending.id]);
   }
+}
+
+function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined): Pending | undefined {
+  const last = changes?.at(-1);
+  if (last === undefined) return undefined;
+  return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
 }

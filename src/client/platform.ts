@@ -38,6 +38,9 @@ export interface Platform {
   readonly random: Random;
 }
 
+/** Lets others have a turn in the middle of long work: the platform's shortest timer, whatever the time is. */
+export const breathe = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
 /** Waits `ms`; rejects with the signal's reason when it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -3,7 +3,7 @@
  * with the path. A server is not trusted to keep to its own contract. Unknown keys are ignored: newer servers add some.
  */
 import { decodeBase64 } from '../protocol/base64.js';
-import { isUlid } from '../protocol/ids.js';
+import { isBinId, isUlid } from '../protocol/ids.js';
 import { ProtocolError } from './errors.js';
 
 /** Checks a value; `path` names it in the error. */
@@ -26,6 +26,23 @@ export const nonEmpty: Reader<string> = (value, path) => {
   return value;
 };
 
+/** A text that says something, of at most so many characters: what is kept, or goes back to a server. */
+export const short =
+  (most: number): Reader<string> =>
+  (value, path) => {
+    const text = nonEmpty(value, path);
+    if (text.length > most) throw wrong(path, `must have at most ${most} characters`);
+    return text;
+  };
+
+const TOKEN = /^[\x21-\x7e]{1,4096}$/;
+
+/** A token or ticket: characters that can stand in a header. One that cannot be sent would never be refused either. */
+export const tokenText: Reader<string> = (value, path) => {
+  if (typeof value !== 'string' || !TOKEN.test(value)) throw wrong(path, 'must be a token');
+  return value;
+};
+
 /** True or false. */
 export const boolean: Reader<boolean> = (value, path) => {
   if (typeof value !== 'boolean') throw wrong(path, 'must be true or false');
@@ -43,6 +60,12 @@ export const count: Reader<number> = (value, path) => {
 /** An item, device or challenge id. */
 export const ulidText: Reader<string> = (value, path) => {
   if (!isUlid(value)) throw wrong(path, 'must be a ULID');
+  return value;
+};
+
+/** A bin's id: it becomes part of a path. */
+export const binIdText: Reader<string> = (value, path) => {
+  if (!isBinId(value)) throw wrong(path, 'must be a bin id');
   return value;
 };
 

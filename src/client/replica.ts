@@ -10,11 +10,11 @@ import { openItem, type Reader } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
-import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
-import { ProtocolError } from './errors.js';
-import type { Emit, ItemView } from './events.js';
+import { ProtocolError, type ProtocolFault } from './errors.js';
+import type { Emit, ItemView, Named } from './events.js';
+import { contradiction, isNews, keptOf, lastGood, sameSig } from './judgement.js';
 import type { Outbox } from './outbox.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
 import type { Change, Completeness } from './wire.js';
@@ -30,12 +30,22 @@ export interface ReplicaOptions {
   readonly fetchNext: (since: number) => Promise<Change | undefined>;
 }
 
+/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
+export interface Listed {
+  readonly id: string;
+  readonly version: number;
+  readonly held: number | null;
+}
+
 /** What one call of `apply` gathers before it stores it in one step. */
 interface Draft {
   readonly entries: Map<string, Entry>;
   readonly done: Pending[];
   readonly tell: (() => void)[];
 }
+
+/** Entries whose versions are forgotten in one step. */
+const FORGET_AT_ONCE = 256;
 
 /** The local copy; see above. */
 export class Replica {
@@ -53,13 +63,19 @@ export class Replica {
     return this.options.store.cursor();
   }
 
-  /** Applies changes of the ordered stream; those at or below the cursor change nothing. */
+  /**
+   * Applies changes of the ordered stream. Those at or below the cursor change nothing, but for one that is news all the
+   * same: only a server that sends out of order brings it, and it is told of and kept.
+   */
   async apply(changes: readonly Change[]): Promise<void> {
     let cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
     for (const change of changes) {
       const next = passed(cursor, change.version);
-      if (next === undefined) continue;
+      if (next === undefined) {
+        await this.late(change, draft);
+        continue;
+      }
       await this.merge(change, draft);
       cursor = next;
     }
@@ -69,19 +85,42 @@ export class Replica {
   /**
    * Applies a page of a listing that started at or below the cursor: each row counts if it is newer than what is held.
    * `end`: up to where everything is here now, which is where the cursor goes; null where it stays, since the pages so
-   * far began below it and are not through.
+   * far began below it and are not through. Gives the rows that were newer.
    */
-  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<void> {
+  async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
     const draft: Draft = { entries: new Map(), done: [], tell: [] };
-    for (const change of changes) await this.merge(change, draft);
+    const newer: Listed[] = [];
+    for (const change of changes) {
+      const held = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
+      const mended = await this.merge(change, draft, true);
+      if (mended) newer.push({ id: change.id, version: change.version, held: held?.version ?? null });
+    }
     await this.store(draft, end === null ? cursor : { ...cursor, since: Math.max(cursor.since, end) });
+    return newer;
+  }
+
+  /**
+   * Applies rows of a listing of which none is believed to be here in order: what is held under the same version and
+   * does not open, or did not verify, is judged anew.
+   */
+  async mend(changes: readonly Change[]): Promise<void> {
+    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    for (const change of changes) {
+      const held = await this.options.store.get(change.id);
+      if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
+      if (held.state === 'live' && this.opens(held.row)) continue;
+      // What was damaged is nothing to compare with.
+      draft.entries.set(change.id, this.judged(change, held.state === 'live' ? undefined : held, draft));
+    }
+    await this.store(draft, await this.options.store.cursor());
   }
 
   /** Another history: all versions are forgotten, what is held stays readable, and everything comes again. */
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
+    this.options.outbox.touched.markAll();
     this.options.emit('reset', { epoch });
   }
 
@@ -90,14 +129,24 @@ export class Replica {
    * server speaks of another history without having said so: then it must be asked from 0.
    */
   async settle(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
-    const cursor = caughtUp(await this.options.store.cursor(), at);
-    if (cursor === undefined) return undefined;
-    await this.options.store.apply({ cursor });
+    const before = await this.options.store.cursor();
+    if (caughtUp(before, at) === undefined) return undefined;
+    // The head is always some item's latest version, so it was sent. A cursor that took another number from here would
+    // pass over what comes below it.
+    await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
     const held = await this.options.store.held();
     const complete =
-      cursor.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
+      before.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
     return { complete, held };
+  }
+
+  /** What is held, compared with what the server counts at `at`; undefined where that is not where the cursor stands. */
+  async compare(at: Completeness): Promise<{ readonly complete: boolean; readonly held: Held } | undefined> {
+    const { since, epoch } = await this.options.store.cursor();
+    if (since !== at.version || epoch !== at.epoch) return undefined;
+    const held = await this.options.store.held();
+    return { complete: held.itemCount === at.itemCount && held.versionSum === at.versionSum, held };
   }
 
   /** The end of a listing that began at the cursor: its head becomes the cursor, in the history it names. */
@@ -110,21 +159,35 @@ export class Replica {
 
   /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
   async unversioned(): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    return entries.filter((entry) => entry.state !== 'deleted' && entry.version === 0).map((entry) => entry.id);
+    const ids: string[] = [];
+    for await (const { id, state, version } of this.options.store.entries()) {
+      if (state !== 'deleted' && version === 0) ids.push(id);
+    }
+    return ids;
   }
 
   /**
    * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
    * counted; they stay readable, since a server that lost them is no reason to lose them here.
    */
-  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly string[]> {
-    const entries = await this.options.store.entries();
-    const unlisted = entries.filter(
-      ({ id, version, state }) => state !== 'deleted' && version > 0 && version <= head && !listed.has(id),
-    );
-    await this.options.store.apply({ entries: unlisted.map((entry) => ({ ...entry, version: 0 })) });
-    return unlisted.map((entry) => entry.id);
+  async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
+    const { store, outbox } = this.options;
+    const named: Named[] = [];
+    let unlisted: Entry[] = [];
+    const forget = async (): Promise<void> => {
+      await store.apply({ entries: unlisted });
+      outbox.touched.mark(unlisted.map(({ id }) => id));
+      unlisted = [];
+    };
+    for await (const entry of store.entries()) {
+      const { id, version, state } = entry;
+      if (state === 'deleted' || version === 0 || version > head || listed.has(id)) continue;
+      named.push({ id, version });
+      unlisted.push({ ...entry, version: 0 });
+      if (unlisted.length >= FORGET_AT_ONCE) await forget();
+    }
+    if (unlisted.length > 0) await forget();
+    return named;
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
@@ -133,15 +196,72 @@ export class Replica {
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
     // Not before: who looks meanwhile would find neither the own change nor what replaces it.
     this.options.outbox.forget(draft.done);
+    this.options.outbox.touched.mark(draft.entries.keys());
     // Told only when it is stored: who hears of an item can read it.
     for (const tell of draft.tell) tell();
   }
 
-  private async merge(change: Change, draft: Draft): Promise<void> {
+  private opens(row: LiveItem): boolean {
+    try {
+      openItem(this.options.sodium, row, this.options.reader);
+      return true;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return false;
+      throw error;
+    }
+  }
+
+  /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
+  private async merge(change: Change, draft: Draft, listed = false): Promise<boolean> {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
-    if (before !== undefined && before.version >= change.version) return;
+    if (before !== undefined && before.version >= change.version)
+      return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
     if (change.kind === 'ack') await this.mergeAck(change, draft);
     else draft.entries.set(change.id, this.judged(change, before, draft));
+    return true;
+  }
+
+  private async late(change: Change, draft: Draft): Promise<void> {
+    if (change.kind === 'ack' || !(await this.merge(change, draft))) return;
+    const { id, version } = change;
+    this.tellFault(draft, 'bad_order', `version ${version} of ${id} came after the stream had passed it`);
+  }
+
+  /**
+   * A state that is no newer than the one held. Normally it is the same; where it is another, the first one stays,
+   * unless that one did not verify and this one does: then a lie has ended, or a fault on the way. The user's own tag
+   * under a delete ends every doubt.
+   */
+  private mergeKnown(change: Change, before: Entry, draft: Draft): boolean {
+    const { id, version } = change;
+    if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
+    if (change.kind === 'delete') {
+      if (before.state !== 'deleted' && this.tagRefusal(id, change.sig) === undefined) {
+        draft.entries.set(id, this.deleted(change, before, draft));
+        return true;
+      }
+      if (before.state === 'live') this.tellReused(change, draft);
+      return false;
+    }
+    if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
+      const trial: Draft = { ...draft, tell: [] };
+      const mended = this.arrived(change.item, lastGood(before), trial);
+      if (mended.state !== 'live') return false;
+      draft.entries.set(id, mended);
+      draft.tell.push(...trial.tell);
+      return true;
+    }
+    if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
+    else if (before.version !== version) draft.entries.set(id, { ...before, version });
+    return false;
+  }
+
+  private tellReused({ id, version }: Change, draft: Draft): void {
+    this.tellFault(draft, 'version_reused', `another state of ${id} came under version ${version} than was known`);
+  }
+
+  private tellFault({ tell }: Draft, code: ProtocolFault, message: string): void {
+    tell.push(() => this.options.emit('problem', { error: new ProtocolError(message, { code }) }));
   }
 
   /** An own change takes its place in the order. Its content is in the outbox; if not, another program of this device made it. */
@@ -150,13 +270,26 @@ export class Replica {
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
+      // Of a version above the head there is no change, or one from the beginning; and a version belongs to one item.
+      if (next === undefined || next.version < version || (next.version === version && next.id !== id))
+        throw new ProtocolError(`an ack of version ${version} of ${id}, which it never had`, { code: 'bad_ack' });
       // Where it was changed again meanwhile, the newer state comes with its own frame.
-      if (next?.id === id && next.version === version) await this.merge(next, draft);
+      if (next.version !== version) return;
+      await this.merge(next, draft);
+      if (next.kind === 'item') this.correct(next.item, draft);
     } else if (own.kind === 'delete') {
       draft.entries.set(id, { id, version, state: 'deleted', tagged: true, kept: null });
     } else {
       draft.entries.set(id, { id, version, state: 'live', row: { ...own.row, version } });
     }
+  }
+
+  /** This very state has its version from the stream. A reply that named a later one would keep it on top until then. */
+  private correct(row: LiveItem, draft: Draft): void {
+    const misnumbered = this.options.outbox.misnumbered(row);
+    if (misnumbered.length === 0) return;
+    draft.done.push(...misnumbered);
+    this.tellFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
 
   private judged(change: Exclude<Change, { kind: 'ack' }>, before: Entry | undefined, draft: Draft): Entry {
@@ -224,36 +357,6 @@ export class Replica {
     }
   }
 }
-
-const keptOf = (entry: Entry | undefined): LiveItem | null =>
-  entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
-
-const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
-  a === undefined || b === undefined ? a === b : equalBytes(a, b);
-
-const sameContent = (one: LiveItem, other: LiveItem): boolean =>
-  one.ts === other.ts &&
-  sameBytes(one.inline?.ct, other.inline?.ct) &&
-  sameBytes(one.inline?.nonce, other.inline?.nonce) &&
-  one.blob?.ref === other.blob?.ref &&
-  sameBytes(one.blob?.nonce, other.blob?.nonce);
-
-/**
- * What no honest server does within one history: bring back a deleted item, or give older or other content under the
- * same time (contract 5, order of decisions). `sig` does not cover the version, so a lying server could replay an old
- * state of an item; this finds it. After a reset (version 0) anything older is legitimate.
- */
-function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
-  if (before === undefined || before.version === 0) return undefined;
-  if (before.state === 'deleted') return 'resurrected';
-  const kept = keptOf(before);
-  if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
-  return 'rolled_back';
-}
-
-/** A re-wrap changes nothing that a user sees. */
-const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
-  before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);
 
 /** An item as its user sees it. */
 export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({

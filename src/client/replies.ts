@@ -1,20 +1,25 @@
 /** What the endpoints answer, as typed values (specification, Endpoints; contract 4, 6, 9, 9b). */
-import { ApiError } from './errors.js';
+import { ApiError, ProtocolError } from './errors.js';
 import {
   array,
+  binIdText,
   boolean,
   bytes,
   count,
-  nonEmpty,
   nullable,
   object,
   record,
+  short,
   string,
+  tokenText,
   ulidText,
   type Read,
   type Reader,
 } from './reader.js';
-import { itemChange, type Change } from './wire.js';
+import { epochText, itemChange, type Change } from './wire.js';
+
+/** Ids that the server draws and that are no ULIDs have no length of their own. */
+const ID_MAX = 256;
 
 /** A device as bootstrap, pairing and recovery answer it. */
 const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
@@ -35,14 +40,14 @@ export const readDevices = object({ devices: array(deviceEntry) });
 export type DeviceEntry = Read<typeof deviceEntry>;
 
 /** `POST /devices/bootstrap`. */
-export const readClaimed = object({ device, token: nonEmpty });
+export const readClaimed = object({ device, token: tokenText });
 /** `POST /devices/recover`. */
 export const readRecovered = readClaimed;
 
 /** `POST /devices/pair-fetch-npk`, once the existing device has decided. */
 export const readPaired = object({
   device,
-  token: nonEmpty,
+  token: tokenText,
   wrappedMasterKey: bytes(),
   deviceCert: bytes(),
   confirmation: bytes(),
@@ -51,7 +56,7 @@ export const readPaired = object({
 /** `POST /devices/pair-init`. */
 export const readPairInit = object({ lookupId: string, code: string, expiresAt: count });
 /** `POST /devices/pair-fetch-epk`. */
-export const readPairEpk = object({ epk: bytes(), expiresAt: count, tenantId: nonEmpty });
+export const readPairEpk = object({ epk: bytes(), expiresAt: count, tenantId: short(ID_MAX) });
 
 const pairRequest = object({
   code: string,
@@ -70,13 +75,13 @@ export const readPairRequest: Reader<PairRequest> = pairRequest;
 export const readPairRequests = object({ requests: array(pairRequest) });
 
 /** `POST /devices/reauth/challenge`. */
-export const readReauthChallenge = object({ challengeId: nonEmpty, challenge: bytes() });
+export const readReauthChallenge = object({ challengeId: short(ID_MAX), challenge: bytes() });
 /** `POST /devices/reauth`. `expiresAt` in ms. */
-export const readToken = object({ token: nonEmpty, expiresAt: count });
+export const readToken = object({ token: tokenText, expiresAt: count });
 /** `POST /devices/recover/challenge`. */
-export const readRecoverChallenge = object({ challengeId: nonEmpty, challenge: bytes(), tenantId: nonEmpty });
+export const readRecoverChallenge = object({ challengeId: short(ID_MAX), challenge: bytes(), tenantId: short(ID_MAX) });
 /** `POST /ws-ticket` and `POST /password/verify`. */
-export const readTicket = object({ ticket: nonEmpty });
+export const readTicket = object({ ticket: tokenText });
 /** `GET /password/exists`. */
 export const readExists = object({ exists: boolean });
 
@@ -85,7 +90,7 @@ export const readStatus = object({
   version: string,
   mode: string,
   claimed: boolean,
-  tenantId: nonEmpty,
+  tenantId: short(ID_MAX),
   epoch: nullable(string),
   database: string,
 });
@@ -103,13 +108,17 @@ export const readMe = object({
     itemCount: count,
     deviceCount: count,
     devicesOnline: count,
+    /** Head, sum of the live items' versions at it, and the history they count in; absent in the bare specification. */
+    headVersion: nullable(count),
+    versionSum: nullable(count),
+    epoch: nullable(epochText),
   }),
 });
 /** This device and the figures of its server; sizes in bytes. */
 export type Me = Read<typeof readMe>;
 
 const bin = object({
-  id: string,
+  id: binIdText,
   slug: string,
   meta: nullable(bytes()),
   createdAt: count,
@@ -132,11 +141,11 @@ const batchError = object({ code: string, message: string, details: nullable(rec
 const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(batchError) });
 const readResults = object({ results: array(batchResult) });
 
-/** The outcome of each write of a batch, in the order of the writes: the version, or the refusal. */
-export const readBatch: Reader<(number | ApiError)[]> = (value, path) =>
-  readResults(value, path).results.map(({ version, error }, at) =>
+/** The outcome of each write of a batch, in the order of the writes: what is stored, or the refusal. */
+export const readBatch: Reader<(Stored | ApiError)[]> = (value, path) =>
+  readResults(value, path).results.map(({ id, version, error }, at) =>
     error === null
-      ? count(version, `results[${at}].version`)
+      ? { id: ulidText(id, `results[${at}].id`), version: count(version, `results[${at}].version`) }
       : new ApiError({ code: error.code, status: 0, message: error.message, details: error.details ?? {} }),
   );
 
@@ -144,7 +153,7 @@ const listing = object({
   items: array<Change>((row) => itemChange(row, 'type')),
   nextSince: count,
   hasMore: boolean,
-  epoch: nonEmpty,
+  epoch: epochText,
 });
 
 /** A page of `GET /items`. `reset`: it starts at 0, because the epoch or the cursor asked for is of another history. */
@@ -157,3 +166,19 @@ export const readPage: Reader<Page> = (value, path) => ({
   ...listing(value, path),
   reset: record(value, path)['reset'] === true,
 });
+
+/**
+ * A page as the contract has it: rows by rising version above `since`, and the next page begins where the last row
+ * ends. The head is always some item's latest version, so this holds for the last page as well. Throws `ProtocolError`
+ * `bad_listing`: otherwise a server could move a cursor past what it did not send, or never come to an end.
+ */
+export function expectPage(page: Page, since: number): Page {
+  let last = page.reset ? 0 : since;
+  for (const { version } of page.items) {
+    if (version <= last) throw new ProtocolError('the rows of a listing do not rise', { code: 'bad_listing' });
+    last = version;
+  }
+  if (page.nextSince !== last || (page.hasMore && page.items.length === 0))
+    throw new ProtocolError('a listing ends elsewhere than its last row', { code: 'bad_listing' });
+  return page;
+}

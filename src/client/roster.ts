@@ -3,28 +3,25 @@
  * when its certificate holds under the master key. One that does not stops every write until the user has decided.
  */
 import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.js';
+import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { wireBytes, type DeviceApi } from './api.js';
-import { ClientError, UncertifiedDeviceError, type Uncertified } from './errors.js';
+import { ClientError, isPassing, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { asError, type Emit } from './events.js';
+import { Followers } from './follow.js';
 import type { Identity } from './identity.js';
 import type { DeviceEntry } from './replies.js';
-
-const FINGERPRINT_BYTES = 16;
+import type { Subscription } from './shelf.js';
 
 /**
  * What a person compares between two screens: 128 bits of BLAKE2b over id and public key, as eight groups of four hex
  * digits. Both devices show it for the same device.
  */
 export function fingerprintOf(sodium: Sodium, device: { readonly id: string; readonly pubkey: Uint8Array }): string {
-  const hash = sodium.blake2b(
-    FINGERPRINT_BYTES,
-    lengthPrefixed(`${SERVICE_NAME}-fingerprint-v1`, device.id, device.pubkey),
-  );
-  const hex = Array.from(hash, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return (hex.match(/.{4}/g) ?? []).join(' ');
+  const input = lengthPrefixed(`${SERVICE_NAME}-fingerprint-v1`, device.id, device.pubkey);
+  return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
 
 /** What the roster needs of its device. */
@@ -33,14 +30,24 @@ export interface RosterOptions {
   readonly sodium: Sodium;
   readonly identity: Identity;
   readonly emit: Emit;
+  /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
+  readonly remembered?: readonly DeviceEntry[];
 }
 
 /** The device list as this device believes it. */
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private reading: Promise<readonly DeviceEntry[]> | undefined;
+  /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
+  private readonly revoked = new Set<string>();
 
-  constructor(private readonly options: RosterOptions) {}
+  private readonly followers: Followers<DeviceEntry>;
+
+  constructor(private readonly options: RosterOptions) {
+    this.followers = new Followers(listText, (error) => options.emit('problem', { error }));
+    this.known = options.remembered;
+    for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
+  }
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
@@ -53,6 +60,21 @@ export class Roster {
       this.reading = undefined;
     });
     return this.reading;
+  }
+
+  /**
+   * Follows the list: as it is now, then each one that differs. It is read again after each `caught_up` and when a
+   * device joins or is revoked; who is online at the moment is as of the last reading.
+   */
+  subscribe(listener: (devices: readonly DeviceEntry[]) => void): Promise<Subscription<DeviceEntry>> {
+    return this.followers.follow(listener, () => this.list());
+  }
+
+  /** Of the last reading: how many devices are not revoked, and which of them nobody vouches for. Null: none yet. */
+  standing(): { readonly active: number; readonly uncertified: readonly Uncertified[] } | null {
+    if (this.known === undefined) return null;
+    const active = this.known.filter((device) => device.revokedAt === null);
+    return { active: active.length, uncertified: this.strangersIn(active) };
   }
 
   /** Whom to seal for: every device that is not revoked. Throws `UncertifiedDeviceError`. */
@@ -83,11 +105,36 @@ export class Roster {
     await this.refresh();
   }
 
+  /**
+   * Whom to seal a new write for. As `recipients`; where the list was never read and the server is out of reach, this
+   * device alone: the write waits, and the server names the devices it misses when it goes out (contract 5), which then
+   * get their keys as `recipients` allows.
+   */
+  async sealFor(): Promise<readonly ListedDevice[]> {
+    try {
+      return await this.recipients();
+    } catch (error) {
+      if (this.known !== undefined || !isPassing(error)) throw error;
+      return [this.ownListed()];
+    }
+  }
+
+  /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
+  async rename(id: string, name: string): Promise<void> {
+    if (!(await this.refresh()).some((entry) => entry.id === id)) {
+      throw new ClientError('unknown_device', `there is no device ${id}`);
+    }
+    await this.options.api.patchDevice(id, { name });
+    await this.refresh();
+  }
+
   private async readList(): Promise<readonly DeviceEntry[]> {
     const devices = await this.options.api.devices();
+    for (const { id, revokedAt } of [...(this.known ?? []), ...devices]) if (revokedAt !== null) this.revoked.add(id);
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });
+    this.followers.tell(devices);
     const strangers = this.strangersIn(devices.filter((device) => device.revokedAt === null));
     if (strangers.length > 0) this.options.emit('uncertified', { devices: strangers });
     return devices;
@@ -110,7 +157,7 @@ export class Roster {
   private strangersIn(devices: readonly DeviceEntry[]): Uncertified[] {
     const { sodium, identity } = this.options;
     return devices
-      .filter((device) => !isCertified(sodium, identity.masterKey, this.listed(device)))
+      .filter((device) => this.revoked.has(device.id) || !isCertified(sodium, identity.masterKey, this.listed(device)))
       .map((device) => ({
         id: device.id,
         name: device.name,
@@ -131,3 +178,12 @@ export class Roster {
     return { ...own, cert: certifyDevice(sodium, identity.masterKey, own) };
   }
 }
+
+/** What followers see of a list. When a device was last seen is no change of it. */
+const listText = (devices: readonly DeviceEntry[]): string =>
+  JSON.stringify(
+    devices.map(({ id, name, glyph, pairedAt, revokedAt, online, current, pubkey, cert }) => [
+      ...[id, name, glyph, pairedAt, revokedAt, online, current],
+      ...[wireBytes(pubkey), cert === null ? null : wireBytes(cert)],
+    ]),
+  );

@@ -37,7 +37,7 @@ export interface SenderOptions {
 }
 
 /** What became of a change that was sent: its version, or why not. */
-type Outcome = { readonly version: number } | { readonly error: ApiError };
+type Outcome = Stored | { readonly error: ApiError };
 
 /** A change that is kept now. `outcome`: its version, or a refusal, or `QueuedError` where it has to wait. */
 export interface Submitted {
@@ -91,6 +91,7 @@ export class Sender {
   private running: Promise<void> | undefined;
   private timer: Timer | undefined;
   private failures = 0;
+  private rosterRead: Promise<unknown> | undefined;
   private held = false;
   /** What ended it. */
   private closed: Error | undefined;
@@ -99,9 +100,10 @@ export class Sender {
 
   /**
    * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
-   * returns: what was read of the item to make it still holds then.
+   * returns: what was read of the item to make it still holds then. `gather`: it goes out with the next `kick`, in one
+   * request with what is submitted until then.
    */
-  async submit(change: NewChange): Promise<Submitted> {
+  async submit(change: NewChange, { gather = false } = {}): Promise<Submitted> {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
@@ -114,7 +116,7 @@ export class Sender {
       this.waiters.delete(seq);
       throw error;
     }
-    this.kick();
+    if (!gather) this.kick();
     return { outcome };
   }
 
@@ -201,7 +203,7 @@ export class Sender {
   private async request(load: Load): Promise<readonly Outcome[]> {
     if (load.sent.length === 1) {
       try {
-        return [{ version: (await this.single(load)).version }];
+        return [expectOutcome(load.sent[0], await this.single(load))];
       } catch (error) {
         if (isPassing(error) || !(error instanceof ApiError)) throw error;
         return [{ error }];
@@ -209,8 +211,10 @@ export class Sender {
     }
     const results = await this.options.api.batch(load.kind === 'writes' ? load.bodies : []);
     if (results.length !== load.sent.length)
-      throw new ProtocolError('a batch was answered with another number of results');
-    return results.map((result) => (typeof result === 'number' ? { version: result } : { error: result }));
+      throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
+    return results.map((result, at) =>
+      result instanceof ApiError ? { error: result } : expectOutcome(load.sent[at], result),
+    );
   }
 
   private single(load: Load): Promise<Stored> {
@@ -226,6 +230,7 @@ export class Sender {
   /** Every outcome is recorded, whatever became of the others; then the first failure that is not a refusal is thrown. */
   private async settleAll(sent: readonly Pending[], outcomes: readonly Outcome[]): Promise<void> {
     const failures: Error[] = [];
+    this.rosterRead = undefined;
     for (const [at, pending] of sent.entries()) {
       const outcome = outcomes[at];
       if (outcome === undefined) continue;
@@ -297,7 +302,9 @@ export class Sender {
     const times = this.reseals.get(pending.seq) ?? 0;
     if (times >= RESEALS_MAX) return false;
     this.reseals.set(pending.seq, times + 1);
-    await this.options.roster.refresh();
+    // Once for all refusals of one answer: they were judged by the same list.
+    this.rosterRead ??= this.options.roster.refresh();
+    await this.rosterRead;
     const { sodium, reader, roster } = this.options;
     const devices = await roster.recipients();
     const payload = rewrapItem(sodium, pending.row, { ...reader, devices });
@@ -334,6 +341,13 @@ export class Sender {
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(ms, () => this.kick());
   }
+}
+
+/** The reply must be about this change. Its version is above the base, or the base's own where nothing was to be done. */
+function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
+  if (sent?.id !== stored.id || stored.version < Math.max(sent.base ?? 0, 1))
+    throw new ProtocolError(`the reply to a change of ${sent?.id} is not about it`, { code: 'wrong_reply' });
+  return stored;
 }
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;

@@ -6,7 +6,7 @@ import { answerReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import { PublicApi } from './api.js';
-import { ApiError, ClientError, isPassing, isRevoked } from './errors.js';
+import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
 import type { Platform } from './platform.js';
@@ -32,7 +32,7 @@ export interface SessionOptions {
 export class Session {
   private token: Token;
   private renewing: Promise<void> | undefined;
-  /** By this device's clock; null: not known when the token ends, so the server will say when it has. */
+  /** In server time; null: not known when the token ends, so the server will say when it has. */
   private renewAt: number | null;
   private revoked = false;
 
@@ -44,7 +44,7 @@ export class Session {
   /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
     this.expectStanding();
-    if (this.renewAt !== null && this.options.clock.now() >= this.renewAt) await this.renewEarly();
+    if (this.isRunningOut()) await this.renewEarly();
     const used = this.token;
     try {
       return await this.options.http.send(request, used.text);
@@ -70,11 +70,29 @@ export class Session {
     try {
       await this.renew();
     } catch (error) {
-      const now = this.options.clock.now();
+      const now = this.serverNow();
       const { expiresAt } = this.token;
       if (!isPassing(error) || expiresAt === null || now >= expiresAt) throw error;
       this.renewAt = now + RENEW_GAP_MS;
     }
+  }
+
+  /**
+   * True where the token should be renewed before it is used. Its end is in server time: a clock of this device that
+   * runs ahead must neither renew at every call nor give up a token that is good. Where the server's time is not known
+   * yet and the token seems to be over, the server says whether it is.
+   */
+  private isRunningOut(): boolean {
+    const { expiresAt } = this.token;
+    if (this.renewAt === null || expiresAt === null) return false;
+    const now = this.serverNow();
+    if (this.options.http.clockOffset === null && now >= expiresAt) return false;
+    return now >= this.renewAt;
+  }
+
+  /** The server's time as far as it is known, else this device's. */
+  private serverNow(): number {
+    return this.options.clock.now() + (this.options.http.clockOffset ?? 0);
   }
 
   /** Ends the session because the server said so, here or by a socket's close code. */
@@ -85,7 +103,7 @@ export class Session {
   }
 
   private expectStanding(): void {
-    if (this.revoked) throw new ClientError('revoked', 'this device was revoked');
+    if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
   private async reauthenticate(): Promise<void> {
@@ -97,12 +115,14 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       throw error;
     }
+    // By the server's clock, as `expiresAt` is: else the token's life would be off by as much as the clocks are.
+    this.token = { ...this.token, issuedAt: this.serverNow() };
     this.renewAt = renewalTime(this.token);
     this.options.onToken(this.token);
   }
 }
 
-/** When to renew a token, by this device's clock; null: when the server says so. */
+/** When to renew a token, in server time; null: when the server says so. */
 function renewalTime({ expiresAt, issuedAt }: Token): number | null {
   if (expiresAt === null) return null;
   // Of a life that is not known, a tenth is not either.

@@ -1,6 +1,6 @@
 /**
  * What a device keeps between one start and the next: ciphertext rows, its own unsent changes, and its cursor.
- * A port, so that SQLite and IndexedDB can stand behind it; `MemoryStore` is the first of its kind.
+ * A port: `MemoryStore` here, `LevelStore` over LevelDB in Node and IndexedDB in browsers.
  *
  * Two layers, and that is the point: `items` is exactly what the ordered stream said up to the cursor, nothing else, so
  * it can be compared with the server's count at any `caught_up`. What this device wrote lies in the outbox, on top,
@@ -61,6 +61,8 @@ interface PendingBase {
   readonly base: number | null;
   /** The version the server acknowledged, or null while it has not. */
   readonly version: number | null;
+  /** When it was made, ms by this device's clock; absent where the store does not say. */
+  readonly madeAt?: number;
 }
 
 /** A change of this device that the stream has not confirmed. `rewrap`: of keys only, on behalf of all devices. */
@@ -100,12 +102,20 @@ export interface Held {
 export interface Store {
   cursor(): Promise<Cursor>;
   get(id: string): Promise<Entry | undefined>;
-  /** All entries, deleted ones too, in no order that matters. */
-  entries(): Promise<readonly Entry[]>;
+  /**
+   * All entries, deleted ones too, in no order that matters, without holding them all in memory. An entry that does not
+   * change meanwhile comes once; one that does comes once, in one of the states that it had since the call. Other calls,
+   * `apply` too, may be made and awaited between two of them.
+   */
+  entries(): AsyncIterable<Entry>;
   /** All pending changes by rising `seq`. */
   pending(): Promise<readonly Pending[]>;
   /** Of entries with a version, those not deleted. */
   held(): Promise<Held>;
+  /**
+   * Durable, all of it, when it resolves. Where it rejects nothing of it took effect; the store goes on, and later
+   * calls may succeed (a full disk has room again).
+   */
   apply(batch: Batch): Promise<void>;
 }
 
@@ -128,8 +138,11 @@ export class MemoryStore implements Store {
     return Promise.resolve(this.items.get(id));
   }
 
-  entries(): Promise<readonly Entry[]> {
-    return Promise.resolve([...this.items.values()]);
+  async *entries(): AsyncGenerator<Entry> {
+    for (const id of [...this.items.keys()]) {
+      const entry = await this.get(id);
+      if (entry !== undefined) yield entry;
+    }
   }
 
   pending(): Promise<readonly Pending[]> {
@@ -141,7 +154,12 @@ export class MemoryStore implements Store {
   }
 
   apply(batch: Batch): Promise<void> {
-    if (batch.forgetVersions === true) for (const entry of [...this.items.values()]) this.set({ ...entry, version: 0 });
+    if (batch.forgetVersions === true) {
+      for (const [id, entry] of this.items) this.items.set(id, { ...entry, version: 0 });
+      this.itemCount = 0;
+      // Set, not counted down: a sum that a false version took past 2^53 is not exact any more.
+      this.versionSum = 0;
+    }
     for (const entry of batch.entries ?? []) this.set(entry);
     for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
     for (const seq of batch.done ?? []) this.outbox.delete(seq);

@@ -5,9 +5,9 @@
 import type { DeviceApi } from './api.js';
 import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
-import { asError, type Emit } from './events.js';
+import { asError, type Emit, type Named } from './events.js';
 import type { Outbox } from './outbox.js';
-import type { Replica } from './replica.js';
+import type { Listed, Replica } from './replica.js';
 import type { Sender } from './sender.js';
 import type { Held } from './store.js';
 import type { Change, Completeness, Frame } from './wire.js';
@@ -31,6 +31,10 @@ export interface SyncOptions {
 const BATCH_MAX = 256;
 /** Above this many frames in hand, reading stops until half of them are done. */
 const QUEUE_MAX = 2_000;
+/** Repaired items that are named one by one. */
+const NAMED_MAX = 1_000;
+/** A history that moves on between every two looks is not compared for ever. */
+const COMPARE_MAX = 5;
 /** A browser's socket cannot be stopped: with so many in hand they are let go, and come again from the cursor. */
 const QUEUE_FULL = 4 * QUEUE_MAX;
 
@@ -44,8 +48,13 @@ export class Sync {
   /** Set by the first failure after a connection began: what is queued behind it is out of order. */
   private broken = false;
   private afterReset = false;
-  private refetched = false;
-  private unlisted: readonly string[] = [];
+  /** Everything was listed again; the next `caught_up` says whether that helped. */
+  private listing = false;
+  /** What was lacking when it was told that listing does not help: for the same, the server is not asked again. */
+  private told: Held | undefined;
+  /** From a reset to the next `caught_up` of the same connection. */
+  private begunAnew = false;
+  private unlisted: readonly Named[] = [];
   private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
 
   constructor(private readonly options: SyncOptions) {}
@@ -71,6 +80,7 @@ export class Sync {
     return this.exclusive(async () => {
       this.queue = [];
       this.broken = false;
+      this.begunAnew = false;
       this.options.replica.replaying();
       const cursor = await this.options.replica.cursor();
       // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
@@ -93,29 +103,71 @@ export class Sync {
 
   /** Catches up over HTTP instead of a socket, from the cursor to the head. */
   pull(): Promise<void> {
+    return this.exclusive(async () => this.settled(await this.pages(), null));
+  }
+
+  /**
+   * Reads the whole history again, and judges anew what does not open or did not verify: for a store that was damaged,
+   * and for a user who does not trust what is shown.
+   */
+  async resync(): Promise<void> {
+    this.told = undefined;
+    await this.exclusive(() => this.refetch(true));
+    this.options.reconnect('everything was read again');
+  }
+
+  /**
+   * The completeness check without a socket: catches up, asks for count and sum, repairs as after `caught_up`, and
+   * tells the same events. Null where the history moves on too fast to compare.
+   */
+  async check(): Promise<boolean | null> {
+    await this.pull();
     return this.exclusive(async () => {
-      for (let resets = 0; ;) {
-        const { since, epoch } = await this.options.replica.cursor();
-        const page = await this.options.api.page({ since, epoch });
-        const another = page.reset || (epoch !== null && page.epoch !== epoch);
-        // A server that began anew on every page would be read for ever.
-        if (another && ++resets > 1) throw new ProtocolError('the epoch changed more than once during a listing');
-        if (another) await this.reset(page.epoch);
-        await this.options.replica.applyListed(page.items, page.nextSince);
-        if (page.hasMore && page.nextSince <= since && !another) throw new ProtocolError('a listing does not advance');
-        if (page.hasMore) continue;
-        await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
-        await this.settled(page.nextSince, null);
-        return;
+      let found = await this.compared();
+      if (found === null) return null;
+      if (!found.complete) {
+        await this.refetch();
+        found = await this.compared();
+        if (found === null) return null;
       }
+      if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
+      this.unlisted = [];
+      await this.settled(found.at.version, found.complete);
+      return found.complete;
     });
   }
 
-  /** Reads the whole history again and compares; for a user who does not trust what is shown. */
-  async resync(): Promise<void> {
-    this.refetched = false;
-    await this.exclusive(() => this.refetch());
-    this.options.reconnect('everything was read again');
+  /** Everything from the cursor to the head; gives the head. */
+  private async pages(): Promise<number> {
+    this.begunAnew = false;
+    for (let resets = 0; ;) {
+      const { since, epoch } = await this.options.replica.cursor();
+      const page = await this.options.api.page({ since, epoch });
+      const another = page.reset || (epoch !== null && page.epoch !== epoch);
+      // A server that began anew on every page would be read for ever.
+      if (another && ++resets > 1)
+        throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
+      if (another) await this.reset(page.epoch);
+      await this.options.replica.applyListed(page.items, page.nextSince);
+      if (page.hasMore) continue;
+      await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
+      return page.nextSince;
+    }
+  }
+
+  /** What the server counts and what is held, at the same version. */
+  private async compared(): Promise<{ at: Completeness; held: Held; complete: boolean } | null> {
+    for (let tries = 0; tries < COMPARE_MAX; tries++) {
+      const { server } = await this.options.api.me();
+      const { headVersion, versionSum, epoch, itemCount } = server;
+      // A server that follows the specification alone does not say.
+      if (headVersion === null || versionSum === null || epoch === null) return null;
+      const at = { version: headVersion, epoch, itemCount, versionSum };
+      const found = await this.options.replica.compare(at);
+      if (found !== undefined) return { at, ...found };
+      await this.pages();
+    }
+    return null;
   }
 
   /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
@@ -163,6 +215,9 @@ export class Sync {
   }
 
   private async reset(epoch: string): Promise<void> {
+    // A reset goes over the whole store. After one comes its replay, never another.
+    if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
+    this.begunAnew = true;
     this.resetting();
     await this.options.replica.reset(epoch);
   }
@@ -176,25 +231,37 @@ export class Sync {
     const outcome = await this.options.replica.settle(at);
     if (outcome === undefined) {
       await this.reset(at.epoch);
-      throw new ProtocolError('caught_up names another epoch than the replay before it');
+      throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
     }
     const { complete, held } = outcome;
-    if (!complete && !this.refetched) {
+    const lacking = { itemCount: at.itemCount - held.itemCount, versionSum: at.versionSum - held.versionSum };
+    const told = this.told;
+    const known = told !== undefined && told.itemCount === lacking.itemCount && told.versionSum === lacking.versionSum;
+    if (!complete && !this.listing && !known) {
       await this.refetch();
-      this.refetched = true;
+      this.listing = true;
       // Only another replay brings a count to compare with at exactly the version that is held then.
       this.options.reconnect('everything was read again: is it complete now?');
       return;
     }
+    this.listing = false;
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
-    if (complete) this.refetched = false;
+    this.told = complete ? undefined : lacking;
     this.unlisted = [];
     await this.settled(at.version, complete);
   }
 
-  private missing(at: Completeness, held: Held): void {
+  private missing(at: Held, held: Held): void {
     const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
-    this.options.emit('missing', { expected, held, unlisted: this.unlisted });
+    const lacking = {
+      itemCount: expected.itemCount - held.itemCount,
+      versionSum: expected.versionSum - held.versionSum,
+    };
+    // Of exactly one item the version is the difference of the sums; of more, nobody can say.
+    const one = lacking.itemCount === 1 ? [{ id: null, version: lacking.versionSum }] : [];
+    const named = [...this.unlisted, ...one];
+    const unlisted = this.unlisted.map(({ id }) => id);
+    this.options.emit('missing', { expected, held, unlisted, lacking, named });
   }
 
   /** What a history that is complete up to here makes possible: own changes go out, and the rest is read again. */
@@ -205,6 +272,7 @@ export class Sync {
       const ids = await this.options.replica.unversioned();
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
+    this.begunAnew = false;
     this.options.sender.release();
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
@@ -216,18 +284,28 @@ export class Sync {
    * Every item from 0, by listing. Versions only rise, so a row that changes while the pages are read comes again on a
    * later page: together they are exactly the state at the last page's head.
    */
-  private async refetch(): Promise<void> {
-    const { epoch } = await this.options.replica.cursor();
+  private async refetch(mending = false): Promise<void> {
+    const { since: known, epoch } = await this.options.replica.cursor();
+    const repaired: Listed[] = [];
+    let count = 0;
     const listed = new Set<string>();
     for (let since = 0, more = true; more;) {
       const page = await this.options.api.page({ since, epoch });
-      if (epoch !== null && page.epoch !== epoch) throw new ProtocolError('the epoch changed during a listing');
+      // A listing that begins anew would have no end.
+      if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
+        throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
       for (const { id } of page.items) listed.add(id);
-      await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
+      if (mending) await this.options.replica.mend(page.items);
+      const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
+      // What is above the cursor was not missing: it is new.
+      const lacked = newer.filter(({ version }) => version <= known);
+      count += lacked.length;
+      repaired.push(...lacked.slice(0, NAMED_MAX - repaired.length));
       if (page.hasMore && page.nextSince <= since) throw new ProtocolError('a listing does not advance');
       since = page.nextSince;
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
+    if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }

@@ -6,7 +6,7 @@ import { decodeWriteA } from '../protocol/item-codec.js';
 import type { Item, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from '../protocol/requests.js';
 import { ProtocolError } from './errors.js';
-import { bytes, count, nonEmpty, nullable, object, record, string, ulidText, type Reader } from './reader.js';
+import { bytes, count, nonEmpty, nullable, object, record, short, string, ulidText, type Reader } from './reader.js';
 
 const keysText = (keys: SealedKeys): Record<string, string> =>
   Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
@@ -55,10 +55,19 @@ const envelopeBody = object({
   sig: nullable(string),
 });
 
+/** Far above any history, and low enough for sums of thousands of them to be exact (the completeness check). */
+const VERSION_MAX = 2 ** 40;
+
+const version: Reader<number> = (value, path) => {
+  const number = count(value, path);
+  if (number > VERSION_MAX) throw new ProtocolError(`${path}: must be at most 2^40`);
+  return number;
+};
+
 const itemHead = object({
   id: ulidText,
   binId: string,
-  version: count,
+  version,
   deletedAt: nullable(count),
   senderDevice: nullable(string),
   ts: nullable(count),
@@ -131,9 +140,13 @@ export type Frame =
   | { readonly kind: 'ping' }
   | { readonly kind: 'other' };
 
-const named = object({ id: ulidText, version: count });
-const deleteFrame = object({ id: ulidText, version: count, sig: nullable(bytes()) });
-const completeness = object({ version: count, epoch: nonEmpty, itemCount: count, versionSum: count });
+const named = object({ id: ulidText, version });
+const deleteFrame = object({ id: ulidText, version, sig: nullable(bytes()) });
+/** An epoch is kept and goes back in every `hello`, which must stay small (contract 11). */
+const EPOCH_MAX = 256;
+/** The name of a history. */
+export const epochText = short(EPOCH_MAX);
+const completeness = object({ version: count, epoch: epochText, itemCount: count, versionSum: count });
 
 /** An item or tombstone as a change; one that cannot be read keeps its place in the order. */
 export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change {
@@ -168,7 +181,7 @@ export function readFrame(text: string): Frame {
     case 'caught_up':
       return { kind: 'caught_up', at: completeness(value, '') };
     case 'reset':
-      return { kind: 'reset', epoch: nonEmpty(record(value, '')['epoch'], 'epoch') };
+      return { kind: 'reset', epoch: epochText(record(value, '')['epoch'], 'epoch') };
     case 'pair_request':
       return { kind: 'pair_request', body: value };
     case 'device_revoked':

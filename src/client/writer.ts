@@ -25,8 +25,25 @@ export interface PutRequest {
   readonly binId: string;
   readonly type: ContentType;
   readonly payload: PlainPayload;
+  /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
+  readonly ts?: number;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
   readonly onConflict?: 'fail' | 'overwrite';
+}
+
+/** How far re-wrapping is: items gone through, of those that lacked something when it began. */
+export interface RewrapProgress {
+  readonly done: number;
+  readonly total: number;
+}
+
+/** How re-wrapping is done. */
+export interface RewrapOptions {
+  /** Ends it between two batches. */
+  readonly signal?: AbortSignal;
+  /** Waited for between two batches, so that the rate limit leaves room for the user's own writes. */
+  readonly pause?: () => Promise<void>;
+  readonly onProgress?: (progress: RewrapProgress) => void;
 }
 
 /** What the writer needs of its device. */
@@ -70,7 +87,10 @@ export class Writer {
       try {
         return await outcome;
       } catch (error) {
-        over = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX ? newerThan(error) : null;
+        over =
+          request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX
+            ? newerThan(error, this.options.clock.now())
+            : null;
         if (over === null) throw error;
       }
     }
@@ -123,40 +143,57 @@ export class Writer {
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       }
       await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
+      outbox.touched.mark([id]);
     });
   }
 
   /**
-   * Adds what is missing to every item held: keys of devices that joined, and the master wrap (contract 9). Resolves
-   * with the number of items when the server has them all. An item that another device mends first is left alone.
+   * Adds what is missing to every item held: keys of devices that joined, and the master wrap (contract 9), a batch
+   * after the other. Resolves with the number of items when the server has them all. An item that another device mends
+   * first is left alone, and so is one whose key this device cannot prove. Rejects with the signal's reason between
+   * two batches, and with the first failure that is no conflict; what was sent by then stays sent.
    */
-  async rewrapMissing(): Promise<number> {
-    const { store, outbox, roster, sodium, reader, sender } = this.options;
-    const devices = await roster.recipients();
+  async rewrapMissing(options: RewrapOptions = {}): Promise<number> {
+    const devices = await this.options.roster.recipients();
+    const ids: string[] = [];
+    for await (const entry of this.options.store.entries()) if (lacksSomething(entry, devices)) ids.push(entry.id);
+    const total = ids.length;
     let mended = 0;
-    let waiting: Promise<Stored>[] = [];
-    const drain = async (): Promise<void> => {
-      for (const outcome of await Promise.allSettled(waiting)) {
-        if (outcome.status === 'fulfilled') mended++;
-        else if (!isConflict(outcome.reason)) throw outcome.reason;
-      }
-      waiting = [];
-    };
-    for (const { id } of await store.entries()) {
-      const submitted = await this.inTurn(async () => {
-        const { entry, own } = await outbox.look(id);
-        if (entry?.state !== 'live' || entry.version === 0 || own !== undefined) return undefined;
-        if (!lacksKeys(entry.row, devices)) return undefined;
-        const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
-        if (payload === null) return undefined;
-        const row = { ...entry.row, ...payload };
-        return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true });
-      });
-      if (submitted !== undefined) waiting.push(submitted.outcome);
-      if (waiting.length >= BATCH_WRITES_MAX) await drain();
+    if (total > 0) options.onProgress?.({ done: 0, total });
+    for (let done = 0; done < total;) {
+      options.signal?.throwIfAborted();
+      if (done > 0) await options.pause?.();
+      const batch = ids.slice(done, done + BATCH_WRITES_MAX);
+      mended += await this.rewrapBatch(batch, devices);
+      done += batch.length;
+      options.onProgress?.({ done, total });
     }
-    await drain();
     return mended;
+  }
+
+  private async rewrapBatch(ids: readonly string[], devices: readonly ListedDevice[]): Promise<number> {
+    const waiting: Promise<Stored>[] = [];
+    for (const id of ids) {
+      const submitted = await this.inTurn(() => this.rewrapOne(id, devices));
+      if (submitted !== undefined) waiting.push(submitted.outcome);
+    }
+    this.options.sender.kick();
+    let mended = 0;
+    for (const outcome of await Promise.allSettled(waiting)) {
+      if (outcome.status === 'fulfilled') mended++;
+      else if (!isConflict(outcome.reason)) throw outcome.reason;
+    }
+    return mended;
+  }
+
+  private async rewrapOne(id: string, devices: readonly ListedDevice[]): Promise<Submitted | undefined> {
+    const { outbox, sodium, reader, sender } = this.options;
+    const { entry, own } = await outbox.look(id);
+    if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
+    const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
+    if (payload === null) return undefined;
+    const row = { ...entry.row, ...payload };
+    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
   }
 
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
@@ -171,12 +208,12 @@ export class Writer {
     over: { readonly version: number; readonly ts: number } | null,
   ): Promise<Submitted> {
     const { sodium, reader, roster, sender, deviceId, clock } = this.options;
-    const devices = await roster.recipients();
+    const devices = await roster.sealFor();
     const standing = this.writable(id, await this.standing(id));
     const base = over?.version ?? standing.base;
     const { binId, type, payload } = request;
     // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
-    const ts = Math.max(clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
+    const ts = Math.max(request.ts ?? clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
     const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
     const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
@@ -208,14 +245,26 @@ const standingOfOwn = (own: Pending): Standing => ({
 
 const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';
 
+/**
+ * How far ahead of this clock an unsigned time may be. It becomes the time of what is written: a server that named the
+ * last one there is would leave an item that nobody can change again.
+ */
+const AHEAD_MAX_MS = 24 * 3_600_000;
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+
 /** What stands in a conflict's way, where the server says so; of a deleted item it cannot be overcome. */
-function newerThan(error: unknown): { readonly version: number; readonly ts: number } | null {
+function newerThan(error: unknown, now: number): { readonly version: number; readonly ts: number } | null {
   if (!isConflict(error)) return null;
   const { version, ts } = error.details;
-  return typeof version === 'number' && typeof ts === 'number' ? { version, ts } : null;
+  const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;
+  return sound ? { version, ts } : null;
 }
 
 /** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */
+const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
+  entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
+
 const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
   row.master === null ||
   devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);

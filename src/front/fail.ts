@@ -1,5 +1,6 @@
 /** From whatever was thrown to a refusal of the catalogue (contract 3). */
 import { codeOf, ServiceError, type Shape } from '../protocol/errors.js';
+import type { ErrorDetailsReply, ErrorFields } from '../protocol/replies.js';
 import { encode } from '../protocol/shape.js';
 
 /** A refusal of the catalogue. Anything unexpected becomes `internal`, and its cause stays inside. */
@@ -21,14 +22,14 @@ export function renamed(error: unknown, spell: (path: string) => string): unknow
 }
 
 /** The value of `error` in a reply, a batch result or an `error` frame. */
-export function errorFields(refusal: ServiceError, shape: Shape): Record<string, unknown> {
+export function errorFields(refusal: ServiceError, shape: Shape): ErrorFields {
   const code = codeOf(refusal.error, shape);
   const { message, details } = shape === 'b' ? asRefusal(renamed(refusal, snakePath)) : refusal;
   return {
     code,
     message,
     ...(shape === 'b' ? { hint: `/docs/errors#${code}` } : {}),
-    ...(details === undefined ? {} : { details: encode(shape, details) }),
+    ...(details === undefined ? {} : { details: encode(shape, details) as ErrorDetailsReply }),
   };
 }
 

@@ -1,13 +1,13 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
-import type { SignedUp } from '../hosting/signup.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName, Shape } from '../protocol/errors.js';
 import type { Meter } from '../protocol/meter.js';
 import type { RequireSig } from '../protocol/item-codec.js';
 import type { ItemWrite } from '../protocol/item.js';
+import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
 import type { Acknowledged } from '../tenant/messages.js';
 import type { DeviceStanding, ItemLog, SocketPort } from '../tenant/ports.js';
@@ -50,11 +50,17 @@ export interface TokenVerifier {
   verify(token: string, now: number, remember: boolean): Verified;
 }
 
-type Answer = Promise<object>;
+/** Bytes of replies are raw here. */
+type Raw = Uint8Array;
 
 /** Tickets that open one socket each (src/account/tickets.ts; contract 4). */
 export interface SocketTickets {
-  issueSocket(right: { tenantId: string; deviceId: string; epoch: number; tokenExpiresAt: number }): object;
+  issueSocket(right: {
+    tenantId: string;
+    deviceId: string;
+    epoch: number;
+    tokenExpiresAt: number;
+  }): replies.TicketReply;
   redeemSocket(
     ticket: string,
     tenantId: string,
@@ -63,50 +69,54 @@ export interface SocketTickets {
 
 /** Claiming the server (src/account/bootstrap.ts). */
 export interface BootstrapService {
-  claim(tenantId: string, body: bodies.BootstrapBody): Answer;
+  claim(tenantId: string, body: bodies.BootstrapBody): Promise<replies.Claimed<Raw>>;
   /** Wipes the devices and closes the tenant's sockets. */
-  restart(tenantId: string): Answer;
+  restart(tenantId: string): Promise<replies.Ok>;
   claimed(tenantId: string): Promise<boolean>;
 }
 
 /** The tenant's devices (src/account/devices.ts). */
 export interface DeviceService {
-  list(tenantId: string, currentDeviceId: string): Answer;
+  list(tenantId: string, currentDeviceId: string): Promise<replies.DeviceList<Raw>>;
   /** `by` is the device that asks, here and below. */
-  patch(tenantId: string, id: string, body: bodies.DevicePatchBody, by: string): Answer;
-  revoke(tenantId: string, id: string, by: string): Answer;
+  patch(tenantId: string, id: string, body: bodies.DevicePatchBody, by: string): Promise<replies.KnownDeviceReply<Raw>>;
+  revoke(tenantId: string, id: string, by: string): Promise<replies.KnownDeviceReply<Raw>>;
   /** Notes that the device was here; cheap, it writes rarely. */
   touch(tenantId: string, device: DeviceStanding): void;
 }
 
 /** A new token for an old device (src/account/reauth.ts). */
 export interface ReauthService {
-  challenge(tenantId: string, body: bodies.ReauthChallengeBody): Answer;
-  answer(tenantId: string, body: bodies.ReauthBody): Answer;
+  challenge(tenantId: string, body: bodies.ReauthChallengeBody): Promise<replies.ReauthChallengeReply<Raw>>;
+  answer(tenantId: string, body: bodies.ReauthBody): Promise<replies.TokenReply>;
 }
 
 /** A new device by the phrase alone (src/account/recovery.ts). */
 export interface RecoveryService {
-  challenge(tenantId: string): Answer;
+  challenge(tenantId: string): Promise<replies.RecoveryChallengeReply<Raw>>;
   /** `dialled`: the host name that the request came to. */
-  recover(tenantId: string, body: bodies.RecoverBody, dialled: string): Answer;
+  recover(tenantId: string, body: bodies.RecoverBody, dialled: string): Promise<replies.Recovered<Raw>>;
 }
 
 /** The account password (src/account/password.ts). */
 export interface PasswordService {
-  exists(tenantId: string): Answer;
-  set(tenantId: string, body: bodies.PasswordSetBody, by: string): Answer;
-  verify(tenantId: string, body: bodies.PasswordVerifyBody): Answer;
+  exists(tenantId: string): Promise<replies.PasswordExists>;
+  set(tenantId: string, body: bodies.PasswordSetBody, by: string): Promise<replies.Ok>;
+  verify(tenantId: string, body: bodies.PasswordVerifyBody): Promise<replies.PasswordTicketReply>;
 }
 
 /** Pairing (src/pairing/pairing.ts). */
 export interface PairingService {
-  init(tenantId: string, deviceId: string, body: bodies.PairInitBody): Answer;
-  fetchEpk(tenantId: string, body: bodies.PairFetchEpkBody): Answer;
+  init(tenantId: string, deviceId: string, body: bodies.PairInitBody): Promise<replies.PairStarted>;
+  fetchEpk(tenantId: string, body: bodies.PairFetchEpkBody): Promise<replies.PairEpk<Raw>>;
   /** Waits up to 25 s for the existing device, or until the caller is gone. */
-  fetchNpk(tenantId: string, body: bodies.PairFetchNpkBody, gone: AbortSignal): Promise<object | 'pending'>;
-  requests(tenantId: string, deviceId: string): Answer;
-  wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Answer;
+  fetchNpk(
+    tenantId: string,
+    body: bodies.PairFetchNpkBody,
+    gone: AbortSignal,
+  ): Promise<replies.Paired<Raw> | 'pending'>;
+  requests(tenantId: string, deviceId: string): Promise<replies.PairRequestList<Raw>>;
+  wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Promise<replies.Ok>;
 }
 
 /** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
@@ -114,16 +124,16 @@ export interface HostingService {
   isApex(host: string): boolean;
   /** Shall there be a certificate for it? */
   serves(host: string): boolean;
-  signUp(body: bodies.SignupBody): Promise<SignedUp>;
+  signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
 }
 
 /** Bins (src/bins/bins.ts). */
 export interface BinService {
-  list(tenantId: string): Answer;
+  list(tenantId: string): Promise<replies.BinList<Raw>>;
   /** `by` is the device that asks, here and below. */
-  create(tenantId: string, body: bodies.BinCreateBody, by: string): Answer;
-  patch(tenantId: string, id: string, body: bodies.BinPatchBody, by: string): Answer;
-  remove(tenantId: string, id: string, body: bodies.BinDeleteBody, by: string): Answer;
+  create(tenantId: string, body: bodies.BinCreateBody, by: string): Promise<replies.BinReply<Raw>>;
+  patch(tenantId: string, id: string, body: bodies.BinPatchBody, by: string): Promise<replies.BinReply<Raw>>;
+  remove(tenantId: string, id: string, body: bodies.BinDeleteBody, by: string): Promise<replies.Ok>;
 }
 
 /** Limits per purpose and caller, across instances (src/account/rates.ts). */
@@ -145,6 +155,21 @@ export interface IdentityReader {
   identity(tenantId: string, deviceId: string): Promise<Identity | undefined>;
 }
 
+/** A page of the reference, ready to be sent (src/reference/site.ts). */
+export interface DocsPage {
+  /** Content type. */
+  readonly type: string;
+  readonly text: string;
+  /** Entity tag with its quotes. */
+  readonly etag: string;
+}
+
+/** The pages under `/docs`. */
+export interface Docs {
+  /** By its name in the path, `''` for `/docs` itself; undefined: no such page. */
+  page(name: string): DocsPage | undefined;
+}
+
 /** Of pino's logger, what is used here. */
 export interface FrontLog {
   isLevelEnabled(level: string): boolean;
@@ -157,7 +182,7 @@ export interface FrontLog {
 export interface FrontConfig {
   readonly host: string;
   readonly port: number;
-  readonly tenantMode: string;
+  readonly tenantMode: 'single' | 'multi';
   readonly region: string;
   readonly wireShape: Shape;
   readonly requireSig: RequireSig;
@@ -216,4 +241,6 @@ export interface FrontOptions {
   readonly addressLimits: AddressLimiter;
   readonly presence: PresenceService;
   readonly identities: IdentityReader;
+  /** Left out: there are no pages. */
+  readonly docs?: Docs;
 }

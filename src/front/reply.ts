@@ -8,14 +8,15 @@ import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
-import type { FrontLog } from './ports.js';
+import type { DocsPage, FrontLog } from './ports.js';
 import type { Call } from './request.js';
-import { Text, type Answer } from './router.js';
+import { Page, Text, type Answer } from './router.js';
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',
   202: '202 Accepted',
   204: '204 No Content',
+  304: '304 Not Modified',
   400: '400 Bad Request',
   401: '401 Unauthorized',
   402: '402 Payment Required',
@@ -39,6 +40,8 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
+/** A page may show itself and its style sheet, and nothing else: no script, no frame, no other host. */
+const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /** What replies are made with. */
@@ -57,6 +60,13 @@ interface Outgoing {
   readonly type: string;
   readonly text: string;
   readonly headers: Headers;
+  /** `Cache-Control`; left out: nothing is kept. */
+  readonly cache?: string;
+}
+
+/** Whether one of the tags of an `If-None-Match` header is this one (RFC 9110, 13.1.2: weakly compared). */
+function hasTag(header: string, etag: string): boolean {
+  return header.split(',').some((tag) => [etag, `W/${etag}`, '*'].includes(tag.trim()));
 }
 
 /** Writes every reply and refusal, gives requests their ids and leaves one line a request in the log. */
@@ -89,11 +99,26 @@ export class Replier {
   /** Answers with what a handler gave, in the request's shape. */
   answer(call: Call, answer: Answer): void {
     const headers = call.status === 503 ? COME_BACK : NO_HEADERS;
-    if (answer instanceof Text) this.send(call, { status: call.status, type: answer.type, text: answer.text, headers });
+    if (answer instanceof Page) this.sendPage(call, answer.page);
+    else if (answer instanceof Text)
+      this.send(call, { status: call.status, type: answer.type, text: answer.text, headers });
     else {
       const text = JSON.stringify(encode(call.shape, answer));
       this.send(call, { status: call.status, type: 'application/json', text, headers });
     }
+  }
+
+  /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
+  private sendPage(call: Call, { type, text, etag }: DocsPage): void {
+    const kept = hasTag(call.ifNoneMatch, etag);
+    const headers: Headers = [
+      ['etag', etag],
+      ['content-security-policy', PAGE_POLICY],
+      ['x-content-type-options', 'nosniff'],
+      ['referrer-policy', 'no-referrer'],
+    ];
+    const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text };
+    this.send(call, { ...content, headers, cache: 'no-cache' });
   }
 
   /** Answers with a refusal; `headers` come beside it. */
@@ -150,17 +175,17 @@ export class Replier {
     this.record(call, out.status);
   }
 
-  private write(call: Call, { status, type, text, headers }: Outgoing): void {
+  private write(call: Call, { status, type, text, headers, cache = 'no-store' }: Outgoing): void {
     const { res } = call;
     if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? String(status));
     if (type !== '') res.writeHeader('content-type', type);
-    res.writeHeader('cache-control', 'no-store');
+    res.writeHeader('cache-control', cache);
     res.writeHeader('x-request-id', call.requestId);
     for (const [name, value] of headers) res.writeHeader(name, value);
     if (call.origin !== '') this.writeOrigin(res, call.origin);
     const cut = this.closing || call.closing === 'cut';
     if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
-    if (status === 204) res.endWithoutBody(undefined, cut);
+    if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
     else if (call.method === 'HEAD') res.endWithoutBody(Buffer.byteLength(text), cut);
     else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
     else res.end(text, cut);

@@ -66,6 +66,8 @@ export class Call {
   preflightMethod = '';
   forwardedFor = '';
   givenId = '';
+  /** Tags of what the client has already. */
+  ifNoneMatch = '';
   upgrade = '';
   /** Declared length of the body in bytes; 0 where none is declared. */
   contentLength = 0;
@@ -150,6 +152,9 @@ export class Call {
           break;
         case 'x-request-id':
           this.givenId = value;
+          break;
+        case 'if-none-match':
+          this.ifNoneMatch = value;
           break;
         case 'origin':
           this.origin = value;

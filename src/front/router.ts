@@ -1,5 +1,5 @@
 /** From method and path to a row of the route table. */
-import type { FrontOptions } from './ports.js';
+import type { DocsPage, FrontOptions } from './ports.js';
 import type { Call } from './request.js';
 
 /** A reply that is text already. */
@@ -10,11 +10,19 @@ export class Text {
   ) {}
 }
 
-/** What a handler gives: an object with camelCase keys and raw bytes, or finished text. */
-export type Answer = object | Text;
+/** A page of the reference: it may be kept by its tag, and is allowed nothing but its own style sheet. */
+export class Page {
+  constructor(readonly page: DocsPage) {}
+}
 
-/** What answers a row's calls. It throws, or rejects with, a ServiceError for a refusal; anything else is `internal`. */
-export type Handler = (call: Call, app: FrontOptions) => Answer | Promise<Answer>;
+/** What a handler gives: an object with camelCase keys and raw bytes, finished text, or a page. */
+export type Answer = object | Text | Page;
+
+/**
+ * What answers a row's calls; `A` is the reply as the reference has it (src/protocol/replies.ts). It throws, or rejects
+ * with, a ServiceError for a refusal; anything else is `internal`.
+ */
+export type Handler<A extends Answer = Answer> = (call: Call, app: FrontOptions) => A | Promise<A>;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';

@@ -8,6 +8,7 @@ import type { FrontOptions } from './ports.js';
 import type { Handler, Method, Row } from './router.js';
 import * as bins from './routes/bins.js';
 import * as devices from './routes/devices.js';
+import { docsPage } from './routes/docs.js';
 import * as hosting from './routes/hosting.js';
 import * as items from './routes/items.js';
 import * as pairing from './routes/pairing.js';
@@ -71,13 +72,18 @@ const ROUTES: readonly Columns[] = [
 
 const HOSTED = { auth: 'none', state: 'any' } as const;
 
-/** Every row, with those that answer for the process itself. */
+/** Every row, with those that answer for the process itself, whatever host is asked. */
 export const ROWS: readonly Row[] = [
   ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
     return { method, path: `/api${path}`, auth, limit, state, body, run };
   }),
-  ...(['/api/health', '/'] as const).map((path): Row => {
-    const run = path === '/' ? status.welcome : status.health;
+  ...Object.entries({
+    '/api/health': status.health,
+    '/': status.welcome,
+    '/docs': docsPage,
+    '/docs/': docsPage,
+    '/docs/:id': docsPage,
+  }).map(([path, run]): Row => {
     return { method: 'GET', path, auth: 'none', limit: 'none', state: 'any', body: 0, tenantless: true, run };
   }),
 ];
@@ -99,6 +105,12 @@ export const HOSTED_ROWS: readonly Row[] = [
   },
   { ...HOSTED, method: 'GET', path: '/api/tls-check', limit: 'none', body: 0, tenantless: true, run: hosting.tlsCheck },
   { ...HOSTED, method: 'GET', path: '/', limit: 'none', body: 0, tenantless: true, run: hosting.welcome },
+];
+
+/** Every row of either mode, each once: what the reference documents. */
+export const ALL_ROWS: readonly Row[] = [
+  ...ROWS,
+  ...HOSTED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
 ];
 
 /**

@@ -3,6 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../protocol/clock.js';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
+import type { SignedUp } from '../protocol/replies.js';
 import type { SignupBody } from '../protocol/requests.js';
 import { refusalOf } from './names.js';
 import type { TenantHosts } from './hosts.js';
@@ -30,15 +31,6 @@ export interface SignupOptions {
   readonly origin: { readonly protocol: string; readonly port: string };
   /** Tells other instances of the tenant. */
   readonly announce: (tenantId: string) => void;
-}
-
-/** What the new owner is told, once: the server keeps the hash of the claim token only. */
-export interface SignedUp {
-  readonly slug: string;
-  /** Where the tenant is reached. */
-  readonly url: string;
-  /** Opens the claim, once. 43 characters of base64url. */
-  readonly claimToken: string;
 }
 
 /** Makes tenants. */

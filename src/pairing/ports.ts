@@ -99,7 +99,7 @@ export interface WaitingRequest {
   readonly host: string | null;
   readonly pubkey: Uint8Array;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly attestation: Uint8Array;
   readonly expiresAt: number;
 }

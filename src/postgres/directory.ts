@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import type { Summary } from '../protocol/item.js';
 import { ServiceError } from '../protocol/errors.js';
+import type { Glyph } from '../protocol/requests.js';
 import type { BinChange, PairRequest, TenantDirectory, TenantSnapshot, TenantStandings } from '../tenant/ports.js';
 import { ask } from './ask.js';
 import { Gather } from './gather.js';
@@ -53,7 +54,7 @@ interface SummaryRow {
 interface DeviceJson {
   readonly id: string;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly pubkey: string;
   readonly cert: string | null;
   readonly tokenEpoch: number;
@@ -84,7 +85,7 @@ interface PairJson {
   readonly host: string | null;
   readonly pubkey: string;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly attestation: string;
 }
 

@@ -1,5 +1,6 @@
 /** The PostgreSQL that the server brings along, for when `DATABASE_URL` is unset (contract 14). */
 import { randomInt } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -63,6 +64,15 @@ const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;
 const PORT_TRIES = 50;
+
+interface Address {
+  readonly password: string;
+  readonly port: number;
+  readonly database: string;
+}
+
+const urlOf = ({ password, port, database }: Address): string =>
+  `postgres://${DATABASE_USER}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`;
 
 async function isFree(port: number): Promise<boolean> {
   return new Promise((resolve) => {
@@ -137,6 +147,19 @@ export class EmbeddedPostgres {
     return embedded;
   }
 
+  /**
+   * Connection string of the database that a running server has under this `dataDir`; null where none runs. For the
+   * operator's commands, which work beside the server.
+   */
+  static async runningUrl({
+    dataDir,
+    password,
+  }: Pick<EmbeddedOptions, 'dataDir' | 'password'>): Promise<string | null> {
+    if (!existsSync(dataDir)) return null;
+    const running = await runningPostmaster(await clusterFolder(dataDir));
+    return running === null ? null : urlOf({ password, port: running.port, database: DATABASE });
+  }
+
   /** Connection string of the database `service`; it stays the same when the database is started again. */
   get url(): string {
     return this.#urlOf(DATABASE);
@@ -154,7 +177,7 @@ export class EmbeddedPostgres {
   }
 
   #urlOf(database: string): string {
-    return `postgres://${DATABASE_USER}:${encodeURIComponent(this.#options.password)}@127.0.0.1:${this.#port}/${database}`;
+    return urlOf({ password: this.#options.password, port: this.#port, database });
   }
 
   async #firstStart(): Promise<void> {

@@ -1,11 +1,12 @@
 /** A device and its tenant's figures in one snapshot, for `/me` (contract 9b). */
 import type pg from 'pg';
 import type { Summary } from '../protocol/item.js';
+import type { Glyph } from '../protocol/requests.js';
 import { ask } from './ask.js';
 
 /** What `/me` tells of the caller and its tenant. Times are milliseconds since 1970, sizes bytes. */
 export interface Identity {
-  readonly device: { readonly id: string; readonly name: string; readonly glyph: string; readonly pairedAt: number };
+  readonly device: { readonly id: string; readonly name: string; readonly glyph: Glyph; readonly pairedAt: number };
   readonly summary: Summary;
   readonly storageUsedBytes: number;
   /** Devices that are not revoked. */
@@ -14,7 +15,7 @@ export interface Identity {
 
 interface Row {
   name: string;
-  glyph: string;
+  glyph: Glyph;
   paired_at: number;
   head: number;
   item_count: number;

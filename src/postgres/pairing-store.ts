@@ -12,6 +12,7 @@ import type {
   PairStore,
   WaitingRequest,
 } from '../pairing/ports.js';
+import type { Glyph } from '../protocol/requests.js';
 import { ask, askOne } from './ask.js';
 
 type OpeningVerdict = Awaited<ReturnType<PairStore['open']>>;
@@ -31,7 +32,7 @@ interface StandingRow {
   /** Null unless the session is wrapped and its device stands. */
   readonly id: string | null;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly pubkey: Uint8Array;
   readonly pairedAt: number;
   readonly epoch: number;

@@ -63,7 +63,7 @@ export function nameField(path: string, value: string): string {
 export interface DeviceReply {
   readonly id: string;
   readonly name: string;
-  readonly glyph: string;
+  readonly glyph: Glyph;
   readonly pubkey: Uint8Array;
   readonly pairedAt: number;
 }

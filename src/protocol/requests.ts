@@ -5,8 +5,11 @@
  */
 import type { tags } from 'typia';
 
+/** 26 characters of upper-case Crockford base32, the first at most 7. */
 export type Ulid = string & tags.Pattern<'^[0-7][0-9A-HJKMNP-TV-Z]{25}$'>;
+/** 1 to 64 of A-Z a-z 0-9 _ - */
 export type BinId = string & tags.Pattern<'^[A-Za-z0-9_-]{1,64}$'>;
+/** 1 to 63 of a-z 0-9 -, the first not -. */
 export type BinSlug = string & tags.Pattern<'^[a-z0-9][a-z0-9-]{0,62}$'>;
 /** Milliseconds since 1970: seconds fall below the minimum. */
 export type Millis = number & tags.Type<'int64'> & tags.Minimum<1000000000000> & tags.Maximum<9007199254740991>;
@@ -14,32 +17,47 @@ export type Millis = number & tags.Type<'int64'> & tags.Minimum<1000000000000> &
 export type Count = number & tags.Type<'int64'> & tags.Minimum<0> & tags.Maximum<9007199254740991>;
 /** Base64 or base64url, padded or not. */
 export type Base64 = string;
+/** The name of an uploaded blob, opaque to clients. */
 export type BlobRef = string & tags.MaxLength<64>;
+/** Six words; hyphens and runs of white space count as one space, case does not count. */
 export type Words = string & tags.MinLength<1> & tags.MaxLength<200>;
+/** The host name that was dialled, lower case, without port. */
 export type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
+/** 1 to 64 characters, none of them control or text-direction characters. */
 export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
+/** The picture of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
 /** Signup of a hosted tenant (contract 12). What fits a name and an address is judged where they are used. */
 export interface SignupBody {
+  /** Where bills and notices go. */
   email: string & tags.MinLength<3> & tags.MaxLength<254>;
+  /** The tenant's name: its host is `<subdomain>.<base domain>`. */
   subdomain: string & tags.MinLength<1> & tags.MaxLength<63>;
 }
 
+/** The item key under the master key: a secret box. */
 export interface MasterBody {
+  /** 24 bytes. */
   nonce: Base64;
+  /** 48 bytes. */
   ct: Base64;
 }
 
+/** The encrypted payload of an item in shape A. */
 export interface EnvelopeBody {
+  /** Ciphertext with its tag, 16 to 65,536 bytes; empty only beside a blob, and means: no metadata. */
   ct: Base64;
+  /** 24 bytes. */
   nonce: Base64;
+  /** A key for every device that is not revoked, 32 to 256 bytes each, 1,000 at most. */
   keys: Record<string, string>;
   master?: MasterBody | null;
+  /** Item tag, 32 bytes. Required unless REQUIRE_SIG is `never`. */
   sig?: Base64 | null;
 }
 
-/** Shape A item write (specification, POST /items; contract 5). */
+/** An item write in shape A. `payloadEnc`, `blobRef` or both are set. */
 export interface ItemBodyA {
   id: Ulid;
   binId: BinId;
@@ -47,83 +65,114 @@ export interface ItemBodyA {
   ts: Millis;
   payloadEnc?: EnvelopeBody | null;
   blobRef?: BlobRef | null;
+  /** 24 bytes; required beside `blobRef`. */
   blobNonce?: Base64 | null;
+  /** Required beside `blobRef`. */
   blobKeys?: Record<string, string> | null;
+  /** Of a blob without `payloadEnc`; else it stands there. */
   master?: MasterBody | null;
+  /** Item tag of a blob without `payloadEnc`, 32 bytes; else it stands there. */
   sig?: Base64 | null;
+  /** The version this write was made on top of; 0: the item must not exist. Left out: not asked. */
   ifVersion?: Count | null;
 }
 
+/** A device and the item key sealed to it. */
 export interface WrappedKeyBody {
   deviceId: string;
+  /** 32 to 256 bytes. */
   key: Base64;
 }
 
-/** Shape B item write, keys in camelCase (specification, Item (Shape B); contract 2). */
+/** An item write in shape B. */
 export interface ItemBodyB {
   id: Ulid;
   binId: BinId;
   type: string;
   ts: Millis;
+  /** 24 bytes. Of a blob without metadata: the blob's own. */
   nonce: Base64;
+  /** Ciphertext with its tag, 16 to 65,536 bytes; empty for a blob without metadata. */
   ct: Base64;
+  /** A key for every device that is not revoked. Of a blob without metadata: the blob's own keys. */
   wrapped: WrappedKeyBody[] & tags.MaxItems<1000>;
   blobRef?: BlobRef | null;
+  /** 24 bytes; required beside a blob that has metadata in `ct`. */
   blobNonce?: Base64 | null;
+  /** Required beside `blobNonce`. */
   blobKeys?: (WrappedKeyBody[] & tags.MaxItems<1000>) | null;
   master?: MasterBody | null;
+  /** Item tag, 32 bytes. Required only where REQUIRE_SIG is `always`. */
   sig?: Base64 | null;
+  /** The version this write was made on top of; 0: the item must not exist. Left out: not asked. */
   ifVersion?: Count | null;
 }
 
+/** Writes that are judged each alone. */
 export interface BatchBody {
   items: unknown[] & tags.MinItems<1> & tags.MaxItems<100>;
 }
 
 export interface DeleteBody {
+  /** Delete tag, 32 bytes. */
   sig?: Base64 | null;
 }
 
 export interface ReconcileBody {
   binId: BinId;
+  /** The version that `sig` was made over. */
   version: Count;
+  /** Item tag with the new bin, 32 bytes. */
   sig: Base64;
 }
 
 export interface BinCreateBody {
   id: BinId;
+  /** Left out: the id in lower case, `_` as `-`. */
   slug?: BinSlug | null;
+  /** Opaque to the server, at most 4 KiB. */
   meta?: Base64 | null;
 }
 
 export interface BinPatchBody {
   slug?: BinSlug;
+  /** At most 4 KiB; null removes it. */
   meta?: Base64 | null;
 }
 
 export interface BinDeleteBody {
+  /** Deletes the items in it too. */
   force?: boolean;
 }
 
 export interface BootstrapBody {
   name: DeviceName;
   glyph: Glyph;
+  /** X25519 public key, 32 bytes. */
   pubkey: Base64;
+  /** Left out: the server draws one. */
   deviceId?: Ulid | null;
+  /** 32 bytes. */
   deviceCert?: Base64 | null;
+  /** Ed25519 public key, 32 bytes; without it there is no recovery by phrase. */
   recoveryPubkey?: Base64 | null;
+  /** 32 to 1,024 bytes; given back in the reply and not kept. */
   wrappedMasterKey?: Base64 | null;
+  /** Where the server asks for one: BOOTSTRAP_TOKEN, or the token that signup gave. */
   claimToken?: (string & tags.MaxLength<256>) | null;
 }
 
 export interface DevicePatchBody {
   name?: DeviceName;
   glyph?: Glyph;
+  /** Device certificate, 32 bytes; null removes it. */
   cert?: Base64 | null;
 }
 
 export interface PairInitBody {
+  /** The wire code. */
   code: Words;
+  /** X25519 public key of this session, 32 bytes. */
   epk: Base64;
 }
 
@@ -135,19 +184,26 @@ export interface PairFetchNpkBody {
   code: Words;
   deviceId?: Ulid | null;
   host?: Host | null;
+  /** X25519 public key, 32 bytes. */
   pubkey: Base64;
   name: DeviceName;
   glyph: Glyph;
+  /** 32 bytes. */
   attestation: Base64;
+  /** Where an account password is set. */
   passwordTicket?: (string & tags.MaxLength<256>) | null;
 }
 
 /** Either the wrap or a rejection. */
 export interface PairWrapBody {
   code: Words;
+  /** The master key sealed to the new device, 32 to 1,024 bytes. */
   wrappedMasterKey?: Base64 | null;
+  /** 32 bytes. */
   deviceCert?: Base64 | null;
+  /** 32 bytes. */
   confirmation?: Base64 | null;
+  /** True ends the session; then there is no wrap. */
   reject?: boolean;
 }
 
@@ -158,25 +214,31 @@ export interface ReauthChallengeBody {
 export interface ReauthBody {
   deviceId: Ulid;
   challengeId: Ulid;
+  /** 32 bytes. */
   answer: Base64;
 }
 
 export interface PasswordSetBody {
   password: string & tags.MinLength<1> & tags.MaxLength<1024>;
+  /** Required once a password is set. */
   currentPassword?: (string & tags.MaxLength<1024>) | null;
 }
 
 export interface PasswordVerifyBody {
   password: string & tags.MinLength<1> & tags.MaxLength<1024>;
+  /** Binds the ticket to this device key, 32 bytes. */
   pubkey?: Base64 | null;
 }
 
 export interface RecoverBody {
   challengeId: Ulid;
+  /** Ed25519 signature, 64 bytes. */
   signature: Base64;
   deviceId: Ulid;
   host: Host;
+  /** X25519 public key, 32 bytes. */
   pubkey: Base64;
+  /** 32 bytes. */
   deviceCert: Base64;
   name: DeviceName;
   glyph: Glyph;

@@ -12,9 +12,10 @@ export class Scene {
     readonly second: TestDevice,
   ) {}
 
-  static async start(t: WithTeardown, options: RunOptions = {}): Promise<Scene> {
+  /** `more`: fields of the first device's claim. */
+  static async start(t: WithTeardown, options: RunOptions = {}, more: Json = {}): Promise<Scene> {
     const server = await runServer(t, options);
-    const first = await claim(server.wire);
+    const first = await claim(server.wire, more);
     return new Scene(server, first, await join(server.wire, first, { name: 'second' }));
   }
 

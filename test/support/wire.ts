@@ -3,7 +3,9 @@
  * the server's own codecs, so that a fault in them cannot hide itself.
  */
 import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { Agent as TlsAgent, request as httpsRequest } from 'node:https';
 import { connect as tcpConnect } from 'node:net';
+import { connect as tlsConnect } from 'node:tls';
 import { WebSocket } from 'ws';
 
 export type Shape = 'a' | 'b';
@@ -115,21 +117,35 @@ export interface Ask {
 
 const REQUEST_MAX_MS = 30_000;
 
+/** Where a server is: its host name, and whether it speaks TLS. */
+export interface Place {
+  readonly host: string;
+  readonly secure: boolean;
+  /** What is said in the Host header, where it is not the address. */
+  readonly as?: string;
+}
+
+const HERE: Place = { host: '127.0.0.1', secure: false };
+
+/** This machine, asked by another name. */
+export const named = (as: string): Place => ({ ...HERE, as });
+
 /** One server's HTTP and socket address. Connections are kept and closed with `close`. */
 export class Wire {
-  private readonly agent = new Agent({ keepAlive: true, maxSockets: 256 });
+  private readonly agent: Agent;
   private readonly sockets = new Set<Socket>();
 
-  /** `host`: what is said in the Host header, where it is not the address. */
   constructor(
     readonly port: number,
-    readonly host?: string,
-  ) {}
+    readonly place: Place = HERE,
+  ) {
+    this.agent = new (place.secure ? TlsAgent : Agent)({ keepAlive: true, maxSockets: 256 });
+  }
 
   /** Sends a request; `path` is below /api unless it begins with `//`. */
   async ask(method: string, path: string, options: Ask = {}): Promise<Reply> {
     const { token, shape, body, signal } = options;
-    const headers: Record<string, string> = this.host === undefined ? {} : { host: this.host };
+    const headers: Record<string, string> = this.place.as === undefined ? {} : { host: this.place.as };
     let content: Buffer | string | undefined;
     if (typeof body === 'string' || Buffer.isBuffer(body)) content = body;
     else if (body !== undefined) content = JSON.stringify(spelled(shape ?? 'a', body));
@@ -142,8 +158,9 @@ export class Wire {
     Object.assign(headers, options.headers);
     const target = path.startsWith('//') ? path.slice(1) : `/api${path}`;
     return new Promise((resolve, reject) => {
-      const outgoing = httpRequest(
-        { host: '127.0.0.1', port: this.port, method, path: target, headers, agent: this.agent, signal },
+      const { host, secure } = this.place;
+      const outgoing = (secure ? httpsRequest : httpRequest)(
+        { host, port: this.port, method, path: target, headers, agent: this.agent, signal },
         (incoming) => {
           const chunks: Buffer[] = [];
           incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -183,7 +200,11 @@ export class Wire {
   async raw(bytes: string | Buffer, whole?: (text: string) => boolean, maxMs = REQUEST_MAX_MS): Promise<string> {
     return new Promise((resolve, reject) => {
       let text = '';
-      const socket = tcpConnect(this.port, '127.0.0.1', () => void socket.write(bytes));
+      const { host, secure } = this.place;
+      const begin = (): void => void socket.write(bytes);
+      const socket = secure
+        ? tlsConnect({ port: this.port, host, servername: host }, begin)
+        : tcpConnect(this.port, host, begin);
       const timer = setTimeout(() => {
         socket.destroy();
         reject(new Error(`neither answered nor closed: ${JSON.stringify(text.slice(0, 200))}`));
@@ -205,8 +226,8 @@ export class Wire {
 
   /** Opens a WebSocket. Resolves when it is open, rejects with `UpgradeRefused` when the upgrade was answered otherwise. */
   async connect(options: ConnectOptions): Promise<Socket> {
-    const host: Record<string, string> = this.host === undefined ? {} : { host: this.host };
-    const socket = new Socket(this.port, { ...options, headers: { ...host, ...options.headers } });
+    const host: Record<string, string> = this.place.as === undefined ? {} : { host: this.place.as };
+    const socket = new Socket(this.port, { ...options, headers: { ...host, ...options.headers } }, this.place);
     this.sockets.add(socket);
     void socket.closed.then(() => this.sockets.delete(socket));
     await socket.opened;
@@ -242,7 +263,7 @@ export interface Closed {
 }
 
 /** The connection of a refused upgrade must not stay behind in a pool. */
-const NO_POOL = new Agent({ keepAlive: false });
+const NO_POOL = { plain: new Agent({ keepAlive: false }), secure: new TlsAgent({ keepAlive: false }) };
 const FRAME_MAX_MS = 15_000;
 
 /** One WebSocket. Frames queue up until a test takes them. */
@@ -258,7 +279,7 @@ export class Socket {
   /** Why the connection broke, where it did. */
   private fault = '';
 
-  constructor(port: number, options: ConnectOptions) {
+  constructor(port: number, options: ConnectOptions, { host, secure }: Place = HERE) {
     const query = new URLSearchParams();
     if (options.shape !== undefined) query.set('shape', options.shape);
     if (options.token !== undefined) query.set('token', options.token);
@@ -266,10 +287,10 @@ export class Socket {
     const headers: Record<string, string> = { ...options.headers };
     if (options.authorization !== undefined) headers['authorization'] = `Bearer ${options.authorization}`;
     const search = query.size === 0 ? '' : `?${query.toString()}`;
-    this.ws = new WebSocket(`ws://127.0.0.1:${port}/ws${search}`, {
+    this.ws = new WebSocket(`${secure ? 'wss' : 'ws'}://${host}:${port}/ws${search}`, {
       headers,
       perMessageDeflate: false,
-      agent: NO_POOL,
+      agent: secure ? NO_POOL.secure : NO_POOL.plain,
     });
     this.opened = new Promise((resolve, reject) => {
       this.ws.on('open', resolve);

@@ -42,6 +42,7 @@ export async function phrases(): Promise<Vector[]> {
     seed: hex(seed),
     masterKey: hex(masterKey),
     itemMacKey: hex(b32(masterKey, utf8('service-item-mac-v1'))),
+    masterFingerprint: hex(b32(utf8('service-master-fingerprint-v1'), masterKey).slice(0, 16)),
     recoverySeed: hex(recoverySeed),
     recoveryPubkey: signPublic(recoverySeed),
   };

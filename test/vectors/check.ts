@@ -14,6 +14,7 @@ import {
   type SealedItem,
 } from '../../src/crypto/item-tag.js';
 import { itemAad, moveTag, openBlob, openItem, type Reader } from '../../src/crypto/item.js';
+import { fingerprintOfMaster } from '../../src/crypto/fingerprint.js';
 import { itemMacKey, keysOfPhrase, phraseSeed } from '../../src/crypto/master-key.js';
 import {
   acceptRelease,
@@ -33,6 +34,7 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { archiveCheck } from './check-archive.js';
 import type { Vector } from './cases.js';
 
 type Fields = Record<string, unknown>;
@@ -282,6 +284,7 @@ const checkPhrase: Check = async (sodium, input) => {
     seed: toHex(seed),
     masterKey: toHex(masterKey),
     itemMacKey: toHex(itemMacKey(sodium, masterKey)),
+    masterFingerprint: fingerprintOfMaster(sodium, masterKey).replaceAll(' ', ''),
     recoverySeed: toHex(recoverySeed),
     recoveryPubkey: toHex(recovery.publicKey),
   };
@@ -344,6 +347,7 @@ export const checks: Readonly<Record<string, Check>> = {
     checkDeleteTag(sodium, masterKey, { id: str(input, 'id'), sig: maybeBytes(input, 'sig') });
     return { sig: toHex(makeDeleteTag(sodium, masterKey, str(input, 'id'))) };
   },
+  archive: (sodium, input) => archiveCheck(sodium, { phrase: str(input, 'phrase'), archive: bytes(input, 'archive') }),
   'bin-meta': (sodium, input) => ({
     meta: openBinMeta(
       sodium,

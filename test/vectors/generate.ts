@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { archives } from './cases-archive.js';
 import type { Vector } from './cases.js';
 import { certificates, pairings, passwords, phrases, reauthentications, recoveries } from './cases-devices.js';
 import { binMetas, deletes, items } from './cases-items.js';
@@ -27,3 +28,4 @@ write('recovery', recoveries());
 write('item', items());
 write('item-delete', deletes());
 write('bin-meta', binMetas());
+write('archive', await archives());

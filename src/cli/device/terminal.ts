@@ -23,16 +23,31 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 /** An end that the user caused or can mend: its message is all that is printed. `hint`: what to type next. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
+  /** `error.code` of the JSON form. */
+  readonly code: string;
 
   constructor(
     readonly exitCode: ExitCode,
     message: string,
     readonly hint?: string,
-    options?: ErrorOptions,
+    options?: ErrorOptions & { readonly code?: string },
   ) {
     super(message, options);
+    this.code = options?.code ?? KINDS[exitCode];
   }
 }
+
+/** What a script reads as `error.code` where nothing more exact is known. */
+const KINDS: Readonly<Record<ExitCode, string>> = {
+  [EXIT.ok]: 'ok',
+  [EXIT.failure]: 'failure',
+  [EXIT.usage]: 'usage',
+  [EXIT.notFound]: 'not_found',
+  [EXIT.unavailable]: 'unavailable',
+  [EXIT.refused]: 'refused',
+  [EXIT.untrusted]: 'untrusted',
+  [EXIT.interrupted]: 'interrupted',
+};
 
 /** Where a command reads and prints. With `json` nothing but JSON goes to standard output, one document a command, or one a line. */
 export interface Terminal {
@@ -40,6 +55,8 @@ export interface Terminal {
   /** True where a person sits at both ends: questions may be asked. */
   readonly interactive: boolean;
   readonly colours: boolean;
+  /** True where standard output is a screen: what must not be seen there is refused or masked. Absent: as `interactive`. */
+  readonly outputIsTerminal?: boolean;
   /** Columns. */
   readonly width: number;
   readonly env: Readonly<Record<string, string | undefined>>;

@@ -9,7 +9,9 @@ import {
   type RequireSig,
 } from '../../protocol/item-codec.js';
 import { isBinId } from '../../protocol/ids.js';
+import type { BatchReply, Changed } from '../../protocol/item-replies.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
+import type { ErrorFields } from '../../protocol/replies.js';
 import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
 import type { Acknowledged } from '../../tenant/messages.js';
 import type { LogPage } from '../../tenant/ports.js';
@@ -56,7 +58,7 @@ async function store(call: Call, body: Record<string, unknown>, requireSig: Requ
 }
 
 /** `POST /items`. */
-export const writeItem: Handler = async (call, { config }) => {
+export const writeItem: Handler<Text> = async (call, { config }) => {
   const { id, version, serverTs } = await store(call, call.body, config.requireSig);
   // Joined by hand: all three are checked, and this is the hottest reply there is.
   const serverPart = call.shape === 'b' ? `,"server_ts":${serverTs}` : '';
@@ -64,7 +66,7 @@ export const writeItem: Handler = async (call, { config }) => {
 };
 
 /** `DELETE /items/:id`. */
-export const deleteItem: Handler = async (call) => {
+export const deleteItem: Handler<Changed> = async (call) => {
   const body = validateDeleteBody(fields(call));
   const sig = typeof body.sig === 'string' ? bytesField('sig', body.sig, SIG_BYTES) : null;
   const { id, version } = await call.actor.remove(ulidOf(call), sig, call.deviceId);
@@ -72,7 +74,7 @@ export const deleteItem: Handler = async (call) => {
 };
 
 /** `POST /items/:id/reconcile`. */
-export const moveItem: Handler = async (call) => {
+export const moveItem: Handler<Changed> = async (call) => {
   const { binId, version, sig } = validateReconcileBody(fields(call));
   const move = { id: ulidOf(call), binId, version, sig: bytesField('sig', sig, SIG_BYTES) };
   const moved = await call.actor.move(move, call.deviceId);
@@ -97,7 +99,7 @@ const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
 /** `POST /items/batch`: each write is judged alone; two writes of one id one after the other. */
-export const writeBatch: Handler = async (call, app) => {
+export const writeBatch: Handler<Text> = async (call, app) => {
   const { items } = validateBatchBody(fields(call));
   call.shape = call.namedShape ?? shapeOfItems(items) ?? call.shape;
   const before = new Map<string, Promise<unknown>>();
@@ -114,7 +116,8 @@ export const writeBatch: Handler = async (call, app) => {
     return result;
   });
   // Spelled here already: `details` are encoded by then, and device ids among them are data.
-  return new Text(JSON.stringify({ results: await Promise.all(results) }));
+  const reply: BatchReply = { results: await Promise.all(results) };
+  return new Text(JSON.stringify(reply));
 };
 
 async function writeOne(
@@ -128,7 +131,7 @@ async function writeOne(
 }
 
 /** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */
-function refusalOf(call: Call, { log }: FrontOptions, error: unknown): Record<string, unknown> {
+function refusalOf(call: Call, { log }: FrontOptions, error: unknown): ErrorFields {
   if (!(error instanceof ServiceError)) {
     log.error(
       { requestId: call.requestId, tenantId: call.tenantId, cause: describe(error) },
@@ -163,7 +166,7 @@ function binOf(call: Call): string | undefined {
 }
 
 /** `GET /items`. */
-export const listItems: Handler = async (call, { items, epoch }) => {
+export const listItems: Handler<Text> = async (call, { items, epoch }) => {
   const { tenantId, shape } = call;
   const binId = binOf(call);
   const limit = Math.min(wholeNumber(call, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);

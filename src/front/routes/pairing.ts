@@ -2,6 +2,7 @@
  * Pairing (contract 9, steps 1 to 4). Each handler throws `validation` for its body, and whatever `Pairing` throws
  * (src/pairing/pairing.ts).
  */
+import type * as replies from '../../protocol/replies.js';
 import {
   validatePairFetchEpkBody,
   validatePairFetchNpkBody,
@@ -11,21 +12,23 @@ import {
 import type { Handler } from '../router.js';
 import { fields } from './fields.js';
 
-const PENDING = { status: 'pending' } as const;
+type Raw = Uint8Array;
+
+const PENDING: replies.PairPending = { status: 'pending' };
 
 /** `POST /devices/pair-init`, step 1, by the existing device. */
-export const initPairing: Handler = (call, { pairing }) =>
+export const initPairing: Handler<replies.PairStarted> = (call, { pairing }) =>
   pairing.init(call.tenantId, call.deviceId, validatePairInitBody(fields(call)));
 
 /** `POST /devices/pair-fetch-epk`, step 2, by the new device. */
-export const fetchEpk: Handler = (call, { pairing }) =>
+export const fetchEpk: Handler<replies.PairEpk<Raw>> = (call, { pairing }) =>
   pairing.fetchEpk(call.tenantId, validatePairFetchEpkBody(fields(call)));
 
 /**
  * `POST /devices/pair-fetch-npk`, step 3, by the new device. Held up to 25 s; the signal ends the wait when the client
  * goes away or the server stops.
  */
-export const fetchNpk: Handler = async (call, { pairing }) => {
+export const fetchNpk: Handler<replies.Paired<Raw> | replies.PairPending> = async (call, { pairing }) => {
   const body = validatePairFetchNpkBody(fields(call));
   const gone = new AbortController();
   call.giveUp = PENDING;
@@ -37,8 +40,9 @@ export const fetchNpk: Handler = async (call, { pairing }) => {
 };
 
 /** `GET /devices/pair-requests`: what the frame `pair_request` says, for a device without a socket. */
-export const pairRequests: Handler = (call, { pairing }) => pairing.requests(call.tenantId, call.deviceId);
+export const pairRequests: Handler<replies.PairRequestList<Raw>> = (call, { pairing }) =>
+  pairing.requests(call.tenantId, call.deviceId);
 
 /** `POST /devices/pair-wrap`, step 4, by the existing device. */
-export const wrapKey: Handler = (call, { pairing }) =>
+export const wrapKey: Handler<replies.Ok> = (call, { pairing }) =>
   pairing.wrap(call.tenantId, call.deviceId, validatePairWrapBody(fields(call)));

@@ -1,23 +1,27 @@
 /** Status and identity (contract 9b). */
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { Health, Me, StatusDown, StatusUp } from '../../protocol/replies.js';
 import { describe, errorFields } from '../fail.js';
 import { Text, type Handler } from '../router.js';
 
 /** `GET /`: for whoever opens the address in a browser. */
-export const welcome: Handler = (_, { version }) =>
+export const welcome: Handler<Text> = (_, { version }) =>
   new Text(
     `${SERVICE_NAME} ${version}: encrypted multi-device sync. This server holds ciphertext only.\n` +
-      'The API is under /api, live changes come over the WebSocket /ws.\n' +
+      'The API is under /api, live changes come over the WebSocket /ws, the reference is under /docs.\n' +
       'Is it up and claimed? GET /api/service/status\n',
     'text/plain; charset=utf-8',
   );
 
 /** `GET /health`: the process lives; nothing else is asked. */
-export const health: Handler = (_, { version }) => ({ ok: true, version });
+export const health: Handler<Health> = (_, { version }) => ({ ok: true, version });
 
 /** `GET /service/status`. While the database is down it is a refusal that still says what is known. */
-export const serviceStatus: Handler = async (call, { bootstrap, config, version, epoch, log }) => {
+export const serviceStatus: Handler<StatusUp | StatusDown> = async (
+  call,
+  { bootstrap, config, version, epoch, log },
+) => {
   const { tenantId, requestId } = call;
   const about = { version, mode: config.tenantMode };
   try {
@@ -33,7 +37,7 @@ export const serviceStatus: Handler = async (call, { bootstrap, config, version,
 };
 
 /** `GET /me`. */
-export const me: Handler = async (call, { identities, presence, config, version, epoch }) => {
+export const me: Handler<Me> = async (call, { identities, presence, config, version, epoch }) => {
   const { tenantId, deviceId } = call;
   const [found, online] = await Promise.all([identities.identity(tenantId, deviceId), presence.online(tenantId)]);
   // Wiped between the check of the token and now.

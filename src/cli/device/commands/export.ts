@@ -1,0 +1,237 @@
+/** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on demand. */
+import type { Command } from 'commander';
+import { ArchiveWriter } from '../../../client/archive.js';
+import {
+  PLAIN_FORMAT,
+  plainRecord,
+  type ArchivedBin,
+  type ArchivedItem,
+  type ArchiveManifest,
+} from '../../../client/archive-records.js';
+import { isPassing } from '../../../client/errors.js';
+import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
+import { text } from '../../../protocol/bytes.js';
+import type { Context, OpenDevice } from '../context.js';
+import { NewFile } from '../new-file.js';
+import { askSeed, expectOwnSeed } from '../phrase.js';
+import { PROGRAM_NAME } from '../names.js';
+import { examples } from '../run.js';
+import { CommandError, EXIT, type ExitCode } from '../terminal.js';
+
+/** How the composition root runs a command's work: opens the context, prints what it throws, sets the exit code. */
+export type RunCommand = (work: (context: Context) => Promise<ExitCode>) => Promise<void>;
+
+/** Options of `export`. */
+export interface ExportOptions {
+  /** `-` for standard output, plain only. */
+  readonly file: string;
+  readonly plain?: boolean;
+  readonly force?: boolean;
+  readonly phraseStdin?: boolean;
+}
+
+/** What there is to export: names only, so that the items can be taken one after the other. */
+interface Inventory {
+  readonly items: readonly { readonly id: string; readonly blob: boolean }[];
+  readonly binIds: ReadonlySet<string>;
+}
+
+/** Where the records go. */
+interface Output {
+  add(record: ArchivedBin | ArchivedItem): Promise<void>;
+  finish(): Promise<void>;
+  abandon(): Promise<void>;
+}
+
+const PROGRESS_EVERY = 250;
+const BUFFER_BYTES = 64 * 1024;
+
+/** Adds the command. */
+export function registerExport(program: Command, run: RunCommand): void {
+  program
+    .command('export')
+    .summary('the whole vault as one file, encrypted under the twelve words')
+    .description('Write the whole vault into one file, encrypted under your twelve words')
+    .argument('<file>', 'the file to write; - is standard output, with --plain only')
+    .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
+    .option('--force', 'replace a file of that name')
+    .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
+    .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
+    .action((file: string, options: Omit<ExportOptions, 'file'>) =>
+      run((context) => exportVault(context, { ...options, file })),
+    );
+}
+
+/** Writes the vault into a file. Throws `CommandError`; then there is no file. */
+export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {
+  const { terminal } = context;
+  expectAllowed(context, options);
+  if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
+  return context.withDevice(async (open) => {
+    if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
+    const output = await outputOf(context, options, open);
+    try {
+      const counts = await writeAll(context, open, output);
+      await output.finish();
+      report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
+      return EXIT.ok;
+    } catch (error) {
+      terminal.progress('');
+      await output.abandon();
+      throw error;
+    }
+  });
+}
+
+function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): void {
+  if (file === '-' && plain !== true)
+    throw new CommandError(EXIT.usage, 'An archive is bytes, and goes into a file.', 'Give a file name.');
+  if (file === '-' && (terminal.outputIsTerminal ?? terminal.interactive)) {
+    throw new CommandError(
+      EXIT.usage,
+      'A plain export is not written to a screen: everything in the vault would stand there.',
+      'Give a file name, or pipe the output into another program.',
+    );
+  }
+  if (plain === true)
+    terminal.note('Warning: a plain export is not encrypted. Whoever gets this file reads the whole vault.');
+}
+
+async function outputOf(context: Context, options: ExportOptions, open: OpenDevice): Promise<Output> {
+  const { sodium, clock } = context.platform;
+  const { tenantId, masterKey } = open.identity;
+  const manifest: ArchiveManifest = {
+    record: 'manifest',
+    format: 1,
+    createdAt: clock.now(),
+    tenantId,
+    masterFingerprint: fingerprintOfMaster(sodium, masterKey),
+  };
+  if (options.plain === true) return plainOutput(context, options, manifest);
+  const seed = await askSeed(sodium, context.terminal, {
+    question: 'The twelve words of this vault: ',
+    fromInput: options.phraseStdin === true,
+    check: (candidate) => expectOwnSeed(sodium, candidate, masterKey),
+  });
+  try {
+    const file = await NewFile.create(options.file, options.force === true);
+    try {
+      const writer = await ArchiveWriter.create(sodium, seed, file.write);
+      await writer.add(manifest);
+      const finish = async (): Promise<void> => {
+        await writer.finish();
+        await file.finish();
+      };
+      return { add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+    } catch (error) {
+      await file.abandon();
+      throw error;
+    }
+  } finally {
+    sodium.memzero(seed);
+  }
+}
+
+async function plainOutput({ terminal }: Context, options: ExportOptions, manifest: ArchiveManifest): Promise<Output> {
+  const file = options.file === '-' ? undefined : await NewFile.create(options.file, options.force === true);
+  let buffer = '';
+  const flush = async (): Promise<void> => {
+    if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));
+    else await file.write(text(buffer));
+    buffer = '';
+  };
+  const { createdAt, tenantId, masterFingerprint: fingerprint } = manifest;
+  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint: fingerprint };
+  let list: 'none' | 'bins' | 'items' = 'none';
+  const begin = (name: 'bins' | 'items'): void => {
+    if (list === 'none') buffer += `${JSON.stringify(head).slice(0, -1)},\n"bins":[\n`;
+    if (list !== 'items' && name === 'items') buffer += '],"items":[\n';
+    list = name;
+  };
+  let first = true;
+  return {
+    add: async (record) => {
+      const name = record.record === 'bin' ? 'bins' : 'items';
+      const starts = first || name !== list;
+      begin(name);
+      // The comma stands first, so that the buffer ends with a line: standard output goes line by line.
+      buffer += `${starts ? '' : ','}${JSON.stringify(plainRecord(record))}\n`;
+      first = false;
+      if (buffer.length > BUFFER_BYTES) await flush();
+    },
+    finish: async () => {
+      begin('items');
+      buffer += ']}\n';
+      await flush();
+      await file?.finish();
+    },
+    abandon: async () => file?.abandon(),
+  };
+}
+
+/** Ids, bins and blobs of all that is live here; ciphertext and plaintext are let go of at once. */
+async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
+  const items = new Map<string, boolean>();
+  const binIds = new Set<string>();
+  const note = (id: string, row: { readonly binId: string; readonly blob: unknown }): void => {
+    items.set(id, row.blob !== null);
+    binIds.add(row.binId);
+  };
+  for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
+  for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
+  const sorted = [...items].sort(([one], [other]) => (one < other ? -1 : 1));
+  return { items: sorted.map(([id, blob]) => ({ id, blob })), binIds };
+}
+
+/** The bins with their names; where the server cannot be asked, the bins that the items name. */
+async function binsOf(context: Context, open: OpenDevice, binIds: ReadonlySet<string>): Promise<ArchivedBin[]> {
+  try {
+    const bins = await open.device.bins.list();
+    return bins.map(({ id, slug, label }) => ({ record: 'bin', id, slug, label }));
+  } catch (error) {
+    if (!isPassing(error)) throw error;
+    context.terminal.note('The names of the bins are not in the export: they are read from the server.');
+    return [...binIds].sort().map((id) => ({ record: 'bin', id, slug: id.toLowerCase().slice(0, 63), label: null }));
+  }
+}
+
+interface Counts {
+  readonly bins: number;
+  readonly items: number;
+  readonly blobs: number;
+}
+
+async function writeAll(context: Context, open: OpenDevice, output: Output): Promise<Counts> {
+  const { terminal } = context;
+  const inventory = await inventoryOf(open);
+  const bins = await binsOf(context, open, inventory.binIds);
+  for (const bin of bins) await output.add(bin);
+  const counts = { bins: bins.length, items: 0, blobs: 0 };
+  for (const { id, blob } of inventory.items) {
+    if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
+    const item = await open.device.get(id);
+    if (item === undefined) continue;
+    const { binId: bin, type, ts, payload } = item;
+    await output.add({ record: 'item', id, bin, type, ts, payload, blob });
+    counts.items++;
+    if (blob) counts.blobs++;
+    if (counts.items % PROGRESS_EVERY === 0)
+      terminal.progress(`Exported ${counts.items} of ${inventory.items.length} items`);
+  }
+  terminal.progress('');
+  return counts;
+}
+
+function report(
+  { terminal }: Context,
+  { file, plain }: ExportOptions,
+  counts: Counts & { readonly hidden: number },
+): void {
+  if (counts.blobs > 0)
+    terminal.note(`${counts.blobs} items have a file with the server, which is not in the export: only its name is.`);
+  if (counts.hidden > 0)
+    terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);
+  if (file === '-') return;
+  if (terminal.json) terminal.data({ file, plain: plain === true, ...counts });
+  else terminal.print(`${file}: ${counts.items} items in ${counts.bins} bins.`);
+}

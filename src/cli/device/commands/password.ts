@@ -1,0 +1,63 @@
+/** `password`: the account password, which pairing and recovery then need. */
+import type { Command } from 'commander';
+import type { Context } from '../context.js';
+import { PROGRAM_NAME } from '../names.js';
+import { secretFrom } from '../newcomer.js';
+import { show } from '../output.js';
+import { examples, type Register, type Run } from '../run.js';
+import { CommandError, EXIT, type Terminal } from '../terminal.js';
+
+interface Options {
+  readonly passwordFile?: string;
+  readonly currentFile?: string;
+}
+
+/** `password set` and `password change`. */
+export const registerPassword: Register = (program, run) => {
+  const password = program
+    .command('password')
+    .summary('set or change the account password')
+    .description(
+      'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched\n' +
+        'from it leaves this machine.',
+    )
+    .addHelpText('after', examples(`${PROGRAM_NAME} password set`, `${PROGRAM_NAME} password change`));
+  hung(password, run, 'set');
+  hung(password, run, 'change');
+};
+
+function hung(parent: Command, run: Run, which: 'set' | 'change'): void {
+  const command = parent
+    .command(which)
+    .summary(which === 'set' ? 'set a password where there is none' : 'change the password')
+    .option('--password-file <path>', 'the new password, for scripts ("-": standard input)');
+  if (which === 'change') command.option('--current-file <path>', 'the current password, for scripts');
+  command
+    .addHelpText('after', examples(`${PROGRAM_NAME} password ${which}`))
+    .action(run((context, options: Options) => setPassword(context, which, options)));
+}
+
+async function setPassword(context: Context, which: 'set' | 'change', options: Options): Promise<void> {
+  const { terminal } = context;
+  const current =
+    which === 'set' ? null : await typedOrFile(terminal, 'Current account password: ', options.currentFile);
+  const password = await newPassword(terminal, options.passwordFile);
+  await context.withDevice(async ({ device }) => {
+    await device.setPassword(password, current);
+    show(terminal, { password: which }, () => [
+      which === 'set' ? 'The account password is set.' : 'The account password is changed.',
+    ]);
+  });
+}
+
+const typedOrFile = (terminal: Terminal, question: string, file: string | undefined): Promise<string> =>
+  file === undefined ? terminal.ask(question, { hidden: true }) : secretFrom(terminal, file);
+
+async function newPassword(terminal: Terminal, file: string | undefined): Promise<string> {
+  const typed = await typedOrFile(terminal, 'New account password: ', file);
+  if (typed === '') throw new CommandError(EXIT.usage, 'the password is empty');
+  if (file === undefined && (await terminal.ask('Once more: ', { hidden: true })) !== typed) {
+    throw new CommandError(EXIT.usage, 'they are not the same; nothing was changed');
+  }
+  return typed;
+}

@@ -1,0 +1,148 @@
+/** `watch`: what the devices write, as they do. Holds no lock: other commands of the profile work meanwhile. */
+import type { Device } from '../../../client/device.js';
+import type { ItemView } from '../../../client/events.js';
+import { isRevoked, ClientError } from '../../../client/errors.js';
+import type { Context } from '../context.js';
+import { PROGRAM_NAME } from '../names.js';
+import { withCopy } from '../open-device.js';
+import { harmless, paletteOf, widthOf } from '../output.js';
+import { titleOf, withoutSecrets } from '../payloads.js';
+import { examples, type Register } from '../run.js';
+import { CommandError, EXIT } from '../terminal.js';
+import { binName, itemFacts, type Surroundings } from '../views.js';
+import { positive } from './list.js';
+
+interface Options {
+  readonly count?: number;
+  readonly last?: number;
+  readonly show?: boolean;
+}
+
+const BIN_WIDTH = 14;
+
+/** `watch`. */
+export const registerWatch: Register = (program, run) => {
+  program
+    .command('watch')
+    .summary('see changes as they happen, newest last')
+    .description(
+      'Prints every change as it comes, newest last, until Ctrl-C (exit code 130). A lost connection is made again by itself.\n' +
+        'With --json each line is one event; secrets are left out of it unless --show is given.',
+    )
+    .option('--count <count>', 'end after so many changes, with exit code 0', positive)
+    .option('--last <count>', 'begin with so many items that are here already', positive)
+    .option('--show', 'with --json: secrets too')
+    .addHelpText('after', examples(`${PROGRAM_NAME} watch --last 10`, `${PROGRAM_NAME} watch --json --count 1`))
+    .action(run(watch));
+};
+
+async function watch(context: Context, options: Options): Promise<void> {
+  await withCopy(context, async ({ device }) => {
+    const printer = new Printer(context, device, options);
+    const ended = printer.follow();
+    await printer.last(options.last ?? 0);
+    // Rejects when the device is closed or revoked before it is connected, which `ended` tells as well.
+    device.connect().then(
+      () => printer.ready(),
+      () => undefined,
+    );
+    await ended;
+  });
+}
+
+class Printer {
+  private around: Surroundings = { bins: [], devices: [] };
+  private printed = 0;
+  private waiting = false;
+
+  constructor(
+    private readonly context: Context,
+    private readonly device: Device,
+    private readonly options: Options,
+  ) {}
+
+  /** Listens until there is enough, the user has enough, or the device is revoked. */
+  follow(): Promise<void> {
+    const { terminal } = this.context;
+    return new Promise((resolve, reject) => {
+      const enough = (): void => {
+        this.printed++;
+        if (this.options.count !== undefined && this.printed >= this.options.count) resolve();
+      };
+      const full = (): boolean => this.options.count !== undefined && this.printed >= this.options.count;
+      this.device.on('bins', ({ bins }) => (this.around = { ...this.around, bins }));
+      this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
+      this.device.on('item', (item) => {
+        if (full()) return;
+        this.item(item, 'item');
+        enough();
+      });
+      this.device.on('delete', ({ id, version }) => {
+        if (full()) return;
+        this.deleted(id, version);
+        enough();
+      });
+      this.device.on('line', (line) => this.line(line));
+      this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
+      const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
+      terminal.interrupted.addEventListener('abort', interrupted, { once: true });
+      if (terminal.interrupted.aborted) interrupted();
+    });
+  }
+
+  /** The newest items that are here, newest last, before anything is new. */
+  async last(count: number): Promise<void> {
+    if (count === 0) return;
+    const bins = await this.device.bins.list().catch((error: unknown) => {
+      // Names only: without them the ids are shown, and the line says what is wrong.
+      if (isRevoked(error)) throw error;
+      return [];
+    });
+    this.around = { ...this.around, bins };
+    for (const item of (await this.device.list()).slice(0, count).reverse()) this.item(item, 'known');
+  }
+
+  ready(): void {
+    if (!this.context.terminal.json) this.context.terminal.note('Watching. Ctrl-C ends it.');
+    else this.context.terminal.data({ event: 'ready' });
+  }
+
+  private item(item: ItemView, event: 'item' | 'known'): void {
+    const { terminal } = this.context;
+    if (terminal.json) {
+      const payload = this.options.show === true ? item.payload : withoutSecrets(item.type, item.payload);
+      terminal.data({ event, ...itemFacts(item, this.around), payload });
+      return;
+    }
+    this.print(
+      item.ts,
+      binName(this.around.bins, item.binId),
+      `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`,
+      item.id,
+    );
+  }
+
+  private deleted(id: string, version: number): void {
+    if (this.context.terminal.json) this.context.terminal.data({ event: 'delete', id, version });
+    else this.print(this.context.platform.clock.now(), '', 'deleted', id);
+  }
+
+  private print(time: number, bin: string, what: string, id: string): void {
+    const { terminal } = this.context;
+    const { dim, accent } = paletteOf(terminal);
+    const clock = new Date(time).toTimeString().slice(0, 8);
+    const where = harmless(bin);
+    const gap = ' '.repeat(Math.max(0, BIN_WIDTH - widthOf(where)));
+    terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${what}`);
+  }
+
+  private line(line: { readonly state: string; readonly retryInMs?: number }): void {
+    const { terminal } = this.context;
+    if (line.state === 'connected' && this.waiting) terminal.note('Connected again.');
+    if (line.state === 'waiting' && !this.waiting) {
+      terminal.note('The connection is lost; it is made again by itself.');
+    }
+    if (line.state === 'waiting') this.waiting = true;
+    if (line.state === 'connected') this.waiting = false;
+  }
+}

@@ -1,0 +1,255 @@
+/** The local copy: is it whole, is it complete, does everything in it verify, and is anything stuck? */
+import { UncertifiedDeviceError } from '../../../client/errors.js';
+import type { DeviceEvents } from '../../../client/events.js';
+import type { HiddenItem } from '../../../client/library.js';
+import type { Held, Pending, Store } from '../../../client/store.js';
+import { SERVICE_NAME } from '../../../protocol/limits.js';
+import type { OpenDevice } from '../context.js';
+import { CommandError } from '../terminal.js';
+import { ok, problem, warning, within, type Finding, type Patient } from './finding.js';
+import type { Figures } from './token.js';
+
+const COMPLETE_WITHIN_MS = 120_000;
+const SEND_WITHIN_MS = 15_000;
+
+/** What is asked of the server too; absent where it cannot be. */
+export interface Live {
+  readonly figures: Figures;
+}
+
+/** All checks of the local copy. `live`: undefined where live changes do not come, so only what is here is looked at. */
+export async function checkVault(patient: Patient, live: Live | undefined): Promise<Finding[]> {
+  try {
+    return await patient.context.withDevice(
+      async (open) => {
+        const store = await checkStore(open.store);
+        const follow = live === undefined ? [] : await checkLive(patient, open, live);
+        return [...store, ...follow, ...unverifiable(await open.device.hidden())];
+      },
+      { sync: 'local' },
+    );
+  } catch (error) {
+    if (error instanceof CommandError) return [problem('store', error.message, error.hint ?? 'Run doctor again.')];
+    const code = error instanceof Error ? error.name : 'unknown';
+    return [
+      problem(
+        'store',
+        `The local copy cannot be read (${code}).`,
+        'It is rebuilt from the server: see the reference, Doctor, "store".',
+      ),
+    ];
+  }
+}
+
+/** The store's own tally against its entries. */
+async function checkStore(store: Store): Promise<Finding[]> {
+  const [cursor, held] = [await store.cursor(), await store.held()];
+  let [itemCount, versionSum, ahead] = [0, 0, 0];
+  for await (const { state, version } of store.entries()) {
+    if (state === 'deleted' || version === 0) continue;
+    itemCount++;
+    versionSum += version;
+    if (version > cursor.since) ahead++;
+  }
+  if (held.itemCount !== itemCount || held.versionSum !== versionSum || (ahead > 0 && cursor.epoch === null)) {
+    const what = 'The local copy is damaged: its tally and its items do not agree.';
+    return [
+      problem(
+        'store',
+        what,
+        `\`${SERVICE_NAME}-device doctor\` with a server at hand reads everything again; if it stays, remove the local copy (the reference, Doctor, "store").`,
+      ),
+    ];
+  }
+  return [ok('store', `The local copy holds ${itemCount} items, up to version ${cursor.since}.`)];
+}
+
+/** Connects as a device does, so that what is missing is found and mended by the same code. */
+async function checkLive(patient: Patient, { device, store }: OpenDevice, { figures }: Live): Promise<Finding[]> {
+  const { clock } = patient.platform;
+  const before = { held: await store.held(), since: (await store.cursor()).since };
+  let missing: DeviceEvents['missing'] | undefined;
+  let complete = false;
+  let reread = false;
+  const problems: Error[] = [];
+  const rejected: Error[] = [];
+  let moved: () => void = () => undefined;
+  const ends = [
+    device.on('missing', (event) => (missing = event)),
+    device.on('caught_up', (event) => (complete = event.complete === true)),
+    device.on('line', (line) => {
+      if (line.state === 'waiting' && line.reason.startsWith('everything was read again')) reread = true;
+    }),
+    device.on('problem', ({ error }) => {
+      problems.push(error);
+      moved();
+    }),
+    device.on('rejected', ({ error }) => {
+      rejected.push(error);
+      moved();
+    }),
+    device.on('sent', () => moved()),
+  ];
+  try {
+    const outcome = await within(
+      clock,
+      COMPLETE_WITHIN_MS,
+      device.connect().then(() => true),
+      false,
+    );
+    if (!outcome)
+      return [
+        warning(
+          'completeness',
+          'It could not be checked in two minutes whether everything is here.',
+          'Run doctor again when the connection is better.',
+        ),
+      ];
+    const told = completeness({
+      missing,
+      complete,
+      repaired: reread || wasShort(before, figures),
+      held: await store.held(),
+    });
+    for (let waits = true; waits && problems.length === 0 && (await unsent(store)).length > 0;) {
+      const next = new Promise<true>((resolve) => (moved = () => resolve(true)));
+      waits = await within(clock, SEND_WITHIN_MS, next, false);
+    }
+    return [...told, ...stuck(await unsent(store), problems, rejected)];
+  } finally {
+    for (const end of ends) end();
+    device.disconnect();
+  }
+}
+
+/** True where this device stood at the server's head and did not hold what is counted there. */
+const wasShort = ({ held, since }: { readonly held: Held; readonly since: number }, figures: Figures): boolean =>
+  since === figures.headVersion &&
+  (held.itemCount !== figures.server.itemCount || held.versionSum !== figures.versionSum);
+
+function completeness(found: {
+  readonly missing: DeviceEvents['missing'] | undefined;
+  readonly complete: boolean;
+  readonly repaired: boolean;
+  readonly held: Held;
+}): Finding[] {
+  const { missing, complete, repaired, held } = found;
+  if (missing !== undefined) {
+    const { expected, unlisted } = missing;
+    const short = expected.itemCount - missing.held.itemCount;
+    const how =
+      short > 0
+        ? `${short} items are missing here`
+        : short < 0
+          ? `${-short} items too many are here`
+          : 'items are here in other versions';
+    const more =
+      unlisted.length === 0
+        ? ''
+        : ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
+    const what = `The server counts ${expected.itemCount} items, ${missing.held.itemCount} are here: ${how}. Reading everything again did not help.${more}`;
+    return [
+      problem(
+        'completeness',
+        what,
+        'The server withholds items, or has lost them: look at another device, and at the log of the server. Export what is here (`export`) before you go on.',
+      ),
+    ];
+  }
+  if (!complete)
+    return [warning('completeness', 'The server did not say how many items there are.', 'Update the server.')];
+  if (repaired)
+    return [
+      warning(
+        'completeness',
+        `Items were missing here. They were fetched again: all ${held.itemCount} are here now.`,
+        'If this comes back, the disk or the server loses data: see the log of the server.',
+      ),
+    ];
+  return [ok('completeness', `All ${held.itemCount} items that the server counts are here.`)];
+}
+
+const REASONS: Readonly<Record<string, readonly [what: string, mend: string]>> = {
+  no_sig: [
+    'bear no tag: a program that does not sign wrote them, or the server took it away',
+    'Write them again from a device that shows them.',
+  ],
+  bad_sig: [
+    'bear a tag that does not hold: someone without the key has changed them',
+    'Compare with another device; the last good state is kept.',
+  ],
+  no_key: ['have no key for this device', 'Another device adds it within ten minutes of being connected.'],
+  bad_ct: [
+    'do not decrypt: their content was changed or damaged',
+    'Compare with another device; the last good state is kept.',
+  ],
+  bad_payload: ['have a content that is not the JSON it should be', 'A faulty program wrote them: write them again.'],
+  bad_row: ['cannot be read at all', 'The server is damaged, or newer than this program: update.'],
+  rolled_back: [
+    'came back in an older state under a newer version, which only a server can do',
+    'The last good state is kept: write it again, and do not trust this server blindly.',
+  ],
+  resurrected: [
+    'were deleted here and came back, which only a server can do',
+    'Delete them again; do not trust this server blindly.',
+  ],
+  untagged_delete: [
+    "were deleted without a tag of yours: perhaps only the server's idea",
+    'The last content is kept: write it again if you miss it.',
+  ],
+  uncertified_device: ['come from a device that nobody vouches for', 'See "devices".'],
+};
+
+function unverifiable(hidden: readonly HiddenItem[]): Finding[] {
+  if (hidden.length === 0) return [ok('unverifiable', 'Every item here verifies.')];
+  const byReason = new Map<string, HiddenItem[]>();
+  for (const item of hidden) byReason.set(item.reason, [...(byReason.get(item.reason) ?? []), item]);
+  return [...byReason].map(([reason, items]) => {
+    const [what, mend] = REASONS[reason] ?? ['do not verify', 'Compare with another device.'];
+    const kept = items.filter((item) => item.kept).length;
+    const named = items.slice(0, 3).map(({ id }) => id);
+    const text = `${items.length} items ${what} (${reason}; ${named.join(', ')}${items.length > 3 ? ', ...' : ''}). A good state is kept of ${kept}.`;
+    return problem('unverifiable', text, mend);
+  });
+}
+
+async function unsent(store: Store): Promise<readonly Pending[]> {
+  return (await store.pending()).filter(
+    (pending) => pending.version === null && !(pending.kind === 'write' && pending.rewrap),
+  );
+}
+
+const CAUSES: Readonly<Record<string, string>> = {
+  storage_cap_exceeded: 'The vault is full: delete what you do not need, or raise STORAGE_CAP_BYTES on the server.',
+  tenant_suspended: 'The account is past due, and the server takes no changes: open the billing page.',
+  payment_required: 'The account is not paid for: open the billing page.',
+  uncertified_device: 'The server lists a device that nobody vouches for: see "devices".',
+  rate_limited: 'The server asks for patience: they go out by themselves.',
+};
+
+const codeOf = (error: Error): string => ('code' in error && typeof error.code === 'string' ? error.code : error.name);
+
+function stuck(left: readonly Pending[], problems: readonly Error[], rejected: readonly Error[]): Finding[] {
+  const findings: Finding[] = [];
+  if (rejected.length > 0) {
+    const codes = [...new Set(rejected.map(codeOf))].join(', ');
+    findings.push(
+      problem(
+        'pending',
+        `${rejected.length} changes that waited here were refused for good (${codes}) and dropped.`,
+        'Make them again: the item was changed or removed elsewhere meanwhile.',
+      ),
+    );
+  }
+  if (left.length === 0) return findings.length > 0 ? findings : [ok('pending', 'No change waits to be sent.')];
+  const known = problems.find((error) => codeOf(error) in CAUSES) ?? problems[0];
+  const why =
+    known === undefined
+      ? 'no answer came'
+      : known instanceof UncertifiedDeviceError
+        ? 'uncertified_device'
+        : codeOf(known);
+  const mend = CAUSES[why] ?? 'They are kept, and tried again by every command.';
+  findings.push(problem('pending', `${left.length} changes wait here and cannot be sent (${why}).`, mend));
+  return findings;
+}

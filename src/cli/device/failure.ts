@@ -1,0 +1,227 @@
+/** What went wrong, as a person or a script is told: one message, a way on, and an exit code. No stack, no secret. */
+import { CommanderError } from 'commander';
+import {
+  ApiError,
+  ClientError,
+  isPassing,
+  NetworkError,
+  PairingError,
+  ProtocolError,
+  QueuedError,
+  UncertifiedDeviceError,
+  type PairingFailure,
+} from '../../client/errors.js';
+import { StoreError } from '../../client/store-error.js';
+import { asError } from '../../client/events.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import { harmless } from './output.js';
+import { CommandError, EXIT, type ExitCode } from './terminal.js';
+
+/** See above. `code` is what scripts match on (the reference, Command line). */
+export interface Failure {
+  readonly exitCode: ExitCode;
+  readonly code: string;
+  readonly message: string;
+  readonly hint?: string;
+}
+
+const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
+const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
+
+/** Refusals of the server that have a meaning of their own for a person; `message` absent: the server's. */
+const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
+  device_revoked: { exitCode: EXIT.refused, message: 'this device was revoked', hint: GONE },
+  device_not_found: { exitCode: EXIT.notFound, message: 'the server does not know this device', hint: GONE },
+  expired_token: { exitCode: EXIT.refused, message: "this device's token has expired and could not be renewed" },
+  bootstrap_already_done: {
+    exitCode: EXIT.refused,
+    message: 'this server is claimed already',
+    hint: 'Join it from one of its devices (`service-device join`), or come back with the twelve words (`service-device recover`).',
+  },
+  last_device: {
+    exitCode: EXIT.refused,
+    message: 'the last device cannot be revoked',
+    hint: 'To leave this machine only, use `service-device forget`; the twelve words bring you back.',
+  },
+  conflict: {
+    exitCode: EXIT.refused,
+    hint: 'Another device was faster, or the name is taken. Look again (`service-device list`, `bins`) and repeat.',
+  },
+  bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
+  item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
+  rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given' },
+  password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
+  storage_cap_exceeded: { exitCode: EXIT.refused, message: 'the storage of this account is full' },
+  device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
+  validation: { exitCode: EXIT.failure },
+  item_too_large: { exitCode: EXIT.usage, message: 'the item is larger than 64 KB' },
+  missing_token: { exitCode: EXIT.refused },
+};
+
+const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
+  rejected: { exitCode: EXIT.refused, message: 'the pairing was refused' },
+  cancelled: { exitCode: EXIT.interrupted, message: 'the pairing was cancelled' },
+  unknown_code: {
+    exitCode: EXIT.notFound,
+    message: 'no device shows these words',
+    hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',
+  },
+  expired: {
+    exitCode: EXIT.refused,
+    message: 'the five minutes of the words are over',
+    hint: 'Start again with `service-device pair` on the other device.',
+  },
+  no_code: { exitCode: EXIT.unavailable, message: 'the server found every code in use', hint: 'Try again.' },
+  bad_request: {
+    exitCode: EXIT.untrusted,
+    message: 'the device that answered does not prove that it knows the words',
+    hint: 'Nothing was given to it. Start again; if it happens again, somebody may be in between.',
+  },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given' },
+};
+
+const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>> = {
+  closed: { exitCode: EXIT.failure },
+  revoked: { exitCode: EXIT.refused, hint: GONE },
+  reset: { exitCode: EXIT.refused, hint: "The server's history was replaced: run `service-device sync`, then repeat." },
+  unknown_item: { exitCode: EXIT.notFound },
+  damaged_item: {
+    exitCode: EXIT.untrusted,
+    hint: 'Run `service-device sync`: the item is read again from the server.',
+  },
+  cancelled: { exitCode: EXIT.interrupted },
+  too_many: { exitCode: EXIT.failure },
+  deleted_item: { exitCode: EXIT.notFound },
+  unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
+  fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
+};
+
+/** Codes of the file system, as a person knows them. */
+const SYSTEM: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk is full',
+  EACCES: 'access is denied',
+  EPERM: 'access is denied',
+  EROFS: 'the disk is read-only',
+  ENOENT: 'no such file or folder',
+  EISDIR: 'that is a folder',
+  ENOTDIR: 'that is no folder',
+  EMFILE: 'too many files are open',
+};
+
+/** Any error as a failure. */
+export function failureOf(thrown: unknown): Failure {
+  const error = asError(thrown);
+  if (error instanceof CommandError) {
+    const { exitCode, code, message, hint } = error;
+    return { exitCode, code, message, ...(hint === undefined ? {} : { hint }) };
+  }
+  if (error instanceof CommanderError) return { exitCode: EXIT.usage, code: 'usage', message: plain(error.message) };
+  return ofClient(error) ?? ofSystem(error) ?? unexpected(error);
+}
+
+function ofClient(error: Error): Failure | undefined {
+  if (error instanceof QueuedError) return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
+  if (error instanceof ApiError) return ofApi(error);
+  if (error instanceof NetworkError) return ofNetwork(error);
+  if (error instanceof PairingError) {
+    const { exitCode, message, hint } = PAIRING[error.code];
+    return { exitCode, code: `pairing_${error.code}`, message, ...(hint === undefined ? {} : { hint }) };
+  }
+  if (error instanceof UncertifiedDeviceError) {
+    return { exitCode: EXIT.untrusted, code: error.code, message: harmless(error.message), hint: CERTIFY };
+  }
+  if (error instanceof ClientError) return { ...CLIENT[error.code], code: error.code, message: error.message };
+  if (error instanceof CryptoRefusal) return ofCrypto(error);
+  if (error instanceof StoreError) {
+    const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
+    return { exitCode, code: `store_${error.code}`, message: error.message };
+  }
+  if (error instanceof ProtocolError) {
+    return {
+      exitCode: EXIT.failure,
+      code: 'bad_answer',
+      message: `the server's answer is not one of this service: ${harmless(error.message)}`,
+      hint: 'Is the address right? A newer or older server, or a proxy in between, answers like this too.',
+    };
+  }
+  return undefined;
+}
+
+function ofApi(error: ApiError): Failure {
+  const known = API[error.code];
+  const said = harmless(error.message.replace(`${error.code}: `, ''));
+  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
+  const message = known?.message ?? (said === '' ? 'the server refused' : said);
+  const code = /^[a-z0-9_]{1,64}$/.test(error.code) ? error.code : 'refused';
+  if (error.code === 'rate_limited' && error.retryAfter !== null) {
+    return { ...known, exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
+  }
+  if (known !== undefined) return { ...known, code, message };
+  const passing: boolean = isPassing(error);
+  if (passing) {
+    return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
+  }
+  const exitCode = error.status === 404 ? EXIT.notFound : error.status === 400 ? EXIT.failure : EXIT.refused;
+  return { exitCode, code, message: `${message}${request}` };
+}
+
+const LATER = 'Try again later; `service-device doctor` says more.';
+
+function ofNetwork(error: NetworkError): Failure {
+  if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
+  const cause = reasonOf(error);
+  const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;
+  return { exitCode: EXIT.unavailable, code: error.code, message, hint: LATER };
+}
+
+const NETWORK: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'nothing listens at its address',
+  ENOTFOUND: 'its name is not known',
+  EAI_AGAIN: 'its name could not be looked up',
+  ECONNRESET: 'the connection was cut',
+  ETIMEDOUT: 'no answer in time',
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is not trusted',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate is not trusted',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
+};
+
+/** The first known code in the chain of causes, in plain words. */
+function reasonOf(error: Error): string {
+  let at: unknown = error;
+  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
+    const code = 'code' in at && typeof at.code === 'string' ? at.code : '';
+    if (NETWORK[code] !== undefined) return NETWORK[code];
+  }
+  return error instanceof NetworkError && error.code === 'timeout' ? 'no answer in time' : '';
+}
+
+function ofCrypto(error: CryptoRefusal): Failure {
+  const typed = error.reason === 'bad_words' || error.reason === 'empty_password' || error.reason === 'too_large';
+  return {
+    exitCode: typed ? EXIT.usage : EXIT.untrusted,
+    code: error.reason,
+    message: harmless(error.message),
+    ...(typed ? {} : { hint: 'Something does not verify, so nothing was done. `service-device doctor` says more.' }),
+  };
+}
+
+function ofSystem(error: Error): Failure | undefined {
+  const code = 'code' in error && typeof error.code === 'string' ? error.code : '';
+  const said = SYSTEM[code];
+  if (said === undefined) return undefined;
+  const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';
+  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}` };
+}
+
+const unexpected = (error: Error): Failure => ({
+  exitCode: EXIT.failure,
+  code: 'failure',
+  message: `something unexpected happened: ${harmless(error.message)}`,
+  hint: 'Run it again with SERVICE_DEBUG=1 to see where, and report it.',
+});
+
+/** Commander begins its messages with `error: `. */
+const plain = (message: string): string => harmless(message.replace(/^error: /, ''));

@@ -1,0 +1,287 @@
+/**
+ * Brings the records of an export into a vault. What it does to an item depends on the item's state here and on the
+ * record alone, so that running it again after an interruption goes on where it stopped.
+ */
+import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
+import { lengthPrefixed } from '../../protocol/bytes.js';
+import type { ArchivedBin, ArchivedItem } from '../../client/archive-records.js';
+import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../../client/errors.js';
+import { asError, type ItemView } from '../../client/events.js';
+import { delay } from '../../client/platform.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import type { Sodium } from '../../crypto/sodium.js';
+import type { Context, OpenDevice } from './context.js';
+import { CommandError, EXIT } from './terminal.js';
+
+/** What became of the items, by number. */
+export interface ImportCounts {
+  /** With the server now. */
+  written: number;
+  /** Of those, and of `same`: under a new id, since the old one was deleted here. */
+  renamed: number;
+  /** Here already. */
+  same: number;
+  /** Kept as it is here, since it is newer. */
+  newer: number;
+  /** Left out: its content is a file that an export does not hold. */
+  blobs: number;
+  /** In the outbox: sent when the server is back. */
+  waiting: number;
+  /** Refused for good, by code. */
+  refused: Map<string, number>;
+  bins: number;
+}
+
+type Outcome = 'written' | 'same' | 'newer';
+
+/** Enough for two full batches: one under way, one gathering. */
+const WINDOW = 200;
+/** Without a server nothing is acknowledged, so there is no use in waiting for the first before the next. */
+const WINDOW_OFFLINE = 5_000;
+/** How long a server that asks for patience is waited for before the rest is left to the outbox. */
+const PATIENCE_MS = 2 * 60_000;
+/** How often a deleted item may have come back and been deleted again. */
+const ROUNDS = 50;
+const SLUGS = 20;
+const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+
+/** Refusals of one item, which say nothing of the next. */
+const OF_ONE_ITEM: ReadonlySet<string> = new Set([
+  'validation',
+  'unknown_type',
+  'item_too_large',
+  'payload_too_large',
+  'item_not_found',
+  'bin_not_found',
+  'conflict',
+]);
+
+/** The id under which a deleted item comes back: the same at each run, with the old one's time. */
+export function renewedId(sodium: Sodium, id: string, round: number): string {
+  const hash = sodium.blake2b(16, lengthPrefixed(`${SERVICE_NAME}-archive-id-v1`, id, String(round)));
+  return id.slice(0, 10) + Array.from(hash, (byte) => CROCKFORD.charAt(byte & 31)).join('');
+}
+
+/** JSON with its keys in order: equal for equal content. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  const fields = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1));
+  return `{${fields.map(([key, field]) => `${JSON.stringify(key)}:${canonical(field)}`).join(',')}}`;
+}
+
+const isSame = (item: ArchivedItem, here: ItemView): boolean =>
+  item.bin === here.binId && item.type === here.type && canonical(item.payload) === canonical(here.payload);
+
+/** One import; see above. */
+export class Importer {
+  readonly counts: ImportCounts = {
+    written: 0,
+    renamed: 0,
+    same: 0,
+    newer: 0,
+    blobs: 0,
+    waiting: 0,
+    refused: new Map(),
+    bins: 0,
+  };
+  private readonly underWay = new Set<Promise<void>>();
+  /** Ids whose write waits in the outbox. */
+  private readonly queued = new Set<string>();
+  private stopped: Error | undefined;
+  private offline = false;
+  private patience: Promise<void> | undefined;
+  private readonly movers = new Set<() => void>();
+  private readonly ends: readonly (() => void)[];
+
+  constructor(
+    private readonly context: Context,
+    private readonly open: OpenDevice,
+    private readonly overwrite: boolean,
+  ) {
+    this.ends = [
+      open.device.on('sent', ({ id }) => this.settled(id, undefined)),
+      open.device.on('rejected', ({ id, error }) => this.settled(id, error)),
+    ];
+  }
+
+  /** Makes the bins that are missing. Throws `CommandError` where they cannot be made now: then nothing was written. */
+  async bins(wanted: ReadonlyMap<string, ArchivedBin | undefined>): Promise<void> {
+    const { bins } = this.open.device;
+    let existing: Awaited<ReturnType<typeof bins.list>>;
+    try {
+      existing = await bins.list();
+    } catch (error) {
+      if (!isPassing(error)) throw error;
+      await this.expectKnown([...wanted.keys()]);
+      return;
+    }
+    const missing = [...wanted].filter(([id]) => existing.every((bin) => bin.id !== id));
+    if (existing.length + missing.length > BINS_MAX)
+      throw new CommandError(EXIT.refused, `There would be more than ${BINS_MAX} bins.`, 'Remove some and try again.');
+    for (const [id, bin] of missing) {
+      await this.createBin(id, bin);
+      this.counts.bins++;
+    }
+    for (const bin of existing) {
+      const label = wanted.get(bin.id)?.label ?? null;
+      if (bin.label === null && bin.readable && label !== null) await bins.rename(bin.id, label);
+    }
+  }
+
+  /** Takes an item. Resolves when there is room for the next; throws what ends the whole import. */
+  async take(item: ArchivedItem): Promise<void> {
+    const { terminal } = this.context;
+    if (item.blob) {
+      this.counts.blobs++;
+      return;
+    }
+    await this.patience;
+    const room = (): boolean => this.underWay.size < (this.offline ? WINDOW_OFFLINE : WINDOW);
+    while (!room() && this.stopped === undefined) await Promise.race(this.underWay);
+    if (this.stopped !== undefined) throw this.stopped;
+    if (terminal.interrupted.aborted)
+      throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
+    const work: Promise<void> = this.put(item)
+      .catch((error: unknown) => this.failed(asError(error)))
+      .finally(() => this.underWay.delete(work));
+    this.underWay.add(work);
+  }
+
+  /** Waits for what is under way, and for what the server will take in a while. Throws what ends the import. */
+  async finish(): Promise<void> {
+    await Promise.all(this.underWay);
+    for (let moves = !this.offline; moves && this.queued.size > 0;) moves = await this.untilMoved();
+    this.counts.waiting = this.queued.size;
+    if (this.stopped !== undefined) throw this.stopped;
+  }
+
+  /** Ends the listening, in any case. */
+  close(): void {
+    for (const end of this.ends) end();
+  }
+
+  private async put(item: ArchivedItem): Promise<void> {
+    const { device } = this.open;
+    const { sodium } = this.context.platform;
+    for (let round = 0; round < ROUNDS; round++) {
+      const id = round === 0 ? item.id : renewedId(sodium, item.id, round);
+      const renamed = round > 0 ? 1 : 0;
+      try {
+        const outcome = await this.putAs(id, item, await device.get(id));
+        this.counts[outcome]++;
+        this.counts.renamed += outcome === 'newer' ? 0 : renamed;
+        return;
+      } catch (error) {
+        if (error instanceof QueuedError) {
+          this.counts.renamed += renamed;
+          this.wait(error);
+          return;
+        }
+        if (!(error instanceof ClientError && error.code === 'deleted_item')) throw error;
+      }
+    }
+    this.refused('deleted_item');
+  }
+
+  private async putAs(id: string, item: ArchivedItem, here: ItemView | undefined): Promise<Outcome> {
+    if (here !== undefined && isSame(item, here)) return 'same';
+    if (here !== undefined && !this.overwrite && here.ts >= item.ts) return 'newer';
+    const { bin: binId, type, ts, payload } = item;
+    await this.open.device.put({ id, binId, type, ts, payload: payload ?? {} });
+    return 'written';
+  }
+
+  /** It is in the outbox. A server that is there and asks for patience gets it; one that is not is not waited for. */
+  private wait({ id, cause }: QueuedError): void {
+    this.queued.add(id);
+    this.offline = cause instanceof NetworkError;
+    if (this.offline || this.patience !== undefined) return;
+    this.context.terminal.note('The server asks for patience. Waiting.');
+    this.patience = this.untilMoved().then(() => {
+      this.patience = undefined;
+    });
+  }
+
+  /** A change of the outbox is with the server, or was refused for good. */
+  private settled(id: string, error: Error | undefined): void {
+    this.offline = false;
+    for (const moving of [...this.movers]) moving();
+    if (!this.queued.delete(id)) return;
+    if (error === undefined) this.counts.written++;
+    else this.refused('code' in error && typeof error.code === 'string' ? error.code : error.name);
+  }
+
+  /** True at the next change that leaves the outbox; false when none does for long, or the user has had enough. */
+  private untilMoved(): Promise<boolean> {
+    const { terminal, platform } = this.context;
+    const stop = new AbortController();
+    const limits = AbortSignal.any([stop.signal, terminal.interrupted]);
+    return new Promise((resolve) => {
+      const end = (moved: boolean): void => {
+        this.movers.delete(moving);
+        stop.abort();
+        resolve(moved);
+      };
+      const moving = (): void => end(true);
+      this.movers.add(moving);
+      delay(platform.clock, PATIENCE_MS, limits).then(
+        () => end(false),
+        () => end(false),
+      );
+    });
+  }
+
+  private failed(error: Error): void {
+    if (error instanceof ApiError && OF_ONE_ITEM.has(error.code)) this.refused(error.code);
+    else if (error instanceof CryptoRefusal && error.reason === 'too_large') this.refused('item_too_large');
+    else if (error instanceof RangeError) this.refused('validation');
+    else this.stopped ??= isPassing(error) ? unreachable(error) : error;
+  }
+
+  private refused(code: string): void {
+    this.counts.refused.set(code, (this.counts.refused.get(code) ?? 0) + 1);
+  }
+
+  private async createBin(id: string, bin: ArchivedBin | undefined): Promise<void> {
+    const slug =
+      bin?.slug ??
+      id
+        .toLowerCase()
+        .replace(/[^a-z0-9-]+/g, '-')
+        .replace(/^-+/, '')
+        .slice(0, 63);
+    const label = bin?.label ?? { name: id };
+    for (let attempt = 1; ; attempt++) {
+      const tried = attempt === 1 ? slug : `${slug.slice(0, 59)}-${attempt}`;
+      try {
+        await this.open.device.bins.create(id, label, tried === '' ? undefined : tried);
+        return;
+      } catch (error) {
+        // The slug is another bin's here: the name is what people see, and the id is what items name.
+        if (!(error instanceof ApiError && error.code === 'conflict') || attempt >= SLUGS) throw error;
+      }
+    }
+  }
+
+  /** Without a server no bin can be made, and an item for a bin that is not there would be refused later, unseen. */
+  private async expectKnown(wanted: readonly string[]): Promise<void> {
+    const known = new Set([DEFAULT_BIN]);
+    for await (const entry of this.open.store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
+    const missing = wanted.filter((id) => !known.has(id));
+    if (missing.length === 0) return;
+    throw new CommandError(
+      EXIT.unavailable,
+      `The server cannot be reached, and ${missing.length} of the bins are not known here. Nothing was written.`,
+      'Run the command again when the server is back.',
+    );
+  }
+}
+
+const unreachable = (cause: Error): CommandError =>
+  new CommandError(
+    EXIT.unavailable,
+    'The server cannot be reached.',
+    'Run the same command again when it is back: it goes on where it stopped.',
+    { cause },
+  );

@@ -1,0 +1,136 @@
+/** The real terminal: standard input, output and error of this process. */
+import { createInterface } from 'node:readline/promises';
+import { Writable } from 'node:stream';
+import { fitted, harmless } from './output.js';
+import { CommandError, EXIT, type Terminal } from './terminal.js';
+
+const WIDTH_DEFAULT = 80;
+const CLEAR_LINE = '\r\u001b[2K';
+
+/** The streams of a process. */
+export interface Streams {
+  readonly input: NodeJS.ReadStream;
+  readonly output: NodeJS.WriteStream;
+  readonly errors: NodeJS.WriteStream;
+}
+
+/** What the real terminal is made of. */
+export interface TerminalOptions {
+  readonly json: boolean;
+  readonly env: Terminal['env'];
+  readonly streams: Streams;
+  /** Aborted by a signal; Ctrl-C at a question calls `interrupt`, since a terminal that is being read sends none. */
+  readonly interrupted: AbortSignal;
+  readonly interrupt: () => void;
+}
+
+const interruption = (cause?: unknown): CommandError =>
+  new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
+
+/** JSON on one line, with characters that would steer a terminal written as escapes: the value stays the same. */
+export const jsonLine = (value: unknown): string =>
+  JSON.stringify(value).replace(
+    /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
+    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+
+/** Binds the port to a process's streams. */
+export function nodeTerminal(options: TerminalOptions): Terminal {
+  const { json, env, streams, interrupted, interrupt } = options;
+  const { input, output, errors } = streams;
+  const interactive = input.isTTY && output.isTTY;
+  let shown = false;
+  const clear = (): void => {
+    if (shown) errors.write(CLEAR_LINE);
+    shown = false;
+  };
+  return {
+    json,
+    env,
+    interrupted,
+    interactive,
+    outputIsTerminal: output.isTTY,
+    colours: output.isTTY && !json && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb',
+    get width() {
+      return output.columns || WIDTH_DEFAULT;
+    },
+    print: (text) => {
+      clear();
+      output.write(`${text}\n`);
+    },
+    data: (value) => {
+      clear();
+      output.write(`${jsonLine(value)}\n`);
+    },
+    note: (text) => {
+      clear();
+      errors.write(`${json ? jsonLine({ note: text }) : text}\n`);
+    },
+    progress: (text) => {
+      if (!errors.isTTY || json) return;
+      clear();
+      if (text === '') return;
+      errors.write(fitted(harmless(text), (errors.columns || WIDTH_DEFAULT) - 1));
+      shown = true;
+    },
+    ask: async (question, { hidden = false } = {}) => {
+      clear();
+      if (!input.isTTY || !errors.isTTY) {
+        throw new CommandError(
+          EXIT.usage,
+          'this needs a terminal to ask at',
+          'See `--help` for the options of scripts.',
+        );
+      }
+      return asked({ input, errors, interrupted, interrupt }, question, hidden);
+    },
+    readInput: async (max) => {
+      const chunks: Buffer[] = [];
+      let size = 0;
+      for await (const chunk of input) {
+        const bytes = Buffer.from(chunk as Uint8Array);
+        size += bytes.length;
+        if (size > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
+        chunks.push(bytes);
+      }
+      return Buffer.concat(chunks);
+    },
+  };
+}
+
+interface Asking extends Pick<TerminalOptions, 'interrupted' | 'interrupt'> {
+  readonly input: NodeJS.ReadStream;
+  readonly errors: NodeJS.WriteStream;
+}
+
+async function asked(
+  { input, errors, interrupted, interrupt }: Asking,
+  question: string,
+  hidden: boolean,
+): Promise<string> {
+  let silent = false;
+  const echo = new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      if (!silent) errors.write(chunk);
+      done();
+    },
+  });
+  const lines = createInterface({ input, output: echo, terminal: true, historySize: 0 });
+  const stop = new AbortController();
+  // The end of input (Ctrl-D) is no answer, and would otherwise be waited for for ever.
+  lines.once('close', () => stop.abort());
+  lines.once('SIGINT', () => {
+    interrupt();
+    stop.abort();
+  });
+  try {
+    const answer = lines.question(question, { signal: AbortSignal.any([interrupted, stop.signal]) });
+    silent = hidden;
+    return await answer;
+  } catch (error) {
+    throw interruption(error);
+  } finally {
+    lines.close();
+    if (hidden) errors.write('\n');
+  }
+}

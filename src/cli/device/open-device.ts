@@ -1,0 +1,268 @@
+/** Opens a profile's device for one command: lock, identity, local copy, and what the server has meanwhile. */
+import type { BinView } from '../../client/bins.js';
+import { Device } from '../../client/device.js';
+import { isPassing, NetworkError } from '../../client/errors.js';
+import type { Identity } from '../../client/identity.js';
+import { delay, type Platform } from '../../client/platform.js';
+import type { DeviceEntry } from '../../client/replies.js';
+import type { Store } from '../../client/store.js';
+import type { Context, OpenDevice, Profile } from './context.js';
+import { failureOf } from './failure.js';
+import { readKnown, writeKnown } from './known.js';
+import { exclusively } from './lock.js';
+import { counted, harmless } from './output.js';
+import { copyOf, openStore } from './store.js';
+import { CommandError, EXIT, type Terminal } from './terminal.js';
+
+/** How long the first question, whether the server is there at all, may take. */
+const PROBE_MS = 5_000;
+/** How long a command waits for changes to go out that an earlier one left. They stay queued otherwise. */
+const FLUSH_MS = 20_000;
+
+type Outside = Pick<Context, 'terminal' | 'platform' | 'profile'>;
+
+/** The context of one command. */
+export function contextOf(outside: Outside): Context {
+  return { ...outside, withDevice: (work, options) => opened(outside, work, options?.sync ?? 'catch up') };
+}
+
+/** Nobody has claimed or paired here. */
+export const noDevice = (profile: Profile): CommandError =>
+  new CommandError(
+    EXIT.notFound,
+    `there is no device in profile ${profile.name} yet`,
+    'Claim a new server (`service-device claim URL`) or join one from another device (`service-device join URL`).',
+    { code: 'no_device' },
+  );
+
+/** Runs `work` while nobody else works on this profile. */
+export const alone = <T>({ terminal, platform, profile }: Outside, work: () => Promise<T>): Promise<T> =>
+  exclusively(
+    profile.folder,
+    { clock: platform.clock, signal: terminal.interrupted, progress: (text) => terminal.progress(text) },
+    work,
+  );
+
+function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: 'catch up' | 'local'): Promise<T> {
+  return alone(outside, async () => {
+    const identity = await outside.profile.identity();
+    if (identity === undefined) throw noDevice(outside.profile);
+    const { store, repair, close } = await openStore({ folder: outside.profile.folder, owner: identity });
+    if (repair !== null) {
+      const lost =
+        repair.lost === null ? 'unsent changes may be lost' : `${counted(repair.lost, 'unsent change')} lost`;
+      outside.terminal.note(
+        `Warning: the local copy was damaged and is read anew; ${repair.carried} carried over, ${lost}.`,
+      );
+    }
+    try {
+      const session = await Session.open(outside, identity, store);
+      try {
+        const current = sync === 'catch up' && (await session.catchUp());
+        return await work({ device: session.device, identity, store, current });
+      } finally {
+        await session.end();
+      }
+    } finally {
+      await close();
+    }
+  });
+}
+
+/**
+ * Runs `work` with a device that works on a copy of the profile's items, and holds no lock: for what lasts long, so that
+ * other commands of the profile work meanwhile. What it writes goes to the server only; the profile hears of it there.
+ */
+export async function withCopy<T>(
+  context: Context,
+  work: (open: Omit<OpenDevice, 'current'>) => Promise<T>,
+): Promise<T> {
+  const { identity, store } = await context.withDevice(async (open) => ({
+    identity: (await context.profile.identity()) ?? open.identity,
+    store: await copyOf(open.store),
+  }));
+  const session = await Session.open(context, identity, store);
+  try {
+    return await work({ device: session.device, identity, store });
+  } finally {
+    await session.end();
+  }
+}
+
+/** A device open in this process, and what has to be kept when it ends. Needs no lock where its store is a copy. */
+export class Session {
+  private readonly keeping: Promise<void>[] = [];
+  private devices: readonly DeviceEntry[] | undefined;
+  private bins: readonly BinView[] | undefined;
+  private ended = false;
+  private readonly interrupt = (): void => this.device.close();
+
+  private constructor(
+    private readonly outside: Outside,
+    readonly device: Device,
+    private readonly store: Store,
+  ) {
+    const { interrupted } = outside.terminal;
+    interrupted.addEventListener('abort', this.interrupt, { once: true });
+    if (interrupted.aborted) device.close();
+  }
+
+  static async open(outside: Outside, identity: Identity, store: Store): Promise<Session> {
+    const { platform, profile, terminal } = outside;
+    // What happens before the session is there concerns nobody: nothing is sent before the first call.
+    let session: Session | undefined = undefined;
+    const device = await Device.open({
+      platform,
+      identity,
+      store,
+      devices: (await readKnown(profile.folder)).devices,
+      onIdentity: (next) => session?.renewed(next),
+      onProblem: (error) => session?.problem(error),
+    });
+    session = new Session(outside, device, store);
+    session.listen(terminal);
+    return session;
+  }
+
+  /**
+   * Brings the local copy up to date and sends what waits. False: the server is out of reach. Rejects with what does not
+   * pass by itself, such as a revocation.
+   */
+  async catchUp(): Promise<boolean> {
+    const { terminal, platform } = this.outside;
+    try {
+      await this.probe(platform);
+      const bins = this.firstBins();
+      await this.device.pull();
+      await Promise.all([this.device.roster.refresh(), bins]);
+      await this.flush();
+      return true;
+    } catch (error) {
+      if (terminal.interrupted.aborted || !isPassing(error)) throw error;
+      terminal.note(`Not up to date: ${failureOf(error).message}.`);
+      return false;
+    }
+  }
+
+  /**
+   * Waits until nothing is left to send, until something stands in the way, or for `FLUSH_MS`. Answers how many changes
+   * still wait.
+   */
+  async flush(): Promise<number> {
+    const { platform, terminal } = this.outside;
+    const limit = new AbortController();
+    const stop = AbortSignal.any([limit.signal, terminal.interrupted]);
+    const late = delay(platform.clock, FLUSH_MS, stop).then(
+      () => true,
+      () => true,
+    );
+    try {
+      for (;;) {
+        const settled = this.nextOutcome();
+        const waiting = (await this.store.pending()).filter(({ version, base }) => version === null && base !== null);
+        if (waiting.length === 0) return 0;
+        terminal.progress(`Sending ${counted(waiting.length, 'change')} that waited ...`);
+        if (await Promise.race([settled, late])) return waiting.length;
+      }
+    } finally {
+      limit.abort();
+      terminal.progress('');
+    }
+  }
+
+  /** Closes the device and keeps what it learned. */
+  async end(): Promise<void> {
+    this.ended = true;
+    this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
+    this.device.close();
+    await Promise.all(this.keeping);
+    await writeKnown(this.outside.profile.folder, { devices: this.devices, bins: this.bins });
+  }
+
+  /** One request, not repeated: a server that is not there is found out in no time. */
+  private async probe({ fetch }: Platform): Promise<void> {
+    const identity = await this.outside.profile.identity();
+    if (identity === undefined) throw noDevice(this.outside.profile);
+    const signal = AbortSignal.any([AbortSignal.timeout(PROBE_MS), this.outside.terminal.interrupted]);
+    try {
+      const answer = await fetch(`${identity.serverUrl}/api/health`, {
+        redirect: 'error',
+        credentials: 'omit',
+        signal,
+      });
+      await answer.body?.cancel();
+    } catch (cause) {
+      const timedOut = cause instanceof Error && cause.name === 'TimeoutError';
+      throw new NetworkError(timedOut ? 'timeout' : 'network', 'the server does not answer', { cause });
+    }
+  }
+
+  private firstBins(): Promise<void> {
+    return new Promise((resolve) => {
+      const stops = [this.device.on('bins', () => done()), this.device.on('problem', () => done())];
+      const done = (): void => {
+        for (const stop of stops) stop();
+        resolve();
+      };
+    });
+  }
+
+  /** The end of one change that waited; true where something stands in the way of it. */
+  private nextOutcome(): Promise<boolean> {
+    return new Promise((resolve) => {
+      const done = (stuck: boolean): void => {
+        for (const stop of stops) stop();
+        resolve(stuck);
+      };
+      const settled = (['sent', 'rejected'] as const).map((name) => this.device.on(name, () => done(false)));
+      const stops = [...settled, this.device.on('problem', () => done(true))];
+    });
+  }
+
+  private listen(terminal: Terminal): void {
+    const { device } = this;
+    device.on('devices', ({ devices }) => {
+      this.devices = devices;
+    });
+    device.on('bins', ({ bins }) => {
+      this.bins = bins;
+    });
+    device.on('uncertified', ({ devices }) => {
+      for (const { id, name } of devices) {
+        terminal.note(
+          `Warning: the server lists ${JSON.stringify(harmless(name))} (${id}), which no device of yours vouches for. ` +
+            'Nothing is written until it is certified or revoked (`service-device devices`).',
+        );
+      }
+    });
+    device.on('quarantined', ({ id, reason }) => {
+      terminal.note(`Warning: item ${id} does not verify (${reason}) and is not shown.`);
+    });
+    device.on('untagged_delete', ({ id }) => {
+      terminal.note(`Warning: the server says that ${id} was deleted, but no device of yours signed that.`);
+    });
+    device.on('rejected', ({ id, error }) => {
+      terminal.note(`Warning: a change of ${id} that waited was refused and is dropped: ${failureOf(error).message}.`);
+    });
+    device.on('reset', () => terminal.note("The server's history was replaced; everything is read again."));
+    device.on('orphaned', ({ ids }) => {
+      terminal.note(`Warning: ${ids.length} items that are here are not in the server's new history.`);
+    });
+  }
+
+  /** A new token. A profile that was forgotten meanwhile stays forgotten. */
+  private renewed(identity: Identity): void {
+    const { profile } = this.outside;
+    const kept = profile.identity().then(async (stored) => {
+      if (stored?.deviceId === identity.deviceId) await profile.keep(identity);
+    });
+    kept.catch(() => undefined);
+    this.keeping.push(kept);
+  }
+
+  /** What passes by itself is told by the command that needs it; what was cut off by the end is nobody's problem. */
+  private problem(error: Error): void {
+    if (this.ended || isPassing(error) || this.outside.terminal.interrupted.aborted) return;
+    this.outside.terminal.note(`Warning: ${failureOf(error).message}.`);
+  }
+}

@@ -1,0 +1,321 @@
+/**
+ * What the route table does not say of an endpoint: what it is for, what it takes and gives, and why it refuses. What
+ * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
+ */
+import type { ErrorName } from '../protocol/errors.js';
+
+/** A named schema (src/reference/schemas.ts), or one for each shape. */
+export type SchemaName = string | { readonly a: string; readonly b: string };
+
+/** A reply other than a refusal. */
+export interface Reply {
+  readonly status: number;
+  readonly when: string;
+  /** Left out: text for people. */
+  readonly schema?: SchemaName;
+}
+
+/** One endpoint. Its place in the route table is the key of ENDPOINTS. */
+export interface Endpoint {
+  readonly group: string;
+  readonly summary: string;
+  /** Markdown. */
+  readonly text?: string;
+  /** Where `:id` stands for something: the schema of it. */
+  readonly id?: { readonly schema: string; readonly what: string };
+  /** Takes the parameters of a page of items. */
+  readonly paged?: true;
+  readonly body?: SchemaName;
+  readonly replies: readonly Reply[];
+  /** Refusals of its own. */
+  readonly errors?: readonly ErrorName[];
+}
+
+const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status: 200, when, schema }];
+
+const ITEM_ID = { schema: 'Ulid', what: "The item's id." };
+const BIN_ID = { schema: 'BinId', what: "The bin's id." };
+const DEVICE_ID = { schema: 'Ulid', what: "The device's id." };
+
+const WRITE_ERRORS = [
+  'item_too_large',
+  'unknown_type',
+  'blob_not_found',
+  'bin_not_found',
+  'version_conflict',
+  'storage_cap_exceeded',
+] as const;
+
+const ITEMS: Readonly<Record<string, Endpoint>> = {
+  'POST /api/items': {
+    group: 'Items',
+    summary: 'Write an item: a new one, a replacement, or more keys for one that is stored',
+    text: 'Idempotent on `id`: the same write again answers the stored version. See [HTTP](http.md#writing-an-item) for the order of decisions.',
+    body: { a: 'ItemBodyA', b: 'ItemBodyB' },
+    replies: done({ a: 'Changed', b: 'ChangedB' }, 'The item is durable under this version.'),
+    errors: WRITE_ERRORS,
+  },
+  'GET /api/items': {
+    group: 'Items',
+    summary: 'A page of items and deletes above a version',
+    paged: true,
+    replies: done({ a: 'PageA', b: 'PageB' }, 'One page, from one snapshot.'),
+    errors: ['bin_not_found'],
+  },
+  'POST /api/items/batch': {
+    group: 'Items',
+    summary: 'Up to 100 writes, each judged alone',
+    text: 'Counts as one write. Two writes of one id are done one after the other. A refused write has an `error` in its place; the others are in.',
+    body: 'BatchBody',
+    replies: done('BatchReply', 'One result for each write, in their order.'),
+  },
+  'DELETE /api/items/:id': {
+    group: 'Items',
+    summary: 'Delete an item',
+    text: 'Of a deleted item: the same version again. The body may be left out.',
+    id: ITEM_ID,
+    body: 'DeleteBody',
+    replies: done('Changed', 'The item is deleted at this version.'),
+    errors: ['item_not_found'],
+  },
+  'POST /api/items/:id/reconcile': {
+    group: 'Items',
+    summary: 'Move an item to another bin, with a tag made anew',
+    id: ITEM_ID,
+    body: 'ReconcileBody',
+    replies: done('Changed', 'The item has moved at this version.'),
+    errors: ['item_not_found', 'bin_not_found', 'version_conflict'],
+  },
+};
+
+const BINS: Readonly<Record<string, Endpoint>> = {
+  'GET /api/bins': { group: 'Bins', summary: 'All bins', replies: done('BinList') },
+  'POST /api/bins': {
+    group: 'Bins',
+    summary: 'Make a bin',
+    text: 'A deleted bin’s id is free again. A tenant has at most 1,000 bins.',
+    body: 'BinCreateBody',
+    replies: done('BinReply'),
+    errors: ['conflict', 'slug_taken'],
+  },
+  'PATCH /api/bins/:id': {
+    group: 'Bins',
+    summary: 'Change slug or meta of a bin',
+    text: 'What is left out stays.',
+    id: BIN_ID,
+    body: 'BinPatchBody',
+    replies: done('BinReply'),
+    errors: ['bin_not_found', 'slug_taken'],
+  },
+  'DELETE /api/bins/:id': {
+    group: 'Bins',
+    summary: 'Delete a bin',
+    text: 'With live items only by `force`. It closes first: writes to it get `bin_not_found`. Then its items are deleted, each with a version and a push, then the bin. `inbox` stays. Of a bin whose deletion was cut off the same call goes on with it.',
+    id: BIN_ID,
+    body: 'BinDeleteBody',
+    replies: done('Ok'),
+    errors: ['bin_not_found', 'conflict'],
+  },
+};
+
+const DEVICES: Readonly<Record<string, Endpoint>> = {
+  'GET /api/devices': { group: 'Devices', summary: 'All devices', replies: done('DeviceList') },
+  'PATCH /api/devices/:id': {
+    group: 'Devices',
+    summary: 'Change name, glyph or certificate of a device',
+    text: 'What is left out stays. Any device may change any other.',
+    id: DEVICE_ID,
+    body: 'DevicePatchBody',
+    replies: done('KnownDeviceReply'),
+    errors: ['device_not_found'],
+  },
+  'POST /api/devices/:id/revoke': {
+    group: 'Devices',
+    summary: 'Revoke a device',
+    text: 'When the reply is there its tokens are dead and its sockets on this instance are closed; on others within 5 s at most. Revoking oneself is signing out. Again: 200, nothing changes. Needs no body.',
+    id: DEVICE_ID,
+    replies: done('KnownDeviceReply'),
+    errors: ['device_not_found', 'last_device'],
+  },
+  'POST /api/devices/bootstrap': {
+    group: 'Devices',
+    summary: 'Claim an empty tenant with its first device',
+    text: 'Of any number of concurrent calls exactly one wins.',
+    body: 'BootstrapBody',
+    replies: done('Claimed', 'The tenant is claimed.'),
+    errors: ['bootstrap_already_done', 'forbidden', 'device_exists', 'device_limit'],
+  },
+  'POST /api/devices/bootstrap/restart': {
+    group: 'Devices',
+    summary: 'Make a tenant unclaimed again',
+    text: 'Removes devices, pairings, challenges, password and recovery key; closes all sockets. Items and bins stay. Needs no body.',
+    replies: done('Ok'),
+  },
+  'POST /api/devices/reauth/challenge': {
+    group: 'Devices',
+    summary: 'A challenge that only the device can open',
+    body: 'ReauthChallengeBody',
+    replies: done('ReauthChallengeReply', 'One use, two minutes.'),
+    errors: ['device_not_found', 'device_revoked'],
+  },
+  'POST /api/devices/reauth': {
+    group: 'Devices',
+    summary: 'A new token for the right answer',
+    text: '`forbidden` says that the challenge is unknown, late, used or wrongly answered, and not which of these.',
+    body: 'ReauthBody',
+    replies: done('TokenReply'),
+    errors: ['forbidden', 'device_revoked'],
+  },
+  'POST /api/devices/recover/challenge': {
+    group: 'Devices',
+    summary: 'A challenge that the recovery key signs',
+    text: 'Answered also where no recovery key is registered. Needs no body.',
+    replies: done('RecoveryChallengeReply', 'One use, two minutes.'),
+  },
+  'POST /api/devices/recover': {
+    group: 'Devices',
+    summary: 'Add a device by the phrase alone',
+    text: '`password_required` leaves the challenge as it is; any other try uses it up. `forbidden` does not say what is wrong.',
+    body: 'RecoverBody',
+    replies: done('Recovered'),
+    errors: ['password_required', 'forbidden', 'device_exists', 'device_limit'],
+  },
+  'POST /api/ws-ticket': {
+    group: 'Devices',
+    summary: 'A ticket that opens one socket',
+    text: 'Good for 60 s and one use of `/ws?ticket=`. Needs no body.',
+    replies: done('TicketReply'),
+  },
+};
+
+const PAIRING: Readonly<Record<string, Endpoint>> = {
+  'POST /api/devices/pair-init': {
+    group: 'Pairing',
+    summary: 'Step 1, existing device: open a session of five minutes',
+    text: 'Ends an older session of the same device. `conflict`: the code is in use, draw another.',
+    body: 'PairInitBody',
+    replies: done('PairStarted'),
+    errors: ['pair_invalid', 'conflict'],
+  },
+  'POST /api/devices/pair-fetch-epk': {
+    group: 'Pairing',
+    summary: 'Step 2, new device: the session’s public key for the code',
+    body: 'PairFetchEpkBody',
+    replies: done('PairEpk'),
+    errors: ['pair_invalid', 'pair_expired'],
+  },
+  'POST /api/devices/pair-fetch-npk': {
+    group: 'Pairing',
+    summary: 'Step 3, new device: ask to join and wait for approval',
+    text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away.',
+    body: 'PairFetchNpkBody',
+    replies: [
+      { status: 200, when: 'Approved: the device exists.', schema: 'Paired' },
+      { status: 202, when: 'Not answered yet: ask again.', schema: 'PairPending' },
+    ],
+    errors: ['pair_invalid', 'pair_expired', 'password_required', 'device_exists', 'device_limit'],
+  },
+  'GET /api/devices/pair-requests': {
+    group: 'Pairing',
+    summary: 'What waits for this device’s approval',
+    text: 'The same as the frame `pair_request`.',
+    replies: done('PairRequestList'),
+  },
+  'POST /api/devices/pair-wrap': {
+    group: 'Pairing',
+    summary: 'Step 4, existing device: approve or reject',
+    text: 'Either `wrappedMasterKey` or `reject: true`. The same again is `ok`. `conflict`: it was answered otherwise already.',
+    body: 'PairWrapBody',
+    replies: done('Ok'),
+    errors: ['pair_invalid', 'pair_expired', 'conflict', 'password_required', 'device_exists', 'device_limit'],
+  },
+};
+
+const OTHERS: Readonly<Record<string, Endpoint>> = {
+  'POST /api/password/set': {
+    group: 'Password',
+    summary: 'Set or change the account password',
+    text: 'Beside the read rate it has a limit of its own, by device: as many in a minute as `password/verify` admits by address.',
+    body: 'PasswordSetBody',
+    replies: done('Ok'),
+    errors: ['password_invalid'],
+  },
+  'POST /api/password/verify': {
+    group: 'Password',
+    summary: 'A ticket for the right password',
+    text: 'The ticket is good for one use and ten minutes, for this tenant, for `pubkey` where it is given, and for the password as it is now. `password_invalid` also where none is set.',
+    body: 'PasswordVerifyBody',
+    replies: done('PasswordTicketReply'),
+    errors: ['password_invalid'],
+  },
+  'GET /api/password/exists': {
+    group: 'Password',
+    summary: 'Whether an account password is set',
+    replies: done('PasswordExists'),
+  },
+  'GET /api/me': { group: 'Status', summary: 'The caller, the server and the tenant', replies: done('Me') },
+  'GET /api/service/status': {
+    group: 'Status',
+    summary: 'Whether the server works, and whether it is claimed',
+    replies: [
+      { status: 200, when: 'The database answers.', schema: 'StatusUp' },
+      { status: 503, when: 'The database is down.', schema: 'StatusDown' },
+    ],
+  },
+  'GET /api/health': {
+    group: 'Status',
+    summary: 'The process lives',
+    text: 'Nothing else is asked: not the database, not the tenant.',
+    replies: done('Health'),
+  },
+  'GET /': { group: 'Status', summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
+};
+
+/** Multi mode only: elsewhere these are 404 `not_found`. */
+const HOSTING: Readonly<Record<string, Endpoint>> = {
+  'POST /api/signup': {
+    group: 'Hosting',
+    summary: 'Make a tenant: a name under the domain of the service',
+    text: 'At the apex only, five an hour and address. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    body: 'SignupBody',
+    replies: done('SignedUp', 'The tenant is there.'),
+    errors: ['slug_taken'],
+  },
+  'POST /signup': {
+    group: 'Hosting',
+    summary: 'The form of the signup page',
+    text: 'Takes `application/x-www-form-urlencoded` with the same fields, and answers a page with the claim link.',
+    replies: [{ status: 200, when: 'The page.' }],
+    errors: ['slug_taken'],
+  },
+  'GET /api/tls-check': {
+    group: 'Hosting',
+    summary: 'Shall there be a certificate for this host?',
+    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by.",
+    replies: done('Ok', "It is the apex, or an existing tenant's host."),
+    errors: ['tenant_not_found'],
+  },
+};
+
+const PAGE: Endpoint = {
+  group: 'Reference',
+  summary: 'A page of this reference',
+  text: 'With an `ETag`; `If-None-Match` gets 304.',
+  replies: [
+    { status: 200, when: 'The page.' },
+    { status: 304, when: 'The tag that was given is still right.' },
+  ],
+};
+
+/** By method and path as in the route table. */
+export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
+  ...ITEMS,
+  ...BINS,
+  ...DEVICES,
+  ...PAIRING,
+  ...OTHERS,
+  ...HOSTING,
+  'GET /docs': PAGE,
+  'GET /docs/': PAGE,
+  'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },
+};

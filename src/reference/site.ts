@@ -1,0 +1,151 @@
+/**
+ * The reference as it is served under `/docs`: every Markdown file of a folder as a page, read once, and
+ * the machine-readable documents beside them. Pages that others add are found by themselves.
+ */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { escaped, render, titleOf } from './markdown.js';
+
+/** The order of the navigation. A page that is not named here comes after these, by its name. */
+const ORDER = [
+  'index',
+  'what-is-promised',
+  'command-line',
+  'doctor',
+  'archive',
+  'sdk',
+  'http',
+  'endpoints-a',
+  'endpoints-b',
+  'sockets',
+  'errors',
+  'pairing',
+  'content-types',
+  'cryptography',
+  'vectors',
+  'attacks',
+  'conformance',
+  'configuration',
+];
+
+/** Something served under `/docs`. */
+export interface SitePage {
+  /** Content type. */
+  readonly type: string;
+  readonly text: string;
+  /** Entity tag with its quotes: a hash of the text. */
+  readonly etag: string;
+}
+
+/**
+ * All pages by their names in the path; `''` is `/docs` itself. Each is made when it is first asked for and kept: a
+ * start shall not wait for what nobody reads.
+ */
+export class Site {
+  private readonly made = new Map<string, SitePage>();
+
+  constructor(private readonly pages: ReadonlyMap<string, () => SitePage>) {}
+
+  /** Undefined: no such page. */
+  page(name: string): SitePage | undefined {
+    const make = this.pages.get(name);
+    const page = this.made.get(name) ?? make?.();
+    if (page !== undefined) this.made.set(name, page);
+    return page;
+  }
+
+  /** The names of everything that is served, documents and style sheet too. */
+  get names(): readonly string[] {
+    return [...this.pages.keys()];
+  }
+}
+
+/** A page before it is put into the frame that all share. */
+export interface Source {
+  /** The file's name without its ending. */
+  readonly name: string;
+  readonly title: string;
+  readonly markdown: string;
+}
+
+/** What a site is made of. */
+export interface SiteOptions {
+  /** Folder with the `.md` files and `style.css`. */
+  readonly folder: string;
+  /** The server's version, which every page shows. */
+  readonly version: string;
+  /** Documents that are served as JSON, by their file names; made when they are asked for. */
+  readonly documents: Readonly<Record<string, () => object>>;
+}
+
+function compare(one: Source, other: Source): number {
+  const places = [one, other].map(({ name }) => ORDER.indexOf(name)).map((at) => (at < 0 ? ORDER.length : at));
+  const [first = 0, second = 0] = places;
+  return first - second || (one.name < other.name ? -1 : 1);
+}
+
+/** The pages of a folder in the order of the navigation. Throws for one without a first heading: it has no title. */
+export async function readSources(folder: string): Promise<Source[]> {
+  const files = (await readdir(folder)).filter((file) => /^[a-z0-9-]+\.md$/.test(file));
+  const sources = await Promise.all(
+    files.map(async (file): Promise<Source> => {
+      const markdown = await readFile(join(folder, file), 'utf8');
+      const title = titleOf(markdown);
+      if (title === undefined) throw new Error(`${join(folder, file)}: a page begins with a heading`);
+      return { name: file.slice(0, -'.md'.length), title, markdown };
+    }),
+  );
+  return sources.sort(compare);
+}
+
+const pathOf = (name: string): string => (name === 'index' ? '/docs' : `/docs/${name}`);
+
+function framed(source: Source, all: readonly Source[], version: string): string {
+  const links = all.map(({ name, title }) => {
+    const current = name === source.name ? ' aria-current="page"' : '';
+    return `<li><a href="${pathOf(name)}"${current}>${escaped(title)}</a></li>`;
+  });
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escaped(source.title)}</title>
+<link rel="stylesheet" href="/docs/style.css">
+</head>
+<body>
+<div class="frame">
+<nav aria-label="Pages"><ul>
+${links.join('\n')}
+</ul></nav>
+<main>
+${render(source.markdown).html}
+<footer>Version ${escaped(version)}</footer>
+</main>
+</div>
+</body>
+</html>
+`;
+}
+
+function pageOf(type: string, text: string): SitePage {
+  const hash = createHash('sha256').update(type).update('\0').update(text).digest('base64url');
+  return { type, text, etag: `"${hash.slice(0, 27)}"` };
+}
+
+/** Reads every file. Throws when the folder or a file cannot be read: then the installation is broken. */
+export async function openSite({ folder, version, documents }: SiteOptions): Promise<Site> {
+  const sources = await readSources(folder);
+  const style = await readFile(join(folder, 'style.css'), 'utf8');
+  const pages = new Map<string, () => SitePage>();
+  for (const source of sources) {
+    const make = (): SitePage => pageOf('text/html; charset=utf-8', framed(source, sources, version));
+    pages.set(source.name === 'index' ? '' : source.name, make);
+  }
+  for (const [name, document] of Object.entries(documents)) {
+    pages.set(name, () => pageOf('application/json', `${JSON.stringify(document(), null, 1)}\n`));
+  }
+  pages.set('style.css', () => pageOf('text/css; charset=utf-8', style));
+  return new Site(pages);
+}

@@ -1,0 +1,239 @@
+/** Watching, waiting, syncing and devices at the command line, against a real server. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { machine, type Json, type Machine } from './support/cli.js';
+import { next, note, wiretap, world, type World, type Wiretap } from './support/client-world.js';
+import type { WithTeardown } from './support/postgres.js';
+
+interface Scene extends World {
+  readonly desk: Machine;
+}
+
+async function scene(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Scene> {
+  const made = await world(t);
+  const desk = await machine(t, tap);
+  const rewrapped = next(made.first, 'rewrapped');
+  const offer = await made.first.device.offerPairing(() => true);
+  await Promise.all([
+    desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']),
+    offer.joined,
+    rewrapped,
+  ]);
+  return { ...made, desk };
+}
+
+t.test('CLI-11 CLI-12 CLI-16: watch tells every change as it comes, while others of the profile write', async (t) => {
+  const { desk, first } = await scene(t);
+  await first.device.put(note('before'));
+  const watch = desk.start(['watch', '--json', '--last', '5', '--count', '4']);
+  await watch.line(/"ready"/);
+  const { id } = await first.device.put(note('one'));
+  await watch.line(/"title":"one"/);
+  const own = await desk.json(['put', 'two'], {});
+  await watch.line(/"title":"two"/);
+  await first.device.put({ binId: 'inbox', type: 'password', payload: { service: 's', user: 'u', secret: 'hidden' } });
+  await first.device.delete(id);
+  const { code, data, out } = await watch.result;
+  t.equal(code, EXIT.ok);
+  t.match(data, [
+    { event: 'known', title: 'before', payload: { text: 'before' } },
+    { event: 'ready' },
+    { event: 'item', id, type: 'text', title: 'one', sender: 'First' },
+    { event: 'item', id: own['id'], sender: 'Desk' },
+    { event: 'item', type: 'password', payload: { service: 's' } },
+    { event: 'delete', id },
+  ]);
+  t.notMatch(out, 'hidden');
+});
+
+t.test('CLI-12 CLI-26: watch makes a lost connection again by itself, and ends at Ctrl-C', async (t) => {
+  const sockets: { close(code: number, reason: string): void }[] = [];
+  const tap = wiretap();
+  const { open } = tap.platform.sockets;
+  Object.assign(tap.platform.sockets, {
+    open: (url: string, events: Parameters<typeof open>[1]) => {
+      const socket = open(url, events);
+      sockets.push(socket);
+      return socket;
+    },
+  });
+  const { desk, first } = await scene(t, tap);
+  const watch = desk.start(['watch'], { answers: [] });
+  await watch.line(/Watching/);
+  sockets.at(-1)?.close(1000, 'cut');
+  await watch.line(/connection is lost/);
+  await first.device.put(note('while it was away'));
+  await watch.line(/while it was away/);
+  await watch.line(/Connected again/);
+  watch.interrupt();
+  t.equal((await watch.result).code, EXIT.interrupted);
+});
+
+t.test('CLI-19: a write without a server is kept and said to be queued', async (t) => {
+  const { desk, server } = await scene(t);
+  await desk.json(['bins', 'add', 'Shopping', '--slug', 'shopping']);
+  await desk.json(['list']);
+  await server.stop();
+  const put = await desk.call(['put', 'kept', '--bin', 'shopping', '--json']);
+  t.match(put, { code: EXIT.ok, data: [{ queued: true, version: null }], notes: /queued/ });
+  const told = await desk.call(['put', 'kept']);
+  t.match(told, { code: EXIT.ok, out: /^Kept: / });
+  t.match(await desk.call(['list']), { code: EXIT.ok, notes: /Not up to date: the server cannot be reached/ });
+  t.match(await desk.json(['status']), { reachable: false, account: null });
+  t.match(await desk.call(['sync', '--json']), { code: EXIT.unavailable, error: { code: 'network' } });
+  t.match(await desk.call(['bins', 'add', 'x', '--json']), { code: EXIT.unavailable, error: { code: 'network' } });
+  t.match(await desk.json(['devices']), { devices: { length: 2 } }, 'as they were known');
+});
+
+t.test('CLI-15: where the server refuses for now, the command says so and the write is kept', async (t) => {
+  const tap = wiretap();
+  const { desk } = await scene(t, tap);
+  const { fetch } = tap.platform;
+  const busy = (): Response =>
+    new Response(JSON.stringify({ error: { code: 'rate_limited', message: 'slow' } }), {
+      status: 429,
+      headers: { 'retry-after': '3600' },
+    });
+  Object.assign(tap.platform, {
+    fetch: (url: string, init: RequestInit) =>
+      url.includes('/api/items') ? Promise.resolve(busy()) : fetch(url, init),
+  });
+  t.match(await desk.json(['put', 'x']), { queued: true });
+  Object.assign(tap.platform, {
+    fetch: (url: string) => (url.endsWith('health') ? fetch(url, {}) : Promise.resolve(busy())),
+  });
+  const { code, error } = await desk.call(['bins', 'add', 'x', '--json']);
+  t.match({ code, error }, { code: EXIT.unavailable, error: { code: 'rate_limited', hint: /3600 s/ } });
+});
+
+t.test('CLI-30: sync compares with the server, and says what is missing', async (t) => {
+  const tap = wiretap();
+  const { desk, first } = await scene(t, tap);
+  await first.device.put(note('seen'));
+  t.match(await desk.json(['sync']), { complete: true, items: 1, pending: 0 });
+  t.match(await desk.call(['sync', '--full']), { code: EXIT.ok, out: /Up to date/ });
+  const { id } = await first.device.put(note('hidden by the server'));
+  await first.device.put(note('after it'));
+  tap.lie = ({ path }, answer) =>
+    path.startsWith('/items?')
+      ? { ...answer, items: (answer['items'] as Json[]).filter((row) => row['id'] !== id) }
+      : undefined;
+  tap.bend = (frame) => ((frame['item'] as Json | undefined)?.['id'] === id || frame['id'] === id ? null : frame);
+  t.match(await desk.call(['sync', '--json']), {
+    code: EXIT.untrusted,
+    error: { code: 'incomplete', message: /counts 3 items and 2 can/ },
+  });
+});
+
+t.test('CLI-27: a device that nobody vouches for stops writes until its own fingerprint is given', async (t) => {
+  const tap = wiretap();
+  const { desk, first } = await scene(t, tap);
+  // The server forgets the certificate, for this machine's eyes.
+  let stripped = true;
+  tap.lie = ({ path }, answer) => {
+    if (path !== '/devices' || !stripped) return undefined;
+    const devices = (answer['devices'] as Json[]).map((entry) =>
+      entry['id'] === first.device.id ? { ...entry, cert: null } : entry,
+    );
+    return { ...answer, devices };
+  };
+  const put = await desk.call(['put', 'x', '--json']);
+  t.match(put, { code: EXIT.untrusted, error: { code: 'uncertified_device', hint: /certify ID FINGERPRINT/ } });
+  t.match(put.notes, /no device of yours vouches for/);
+  const listed = await desk.call(['devices']);
+  t.match(listed.out, /First {2}laptop.*not certified/);
+  const wrong = await desk.call(['certify', 'first', '0000 0000', '--json']);
+  t.match(wrong, { code: EXIT.untrusted, error: { code: 'fingerprint' } });
+  t.notOk(
+    tap.calls.some(({ method, path, body }) => method === 'PATCH' && path.includes(first.device.id) && body !== null),
+  );
+  t.match(await desk.json(['certify', 'first', ...first.device.fingerprint.split(' ')]), { certified: true });
+  stripped = false;
+  t.match(await desk.json(['put', 'x']), { queued: false });
+});
+
+t.test(
+  'CLI-21 CLI-25: devices are listed, renamed and revoked; a revoked one is told, and one that signs out leaves nothing',
+  async (t) => {
+    const { desk, first, url } = await scene(t);
+    const other = await machine(t);
+    const pairing = desk.start(['pair', '--no-qr'], { answers: [[/same digits/, 'y']] });
+    const [, words = ''] = await pairing.line(/^Six words: +(.*)/);
+    await other.json(['join', url, ...words.split(' '), '--name', 'Third', '--glyph', 'phone']);
+    await pairing.result;
+    const { devices } = (await desk.json(['devices'])) as { devices: Json[] };
+    t.match(
+      devices.map(({ name, glyph, thisDevice, certified }) => ({ name, glyph, thisDevice, certified })),
+      [
+        { name: 'First', glyph: 'laptop', thisDevice: false, certified: true },
+        { name: 'Desk', thisDevice: true, certified: true },
+        { name: 'Third', glyph: 'phone', thisDevice: false, certified: true },
+      ],
+    );
+    t.equal(devices[0]?.['fingerprint'], first.device.fingerprint, 'the one that the device itself shows');
+    t.match(await desk.json(['rename', 'third', 'Phone']), { name: 'Phone' });
+    t.match(await other.json(['status']), { name: 'Phone', fingerprint: devices[2]?.['fingerprint'] });
+    t.match(await desk.call(['rename', 'nobody', 'x', '--json']), { code: EXIT.notFound });
+    t.match(await desk.call(['rename', 'phone', 'a\u202eb', '--json']), { code: EXIT.usage });
+
+    const watching = other.start(['watch', '--json']);
+    await watching.line(/ready/);
+    t.equal((await desk.call(['revoke', 'Phone', '--json'])).code, EXIT.usage, 'nobody can be asked');
+    t.equal((await desk.call(['revoke', 'Phone'], { answers: [[/Revoke "Phone"/, 'yes']] })).code, EXIT.ok);
+    t.match(await watching.result, { code: EXIT.refused, error: { code: 'revoked' } });
+    t.match(await other.call(['put', 'x', '--json']), {
+      code: EXIT.refused,
+      error: { code: /revoked/, hint: /forget/ },
+    });
+    t.match(await desk.json(['devices', '--all']), { devices: { length: 3 } });
+    t.match(await desk.json(['devices']), { devices: { length: 2 } });
+    t.match(await other.json(['forget', '--yes']), { forgotten: true });
+    t.equal((await other.call(['list', '--json'])).code, EXIT.notFound);
+
+    t.match(await desk.json(['revoke', 'Desk', '--yes']), { thisDevice: true, revoked: true });
+    t.throws(() => readFileSync(join(desk.folder, 'identity')), { code: 'ENOENT' });
+    t.match(await first.device.roster.refresh(), { length: 3 });
+  },
+);
+
+t.test('CLI-25: the last device cannot be revoked, and is told how to leave', async (t) => {
+  const made = await world(t);
+  const desk = await machine(t);
+  await made.first.device
+    .offerPairing(() => true)
+    .then(async (offer) => {
+      await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined]);
+    });
+  await desk.json(['revoke', made.first.device.id, '--yes']);
+  const { deviceId } = await desk.json(['status']);
+  const last = await desk.call(['revoke', String(deviceId), '--yes', '--json']);
+  t.match(last, { code: EXIT.refused, error: { code: 'last_device', hint: /forget/ } });
+  t.match(await desk.json(['status']), { deviceId }, 'and it is still here');
+});
+
+t.test('CLI-20 CLI-28: secrets lie in the identity alone; one that is damaged is told with a way out', async (t) => {
+  const { desk, first } = await scene(t);
+  await desk.json(['put', 'x']);
+  await desk.json(['sync']);
+  const secrets = [first.identity().masterKey, first.identity().keys.secretKey].map(toBase64Url);
+  const stored = JSON.parse(readFileSync(join(desk.folder, 'known.json'), 'utf8')) as Json;
+  t.match(stored, { devices: { length: 2 }, bins: [{ slug: 'inbox' }] });
+  for (const secret of secrets) t.notMatch(JSON.stringify(stored), secret);
+  const path = join(desk.folder, 'identity');
+  const whole = readFileSync(path);
+  for (const damaged of ['', '{}', 'nonsense', whole.subarray(0, 40), Buffer.alloc(100_000)]) {
+    writeFileSync(path, damaged);
+    const { code, error, notes } = await desk.call(['list', '--json']);
+    t.equal(code, EXIT.failure);
+    t.match(error, { message: String });
+    for (const secret of secrets) t.notMatch(JSON.stringify(error) + notes, secret);
+  }
+  writeFileSync(path, '{}');
+  t.match(await desk.call(['status']), { notes: /damaged.*\n.*(pair|recover)/ });
+  writeFileSync(path, whole);
+  writeFileSync(join(desk.folder, 'known.json'), 'nonsense');
+  t.equal((await desk.call(['list'])).code, EXIT.ok, 'what is only a help may be damaged');
+});

@@ -1,0 +1,237 @@
+/** Items and bins at the command line, on two machines of one person, against a real server. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { machine, type Json, type Machine } from './support/cli.js';
+import { next, note, world, type World } from './support/client-world.js';
+import type { WithTeardown } from './support/postgres.js';
+
+const SECRET = 'tr0ub4dor-and-3';
+
+interface Scene extends World {
+  readonly desk: Machine;
+}
+
+/** A server with a device of a program's, and a machine that has joined it. */
+async function scene(t: WithTeardown): Promise<Scene> {
+  const made = await world(t);
+  const desk = await machine(t);
+  const rewrapped = next(made.first, 'rewrapped');
+  const offer = await made.first.device.offerPairing(() => true);
+  await Promise.all([
+    desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']),
+    offer.joined,
+    rewrapped,
+  ]);
+  return { ...made, desk };
+}
+
+const items = async (desk: Machine, ...argv: string[]): Promise<Json[]> =>
+  (await desk.json([...argv]))['items'] as Json[];
+
+t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the other device', async (t) => {
+  const { desk, first } = await scene(t);
+  const file = join(desk.home, 'hello.py');
+  writeFileSync(file, 'print("hello")\n');
+  const put = async (argv: readonly string[], input?: string): Promise<string> =>
+    String((await desk.json(['put', ...argv], { ...(input === undefined ? {} : { input }) }))['id']);
+  const text = await put(['milk,', 'bread']);
+  const link = await put(['https://example.org/a']);
+  const code = await put(['--file', file]);
+  const piped = await put([], 'two\nlines\n');
+  const contact = await put(['--type', 'contact', '--set', 'name=Ada', '--set', 'email=a=b@example.org']);
+  const place = await put(['--payload', '{"name":"Sion","lat":46.2,"lng":7.36}', '--type', 'location']);
+  const password = await put(['--type', 'password', '--set', 'service=mail', '--set', 'user=me'], `${SECRET}\n`);
+  const shown = async (id: string, ...argv: string[]): Promise<string> => (await desk.call(['get', id, ...argv])).out;
+  t.equal(await shown(text), 'milk, bread');
+  t.equal(await shown(link), 'https://example.org/a');
+  t.equal(await shown(code), 'print("hello")');
+  t.equal(await shown(code, '--field', 'lang'), 'python');
+  t.equal(await shown(piped), 'two\nlines');
+  t.equal(await shown(contact), 'name: Ada\nemail: a=b@example.org');
+  t.match(await shown(place), /name: Sion\nlat: 46.2\nlng: 7.36/);
+  t.equal(await shown(password), SECRET, 'a pipe gets the secret alone');
+
+  const card = await desk.call(['get', password.toLowerCase()], { answers: [] });
+  t.match(card.out, /service +mail\nuser +me\nsecret +\*{8}$/m);
+  t.notMatch(card.out + card.notes, SECRET);
+  t.match(await desk.call(['get', password, '--field', 'secret'], { answers: [] }), { out: '********' });
+  t.match(await desk.call(['get', password, '--show'], { answers: [] }), { out: new RegExp(SECRET) });
+  t.match(await desk.json(['get', password], { screen: true }), { payload: { service: 'mail', secret: null } });
+  t.match(await desk.json(['get', password]), { payload: { secret: SECRET } });
+
+  const listed = await items(desk, 'list');
+  t.same(
+    listed.map(({ id }) => id),
+    [password, place, contact, piped, code, link, text],
+    'newest first',
+  );
+  t.match(await items(desk, 'list', '--type', 'code', '--limit', '5'), [
+    { id: code, title: 'hello.py', bin: 'inbox', sender: 'Desk' },
+  ]);
+  const page = await desk.call(['list', '--limit', '2']);
+  t.match(page.out, /^ID +WHEN +BIN +TYPE +WHAT\n\S+ +just now +inbox +password +mail \(me\)\n.*Sion$/);
+  t.match(page.notes, /5 older ones are not listed/);
+  await first.device.pull();
+  t.match((await first.device.get(password))?.payload, { service: 'mail', user: 'me', secret: SECRET });
+});
+
+t.test('CLI-06 CLI-07 CLI-09 CLI-15: what cannot be put or found is said, and nothing is sent', async (t) => {
+  const { desk } = await scene(t);
+  const big = join(desk.home, 'big.txt');
+  const picture = join(desk.home, 'picture.png');
+  writeFileSync(big, 'x'.repeat(70_000));
+  writeFileSync(picture, 'x');
+  const cases: readonly (readonly [argv: string[], code: number, error: string, input?: string | Buffer])[] = [
+    [['put', '--file', big], EXIT.usage, 'needs_blob'],
+    [['put', '--file', picture], EXIT.usage, 'needs_blob'],
+    [['put'], EXIT.usage, 'needs_blob', Buffer.from([0xff, 0x00])],
+    [['put'], EXIT.usage, 'usage', 'x'.repeat(70_000)],
+    [['put'], EXIT.usage, 'usage', ''],
+    [['put', '--type', 'image', 'x'], EXIT.usage, 'needs_blob'],
+    [['put', '--type', 'nonsense', 'x'], EXIT.usage, 'bad_payload'],
+    [['put', '--type', 'contact', '--set', 'name=A', '--set', 'age=7'], EXIT.usage, 'bad_payload'],
+    [['put', '--type', 'password', '--set', `secret=${SECRET}`], EXIT.usage, 'usage'],
+    [['put', '--payload', `{"secret": ${SECRET}`, '--type', 'password'], EXIT.usage, 'bad_payload'],
+    [['put', '--payload', '{}'], EXIT.usage, 'usage'],
+    [['put', 'x', '--file', big], EXIT.usage, 'usage'],
+    [['put', '--file', join(desk.home, 'none')], EXIT.failure, 'enoent'],
+    [['put', 'x', '--bin', 'nowhere'], EXIT.notFound, 'not_found'],
+    [['put', 'x', '--id', '01ABC'], EXIT.notFound, 'not_found'],
+    [['get', '01ZZZ'], EXIT.notFound, 'not_found'],
+    [['rm', '01ZZZ', '--yes'], EXIT.notFound, 'not_found'],
+    [['list', '--bin', 'nowhere'], EXIT.notFound, 'not_found'],
+    [['list', '--limit', '0'], EXIT.usage, 'usage'],
+    [['list', '--nonsense'], EXIT.usage, 'usage'],
+    [['nonsense'], EXIT.usage, 'usage'],
+    [['get'], EXIT.usage, 'usage'],
+    [['search', ' '], EXIT.usage, 'usage'],
+    [['--profile', '../x', 'list'], EXIT.usage, 'usage'],
+    [['--profile', 'other', 'list'], EXIT.notFound, 'no_device'],
+  ];
+  for (const [argv, code, error, input] of cases) {
+    const result = await desk.call(['--json', ...argv], { input });
+    t.match(result, { code, error: { code: error, message: String } }, argv.join(' ').slice(0, 60));
+    t.equal(result.out, '');
+    t.notMatch(JSON.stringify(result.error), SECRET, 'the message does not repeat the content');
+  }
+  t.notOk(
+    desk.tap.calls.some(({ method, path }) => method === 'POST' && path.startsWith('/items')),
+    'nothing was sent',
+  );
+  t.match((await desk.call(['put', '--type', 'image', 'x'])).notes, /blob storage/);
+});
+
+t.test('CLI-09 CLI-21: an item is written over, moved and deleted by the beginning of its id', async (t) => {
+  const { desk, first } = await scene(t);
+  const { id } = await first.device.put(note('first text'));
+  const short = id.slice(0, 20);
+  t.match(await desk.json(['put', 'second text', '--id', short]), { id, queued: false, binId: 'inbox' });
+  t.match(await desk.json(['bins', 'add', 'Großeinkauf', '--emoji', '🛒']), {
+    bin: { name: 'Großeinkauf', emoji: '🛒' },
+  });
+  t.match(await desk.json(['move', short, 'grosseinkauf']), { id, queued: false });
+  t.match(await items(desk, 'list', '--bin', 'GROSSEINKAUF'), [{ id, title: 'second text' }]);
+  await first.device.pull();
+  t.match((await first.device.get(id))?.payload, { text: 'second text' });
+
+  t.match(
+    await desk.call(['rm', short, '--json']),
+    { code: EXIT.usage, error: { code: 'usage' } },
+    'nobody can be asked',
+  );
+  t.equal(
+    (await desk.call(['rm', short], { answers: [[/Delete 1 item/, '']] })).code,
+    EXIT.failure,
+    'no is the default',
+  );
+  t.match(await items(desk, 'list'), [{ id }]);
+  const asked = await desk.call(['rm', short, id], { answers: [[/Delete 1 item/, 'y']] });
+  t.match(asked, { code: EXIT.ok, notes: /second text/ });
+  t.same(await items(desk, 'list'), []);
+  t.match(await desk.call(['put', 'third', '--id', id, '--json']), {
+    code: EXIT.notFound,
+    error: { code: 'deleted_item' },
+  });
+  await first.device.pull();
+  t.equal(await first.device.get(id), undefined, 'the delete bore a tag');
+});
+
+t.test('CLI-09 CLI-21: bins are added, renamed and removed, with what is in them', async (t) => {
+  const { desk, first } = await scene(t);
+  const { bin } = (await desk.json(['bins', 'add', 'To read', '--slug', 'reading'])) as { bin: Json };
+  t.match(bin, { slug: 'reading', name: 'To read' });
+  t.notMatch(desk.tap.sent(), 'To read', 'the server does not learn the name');
+  t.match(await desk.call(['bins', 'add', 'Again', '--slug', 'reading', '--json']), {
+    code: EXIT.refused,
+    error: { code: 'conflict' },
+  });
+  t.match(await desk.call(['bins', 'add', 'x', '--slug', 'No!', '--json']), { code: EXIT.usage });
+  t.match(await desk.call(['bins', 'add', 'a\u202eb', '--json']), { code: EXIT.usage });
+  await desk.json(['put', 'a book', '--bin', 'to READ']);
+  t.match(await desk.json(['bins', 'rename', 'reading', 'Later', '--emoji', '📚']), {
+    bin: { name: 'Later', slug: 'reading' },
+  });
+  const list = await desk.call(['bins']);
+  t.match(list.out, /^NAME +ITEMS +SLUG\n/);
+  t.match(list.out, /^📚 Later +1 +reading$/m);
+  t.equal((await desk.call(['bins', 'rm', 'later', '--json'])).code, EXIT.usage);
+  t.match(await desk.json(['bins', 'rm', 'later', '--yes']), { removed: true, items: 1 });
+  t.match(await desk.json(['bins', 'list']), { bins: [{ slug: 'inbox', name: null }] });
+  await first.device.pull();
+  t.same(await first.device.list(), []);
+});
+
+t.test('CLI-10 CLI-11: search finds every word without case and accents, and no secret', async (t) => {
+  const { desk, first } = await scene(t);
+  await first.device.put(note('Un CAFÉ à Zürich'));
+  await first.device.put(note('coffee in Zurich'));
+  await desk.json(['put', '--type', 'password', '--set', 'service=Zürich bank'], { input: SECRET });
+  const before = desk.tap.calls.length;
+  t.match(await items(desk, 'search', 'zurich', 'cafe'), [{ title: 'Un CAFÉ à Zürich' }]);
+  t.equal((await items(desk, 'search', 'ZÜRICH')).length, 3);
+  t.same(await items(desk, 'search', SECRET), []);
+  const asked = desk.tap.calls
+    .slice(before)
+    .map((call) => JSON.stringify(call))
+    .join('\n');
+  t.notMatch(asked, /zurich|cafe/i, 'the server does not hear what is looked for');
+  t.match(await desk.call(['search', 'nothing']), { code: EXIT.ok, out: '', notes: 'Nothing found.' });
+});
+
+t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', async (t) => {
+  const { desk, first } = await scene(t);
+  const hostile = 'ha\u001b[2J\u202ercode\u0007 \u009b31m';
+  const { id } = await first.device.put({
+    binId: 'inbox',
+    type: 'code',
+    payload: { lang: hostile, label: hostile, text: `${hostile}\n${hostile}` },
+  });
+  await first.device.put({
+    binId: 'inbox',
+    type: 'password',
+    payload: { service: { evil: 1 }, user: 7, secret: [hostile] },
+  });
+  await first.device.bins.create('evil', { name: hostile, emoji: hostile });
+  await first.device.put({ ...note(hostile), binId: 'evil' });
+  const screen = { answers: [] };
+  for (const argv of [
+    ['list'],
+    ['bins'],
+    ['get', id],
+    ['search', 'ha'],
+    ['get', id, '--field', 'label'],
+    ['watch', '--last', '3', '--count', '1'],
+  ]) {
+    const run = desk.start(argv, screen);
+    if (argv[0] === 'watch') {
+      await run.line(/Watching/);
+      await first.device.put(note(hostile));
+    }
+    const { out, notes, code } = await run.result;
+    t.equal(code, EXIT.ok, argv.join(' '));
+    t.match(out, /<U\+001B>/, argv.join(' '));
+    t.notMatch(out + notes, /[\u001b\u009b\u0007\u202e]/, argv.join(' '));
+  }
+});

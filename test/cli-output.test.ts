@@ -1,0 +1,194 @@
+/** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
+import { CommanderError } from 'commander';
+import t from 'tap';
+import { ApiError, ClientError, NetworkError, PairingError, ProtocolError } from '../src/client/errors.js';
+import { CryptoRefusal } from '../src/crypto/refusal.js';
+import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
+import { failureOf } from '../src/cli/device/failure.js';
+import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
+import { addressOf } from '../src/cli/device/newcomer.js';
+import { jsonLine } from '../src/cli/device/node-terminal.js';
+import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
+import { offerText, qrLines, readOfferText } from '../src/cli/device/pair-text.js';
+import { assigned, PAYLOAD_MAX, shaped, titleOf, withoutSecrets } from '../src/cli/device/payloads.js';
+import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
+import { CONTENT_TYPES } from '../src/protocol/item.js';
+
+const ESC = '\u001b';
+const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
+
+t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
+  const shown = harmless(HOSTILE);
+  t.equal(shown, 'a<U+001B>[2J<U+001B>]0;x<U+0007>b<U+202E>c<U+200B>d<U+0085>e<U+D800>f g');
+  t.equal(harmless('two\r\nlines\tand a tab'), 'two lines and a tab', 'one line stays one line');
+  t.equal(harmlessLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'lines stay where lines are shown');
+  t.equal(harmless('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'nothing is taken from honest text');
+  const line = jsonLine({ text: HOSTILE });
+  t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'nor from JSON');
+  t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'which still says the same');
+});
+
+const terminal = (screen: boolean): Terminal =>
+  ({ outputIsTerminal: screen, interactive: screen, colours: false, width: 30, json: false }) as unknown as Terminal;
+
+t.test(
+  'CLI-13: tables are aligned by what characters take on a screen, and cut to it, in a pipe not at all',
+  async (t) => {
+    t.equal(widthOf('日本'), 4);
+    t.equal(widthOf('🛒x'), 3);
+    t.equal(widthOf('e\u0301'), 1);
+    t.equal(fitted('abcdef', 4), 'abc…');
+    const columns = [{ title: 'A' }, { title: 'LAST' }];
+    const rows = [
+      ['日本', 'short'],
+      ['x', 'a text that is much longer than the line'],
+    ];
+    t.same(table(terminal(true), columns, rows), ['A     LAST', '日本  short', 'x     a text that is much lon…']);
+    t.match(table(terminal(false), columns, rows)[2], /longer than the line$/);
+  },
+);
+
+t.test('CLI-13: times are told as people tell them', async (t) => {
+  const now = Date.UTC(2026, 5, 15, 12);
+  const MINUTE = 60_000;
+  t.equal(relative(now - 5_000, now), 'just now');
+  t.equal(relative(now - 5 * MINUTE, now), '5 min ago');
+  t.equal(relative(now - 3 * 60 * MINUTE, now), '3 h ago');
+  t.equal(relative(now - 2 * 24 * 60 * MINUTE, now), '2 d ago');
+  t.equal(relative(Date.UTC(2025, 0, 2), now), '2025-01-02');
+  t.equal(relative(Number.MAX_SAFE_INTEGER, now), 'far future', 'whatever another device wrote');
+});
+
+t.test('CLI-06: the type is seen from the content', async (t) => {
+  t.match(ofText('https://example.org/a?b'), {
+    type: 'link',
+    payload: { url: 'https://example.org/a?b', site: 'example.org' },
+  });
+  t.match(ofText('see https://example.org'), { type: 'text' });
+  t.match(ofText('ftp://example.org'), { type: 'text' });
+  t.match(ofFile('/tmp/main.ts', Buffer.from('let a')), {
+    type: 'code',
+    payload: { lang: 'typescript', label: 'main.ts', text: 'let a' },
+  });
+  t.match(ofFile('notes.md', Buffer.from('# x')), { type: 'text', payload: { text: '# x' } });
+  t.match(ofFile('without-extension', Buffer.from('x')), { type: 'text' });
+  t.equal(languageOf('Dockerfile'), 'dockerfile');
+  t.equal(languageOf('constructor'), undefined, 'a name is no way into the table');
+  t.throws(() => ofFile('photo.jpg', Buffer.from('x')), { code: 'needs_blob' });
+  t.throws(() => ofFile('data.bin', Buffer.from([0xff, 0xfe])), { code: 'needs_blob' });
+  t.throws(() => ofFile('zero.txt', Buffer.from('a\0b')), { code: 'needs_blob' });
+});
+
+t.test('CLI-07: a payload has the shape of its type', async (t) => {
+  t.same(shaped('contact', { name: 'Ada' }), { name: 'Ada', role: '', email: '', phone: '' });
+  t.same(shaped('location', assigned('location', ['lat=46.2', 'lng=7.36'])), {
+    name: '',
+    addr: '',
+    lat: 46.2,
+    lng: 7.36,
+  });
+  const refused: (() => unknown)[] = [
+    () => shaped('contact', {}),
+    () => shaped('contact', { name: 'Ada', secret: 'x' }),
+    () => shaped('text', { text: 7 }),
+    () => shaped('text', { text: 'x', constructor: 'y' }),
+    () => shaped('link', { url: 'not an address' }),
+    () => shaped('location', {}),
+    () => shaped('location', { lat: 91, lng: 0 }),
+    () => shaped('location', { lat: 1 }),
+    () => assigned('location', ['lat=north']),
+    () => assigned('text', ['nothing']),
+  ];
+  for (const wrong of refused) t.throws(wrong, { code: 'bad_payload', exitCode: EXIT.usage });
+  for (const type of ['image', 'file', 'audio', 'video'] as const)
+    t.throws(() => shaped(type, {}), { code: 'needs_blob' });
+  const room = PAYLOAD_MAX - JSON.stringify({ text: '' }).length;
+  t.ok(shaped('text', { text: 'x'.repeat(room) }));
+  t.throws(() => shaped('text', { text: 'x'.repeat(room + 1) }), { code: 'needs_blob' }, 'one byte over 64 KB');
+  for (const type of CONTENT_TYPES)
+    t.type(titleOf(type, { text: 7 }), 'string', `${type}: a title whatever the payload`);
+});
+
+t.test('CLI-11: a secret is in no title and no listing', async (t) => {
+  const payload = { service: 'mail', user: 'me', secret: 'hunter2' };
+  t.equal(titleOf('password', payload), 'mail (me)');
+  t.same(withoutSecrets('password', payload), { service: 'mail', user: 'me' });
+  t.equal(titleOf('password', { secret: 'hunter2' }), '(no name)');
+});
+
+t.test('CLI-09: what was typed finds the one that is meant, or names those it could be', async (t) => {
+  const item = (id: string) => ({ id, type: 'text' as const, payload: { text: `text of ${id}` } }) as never;
+  const items = [item('01AAAAAAAAB'), item('01AAAAAAAAC')];
+  t.match(findItem(items, '01aaaaaaaab'), { id: '01AAAAAAAAB' });
+  t.throws(() => findItem(items, '01A'), { code: 'ambiguous', exitCode: EXIT.usage, hint: /text of 01AAAAAAAAC/ });
+  t.throws(() => findItem(items, ''), { code: 'not_found' });
+  const bin = (id: string, name: string) => ({ id, slug: `s-${id}`, label: { name } }) as never;
+  const bins = [bin('b1', 'Café'), bin('b2', 'Other'), bin('b3', 'other')];
+  for (const typed of ['b1', 's-b1', 'cafe', 'CAFÉ']) t.match(findBin(bins, typed), { id: 'b1' }, typed);
+  t.throws(() => findBin(bins, 'OTHER'), { code: 'ambiguous' });
+  t.throws(() => findBin(bins, 'none'), { code: 'not_found' });
+  t.equal(folding('  Ça  Größe'), 'ca grosse');
+  const short = shortIds(['01AAAAAAAAB', '01AAAAAAAAC', '01B']);
+  t.equal(short('01AAAAAAAAB'), '01AAAAAAAAB');
+  t.equal(shortIds(['01AAAAAAAAB'])('01AAAAAAAAB'), '01AAAAAA');
+});
+
+t.test('CLI-03: an address is read as people type it', async (t) => {
+  t.equal(addressOf('sync.example.org/'), 'https://sync.example.org');
+  t.equal(addressOf('localhost:8080'), 'http://localhost:8080');
+  t.equal(addressOf('[::1]:8080'), 'http://[::1]:8080');
+  t.equal(addressOf('http://a.example/path/?x#y'), 'http://a.example/path');
+  for (const wrong of ['ftp://x', 'http://', 'a b']) t.throws(() => addressOf(wrong), { code: 'usage' });
+});
+
+t.test('CLI-04: address and words are one text, which a QR code holds', async (t) => {
+  const words = 'one two three four five six';
+  const text = offerText('https://sync.example.org', words);
+  t.equal(text, 'https://sync.example.org/#pair=one-two-three-four-five-six');
+  t.same(readOfferText(text), { url: 'https://sync.example.org/', words: 'one-two-three-four-five-six' });
+  t.equal(readOfferText('https://sync.example.org'), undefined);
+  t.equal(new URL(text).pathname + new URL(text).search, '/', 'no program sends the words');
+  const plain = qrLines(text, false);
+  const inked = qrLines(text, true);
+  t.ok(plain.every((line) => line.length === plain[0]?.length && /^[ █▀▄]+$/.test(line)));
+  t.match(inked[0], /^\u001b\[30;107m.*\u001b\[0m$/, 'dark on light whatever the terminal has');
+});
+
+t.test('CLI-15: every failure has its exit code, and none shows a stack', async (t) => {
+  const api = (code: string, status: number) => new ApiError({ code, status, message: `about ${code}`, retryAfter: 7 });
+  const cases: readonly (readonly [Error, number, string])[] = [
+    [new CommandError(EXIT.notFound, 'x'), EXIT.notFound, 'not_found'],
+    [new CommanderError(1, 'commander.unknownOption', 'error: unknown option'), EXIT.usage, 'usage'],
+    [api('device_revoked', 403), EXIT.refused, 'device_revoked'],
+    [api('bin_not_found', 404), EXIT.notFound, 'bin_not_found'],
+    [api('item_not_found', 404), EXIT.notFound, 'item_not_found'],
+    [api('conflict', 409), EXIT.refused, 'conflict'],
+    [api('forbidden', 403), EXIT.refused, 'forbidden'],
+    [api('expired_token', 401), EXIT.refused, 'expired_token'],
+    [api('rate_limited', 429), EXIT.unavailable, 'rate_limited'],
+    [api('internal', 500), EXIT.unavailable, 'internal'],
+    [api('http_502', 502), EXIT.unavailable, 'http_502'],
+    [api('last_device', 409), EXIT.refused, 'last_device'],
+    [new NetworkError('network', 'GET /x got no answer'), EXIT.unavailable, 'network'],
+    [new NetworkError('aborted', 'x'), EXIT.interrupted, 'interrupted'],
+    [new ProtocolError('not JSON'), EXIT.failure, 'bad_answer'],
+    [new ClientError('revoked', 'x'), EXIT.refused, 'revoked'],
+    [new ClientError('fingerprint', 'x'), EXIT.untrusted, 'fingerprint'],
+    [new PairingError('unknown_code', 'x'), EXIT.notFound, 'pairing_unknown_code'],
+    [new PairingError('bad_request', 'x'), EXIT.untrusted, 'pairing_bad_request'],
+    [new CryptoRefusal('bad_words', 'x'), EXIT.usage, 'bad_words'],
+    [new CryptoRefusal('bad_challenge', 'x'), EXIT.untrusted, 'bad_challenge'],
+    [Object.assign(new Error('x'), { code: 'ENOSPC', path: '/a' }), EXIT.failure, 'enospc'],
+    [new TypeError('boom'), EXIT.failure, 'failure'],
+  ];
+  for (const [error, exitCode, code] of cases) {
+    const failure = failureOf(error);
+    t.match(failure, { exitCode, code }, code);
+    t.notMatch(failure.message, /\n|at .*:\d+/, `${code}: one line`);
+  }
+  t.match(failureOf(api('rate_limited', 429)).hint, /7 s/, 'how long to wait');
+  const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
+  t.match(failureOf(refused).message, /nothing listens/);
+  const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
+  t.notMatch(JSON.stringify(Object.values(failureOf(hostile))), /\\u001b|\u202e/, "a server's words are harmless too");
+});

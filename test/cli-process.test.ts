@@ -1,0 +1,217 @@
+/** The built program, as processes of its own: signals, pipes, terminals, two at once, killed ones. */
+import { readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { BINARY, identityIn, spawnCli, type Ended, type Json } from './support/cli.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { runServer, type Running } from './support/server.js';
+
+interface Scene {
+  readonly server: Running;
+  readonly url: string;
+  readonly home: string;
+  readonly phrase: string;
+  readonly folder: string;
+  run(argv: readonly string[], input?: string): Promise<Ended>;
+}
+
+/** Every file of a folder, at any depth. */
+const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+
+/** A server, claimed by the built program in a home of its own. */
+async function scene(t: WithTeardown): Promise<Scene> {
+  const server = await runServer(t);
+  const url = `http://127.0.0.1:${server.port}`;
+  const home = await temporaryFolder(t);
+  const run: Scene['run'] = (argv, input) =>
+    spawnCli(t, argv, { home, ...(input === undefined ? {} : { input }) }).ended;
+  const claimed = await run(['claim', url, '--json', '--show-phrase', '--name', 'Desk']);
+  if (claimed.code !== 0) throw new Error(claimed.stderr);
+  const { phrase } = JSON.parse(claimed.stdout.split('\n')[0] ?? '') as { phrase: string };
+  return { server, url, home, phrase, folder: join(home, 'service', 'device', 'default'), run };
+}
+
+const parsed = ({ stdout }: Ended): Json => JSON.parse(stdout) as Json;
+
+/** The program in a pseudo-terminal, where a person would sit. */
+const typed = (t: WithTeardown, home: string, command: string, env: Record<string, string> = {}) =>
+  spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
+    home,
+    env: { TERM: 'xterm', ...env },
+    through: ['script'],
+  });
+
+t.test(
+  'CLI-16 CLI-17 CLI-20: JSON alone on standard output, no colours in a pipe, secrets in one private file',
+  async (t) => {
+    const { run, home, folder, phrase } = await scene(t);
+    const put = await run(['put', 'milk', '--json']);
+    t.equal(put.code, EXIT.ok);
+    t.match(parsed(put), { queued: false, type: 'text' });
+    const everything: string[] = [];
+    for (const argv of [
+      ['list'],
+      ['bins'],
+      ['devices'],
+      ['status'],
+      ['sync'],
+      ['search', 'milk'],
+      ['get', String(parsed(put)['id'])],
+    ]) {
+      const plain = await run(argv);
+      const json = await run([...argv, '--json']);
+      t.equal(plain.code, EXIT.ok, `${argv.join(' ')}: ${plain.stderr}`);
+      t.notMatch(plain.stdout + plain.stderr, /\u001b/, `${argv.join(' ')}: no colours`);
+      t.type(parsed(json), 'object', argv.join(' '));
+      everything.push(plain.stdout, plain.stderr, json.stdout, json.stderr);
+    }
+    const { masterKey, keys, token } = await identityIn(folder);
+    const secrets = [toBase64Url(masterKey), toBase64Url(keys.secretKey), token.text];
+    for (const secret of [phrase, phrase.split(' ').slice(0, 2).join(' '), ...secrets]) {
+      t.notOk(everything.join('\n').includes(secret), 'nothing secret was printed');
+      for (const path of filesBelow(folder)) t.notOk(readFileSync(path).includes(secret), path);
+    }
+    t.equal(statSync(folder).mode & 0o777, 0o700);
+    for (const path of filesBelow(folder)) t.equal(statSync(path).mode & 0o077, 0, path);
+    t.same(readdirSync(home), ['service'], 'nothing anywhere else');
+  },
+);
+
+t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) => {
+  const { run, home } = await scene(t);
+  const fails = async (argv: readonly string[], code: number, error: string): Promise<void> => {
+    const ended = await run([...argv, '--json']);
+    t.equal(ended.code, code, argv.join(' '));
+    t.equal(ended.stdout, '', argv.join(' '));
+    const last = ended.stderr.trim().split('\n').at(-1) ?? '';
+    t.match(JSON.parse(last), { error: { code: error, message: String } }, argv.join(' '));
+    const plain = await run(argv);
+    t.match(plain.stderr, /^Error: /m);
+    t.notMatch(plain.stderr, /\n {4}at |\.js:\d/, 'no stack');
+  };
+  await fails(['get', '01ZZZZ'], EXIT.notFound, 'not_found');
+  await fails(['nonsense'], EXIT.usage, 'usage');
+  await fails(['put', '--type', 'contact', '--set', 'age=7'], EXIT.usage, 'bad_payload');
+  await fails(['list', '--profile', 'none'], EXIT.notFound, 'no_device');
+  await fails(['revoke', 'Desk', '--yes'], EXIT.refused, 'last_device');
+  await fails(['certify', 'Desk', '0000'], EXIT.untrusted, 'fingerprint');
+  t.match(await run([]), { code: EXIT.usage, stdout: /Usage: service-device/ });
+  t.match(await run(['--version']), { code: EXIT.ok, stdout: /^\d+\.\d+\.\d+\n$/ });
+  t.match(await run(['help', 'put']), { code: EXIT.ok, stdout: /Usage: service-device put/ });
+  const debugged = spawnCli(t, ['get', '01ZZZZ'], { home, env: { SERVICE_DEBUG: '1' } });
+  t.match((await debugged.ended).stderr, /\n {4}at /, 'a stack for who asks for it');
+});
+
+t.test('CLI-18: two commands at once on one profile both succeed; a killed one holds nothing', async (t) => {
+  const { run, folder, home, server } = await scene(t);
+  const both = await Promise.all(['one', 'two', 'three'].map((text) => run(['put', text, '--json'])));
+  t.same(
+    both.map(({ code }) => code),
+    [0, 0, 0],
+    both.map(({ stderr }) => stderr).join('\n'),
+  );
+  const { items } = parsed(await run(['list', '--json'])) as { items: Json[] };
+  t.same(items.map(({ title }) => title).sort(), ['one', 'three', 'two']);
+
+  const lock = join(folder, 'lock');
+  const other = spawnCli(t, ['recover', `http://127.0.0.1:${server.port}`, '--profile', 'held', '--phrase-file', '-'], {
+    home,
+    through: [process.execPath, BINARY],
+  });
+  const held = join(home, 'service', 'device', 'held', 'lock');
+  // It waits for its input with the lock in its hand.
+  for (;;) {
+    try {
+      if (readFileSync(held, 'utf8').startsWith(`${other.pid} `)) break;
+    } catch {
+      // Not there yet.
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  const waiting = spawnCli(t, ['list', '--profile', 'held'], { home });
+  other.kill('SIGKILL');
+  await other.ended;
+  t.match(await waiting.ended, { code: EXIT.notFound, stderr: /no device in profile held/ }, 'taken over at once');
+
+  writeFileSync(lock, `${process.pid} another-process-with-its-number`);
+  const long = new Date(Date.now() - 60_000);
+  utimesSync(lock, long, long);
+  t.equal((await run(['list'])).code, EXIT.ok, 'and from one whose number another process has got');
+});
+
+t.test('CLI-12 CLI-26: watch runs beside other commands, and ends at a signal with 130', async (t) => {
+  const { run, home } = await scene(t);
+  const watch = spawnCli(t, ['watch', '--json'], { home });
+  await watch.seen(/"ready"/);
+  t.equal((await run(['put', 'seen at once'])).code, EXIT.ok);
+  await watch.seen(/"title":"seen at once"/);
+  watch.kill('SIGINT');
+  t.match(await watch.ended, { code: EXIT.interrupted, stderr: /"interrupted"/ });
+  const counted = spawnCli(t, ['watch', '--count', '1'], { home });
+  await counted.seen(/Watching/);
+  await run(['put', 'the last one']);
+  t.match(await counted.ended, {
+    code: EXIT.ok,
+    stdout: /^\d\d:\d\d:\d\d {2}\w{26} {2}inbox +text {2}the last one\n$/,
+  });
+});
+
+t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people at two terminals', async (t) => {
+  const { port } = await runServer(t);
+  const [one, two] = [await temporaryFolder(t), await temporaryFolder(t)];
+  const url = `http://127.0.0.1:${port}`;
+  const claim = typed(t, one, `claim ${url} --name Desk`);
+  const shown = await claim.seen(/Your twelve words[^]*?12 \S+/);
+  const words = [...shown[0].matchAll(/\d+ ([a-z]+)/g)].map(([, word]) => word ?? '');
+  t.equal(words.length, 12);
+  const [, first] = await claim.seen(/Word number (\d+): /);
+  claim.write(`${words[Number(first) - 1] ?? ''}\r`);
+  const [, second] = await claim.seen(new RegExp(`Word number (?!${first ?? ''}:)(\\d+): `));
+  claim.write(`${words[Number(second) - 1] ?? ''}\r`);
+  t.match(await claim.ended, { code: EXIT.ok, stdout: /Done\..* This is "Desk"/ });
+
+  const pair = typed(t, one, 'pair');
+  const [, text = ''] = await pair.seen(/(http:\S+#pair=[a-z-]+)/);
+  const join = typed(t, two, `join '${text}' --name Phone --glyph phone`);
+  const [, digits = ''] = await join.seen(/Digits: (\d{3} \d{3})/);
+  await pair.seen(new RegExp(`Digits: ${digits}`));
+  await pair.seen(/\[y\/N\] /);
+  pair.write('yes\r');
+  const [paired, joined] = await Promise.all([pair.ended, join.ended]);
+  t.same([paired.code, joined.code], [EXIT.ok, EXIT.ok], paired.stdout + joined.stdout);
+  t.match(paired.stdout, /\u001b\[30;107m.*█/, 'a QR code, dark on light');
+
+  const secret = typed(t, two, 'put --type password --set service=mail');
+  await secret.seen(/Secret: /);
+  secret.write('hunter2\r');
+  const written = await secret.ended;
+  t.equal(written.code, EXIT.ok);
+  t.notMatch(written.stdout, 'hunter2', 'what is typed is not shown');
+  const list = await typed(t, one, 'list').ended;
+  t.match(list.stdout, /\u001b\[36m/, 'colours on a terminal');
+  const colourless = await typed(t, one, 'list', { NO_COLOR: '1' }).ended;
+  t.match(colourless.stdout, /password +mail/);
+  t.notMatch(colourless.stdout, /\u001b\[\d+m/, 'unless NO_COLOR is set');
+
+  const asked = typed(t, two, 'rm 01');
+  await asked.seen(/\[y\/N\] /);
+  asked.write('\u0003');
+  t.equal((await asked.ended).code, EXIT.interrupted, 'Ctrl-C at a question');
+});
+
+t.test('CLI-15: whoever stops reading stops the program, and nothing else', async (t) => {
+  const { run, home } = await scene(t);
+  await run(['put', 'x'.repeat(60_000)]);
+  const piped = spawnCli(t, ['-c', `${process.execPath} ${BINARY} list --json | true; echo "\${PIPESTATUS[0]}"`], {
+    home,
+    through: ['bash'],
+  });
+  const { stdout, stderr } = await piped.ended;
+  t.equal(stdout, '0\n');
+  t.equal(stderr, '');
+});

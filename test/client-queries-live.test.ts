@@ -1,0 +1,97 @@
+/** Live queries of two devices on a real server, one of them on a durable store. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import type { Device } from '../src/client/device.js';
+import type { ItemView } from '../src/client/events.js';
+import { openNodeStore } from '../src/client/node-store.js';
+import type { QueryFilter, QueryUpdate } from '../src/client/query.js';
+import { next, note, refusal, world, type Client } from './support/client-world.js';
+import { replayed } from './support/queries.js';
+
+/** A query whose results can be waited for. */
+async function followed(device: Device, filter: QueryFilter) {
+  const updates: QueryUpdate[] = [];
+  let look = (): void => undefined;
+  const query = await device.query(filter, (update) => {
+    updates.push(update);
+    look();
+  });
+  const until = (fits: (items: readonly ItemView[], total: number) => boolean): Promise<void> =>
+    new Promise((resolve) => {
+      look = () => {
+        if (fits(query.current, updates.at(-1)?.total ?? 0)) resolve();
+      };
+      look();
+    });
+  return { query, updates, until };
+}
+
+const texts = (items: readonly ItemView[]): unknown[] => items.map(({ payload }) => payload?.['text']);
+
+t.test('live queries on two devices', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  await first.device.bins.create('work', { name: 'Work' });
+  const paired = await all.pair();
+  paired.device.close();
+  const folder = await mkdtemp(join(tmpdir(), 'queries-'));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  let opened = await openNodeStore(folder, paired.identity());
+  const open = (): Promise<Client> => all.open(paired.identity(), { store: opened.store });
+  let second = await open();
+  await second.device.connect();
+
+  await t.test('SDK-01 SDK-04: both show the same as things happen on either, and as `list` in the end', async (t) => {
+    const here = await followed(first.device, { binId: 'inbox' });
+    const there = await followed(second.device, { binId: 'inbox' });
+    const search = await followed(second.device, { text: 'CRÈME', order: 'oldest' });
+    const { id } = await first.device.put(note('crème brûlée'));
+    await Promise.all([here, there, search].map(({ until }) => until((items) => items.some((item) => item.id === id))));
+    const mine = second.device.put(note('from the other side'));
+    await here.until((items) => items.length === 2);
+    await mine;
+    await second.device.put({ ...note('no dessert'), id });
+    await Promise.all([
+      here.until((items) => items.some((item) => item.payload?.['text'] === 'no dessert')),
+      search.until((items) => items.length === 0),
+    ]);
+    const made = await Promise.all(Array.from({ length: 30 }, (_, at) => first.device.put(note(`creme ${at}`))));
+    await there.until((_, total) => total === 32);
+    await second.device.move(made[0]?.id ?? '', 'work');
+    await first.device.delete(made[1]?.id ?? '');
+    await Promise.all([here, there].map(({ until }) => until((_, total) => total === 30)));
+    await search.until((_, total) => total === 29);
+    for (const { query, updates } of [here, there]) {
+      t.same(texts(query.current), texts(await first.device.list({ binId: 'inbox' })));
+      t.same(replayed(updates), query.current);
+    }
+    t.same(texts(here.query.current), texts(there.query.current));
+    t.ok(search.query.current.some(({ binId }) => binId === 'work'));
+  });
+
+  await t.test('SDK-01: what is made without a connection is shown at once, and after the next start', async (t) => {
+    second.device.disconnect();
+    const before = await followed(second.device, { text: 'alone' });
+    const made = await second.device.put(note('alone'));
+    await before.until((items) => items[0]?.id === made.id);
+    t.match(before.updates.find(({ items }) => items.length === 1)?.items, [{ id: made.id, pending: true }]);
+    second.device.close();
+    const told = before.updates.length;
+    await opened.store.close();
+    opened = await openNodeStore(folder, paired.identity());
+    second = await open();
+    const after = await followed(second.device, { text: 'alone' });
+    t.match(after.query.current, [{ id: made.id, payload: { text: 'alone' } }]);
+    const caughtUp = next(second, 'caught_up');
+    await second.device.connect();
+    t.match(await caughtUp, { complete: true });
+    t.match(after.query.current, [{ id: made.id, pending: false, version: made.version }]);
+    t.equal(before.updates.length, told, 'a closed device tells nothing');
+    second.device.close();
+    t.equal((await refusal(second.device.query({}, () => undefined))).code, 'closed');
+    await opened.store.close();
+  });
+});

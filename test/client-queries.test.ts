@@ -1,0 +1,343 @@
+/** Live queries over the local copy: what is told, in which order, and at what price. No server, no network. */
+import fc from 'fast-check';
+import t from 'tap';
+import { Emitter, type ItemView } from '../src/client/events.js';
+import { Library } from '../src/client/library.js';
+import { Outbox, type NewChange } from '../src/client/outbox.js';
+import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/client/query.js';
+import { Replica } from '../src/client/replica.js';
+import { found, fold, SEARCHED, wordsOf } from '../src/client/search.js';
+import { QUERIES_MAX, Shelf } from '../src/client/shelf.js';
+import { MemoryStore, type Pending } from '../src/client/store.js';
+import type { Change } from '../src/client/wire.js';
+import { moveTag } from '../src/crypto/item.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { CONTENT_TYPES, type LiveItem } from '../src/protocol/item.js';
+import { deleteTag, newIdentity, sealedRow, settle } from './support/client.js';
+import { TestClock } from './support/clock.js';
+import { refusal } from './support/client-world.js';
+import { replayed } from './support/queries.js';
+
+/** A device's copy with queries on it. `opened` counts decryptions. */
+async function shelf(store = new MemoryStore()) {
+  const me = newIdentity();
+  const counts = { opened: 0 };
+  const sodium = {
+    ...nodeSodium,
+    aeadDecrypt: (input: Parameters<typeof nodeSodium.aeadDecrypt>[0]) => {
+      counts.opened++;
+      return nodeSodium.aeadDecrypt(input);
+    },
+  };
+  const outbox = await Outbox.load(store, new TestClock());
+  const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
+  const problems: Error[] = [];
+  const onProblem = (error: Error): void => void problems.push(error);
+  const { emit } = new Emitter(onProblem);
+  const fetchNext = () => Promise.resolve(undefined);
+  const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
+  const made = new Shelf({ store, outbox, sodium, reader, onProblem });
+  const library = new Library({ store, outbox, sodium: nodeSodium, reader, onProblem });
+  let version = 0;
+  const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>
+    sealedRow(me, { ...fields, version: ++version });
+  const own = async (change: NewChange): Promise<Pending> => {
+    const { pending, stored } = outbox.add(change);
+    await stored;
+    return pending;
+  };
+  return { me, counts, store, outbox, replica, library, problems, shelf: made, row, own, version: () => ++version };
+}
+
+const arrives = (item: LiveItem): Change => ({ kind: 'item', id: item.id, version: item.version, item });
+const texts = (items: readonly ItemView[]): unknown[] => items.map(({ payload }) => payload?.['text']);
+
+t.test('SDK-01 SDK-03: the result at once, then one update a batch, own pending changes included', async (t) => {
+  const world = await shelf();
+  const rows = [world.row(), world.row(), world.row()];
+  await world.replica.apply(rows.map(arrives));
+  const updates: QueryUpdate[] = [];
+  const query = await world.shelf.query({ limit: 4 }, (update) => updates.push(update));
+  t.same(texts(updates[0]?.items ?? []), ['text 3', 'text 2', 'text 1'], 'told before it resolves');
+  t.same(
+    updates[0]?.changes.map(({ kind }) => kind),
+    ['added', 'added', 'added'],
+  );
+  await world.replica.apply([world.row(), world.row(), world.row()].map(arrives));
+  await settle();
+  t.equal(updates.length, 2, 'three items, one batch, one update');
+  t.same(texts(query.current), ['text 6', 'text 5', 'text 4', 'text 3'], 'as many as the limit');
+  t.equal(updates[1]?.total, 6);
+  const mine = sealedRow(world.me, { version: 0, ts: 2_000_000_000_000, payload: { text: 'mine' } });
+  const pending = await world.own({ kind: 'write', id: mine.id, base: 0, row: mine, rewrap: false });
+  await settle();
+  t.match(query.current[0], { payload: { text: 'mine' }, pending: true, version: 0 });
+  await world.outbox.acknowledged(pending, 7);
+  await settle();
+  t.match(query.current[0], { payload: { text: 'mine' }, pending: false, version: 7 });
+  const told = updates.length;
+  await world.replica.apply([{ kind: 'ack', id: mine.id, version: 7 }]);
+  await settle();
+  t.equal(updates.length, told, 'the stream confirms what is shown already: nothing is told');
+  t.same(texts((await world.library.list()).slice(0, 4)), texts(query.current), 'as `list` says it');
+  t.same(replayed(updates), query.current);
+});
+
+t.test('SDK-04: moves, deletes, replaces, quarantine, reset and discard are followed', async (t) => {
+  const world = await shelf();
+  const [moved, gone, changed, forged, lost] = [world.row(), world.row(), world.row(), world.row(), world.row()];
+  await world.replica.apply([moved, gone, changed, forged, lost].map(arrives));
+  const updates: QueryUpdate[] = [];
+  const query = await world.shelf.query({ binId: 'inbox', order: 'oldest' }, (update) => updates.push(update));
+  const elsewhere = await world.shelf.query({ binId: 'work' }, () => undefined);
+  t.same(texts(query.current), ['text 1', 'text 2', 'text 3', 'text 4', 'text 5']);
+  const sig = moveTag(nodeSodium, moved, { binId: 'work', masterKey: world.me.masterKey });
+  await world.replica.apply([arrives({ ...moved, version: world.version(), binId: 'work', sig })]);
+  await settle();
+  t.same(texts(query.current), ['text 2', 'text 3', 'text 4', 'text 5']);
+  t.equal(elsewhere.current.length, 1);
+  const tag = deleteTag(world.me, gone.id);
+  await world.replica.apply([{ kind: 'delete', id: gone.id, version: world.version(), sig: tag }]);
+  const newer = world.row({ id: changed.id, payload: { text: 'changed' } });
+  await world.replica.apply([arrives(newer)]);
+  await settle();
+  t.same(texts(query.current), ['text 4', 'text 5', 'changed'], 'with its new time it goes to the end');
+  await world.replica.apply([arrives({ ...forged, version: world.version(), binId: 'inbox', ts: forged.ts + 1 })]);
+  await settle();
+  t.same(texts(query.current), ['text 5', 'changed'], 'what does not verify is not shown');
+  await world.replica.reset('another');
+  await settle();
+  t.same(
+    query.current.map(({ version }) => version),
+    [0, 0],
+    'after a reset no version is known, and all stays readable',
+  );
+  await world.replica.apply([arrives({ ...newer, version: 1 })]);
+  await settle();
+  t.same(
+    query.current.map(({ version }) => version),
+    [0, 1],
+    'the new history names them again',
+  );
+  await world.own({ kind: 'delete', id: lost.id, base: 0, sig: deleteTag(world.me, lost.id) });
+  await settle();
+  t.same(texts(query.current), ['changed'], 'an own delete is shown before it is sent');
+  t.same(replayed(updates), query.current);
+  t.same(world.problems, []);
+});
+
+t.test('SDK-02: changes carried out one after the other give the next result', (t) => {
+  const view = (id: number, version: number): ItemView => ({
+    ...{ id: String(id), binId: 'inbox', type: 'text', ts: id, senderDevice: 'd', version },
+    ...{ pending: false, payload: null },
+  });
+  const lists = fc.array(fc.uniqueArray(fc.tuple(fc.nat(8), fc.nat(2)), { selector: ([id]) => id }), {
+    minLength: 1,
+    maxLength: 6,
+  });
+  const property = fc.assert.bind(
+    null,
+    fc.property(lists, (made) => {
+      const known = new Map<string, ItemView>();
+      const results = made.map((list) =>
+        list.map(([id, version]) => {
+          const key = `${id} ${version}`;
+          known.set(key, known.get(key) ?? view(id, version));
+          return known.get(key) ?? view(id, version);
+        }),
+      );
+      const updates = results.map((items, at) => ({
+        items,
+        total: items.length,
+        changes: changesBetween(results[at - 1] ?? [], items),
+      }));
+      const last = results.at(-1) ?? [];
+      return replayed(updates).every((item, at) => item === last[at]);
+    }),
+    {},
+  );
+  t.doesNotThrow(property);
+  t.end();
+});
+
+t.test('SDK-04: whatever happens in whatever order, a query shows what a new one would', async (t) => {
+  const world = await shelf();
+  const updates: QueryUpdate[] = [];
+  const wanted = { text: 'odd', order: 'oldest', limit: 5 } as const;
+  const query = await world.shelf.query(wanted, (update) => updates.push(update));
+  const known: LiveItem[] = [];
+  let seed = 7;
+  const chance = (below: number): number => (seed = (seed * 48_271) % 2_147_483_647) % below;
+  for (let step = 0; step < 150; step++) {
+    const old = known[chance(known.length + 1)];
+    const payload = { text: chance(2) === 0 ? `even ${step}` : `odd ${step}` };
+    if (old === undefined || chance(3) > 0) {
+      const row = world.row({
+        payload,
+        id: old?.id,
+        ts: old === undefined ? undefined : 1_700_000_000_000 + 10 * step,
+      });
+      known.push(row);
+      await world.replica.apply([arrives(row)]);
+    } else if (chance(2) === 0) {
+      const sig = deleteTag(world.me, old.id);
+      await world.replica.apply([{ kind: 'delete', id: old.id, version: world.version(), sig }]);
+    } else {
+      await world.replica.apply([arrives({ ...old, version: world.version(), sig: null })]);
+    }
+    if (chance(4) === 0) await settle();
+  }
+  await settle();
+  const anew = await (await shelf(world.store)).library.list().catch(() => []);
+  t.same(anew, [], 'another master key opens none of it');
+  const fresh = await world.shelf.query(wanted, () => undefined);
+  t.same(query.current, fresh.current);
+  t.ok(fresh.current.length > 0);
+  t.same(replayed(updates), query.current);
+});
+
+t.test('SDK-05: each content is decrypted once, whatever number of queries and frames', async (t) => {
+  const world = await shelf();
+  await world.replica.apply(Array.from({ length: 300 }, () => arrives(world.row())));
+  const plain = await world.shelf.query({ limit: 20 }, () => undefined);
+  t.equal(world.counts.opened, 20, 'for order, bin and type nothing is opened but what is shown');
+  await world.shelf.query({ text: 'text' }, () => undefined);
+  t.equal(world.counts.opened, 300, 'a search looks into all, once');
+  await world.shelf.query({ text: '7', types: ['text'] }, () => undefined);
+  await world.shelf.query({ text: 'nowhere' }, () => undefined);
+  t.equal(world.counts.opened, 300, 'and the next query has it already');
+  for (let frame = 0; frame < 50; frame++) {
+    await world.replica.apply([arrives(world.row())]);
+    await settle();
+  }
+  t.equal(world.counts.opened, 350, 'fifty frames: fifty items, for four queries together');
+  t.equal(plain.current.length, 20);
+  await world.replica.reset('another');
+  await settle();
+  t.equal(world.counts.opened, 350, 'a reset changes no content');
+});
+
+t.test(
+  'SDK-06: a closed query hears nothing, the last one frees the index, and their number has a bound',
+  async (t) => {
+    const world = await shelf();
+    await world.replica.apply([arrives(world.row())]);
+    let told = 0;
+    const all = [];
+    for (let made = 0; made < QUERIES_MAX; made++) all.push(await world.shelf.query({}, () => (told += 1)));
+    t.equal((await refusal(world.shelf.query({}, () => undefined))).code, 'too_many');
+    t.ok((await refusal(world.shelf.query({ limit: 0 }, () => undefined))) instanceof RangeError);
+    t.equal(told, QUERIES_MAX);
+    for (const query of all) query.close();
+    await world.replica.apply([arrives(world.row())]);
+    await settle();
+    t.equal(told, QUERIES_MAX);
+    t.same(world.outbox.touched.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+    const before = world.counts.opened;
+    const again = await world.shelf.query({}, () => undefined);
+    t.equal(again.current.length, 2);
+    t.equal(world.counts.opened, before + 2, 'the plaintext was let go');
+  },
+);
+
+t.test(
+  'SDK-06: a query that is opened while the last one is closed in the middle of its work misses nothing',
+  async (t) => {
+    const world = await shelf();
+    await world.replica.apply([arrives(world.row()), arrives(world.row())]);
+    const first = await world.shelf.query({}, () => undefined);
+    // Everything is being read again when the query ends, and a change comes before another one begins.
+    const { entries } = world.store;
+    const held: (() => void)[] = [];
+    world.store.entries = async function* () {
+      yield* entries.call(world.store);
+      await new Promise<void>((resolve) => held.push(resolve));
+    };
+    await world.replica.reset('another');
+    const late = world.row();
+    await settle();
+    first.close();
+    await world.replica.apply([arrives(late)]);
+    world.store.entries = entries.bind(world.store);
+    const opening = world.shelf.query({}, () => undefined);
+    await settle();
+    for (const go of held) go();
+    const second = await opening;
+    t.equal(second.current.length, 3);
+    t.equal(held.length, 1, 'the first one was in the middle of it');
+  },
+);
+
+t.test('SDK-06: a listener that throws disturbs no other, and a store that fails is asked again', async (t) => {
+  const store = new MemoryStore();
+  const world = await shelf(store);
+  await world.shelf.query({}, () => {
+    throw new Error('a listener of the program');
+  });
+  const query = await world.shelf.query({}, () => undefined);
+  const { get } = store;
+  await world.replica.apply([arrives(world.row())]);
+  await settle();
+  t.equal(query.current.length, 1);
+  t.match(world.problems, [{ message: 'a listener of the program' }, { message: 'a listener of the program' }]);
+  await world.replica.apply([arrives(world.row())]);
+  store.get = () => Promise.reject(new Error('disk failed'));
+  await settle();
+  t.match(world.problems.at(-1), { message: 'disk failed' });
+  store.get = get.bind(store);
+  await world.replica.apply([arrives(world.row())]);
+  await settle();
+  t.equal(query.current.length, 3, 'what was missed meanwhile is there too');
+});
+
+t.test(
+  'SDK-07: case, accents and width do not matter, each word must be somewhere, and secrets are not searched',
+  (t) => {
+    const finds = (text: string, payload: Record<string, unknown>, type = 'text' as const): boolean =>
+      found(wordsOf(text), type, payload);
+    for (const [sought, text] of [
+      ['creme brulee', 'Crème Brûlée'],
+      ['STRASSE', 'Große Straße'],
+      ['οδος', 'ΟΔΟΣ'],
+      ['smorrebrod', 'Smørrebrød'],
+      ['ｗｉｄｅ', 'wide'],
+      ['istanbul', 'İstanbul ıstanbul'],
+      ['one  two', 'two, then\none'],
+    ] as const) {
+      t.ok(finds(sought, { text }), sought);
+    }
+    t.notOk(finds('one three', { text: 'one two' }));
+    t.ok(finds('  ', { text: 'anything' }), 'no words: all');
+    t.notOk(found(wordsOf('hunter2'), 'password', { service: 'x', user: 'y', secret: 'hunter2' }));
+    t.ok(found(wordsOf('MAIL ann'), 'password', { service: 'Mail', user: 'Ann', secret: 'hunter2' }));
+    t.notOk(finds('5', { text: 5, other: '5' }), 'only texts, and only fields of the table');
+    t.same(Object.keys(SEARCHED).sort(), [...CONTENT_TYPES].sort());
+    t.equal(fold(fold('Ǻngström ﬁ')), fold('Ǻngström ﬁ'), 'folding twice is folding once');
+    t.equal(wordsOf('x '.repeat(100_000)).length, 500, 'and its length is bounded');
+    t.end();
+  },
+);
+
+t.test('SDK-02: matches stay sorted, whatever is placed where', (t) => {
+  const head = (id: number, ts: number): Head => ({
+    ...{ id: String(id), binId: 'inbox', type: 'text', ts, version: 1, pending: false, sig: null },
+  });
+  const property = fc.assert.bind(
+    null,
+    fc.property(fc.array(fc.tuple(fc.nat(9), fc.option(fc.nat(4)))), (steps) => {
+      const matches = new Matches(planOf({}).compare);
+      const model = new Map<string, Head>();
+      for (const [id, ts] of steps) {
+        const made = ts === null ? undefined : head(id, ts);
+        matches.place(String(id), made);
+        if (made === undefined) model.delete(String(id));
+        else model.set(String(id), made);
+      }
+      const sorted = [...model.values()].sort(newestFirst);
+      return matches.first(99).every((entry, at) => entry === sorted[at]) && matches.size === sorted.length;
+    }),
+    {},
+  );
+  t.doesNotThrow(property);
+  t.end();
+});

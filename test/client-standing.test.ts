@@ -1,0 +1,294 @@
+/** What a device says of itself, of reasons, and of changes that were made while it was away from the server. */
+import t from 'tap';
+import { REASONS, reasonOf } from '../src/client/reasons.js';
+import { MemoryStore } from '../src/client/store.js';
+import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { systemClock, type Clock } from '../src/protocol/clock.js';
+import { newId, sealedRow, settle } from './support/client.js';
+import { TestClock } from './support/clock.js';
+import {
+  next,
+  note,
+  refusal,
+  shows,
+  wiretap,
+  world,
+  writes,
+  type Client,
+  type Wiretap,
+} from './support/client-world.js';
+
+/** A wire that a test can cut; waits of the client are in the test's hand while it is. */
+function cable(clock: Clock = systemClock): { readonly tap: Wiretap; cut: boolean } {
+  const tap = wiretap(clock);
+  const { fetch } = tap.platform;
+  const line = { tap, cut: false };
+  const platform = {
+    ...tap.platform,
+    fetch: async (url: string, init: RequestInit) => {
+      if (line.cut) throw new TypeError('unreachable');
+      return fetch(url, init);
+    },
+  };
+  return Object.assign(line, { tap: { ...tap, platform } });
+}
+
+/** Turns a clock until work is done, so that its repeats come at once. */
+async function hurried<T>(clock: TestClock, work: Promise<T>): Promise<T> {
+  let over = false;
+  const done = (): void => {
+    over = true;
+  };
+  work.then(done, done);
+  while (!over) {
+    await settle();
+    clock.advance(1_000);
+  }
+  return work;
+}
+
+t.test('SDK-17: every reason says what it means and what to do', (t) => {
+  for (const [reason, { meaning, whatToDo }] of Object.entries(REASONS)) {
+    t.match(meaning, /^[A-Z].{20,}\.$/, reason);
+    t.match(whatToDo, /^[A-Z].{20,}\.$/, reason);
+  }
+  t.match(reasonOf('rolled_back'), { about: 'item' });
+  t.equal(reasonOf('toString'), undefined);
+  t.end();
+});
+
+t.test('SDK-19: the master key’s fingerprint', (t) => {
+  const key = new Uint8Array(32).fill(7);
+  t.equal(fingerprintOfMaster(nodeSodium, key), '324d 826b b501 d78f 4f21 9ef1 3449 da27');
+  t.not(fingerprintOfMaster(nodeSodium, new Uint8Array(32).fill(8)), '324d 826b b501 d78f 4f21 9ef1 3449 da27');
+  t.throws(() => fingerprintOfMaster(nodeSodium, new Uint8Array(31)));
+  t.end();
+});
+
+t.test('how a device stands', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  const second = await all.pair();
+
+  await t.test('SDK-18: before and after connecting, with what waits and what is hidden', async (t) => {
+    const store = new MemoryStore();
+    const clock = new TestClock(Math.floor(Date.now() / 1_000) * 1_000 - 3_600_000);
+    const line = cable(clock);
+    const client = await all.open(first.identity(), { tap: line.tap, store });
+    t.match(await client.device.standing(), {
+      state: 'open',
+      line: { state: 'closed' },
+      cursor: { since: 0, epoch: null },
+      caughtUp: null,
+      missing: null,
+      held: { itemCount: 0, versionSum: 0 },
+      pending: { count: 0, waiting: 0, oldestAgeMs: null },
+      hidden: { count: 0, byReason: {} },
+      devices: null,
+      clockOffsetMs: null,
+      deviceId: first.device.id,
+    });
+    const { id, version } = await first.device.put(note('here'));
+    const read = next(client, 'devices');
+    await client.device.connect();
+    await read;
+    const standing = await client.device.standing();
+    t.match(standing, {
+      line: { state: 'connected' },
+      cursor: { since: version },
+      caughtUp: { version, complete: true, at: clock.now() },
+      held: { itemCount: 1 },
+      devices: { active: 2, uncertified: [] },
+    });
+    const offset = standing.clockOffsetMs ?? 0;
+    t.ok(Math.abs(offset - 3_600_000) < 60_000, `the clock is an hour behind: ${offset}`);
+    line.cut = true;
+    client.device.disconnect();
+    t.equal((await refusal(hurried(clock, client.device.put(note('waits'))))).code, 'queued');
+    clock.advance(60_000);
+    const row = sealedRow(client.identity(), { version: 9_000 });
+    const forged = { id: row.id, version: 9_000, state: 'quarantined', reason: 'bad_sig', row, kept: null } as const;
+    const mute = { id: newId(), version: 9_001, state: 'deleted', tagged: false, kept: row } as const;
+    await store.apply({ entries: [forged, mute] });
+    const later = await client.device.standing();
+    t.match(later, {
+      line: { state: 'closed' },
+      pending: { count: 1, waiting: 1 },
+      hidden: { count: 2, byReason: { bad_sig: 1, untagged_delete: 1 } },
+    });
+    t.ok((later.pending.oldestAgeMs ?? 0) >= 60_000);
+    const again = await all.open(first.identity(), { tap: cable(clock).tap, store });
+    t.ok(((await again.device.standing()).pending.oldestAgeMs ?? 0) >= 60_000, 'in the next program too');
+    t.type(await client.device.get(id), 'object');
+    client.device.close();
+    t.match(await client.device.standing(), { state: 'closed' });
+  });
+
+  await t.test('SDK-18: devices that nobody vouches for are in it', async (t) => {
+    const stranger = await all.pair('Stranger');
+    await all.server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [stranger.device.id]);
+    await first.device.roster.refresh();
+    const { devices } = await first.device.standing();
+    t.match(devices?.uncertified, [{ id: stranger.device.id, fingerprint: stranger.device.fingerprint }]);
+    await first.device.revoke(stranger.device.id);
+    t.match((await first.device.standing()).devices, { uncertified: [] });
+  });
+
+  await t.test('SDK-19: all devices of a user show the same fingerprint of the master key', async (t) => {
+    const [one, other] = [await first.device.standing(), await second.device.standing()];
+    t.match(one.masterFingerprint, /^([0-9a-f]{4} ){7}[0-9a-f]{4}$/);
+    t.equal(other.masterFingerprint, one.masterFingerprint);
+    t.not(other.fingerprint, one.fingerprint);
+  });
+
+  await t.test('SDK-08: bins and devices are followed: the list at once, then each that differs', async (t) => {
+    const bins: string[][] = [];
+    const followed = await second.device.bins.subscribe((list) => bins.push(list.map(({ id }) => id)));
+    const names: string[][] = [];
+    const devices = await second.device.roster.subscribe((list) => names.push(list.map(({ name }) => name)));
+    t.equal(bins.length, 1);
+    t.ok(names[0]?.includes('Second'));
+    const own = next(second, 'bins');
+    await second.device.bins.create('own', { name: 'Own' });
+    await own;
+    t.ok(bins.at(-1)?.includes('own'), 'own changes too, without a socket');
+    await second.device.connect();
+    await second.device.bins.refresh('changed');
+    const told = bins.length;
+    await second.device.bins.refresh('changed');
+    t.equal(bins.length, told, 'what does not differ is not told');
+    const foreign = next(second, 'bins', ({ bins: list }) => list.some(({ id }) => id === 'foreign'));
+    await first.device.bins.create('foreign', { name: 'Foreign' });
+    await foreign;
+    t.same(
+      followed.current.map(({ id }) => id),
+      bins.at(-1),
+    );
+    t.ok(bins.at(-1)?.includes('foreign'));
+    const joined = next(second, 'devices', ({ devices: list }) => list.some(({ name }) => name === 'Newcomer'));
+    await all.pair('Newcomer');
+    await joined;
+    t.ok(names.at(-1)?.includes('Newcomer'));
+    followed.close();
+    devices.close();
+    const before = bins.length;
+    await second.device.bins.create('unseen', { name: 'Unseen' });
+    await second.device.bins.refresh('changed');
+    t.equal(bins.length, before);
+  });
+});
+
+t.test('changes made while the server is out of reach', async (t) => {
+  const all = await world(t);
+  const { first } = all;
+  await first.device.connect();
+  await first.device.bins.create('work', { name: 'Work' });
+  const second = await all.pair();
+  const offline = async (known: boolean) => {
+    const clock = new TestClock();
+    const line = cable(clock);
+    const client = await all.open(second.identity(), { tap: line.tap });
+    if (known) await client.device.pull();
+    line.cut = true;
+    const queued = async (work: Promise<unknown>): Promise<void> => {
+      t.equal((await refusal(hurried(clock, work))).code, 'queued');
+    };
+    const restored = async (): Promise<void> => {
+      line.cut = false;
+      // A repeat that waits its turn goes out now; what is under way is far from its time-out.
+      clock.advance(9_000);
+      let wake = (): void => undefined;
+      const stops = [client.device.on('sent', () => wake()), client.device.on('rejected', () => wake())];
+      await client.device.pull();
+      for (;;) {
+        const told = new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        if ((await client.device.standing()).pending.waiting === 0) break;
+        await told;
+      }
+      for (const stop of stops) stop();
+    };
+    return { client, queued, restored };
+  };
+  const asked = (client: Client): string[] =>
+    client.tap.calls.flatMap(({ method, path, body }) => {
+      if (path === '/items/batch') return (body?.['items'] as { id: string }[]).map(({ id }) => `put ${id}`);
+      if (path === '/items') return [`put ${String(body?.['id'])}`];
+      if (path.endsWith('/reconcile')) return [`move ${path.split('/')[2] ?? ''}`];
+      return method === 'DELETE' ? [`delete ${path.split('/')[2] ?? ''}`] : [];
+    });
+
+  await t.test('SDK-20: they go out in order of making, each item’s on top of one another', async (t) => {
+    const { id: old } = await first.device.put(note('old'));
+    const { client, queued, restored } = await offline(true);
+    const [one, two] = [newId(), newId()];
+    await queued(client.device.put({ ...note('one'), id: one }));
+    await queued(client.device.put({ ...note('two'), id: two }));
+    await queued(client.device.put({ ...note('one again'), id: one }));
+    await queued(client.device.move(one, 'work'));
+    await queued(client.device.move(old, 'work'));
+    await queued(client.device.delete(two));
+    t.match(await client.device.get(one), { binId: 'work', payload: { text: 'one again' }, pending: true });
+    t.equal(await client.device.get(two), undefined, 'each is shown at once');
+    t.equal((await refusal(client.device.put({ ...note('no'), id: two }))).code, 'deleted_item');
+    t.same(writes(client), []);
+    await restored();
+    const sent = asked(client);
+    t.same(
+      sent.filter((call) => call.endsWith(one)),
+      [`put ${one}`, `put ${one}`, `move ${one}`],
+    );
+    t.same(
+      sent.filter((call) => call.endsWith(two)),
+      [`put ${two}`, `delete ${two}`],
+    );
+    t.equal(sent.length, 6, 'each once');
+    t.match(await shows(first, one, ({ binId }) => binId === 'work'), { payload: { text: 'one again' } });
+    t.match(await shows(first, old, ({ binId }) => binId === 'work'), { payload: { text: 'old' } });
+    t.equal(await first.device.get(two), undefined);
+  });
+
+  await t.test(
+    'SDK-21: a program that never read the device list keeps the change, and all devices get keys',
+    async (t) => {
+      const { client, queued, restored } = await offline(false);
+      const id = newId();
+      await queued(client.device.put({ ...note('from nowhere'), id }));
+      t.match(await client.device.get(id), { payload: { text: 'from nowhere' }, pending: true });
+      await restored();
+      const bodies = writes(client).filter((body) => body['id'] === id);
+      const keys = bodies.map((body) => Object.keys((body['payloadEnc'] as { keys: object }).keys));
+      t.same(keys[0], [second.device.id], 'sealed for this device, whose key it knows');
+      t.same(new Set(keys.at(-1)), new Set([first.device.id, second.device.id]));
+      t.match(await shows(first, id), { payload: { text: 'from nowhere' } });
+    },
+  );
+
+  await t.test('SDK-22: what another device was faster with is told with its row, and can be sent again', async (t) => {
+    const { id } = await first.device.put(note('base'));
+    const { id: doomed } = await first.device.put(note('doomed'));
+    const { client, queued, restored } = await offline(true);
+    await queued(client.device.put({ ...note('mine'), id }));
+    await queued(client.device.put({ ...note('mine too'), id: doomed }));
+    await first.device.put({ ...note('theirs'), id });
+    await first.device.delete(doomed);
+    const overtaken = next(client, 'rejected', (event) => event.id === id);
+    const late = next(client, 'rejected', (event) => event.id === doomed);
+    await restored();
+    const { row, error } = await overtaken;
+    t.match(error, { code: 'conflict' });
+    t.match(await client.device.get(id), { payload: { text: 'theirs' }, pending: false }, 'what is shown is what is');
+    if (row === null) throw new Error('a rejected write has its row');
+    await client.device.resend(row);
+    await shows(first, id, (item) => item.payload?.['text'] === 'mine');
+    const lost = (await late).row;
+    if (lost === null) throw new Error('a rejected write has its row');
+    t.equal((await refusal(client.device.resend(lost))).code, 'deleted_item');
+    const copy = await client.device.resend(lost, 'copy');
+    t.not(copy.id, doomed);
+    t.match(await shows(first, copy.id), { payload: { text: 'mine too' } });
+  });
+});

@@ -1,0 +1,154 @@
+/** A store whose disk is full, read-only, or in use by another process (the client library). */
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import t from 'tap';
+import { createStore, LevelStore } from '../src/client/level-store.js';
+import { openNodeStore } from '../src/client/node-store.js';
+import { StoreError } from '../src/client/store-error.js';
+import { MemoryStore, type Batch } from '../src/client/store.js';
+import { FlakyLevel, type Weather } from './support/flaky-level.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { anyBatch, idOf, live, OWNER, stateOf, write } from './support/stores.js';
+
+t.setTimeout(120_000);
+
+const codeOf = async (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'none',
+    (error: unknown) => (error instanceof StoreError ? error.code : String(error)),
+  );
+
+async function flaky(): Promise<{ readonly level: FlakyLevel; readonly store: LevelStore }> {
+  const level = new FlakyLevel();
+  await createStore(level, { owner: OWNER, batches: 0, changes: [] });
+  return { level, store: await LevelStore.open(level, OWNER, { reopen: level.reopen }) };
+}
+
+t.test(
+  'STORE-12: a batch that finds no room changes nothing, is told as full, and works when there is room',
+  async (t) => {
+    for (const weather of ['lost', 'unknown'] as const) {
+      const { level, store } = await flaky();
+      await store.apply({ entries: [live('A', 1)], pending: [write(1, 'B')] });
+      const before = await stateOf(store);
+      level.weather = weather;
+      t.equal(
+        await codeOf(store.apply({ entries: [live('A', 2)], done: [1], cursor: { since: 2, epoch: 'e' } })),
+        'full',
+      );
+      t.equal(await codeOf(store.apply({ entries: [live('C', 3)] })), 'full', 'and again');
+      t.strictSame(await stateOf(store), before, 'reading goes on');
+      level.weather = 'fine';
+      await store.apply({ entries: [live('D', 4)] });
+      t.equal(level.opened, 1, 'it was opened anew');
+      t.equal(await store.get('C'), undefined);
+      t.match(await store.get('A'), { version: 1 }, 'what was told as failed is not there');
+      t.same(await store.held(), { itemCount: 2, versionSum: 5 });
+      await store.close();
+      await level.open();
+      t.same(await (await LevelStore.open(level, OWNER)).held(), { itemCount: 2, versionSum: 5 });
+    }
+  },
+);
+
+t.test('STORE-12: any series of batches and failures leaves exactly the batches that were answered', async (t) => {
+  const step = fc.record({ batch: anyBatch, weather: fc.constantFrom<Weather>('fine', 'fine', 'lost', 'unknown') });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 15 }), async (steps: { batch: Batch; weather: Weather }[]) => {
+      const { level, store } = await flaky();
+      const model = new MemoryStore();
+      for (const { batch, weather } of steps) {
+        level.weather = weather;
+        if ((await codeOf(store.apply(batch))) === 'none') await model.apply(batch);
+      }
+      level.weather = 'fine';
+      await store.close();
+      await level.open();
+      t.strictSame(await stateOf(await LevelStore.open(level, OWNER)), await stateOf(model));
+    }),
+    { numRuns: 150 },
+  );
+});
+
+/** A small disk of its own; undefined where this user may not mount one. */
+async function smallDisk(t: WithTeardown, megabytes: number): Promise<string | undefined> {
+  const folder = join(await temporaryFolder(t), 'disk');
+  await mkdir(folder);
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', folder]).status !== 0) return undefined;
+  t.teardown(() => void spawnSync('umount', ['-l', folder]));
+  return folder;
+}
+
+const NO_MOUNT = 'this user may not mount a small disk';
+
+t.test('STORE-12: LevelDB on a disk that is full', async (t) => {
+  const disk = await smallDisk(t, 4);
+  if (disk === undefined) return t.comment(NO_MOUNT);
+  const { store } = await openNodeStore(join(disk, 'store'), OWNER);
+  const answered: string[] = [];
+  let failure = 'none';
+  for (let n = 0; n < 500 && failure === 'none'; n++) {
+    failure = await codeOf(store.apply({ entries: [live(idOf(n), n + 1, 20_000)] }));
+    if (failure === 'none') answered.push(idOf(n));
+  }
+  t.equal(failure, 'full');
+  t.ok(answered.length > 10, `${answered.length} fitted`);
+  t.equal(await codeOf(store.apply({ pending: [write(1, 'B')] })), 'full', 'still');
+  t.match(await store.get(answered[0] ?? ''), { version: 1 }, 'reading goes on');
+  t.equal(spawnSync('mount', ['-o', 'remount,size=64m', disk]).status, 0);
+  await store.apply({ pending: [write(2, 'C')] });
+  for (const id of answered) if ((await store.get(id)) === undefined) t.fail(`${id} is lost`);
+  t.same((await store.held()).itemCount, answered.length);
+  await store.close();
+  const again = await openNodeStore(join(disk, 'store'), OWNER);
+  t.equal(again.repair, null, 'and nothing is damaged');
+  t.same((await again.store.held()).itemCount, answered.length);
+  t.match(await again.store.pending(), [{ seq: 2 }]);
+  await again.store.close();
+});
+
+t.test('STORE-12: a disk that is full, or cannot be written, when the store is opened', async (t) => {
+  const disk = await smallDisk(t, 4);
+  if (disk === undefined) return t.comment(NO_MOUNT);
+  const folder = join(disk, 'store');
+  const { store } = await openNodeStore(folder, OWNER);
+  await store.apply({ pending: [write(1, 'B')] });
+  await store.close();
+  const filler = join(disk, 'filler');
+  await writeFile(filler, Buffer.alloc(8 * 1024 * 1024)).catch(() => undefined);
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'full');
+  await rm(filler);
+  t.equal(spawnSync('mount', ['-o', 'remount,ro', disk]).status, 0);
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'read_only');
+  t.equal(spawnSync('mount', ['-o', 'remount,rw', disk]).status, 0);
+  const again = await openNodeStore(folder, OWNER);
+  t.equal(again.repair, null);
+  t.match(await again.store.pending(), [{ seq: 1 }]);
+  await again.store.close();
+});
+
+t.test('STORE-13: a second process is told that the store is in use, until the first one ends', async (t) => {
+  const folder = join(await temporaryFolder(t), 'store');
+  const script = `
+    const { openNodeStore } = await import(process.argv[1]);
+    await openNodeStore(process.argv[2], { tenantId: 'tenant', deviceId: '${OWNER.deviceId}' });
+    console.log('open');
+    setInterval(() => {}, 1000);`;
+  const module = new URL('../src/client/node-store.js', import.meta.url).href;
+  const args = ['--input-type=module', '-e', script, module, folder];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  t.teardown(() => child.kill('SIGKILL'));
+  await once(child.stdout, 'data');
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked');
+  t.equal((await stat(folder)).mode & 0o777, 0o700);
+  child.kill('SIGKILL');
+  await once(child, 'close');
+  const { store, repair } = await openNodeStore(folder, OWNER);
+  t.equal(repair, null);
+  t.equal(await codeOf(openNodeStore(folder, OWNER)), 'locked', 'in one process too');
+  await store.close();
+  await (await openNodeStore(folder, OWNER)).store.close();
+});

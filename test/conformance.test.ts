@@ -1,0 +1,250 @@
+/** The conformance kit against our own server (the reference, Conformance). */
+import { execFile } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
+import { CASES } from './conformance/cases/all.js';
+import { runKit, type KitOptions, type Result } from './conformance/kit.js';
+import { outsideReason, RULES_OUTSIDE } from './conformance/outside.js';
+import { parseRules, readRules } from './conformance/rules.js';
+import { TestClock } from './support/clock.js';
+import { claim, mustWrite, newId, newItem } from './support/devices.js';
+import { Mutant } from './support/mutant.js';
+import { ADMIN_TOKEN, runServer, type Running } from './support/server.js';
+
+const urlOf = (server: Running): string => `http://127.0.0.1:${server.port}`;
+const quiet = { LOG_LEVEL: 'error' };
+
+const of = (results: readonly Result[], ...kinds: readonly Result['kind'][]): Result[] =>
+  results.filter(({ kind }) => kinds.includes(kind));
+const told = (results: readonly Result[]): string[] => results.map(({ id, text }) => `${id}: ${text}`);
+
+/** Rules that a run of either shape must see at least, so that it cannot pass by skipping. */
+const EXPECTED = 250;
+
+/** Rules whose cases take seconds of a processor and are the same in both shapes: one of the two runs is enough. */
+const HEAVY = /^(RATE-|PASS-13|PASS-14|ERR-11|ERR-12|ERR-15|BATCH-05|HTTP-1[0-2]|LIST-14|WS-25)/;
+
+for (const shape of ['a', 'b'] as const) {
+  t.test(`CONF-02 CONF-09: our server passes, with WIRE_SHAPE=${shape}`, async (t) => {
+    const server = await runServer(t, { env: { ...quiet, WIRE_SHAPE: shape } });
+    const options: KitOptions = { url: urlOf(server), shapes: [shape], adminToken: ADMIN_TOKEN };
+    const ids = readRules().flatMap(({ id }) => (shape === 'b' && HEAVY.test(id) ? [] : [id]));
+    const results = await runKit({ ...options, only: ids, reversed: shape === 'b' });
+    t.same(told(of(results, 'fail')), []);
+    t.ok(of(results, 'pass').length >= EXPECTED, `${of(results, 'pass').length} rules passed`);
+    t.equal(results.length, ids.length);
+    const left = await runKit({ ...options, only: ['STAT', 'BIN-01'] });
+    t.same(told(of(left, 'fail')), [], 'the tenant is usable after it');
+  });
+}
+
+/** Settings under which rules can be seen that are not seen otherwise. */
+const SETTINGS: readonly (readonly [
+  string,
+  Readonly<Record<string, string>>,
+  Partial<KitOptions>,
+  readonly string[],
+])[] = [
+  [
+    'a claim token',
+    { BOOTSTRAP_TOKEN: 'open-sesame' },
+    { claimToken: 'open-sesame' },
+    ['BOOT-01', 'BOOT-03', 'BOOT-05'],
+  ],
+  ['a storage cap', { STORAGE_CAP_BYTES: '600000' }, {}, ['ITEM-39', 'ITEM-40', 'RETRY-11']],
+  ['REQUIRE_SIG=always', { REQUIRE_SIG: 'always' }, {}, ['ITEM-23']],
+  ['REQUIRE_SIG=never', { REQUIRE_SIG: 'never' }, {}, ['ITEM-24']],
+  ['an origin', { CORS_ORIGINS: 'https://app.example' }, { corsOrigin: 'https://app.example' }, ['HTTP-07', 'HTTP-08']],
+];
+
+t.test('CONF-02: our server passes under other settings', async (t) => {
+  for (const [what, env, more, ids] of SETTINGS) {
+    const server = await runServer(t, { env: { ...quiet, ...env } });
+    const results = await runKit({ url: urlOf(server), shapes: ['a', 'b'], only: ids, ...more });
+    t.same(
+      results.map(({ id, kind }) => `${id} ${kind}`),
+      [...ids].map((id) => `${id} pass`),
+      what,
+    );
+    await server.stop();
+  }
+});
+
+t.test('CONF-02: our server passes the rules of blobs, once blobs can be uploaded', async (t) => {
+  const server = await runServer(t, { env: quiet });
+  const mutant = await Mutant.before(t, server.port);
+  // What the upload will leave, as long as the server has none of its own.
+  const store = createServer((request, response) => {
+    request.resume();
+    request.on('end', () => {
+      const ref = decodeURIComponent((request.url ?? '').slice(1));
+      const values = [server.tenantId, ref, Number(request.headers['content-length'])];
+      const insert = `INSERT INTO blobs (tenant_id, ref, size, state, created_at) VALUES ($1, $2, $3, 'ready', 1)`;
+      void server.sql(insert, values).then(
+        () => response.end(),
+        () => response.destroy(),
+      );
+    });
+  });
+  await new Promise<void>((listening) => store.listen(0, '127.0.0.1', listening));
+  t.teardown(() => store.close());
+  const { port } = store.address() as AddressInfo;
+  mutant.mutation = {
+    answer({ path }) {
+      if (path !== '/api/blobs/upload-url') return undefined;
+      const blobRef = `${newId()}.bin`;
+      const url = `http://127.0.0.1:${port}/${blobRef}`;
+      return { status: 200, body: { blobRef, url, expiresAt: Date.now() + 900_000, headers: {} } };
+    },
+  };
+  const only = ['ITEM-18', 'ITEM-19', 'ITEM-27', 'ITEM-30', 'ITEM-31', 'SHAPE-19', 'SHAPE-20'];
+  const results = await runKit({ url: mutant.url, shapes: ['a', 'b'], only });
+  t.same(told(of(results, 'fail', 'skip')), []);
+  t.equal(of(results, 'pass').length, only.length);
+});
+
+t.test('CONF-07: our server passes with its default rates, and when minutes pass', async (t) => {
+  const clock = new TestClock();
+  const rates = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '' };
+  const server = await runServer(t, { clock, env: { ...quiet, ...rates } });
+  const only = [
+    'RATE',
+    'BATCH-05',
+    'ERR-11',
+    'ERR-12',
+    'HTTP-10',
+    'HTTP-12',
+    'TOKEN-20',
+    'REAUTH-06',
+    'RECOV-06',
+    'PAIR-06',
+    'PAIR-07',
+    'PASS-07',
+    'HEART',
+  ];
+  let waits = 0;
+  const results = await runKit({
+    url: urlOf(server),
+    shapes: ['a', 'b'],
+    only,
+    slow: true,
+    // Second by second: what waits on the server looks again each time. First it has to wait.
+    pause: async (ms) => {
+      waits++;
+      for (let calls = 0; calls < 10; calls++) await server.wire.get('/service/status');
+      for (let left = ms; left > 0; left -= 1_000) {
+        clock.advance(Math.min(left, 1_000));
+        await server.wire.get(ms < 60_000 ? '/service/status' : '/health');
+      }
+    },
+  });
+  t.same(told(of(results, 'fail', 'skip')), []);
+  t.same(
+    of(results, 'outside').map(({ id }) => id),
+    ['RATE-10', 'RATE-13', 'HEART-05'],
+  );
+  t.ok(waits > 10, `it waited ${waits} times`);
+});
+
+t.test('CONF-04: every rule is checked or excused', (t) => {
+  const rules = readRules();
+  const checked = new Set(CASES.flatMap(({ ids }) => ids));
+  t.same(
+    rules.filter((rule) => !checked.has(rule.id) && outsideReason(rule) === undefined).map(({ id }) => id),
+    [],
+    'rules without a case and without a reason: add a case to test/conformance/cases or a reason to outside.ts',
+  );
+  const known = new Set(rules.map(({ id }) => id));
+  t.same(
+    [...checked, ...Object.keys(RULES_OUTSIDE)].filter((id) => !known.has(id)),
+    [],
+    'ids that are no rules',
+  );
+  t.same(
+    Object.keys(RULES_OUTSIDE).filter((id) => checked.has(id)),
+    [],
+    'excused, but checked',
+  );
+  t.same(parseRules('## One\nSource: Contract 5\n\n- **X-01** A rule.\n'), [
+    { id: 'X-01', sentence: 'A rule.', section: 'One', source: 'Contract 5' },
+  ]);
+  t.end();
+});
+
+t.test('CONF-05: the kit imports nothing of the server', (t) => {
+  const folder = join(PROJECT_ROOT, 'test/conformance');
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+  const seen = new Set<string>();
+  const visit = (file: string): void => {
+    if (seen.has(file)) return;
+    seen.add(file);
+    if (!relative(PROJECT_ROOT, file).startsWith('test/')) return;
+    for (const [, target = ''] of readFileSync(file, 'utf8').matchAll(/from '(\.[^']+)'/g))
+      visit(resolve(dirname(file), target.replace(/\.js$/, '.ts')));
+  };
+  for (const file of files) visit(join(folder, file));
+  const reached = [...seen].map((file) => relative(PROJECT_ROOT, file)).filter((file) => file.startsWith('src/'));
+  t.same(
+    reached.filter((file) => !/^src\/(protocol|crypto|client)\/|^src\/root\.ts$/.test(file)),
+    [],
+  );
+  t.ok(reached.length > 0 && seen.size > 30, 'the imports were found');
+  t.end();
+});
+
+const RUN = fileURLToPath(new URL('conformance/run.js', import.meta.url));
+
+/** Runs the kit as a command. */
+async function command(...args: readonly string[]): Promise<{ code: unknown; out: string; err: string }> {
+  return new Promise((done) => {
+    execFile(process.execPath, [RUN, ...args], (error, out, err) =>
+      done({ code: error === null ? 0 : error.code, out, err }),
+    );
+  });
+}
+
+t.test('CONF-01 CONF-08: the command', async (t) => {
+  const server = await runServer(t, { env: quiet });
+  const device = await claim(server.wire);
+  await mustWrite(server.wire, device, newItem([device.id]));
+  const refused = await command('--url', urlOf(server), '--only', 'STAT');
+  t.equal(refused.code, 2);
+  t.match(refused.err, /claimed/);
+  t.equal((await server.wire.get('/me', { token: device.token })).status, 200, 'a claimed server is left alone');
+  const table = await command('--url', urlOf(server), '--only', 'STAT', '--admin-token', ADMIN_TOKEN);
+  t.equal(table.code, 0, table.err);
+  t.match(table.out, /^STAT-01 +pass +`GET \/health` answers/m);
+  t.match(table.out, /^STAT-02 +not checkable from outside .*\n +needs the database/m);
+  t.match(table.out, /\n10 passed, 0 failed, 2 skipped\n$/);
+  const json = await command(
+    '--url',
+    urlOf(server),
+    '--only',
+    'STAT-01,BIN-16',
+    '--json',
+    '--admin-token',
+    ADMIN_TOKEN,
+    '--shape',
+    'b',
+  );
+  t.match(JSON.parse(json.out), [
+    { id: 'BIN-16', kind: 'skip', text: /--slow/ },
+    { id: 'STAT-01', kind: 'pass' },
+  ]);
+  for (const args of [
+    [],
+    ['--url', 'x'],
+    ['--url', urlOf(server), '--shape', 'c'],
+    ['--url', urlOf(server), '--only', 'NONE-01'],
+    ['--wrong'],
+  ])
+    t.equal((await command(...args)).code, 2, args.join(' '));
+  t.equal((await command('--help')).code, 0);
+  await server.stop();
+  t.match(await command('--url', urlOf(server)), { code: 2, err: /does not answer/ });
+});

@@ -1,0 +1,199 @@
+/** Bins (contract 6 and 11). */
+import { randomBytes } from 'node:crypto';
+import { newId, writeBody } from '../../support/devices.js';
+import { range, untilVersion } from '../../support/stream.js';
+import { camel, spelled, type Json } from '../../support/wire.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
+
+const listed = async (stage: Stage): Promise<Json[]> =>
+  (await stage.wire.get('/bins', stage.as())).list('bins').map(camel);
+const binOf = async (stage: Stage, id: string): Promise<Json | undefined> =>
+  (await listed(stage)).find((bin) => bin['id'] === id);
+
+const inbox: Case = {
+  ids: ['BIN-01', 'BIN-02', 'BIN-03'],
+  async run(stage, check) {
+    const fields = ['createdAt', 'id', 'itemCount', 'meta', 'slug', 'updatedAt'];
+    const all = await listed(stage);
+    check.same(
+      'BIN-03',
+      all.flatMap((bin) => [Object.keys(bin).sort()]).filter((names) => names.join() !== fields.join()),
+      [],
+      'bins with other fields',
+    );
+    const mine = all.find(({ id }) => id === 'inbox');
+    check.ok('BIN-01', mine !== undefined, 'a bin `inbox`', all);
+    for (const body of [undefined, {}, { force: true }]) {
+      const reply = await stage.wire.delete('/bins/inbox', { ...stage.as(), body });
+      check.outcome('BIN-02', reply, '409 conflict', 'inbox stays');
+    }
+    check.ok('BIN-02', (await binOf(stage, 'inbox')) !== undefined, '`inbox` in the list after that');
+  },
+};
+
+const make: Case = {
+  ids: ['BIN-04', 'BIN-05', 'BIN-07', 'BIN-10', 'BIN-17'],
+  async run(stage, check) {
+    const { wire, shape } = stage;
+    const socket = await stage.watch();
+    const [id, meta] = [stage.ownBin(newId()), randomBytes(4_096)];
+    const reply = await wire.post('/bins', { id, meta }, stage.as());
+    check.outcome('BIN-04', reply, '200');
+    const made = fields(reply.at('bin'));
+    check.same('BIN-04', [made['id'], made['itemCount']], [id, 0], 'id and itemCount of the new bin');
+    check.same('BIN-07', made['meta'], spelled(shape, meta), 'meta, as it came');
+    check.same('BIN-10', made['slug'], id.toLowerCase(), 'slug');
+    const told = fields((await socket.next('bin'))['bin']);
+    check.same(
+      'BIN-17',
+      [told['id'], told['slug'], told['meta']],
+      [id, made['slug'], made['meta']],
+      'id, slug and meta of the frame',
+    );
+    check.outcome('BIN-04', await stage.write(stage.item({ binId: id })), '200', 'an item in it');
+    const slug = `s-${newId().toLowerCase()}`;
+    const changed = await wire.patch(`/bins/${id}`, { slug }, stage.as());
+    const now = fields(changed.at('bin'));
+    check.same(
+      'BIN-05',
+      [changed.status, now['id'], now['slug'], now['meta']],
+      [200, id, slug, made['meta']],
+      'status, id, slug, meta after a new slug',
+    );
+    check.same('BIN-17', fields((await socket.next('bin'))['bin'])['slug'], slug, 'slug of the frame');
+    const cleared = fields((await wire.patch(`/bins/${id}`, { meta: null }, stage.as())).at('bin'));
+    check.same('BIN-05', [cleared['slug'], cleared['meta']], [slug, null], 'slug and meta after an empty meta');
+    const over = randomBytes(4_097);
+    check.outcome(
+      'BIN-07',
+      await wire.post('/bins', { id: newId(), meta: over }, stage.as()),
+      CODES.validation[shape],
+      'meta of 4,097 bytes',
+    );
+    check.outcome(
+      'BIN-07',
+      await wire.patch(`/bins/${id}`, { meta: over }, stage.as()),
+      CODES.validation[shape],
+      'meta of 4,097 bytes',
+    );
+    await wire.delete(`/bins/${id}`, { ...stage.as(), body: { force: true } });
+    for (let frame = await socket.next('bin'); ; frame = await socket.next('bin')) {
+      if ('bin' in frame) continue;
+      check.same(
+        'BIN-17',
+        [fields(frame)['id'], Number.isInteger(fields(frame)['deletedAt'])],
+        [id, true],
+        'id, and whether deletedAt is a time, of the frame',
+      );
+      break;
+    }
+  },
+};
+
+const slugs: Case = {
+  ids: ['BIN-08', 'BIN-09', 'BIN-11'],
+  async run(stage, check) {
+    const { wire, shape } = stage;
+    const mine = await stage.bin();
+    for (const slug of ['', 'Upper', '-x', 'a_b', 'a b', 'ä', 'x'.repeat(64), 7]) {
+      check.outcome(
+        'BIN-08',
+        await wire.post('/bins', { id: newId(), slug }, stage.as()),
+        CODES.validation[shape],
+        JSON.stringify(slug),
+      );
+      check.outcome(
+        'BIN-08',
+        await wire.patch(`/bins/${mine}`, { slug }, stage.as()),
+        CODES.validation[shape],
+        JSON.stringify(slug),
+      );
+    }
+    check.outcome(
+      'BIN-09',
+      await wire.post('/bins', { id: newId(), slug: mine }, stage.as()),
+      CODES.slugTaken[shape],
+      'a slug in use',
+    );
+    check.outcome(
+      'BIN-09',
+      await wire.patch(`/bins/${mine}`, { slug: 'inbox' }, stage.as()),
+      CODES.slugTaken[shape],
+      'a slug in use',
+    );
+    check.outcome('BIN-09', await wire.patch(`/bins/${mine}`, { slug: mine }, stage.as()), '200', 'its own slug');
+    check.outcome('BIN-11', await wire.patch('/bins/nowhere', { slug: 'x' }, stage.as()), '404 bin_not_found');
+    check.outcome('BIN-11', await wire.delete('/bins/nowhere', stage.as()), '404 bin_not_found');
+  },
+};
+
+const counts: Case = {
+  ids: ['BIN-06', 'BIN-12', 'BIN-13', 'BIN-14', 'BIN-15'],
+  async run(stage, check) {
+    const { wire } = stage;
+    const id = await stage.bin();
+    const items = range(1, 40).map(() => stage.item({ binId: id }));
+    await wire.post('/items/batch', { items: items.map((item) => writeBody('a', item)) }, stage.as('a'));
+    check.same('BIN-06', (await binOf(stage, id))?.['itemCount'], 40, 'itemCount of 40 items');
+    await stage.remove(items[0]?.id ?? '');
+    check.same('BIN-06', (await binOf(stage, id))?.['itemCount'], 39, 'itemCount after a delete');
+    for (const body of [undefined, {}, { force: false }])
+      check.outcome(
+        'BIN-13',
+        await wire.delete(`/bins/${id}`, { ...stage.as(), body }),
+        '409 conflict',
+        'it holds items',
+      );
+    const socket = await stage.watch();
+    const head = await stage.head();
+    const reply = await wire.delete(`/bins/${id}`, { ...stage.as(), body: { force: true } });
+    check.outcome('BIN-15', reply, '200');
+    check.outcome(
+      'BIN-14',
+      await stage.write(stage.item({ binId: id })),
+      '404 bin_not_found',
+      'a write into a closed bin',
+    );
+    const seen = (await untilVersion(socket, head + 39)).filter(({ version }) => version <= head + 39);
+    check.same(
+      'BIN-15',
+      seen.map(({ kind, version }) => `${kind} ${version}`),
+      range(1, 39).map((step) => `delete ${head + step}`),
+      'frames pushed',
+    );
+    check.same(
+      'BIN-15',
+      seen.map((one) => one.id).sort(),
+      items
+        .slice(1)
+        .map((item) => item.id)
+        .sort(),
+      'ids deleted',
+    );
+    const empty = await stage.bin();
+    check.outcome('BIN-12', await wire.delete(`/bins/${empty}`, stage.as()), '200', 'a bin without items');
+    for (const gone of [id, empty])
+      check.same('BIN-12', await binOf(stage, gone), undefined, 'a deleted bin in the list');
+  },
+};
+
+const most: Case = {
+  ids: ['BIN-16'],
+  needs: 'slow',
+  once: true,
+  async run(stage, check) {
+    const { wire } = stage;
+    const made: string[] = [];
+    for (let count = (await listed(stage)).length; count < 1_000; count++) {
+      const id = newId();
+      const reply = await wire.post('/bins', { id }, stage.as());
+      if (reply.status !== 200) break;
+      made.push(id);
+    }
+    check.same('BIN-16', (await listed(stage)).length, 1_000, 'bins that can be made');
+    check.refused('BIN-16', await wire.post('/bins', { id: newId() }, stage.as()), 'one more');
+    for (const id of made) await wire.delete(`/bins/${id}`, stage.as());
+  },
+};
+
+export const bins: readonly Case[] = [inbox, make, slugs, counts, most];

@@ -1,0 +1,253 @@
+/** Items: who must be able to read them, blobs' envelopes, what a revocation takes away (contract 2, 5 and 8). */
+import { randomBytes } from 'node:crypto';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { newId, sealedFor, writeBody } from '../../support/devices.js';
+import { changesOf, untilVersion } from '../../support/stream.js';
+import { spelled, type Json, type Reply, type Shape } from '../../support/wire.js';
+import { NotApplicable } from '../check.js';
+import { CODES, type Case, type Stage, fields } from '../stage.js';
+
+const sealed: Case = {
+  ids: ['ITEM-26', 'ITEM-28'],
+  async run(stage, check) {
+    const { shape, world, first, second } = stage;
+    const invalid = CODES.validation[shape];
+    const field = shape === 'a' ? 'missingDevices' : 'missing_devices';
+    const missing = (reply: Reply): unknown => {
+      const list = reply.at(`error.details.${field}`);
+      return Array.isArray(list) ? list.map(String).sort() : list;
+    };
+    const lacking = await stage.write(stage.item({ keys: sealedFor(first.id) }));
+    check.outcome('ITEM-26', lacking, invalid, 'a key for one of two devices');
+    check.of(
+      'ITEM-26',
+      lacking,
+      JSON.stringify(missing(lacking)) === JSON.stringify([second.id]),
+      `details.${field} = [${second.id}]`,
+    );
+    const none = await stage.write(stage.item({ keys: {} }));
+    check.of(
+      'ITEM-26',
+      none,
+      JSON.stringify(missing(none)) === JSON.stringify(world.ids.sort()),
+      `details.${field} has both devices`,
+    );
+    const stranger = await stage.write(stage.item({ keys: sealedFor(...world.ids, newId()) }));
+    check.outcome('ITEM-28', stranger, invalid, 'a key for an unknown device');
+  },
+};
+
+const BLOB_BYTES = 1_000;
+
+async function put(url: string, headers: Json, content: Buffer): Promise<number> {
+  const send = url.startsWith('https:') ? httpsRequest : httpRequest;
+  return new Promise((resolve, reject) => {
+    const outgoing = send(
+      url,
+      { method: 'PUT', headers: { 'content-length': content.length, ...(headers as Record<string, string>) } },
+      (reply) => {
+        reply.resume();
+        reply.on('end', () => resolve(reply.statusCode ?? 0));
+      },
+    );
+    outgoing.setTimeout(30_000, () => outgoing.destroy(new Error('no answer to the upload')));
+    outgoing.on('error', reject);
+    outgoing.end(content);
+  });
+}
+
+/** Uploads a blob and answers its name. */
+async function newBlob(stage: Stage): Promise<string> {
+  const body = { contentLength: BLOB_BYTES, contentType: 'application/octet-stream' };
+  const reply = await stage.wire.post('/blobs/upload-url', body, stage.as('a'));
+  if (reply.status === 404) throw new NotApplicable('the server takes no blobs');
+  const status = await put(reply.text('url'), (reply.at('headers') ?? {}) as Json, randomBytes(BLOB_BYTES));
+  if (status < 200 || status > 299) throw new Error(`the upload was answered with ${status}`);
+  return reply.text('blobRef');
+}
+
+interface BlobFields {
+  readonly blobRef: string;
+  readonly blobNonce: Buffer;
+  readonly blobKeys: Readonly<Record<string, Buffer>>;
+}
+
+const blobFields = (blobRef: string, ids: readonly string[]): BlobFields => ({
+  blobRef,
+  blobNonce: randomBytes(24),
+  blobKeys: sealedFor(...ids),
+});
+const wrappedOf = (keys: Readonly<Record<string, Buffer>>): Json[] =>
+  Object.entries(keys).map(([deviceId, key]) => ({ deviceId, key }));
+
+/** A write of a blob alone. In B the blob's nonce and keys stand where an inline item has its own. */
+function blobOnly(
+  stage: Stage,
+  blob: BlobFields,
+  more: Json = {},
+  shape: Shape = stage.shape,
+): Record<string, unknown> {
+  const head = { id: newId(), binId: stage.world.bin, type: 'file', ts: Date.now() };
+  if (shape === 'a') return { ...head, ...blob, ...more };
+  return { ...head, ct: '', nonce: blob.blobNonce, wrapped: wrappedOf(blob.blobKeys), blobRef: blob.blobRef, ...more };
+}
+
+const post = async (stage: Stage, body: Json): Promise<Reply> => stage.wire.post('/items', body, stage.as());
+const sorted = (entries: unknown): unknown =>
+  Array.isArray(entries)
+    ? (entries as Json[]).toSorted((x, y) => String(x['device_id']).localeCompare(String(y['device_id'])))
+    : entries;
+
+const noBlob: Case = {
+  ids: ['ITEM-19', 'ITEM-17', 'ITEM-18'],
+  async run(stage, check) {
+    const { world, shape } = stage;
+    for (const ref of [`${newId()}.bin`, 'x']) {
+      const alone = await post(stage, blobOnly(stage, blobFields(ref, world.ids)));
+      check.outcome('ITEM-19', alone, '400 blob_not_found', 'a blob that was never uploaded');
+      check.outcome('ITEM-18', alone, ['200', '400 blob_not_found'], 'the schema is passed');
+    }
+    const blob = blobFields(`${newId()}.bin`, world.ids);
+    const extra = shape === 'a' ? blob : { ...blob, blobKeys: wrappedOf(blob.blobKeys) };
+    const beside = await post(stage, { ...writeBody(shape, stage.item()), ...extra });
+    check.outcome('ITEM-17', beside, ['200', '400 blob_not_found'], 'metadata beside a blob passes the schema');
+    const signed = { sig: randomBytes(32), master: { nonce: randomBytes(24), ct: randomBytes(48) } };
+    const top = await post(stage, blobOnly(stage, blobFields(`${newId()}.bin`, world.ids), signed));
+    check.outcome('ITEM-18', top, ['200', '400 blob_not_found'], 'sig and master at top level pass the schema');
+  },
+};
+
+const blobAlone: Case = {
+  ids: ['ITEM-18', 'ITEM-27', 'ITEM-31', 'SHAPE-18', 'SHAPE-19', 'SHAPE-20'],
+  async run(stage, check) {
+    const { world, first, second, shape } = stage;
+    const blob = blobFields(await newBlob(stage), world.ids);
+    const more = { sig: randomBytes(32), master: { nonce: randomBytes(24), ct: randomBytes(48) } };
+    const body = blobOnly(stage, blob, more);
+    check.outcome('ITEM-18', await post(stage, body), '200', 'a blob alone');
+    const [a, b] = [await stage.row(String(body['id']), 'a'), await stage.row(String(body['id']), 'b')];
+    check.same(
+      'SHAPE-20',
+      [a['payloadEnc'], a['blobNonce']],
+      [null, spelled('a', blob.blobNonce)],
+      'payloadEnc and blobNonce in A',
+    );
+    check.same('ITEM-31', a['blobKeys'], spelled('a', blob.blobKeys), 'blobKeys as sent');
+    check.same(
+      'SHAPE-19',
+      [b['ct'], b['nonce'], sorted(b['wrapped'])],
+      ['', spelled('b', blob.blobNonce), sorted(spelled('b', wrappedOf(blob.blobKeys)))],
+      'ct, nonce and wrapped in B',
+    );
+    check.same(
+      'SHAPE-18',
+      [b['sig'], b['master']],
+      [spelled('b', more.sig), spelled('b', more.master)],
+      'sig and master in B',
+    );
+    const lacking = await post(stage, blobOnly(stage, blobFields(await newBlob(stage), [first.id])));
+    check.outcome('ITEM-27', lacking, CODES.validation[shape], 'blobKeys without a device');
+    check.same('ITEM-27', fields(lacking.at('error.details'))['missingDevices'], [second.id], 'details.missingDevices');
+  },
+};
+
+const revokedInBlob: Case = {
+  ids: ['ITEM-30', 'ITEM-31'],
+  async run(stage, check) {
+    const lost = await stage.join();
+    const all = [...stage.world.ids];
+    const blob = blobFields(await newBlob(stage), all);
+    const body = blobOnly(stage, blob);
+    check.outcome('ITEM-31', await post(stage, body), '200', 'blobKeys of three devices');
+    await stage.world.revoke(lost);
+    const refused = await post(stage, blobOnly(stage, blobFields(await newBlob(stage), all)));
+    check.outcome('ITEM-30', refused, CODES.validation[stage.shape], 'a revoked device in blobKeys');
+    await stage.written();
+    check.same(
+      'ITEM-31',
+      (await stage.row(String(body['id']), 'a'))['blobKeys'],
+      spelled('a', blob.blobKeys),
+      'blobKeys stay whole',
+    );
+  },
+};
+
+/** Device ids in the inline keys of this case's live rows, by item id. */
+async function keysOfRows(stage: Stage): Promise<Map<string, string[]>> {
+  const rows = (await stage.rows('a')).filter((row) => row['payloadEnc'] !== null && row['payloadEnc'] !== undefined);
+  return new Map(
+    rows.map((row) => [String(row['id']), Object.keys((row['payloadEnc'] as { keys?: Json }).keys ?? {})]),
+  );
+}
+
+const purge: Case = {
+  ids: ['ITEM-29', 'ITEM-32', 'ITEM-33', 'ITEM-34'],
+  once: true,
+  async run(stage, check) {
+    const { world, second } = stage;
+    const lost = await stage.join();
+    const all = [...world.ids];
+    const items = Array.from({ length: 60 }, () => stage.item());
+    const batch = await stage.wire.post(
+      '/items/batch',
+      { items: items.map((item) => writeBody('a', item)) },
+      stage.as('a'),
+    );
+    const before = new Map(batch.list('results').map((result) => [result['id'], result['version']]));
+    const socket = await stage.watch();
+    await world.revoke(lost);
+    const named = stage.item({ keys: sealedFor(...all) });
+    check.outcome('ITEM-29', await stage.write(named), '200', 'a write whose keys name a revoked device');
+    const changed = await Promise.all(
+      items.slice(20, 30).map(async (item) => {
+        const next = stage.edit(item, { keys: sealedFor(...world.ids) });
+        return { next, reply: await stage.write(next, second, 'a') };
+      }),
+    );
+    const mine = new Set(items.map(({ id }) => id));
+    const held = async (): Promise<string[]> =>
+      [...(await keysOfRows(stage))].filter(([id, ids]) => mine.has(id) && ids.includes(lost.id)).map(([id]) => id);
+    const gone = await stage.until(async () => (await held()).length === 0);
+    check.ok(
+      'ITEM-32',
+      gone,
+      'no stored inline key of the revoked device within 20 s of the first write',
+      gone ? '' : `${(await held()).length} items still have one`,
+    );
+    const rows = new Map((await stage.rows('a')).map((row) => [String(row['id']), row]));
+    check.same(
+      'ITEM-29',
+      Object.keys((rows.get(named.id)?.['payloadEnc'] as { keys: Json }).keys).sort(),
+      world.ids.sort(),
+      'devices in the stored keys',
+    );
+    const still = [...items.slice(0, 20), ...items.slice(30)];
+    check.same(
+      'ITEM-33',
+      still.filter(({ id }) => rows.get(id)?.['version'] !== before.get(id)).length,
+      0,
+      'items with a new version that nobody changed',
+    );
+    for (const { next, reply } of changed) {
+      const row = rows.get(next.id);
+      check.same(
+        'ITEM-34',
+        [row?.['version'], fields(row?.['payloadEnc'])['ct']],
+        [reply.at('version'), spelled('a', next.ct)],
+        'version and ct of a change that came in between',
+      );
+    }
+    const marker = await stage.written();
+    await untilVersion(socket, marker.version);
+    const own = new Set<unknown>([named.id, marker.id]);
+    check.same(
+      'ITEM-33',
+      changesOf(socket.frames).filter(({ id }) => !own.has(id)).length,
+      0,
+      'frames pushed of items that nobody changed',
+    );
+  },
+};
+
+export const keys: readonly Case[] = [sealed, noBlob, blobAlone, revokedInBlob, purge];

@@ -1,0 +1,326 @@
+/** Pairing (contract 9; specification, Devices and pairing). */
+import { randomBytes } from 'node:crypto';
+import { nodeSodium } from '../../../src/crypto/sodium-node.js';
+import { newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';
+import { changesOf, untilVersion } from '../../support/stream.js';
+import { camel, spelled, type Json, type Reply } from '../../support/wire.js';
+import { type Case, type Stage, fields } from '../stage.js';
+
+const epk = (): Buffer => Buffer.from(nodeSodium.boxKeyPair().publicKey);
+
+/** Starts a session as the first device; answers its code. */
+async function start(stage: Stage, device: TestDevice = stage.first): Promise<string> {
+  const code = newCode();
+  const reply = await stage.wire.post('/devices/pair-init', { code, epk: epk() }, stage.as('a', device));
+  if (reply.status !== 200) throw new Error(`POST /api/devices/pair-init answers ${reply.status} ${reply.raw}`);
+  return code;
+}
+
+const fetchEpk = async (stage: Stage, code: string): Promise<Reply> =>
+  stage.wire.post('/devices/pair-fetch-epk', { code }, { shape: stage.shape });
+const fetchNpk = async (stage: Stage, body: Json, signal?: AbortSignal): Promise<Reply> =>
+  stage.wire.post('/devices/pair-fetch-npk', body, { shape: stage.shape, signal });
+const wrap = async (stage: Stage, body: Json, device = stage.first): Promise<Reply> =>
+  stage.wire.post('/devices/pair-wrap', body, stage.as(stage.shape, device));
+const requests = async (stage: Stage, device = stage.first): Promise<Json[]> =>
+  (await stage.wire.get('/devices/pair-requests', stage.as(stage.shape, device))).list('requests').map(camel);
+const isDevice = async (stage: Stage, id: unknown): Promise<boolean> =>
+  (await stage.wire.get('/devices', stage.as('a'))).list('devices').some((device) => device['id'] === id);
+
+/** Fields of `wanted` that `found` has otherwise. */
+const others = (found: Json, wanted: Json): string[] =>
+  Object.entries(wanted)
+    .filter(([key, value]) => JSON.stringify(found[key]) !== JSON.stringify(value))
+    .map(([key, value]) => `${key} is ${JSON.stringify(found[key])}, not ${JSON.stringify(value)}`);
+
+const steps: Case = {
+  ids: ['PAIR-01', 'PAIR-04', 'PAIR-08', 'PAIR-11', 'PAIR-12', 'PAIR-14', 'PAIR-15', 'PAIR-17', 'DEV-12'],
+  async run(stage, check) {
+    const { wire, shape, first, second, world } = stage;
+    const [mine, theirs] = [await stage.watch(first), await stage.watch(second)];
+    const [code, ephemeral] = [newCode(), epk()];
+    const spell = (bytes: unknown): unknown => spelled(shape, bytes);
+    const reply = await wire.post('/devices/pair-init', { code, epk: ephemeral }, stage.as());
+    const { lookupId, expiresAt, code: given } = fields(reply.body);
+    const lasts = Math.abs(Number(expiresAt) - Date.now() - 300_000) < 60_000;
+    check.of(
+      'PAIR-01',
+      reply,
+      reply.status === 200 && typeof lookupId === 'string' && given === code && lasts,
+      '{lookupId, code, expiresAt}, five minutes ahead',
+    );
+    const fetched = await fetchEpk(stage, code);
+    check.same(
+      'PAIR-04',
+      others(fields(fetched.body), { epk: spell(ephemeral), expiresAt, tenantId: world.tenantId }),
+      [],
+      'fields that differ',
+    );
+    const body = await world.npkBody(code, { name: 'Phone', glyph: 'tablet', host: 'sync.example.org' });
+    const held = fetchNpk(stage, body);
+    const { deviceId, host, name, glyph } = body;
+    const request = {
+      lookupId,
+      code,
+      deviceId,
+      host,
+      pubkey: spell(body['pubkey']),
+      name,
+      glyph,
+      attestation: spell(body['attestation']),
+      expiresAt,
+    };
+    check.same(
+      'PAIR-11',
+      others(fields(await mine.next('pair_request')), request),
+      [],
+      'fields of the frame that differ',
+    );
+    const open = await requests(stage);
+    check.same('PAIR-14', [open.length, others(open[0] ?? {}, request)], [1, []], 'requests, and fields that differ');
+    check.same('PAIR-14', await requests(stage, second), [], 'requests to another device');
+    check.same('PAIR-17', await isDevice(stage, deviceId), false, 'whether it is a device before the wrap');
+    const release = wrapBody(code);
+    const wrapped = await wire.post('/devices/pair-wrap', release, stage.as());
+    check.of('PAIR-15', wrapped, wrapped.status === 200 && wrapped.at('ok') === true, '{ok: true}');
+    const paired = await held;
+    check.outcome('PAIR-08', paired, '200');
+    const got = fields(paired.body);
+    const { wrappedMasterKey, deviceCert, confirmation } = release;
+    check.same(
+      'PAIR-08',
+      others(got, {
+        wrappedMasterKey: spell(wrappedMasterKey),
+        deviceCert: spell(deviceCert),
+        confirmation: spell(confirmation),
+      }),
+      [],
+      'fields that differ',
+    );
+    check.same(
+      'PAIR-08',
+      others(fields(got['device']), { id: deviceId, name, glyph, pubkey: spell(body['pubkey']) }),
+      [],
+      'fields of `device` that differ',
+    );
+    const device = stage.adopt({ ...first, id: String(deviceId), token: String(got['token']) });
+    check.same(
+      'PAIR-08',
+      (await wire.get('/me', { token: device.token })).at('device.id'),
+      deviceId,
+      '/me with the new token',
+    );
+    for (const socket of [mine, theirs])
+      check.same('DEV-12', fields((await socket.next('device_joined'))['device'])['id'], deviceId, 'device_joined');
+    check.same('PAIR-12', theirs.of('pair_request').length, 0, 'pair_request frames to another device');
+    check.same('PAIR-14', await requests(stage), [], 'requests after the wrap');
+  },
+};
+
+const codes: Case = {
+  ids: ['PAIR-02', 'PAIR-03', 'PAIR-05'],
+  async run(stage, check) {
+    const { wire, second } = stage;
+    const code = await start(stage);
+    const taken = await wire.post('/devices/pair-init', { code, epk: epk() }, stage.as(stage.shape, second));
+    check.outcome('PAIR-02', taken, '409 conflict', 'a code in use');
+    const next = await start(stage);
+    check.outcome('PAIR-03', await fetchEpk(stage, code), '400 pair_invalid', 'the old code after a new session');
+    check.outcome('PAIR-03', await fetchEpk(stage, next), '200', 'the new code');
+    const unknown = newCode();
+    check.outcome('PAIR-05', await fetchEpk(stage, unknown), '400 pair_invalid', 'an unknown code');
+    check.outcome(
+      'PAIR-05',
+      await fetchNpk(stage, await stage.world.npkBody(unknown)),
+      '400 pair_invalid',
+      'an unknown code',
+    );
+    check.outcome('PAIR-05', await wrap(stage, wrapBody(unknown)), '400 pair_invalid', 'an unknown code');
+  },
+};
+
+const late: Case = {
+  ids: ['PAIR-06'],
+  needs: 'slow',
+  once: true,
+  async run(stage, check) {
+    const code = await start(stage);
+    await stage.world.pause(301_000);
+    check.outcome('PAIR-06', await fetchEpk(stage, code), '400 pair_expired', 'after 301 s');
+    check.outcome('PAIR-06', await fetchNpk(stage, await stage.world.npkBody(code)), '400 pair_expired', 'after 301 s');
+    check.outcome('PAIR-06', await wrap(stage, wrapBody(code)), '400 pair_expired', 'after 301 s');
+  },
+};
+
+/** A machine may be busy. */
+const GRACE_MS = 3_000;
+
+const pending: Case = {
+  ids: ['PAIR-07'],
+  needs: 'slow',
+  once: true,
+  async run(stage, check) {
+    const code = await start(stage);
+    const held = fetchNpk(stage, await stage.world.npkBody(code));
+    await waitForRequest(stage.wire, stage.first);
+    await stage.world.pause(27_000);
+    const late = new Promise<undefined>((resolve) => setTimeout(resolve, GRACE_MS));
+    const reply = await Promise.race([held, late]);
+    if (reply === undefined) check.ok('PAIR-07', false, 'an answer after 25 s', 'none');
+    else
+      check.of('PAIR-07', reply, reply.status === 202 && reply.at('status') === 'pending', '202 {status: "pending"}');
+    await wrap(stage, { code, reject: true });
+  },
+};
+
+const holding: Case = {
+  ids: ['PAIR-09', 'PAIR-10', 'PAIR-24'],
+  async run(stage, check) {
+    const code = await start(stage);
+    const body = await stage.world.npkBody(code);
+    const gone = new AbortController();
+    const lost = fetchNpk(stage, body, gone.signal).catch(() => undefined);
+    await waitForRequest(stage.wire, stage.first);
+    const other = await fetchNpk(stage, { ...body, pubkey: epk() });
+    check.outcome('PAIR-10', other, ['400 pair_invalid', '403 password_required'], 'another pubkey on a taken session');
+    gone.abort();
+    await lost;
+    const older = fetchNpk(stage, body);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const newer = fetchNpk(stage, body);
+    const ended = await Promise.race([older, newer]);
+    check.outcome('PAIR-24', ended, '202', 'one of two held calls of a device ends at once');
+    check.outcome('PAIR-09', await wrap(stage, wrapBody(code)), '200', 'the wrap');
+    const replies = await Promise.all([older, newer]);
+    const won = replies.find(({ status }) => status === 200);
+    check.same(
+      'PAIR-24',
+      replies.map(({ status }) => status).sort(),
+      [200, 202],
+      'answers of two held calls of one device',
+    );
+    if (won === undefined)
+      return (
+        check.ok(
+          'PAIR-09',
+          false,
+          'the call that went on waiting gets the result',
+          replies.map(({ outcome }) => outcome),
+        ),
+        undefined
+      );
+    stage.adopt({ ...stage.first, id: won.text('device.id'), token: won.text('token') });
+    check.same('PAIR-09', won.at('device.id'), body['deviceId'], 'device of the result');
+    const again = await fetchNpk(stage, body);
+    check.of('PAIR-09', again, again.at('device.id') === body['deviceId'], 'the result again, to the same pubkey');
+  },
+};
+
+const resent: Case = {
+  ids: ['PAIR-13'],
+  async run(stage, check) {
+    const code = await start(stage);
+    const held = fetchNpk(stage, await stage.world.npkBody(code));
+    await waitForRequest(stage.wire, stage.first);
+    const socket = await stage.watch(stage.first);
+    check.same('PAIR-13', (await socket.next('pair_request'))['code'], code, 'code of the frame after caught_up');
+    await wrap(stage, { code, reject: true });
+    await held;
+    const later = await stage.watch(stage.first);
+    const marker = await stage.written({}, stage.second);
+    await untilVersion(later, marker.version);
+    check.same('PAIR-13', later.of('pair_request').length, 0, 'frames once it is decided');
+    check.ok('PAIR-13', changesOf(later.frames).length === 1, 'the socket is live');
+  },
+};
+
+const reject: Case = {
+  ids: ['PAIR-16', 'PAIR-18', 'PAIR-19'],
+  async run(stage, check) {
+    const code = await start(stage);
+    const body = await stage.world.npkBody(code);
+    const held = fetchNpk(stage, body);
+    await waitForRequest(stage.wire, stage.first);
+    check.refused(
+      'PAIR-16',
+      await wrap(stage, wrapBody(code), stage.second),
+      'a wrap by a device that did not start it',
+    );
+    check.refused('PAIR-16', await wrap(stage, { code, reject: true }, stage.second), 'a reject by that device');
+    const answer = await wrap(stage, { code, reject: true });
+    check.of('PAIR-18', answer, answer.status === 200 && answer.at('ok') === true, '{ok: true}');
+    check.outcome('PAIR-18', await held, '400 pair_invalid', 'what the new device gets');
+    check.outcome('PAIR-19', await fetchEpk(stage, code), '400 pair_invalid', 'after the reject');
+    check.outcome('PAIR-19', await fetchNpk(stage, body), '400 pair_invalid', 'after the reject');
+    check.refused('PAIR-19', await wrap(stage, wrapBody(code)), 'a wrap after the reject');
+    check.same('PAIR-19', await isDevice(stage, body['deviceId']), false, 'whether it is a device');
+  },
+};
+
+const plain: Case = {
+  ids: ['PAIR-20', 'DEV-14'],
+  async run(stage, check) {
+    const code = await start(stage);
+    const held = fetchNpk(stage, await stage.world.npkBody(code, { deviceId: undefined, host: undefined }));
+    const request = await waitForRequest(stage.wire, stage.first);
+    check.ok(
+      'PAIR-20',
+      /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(String(request['deviceId'])),
+      'a ULID drawn by the server',
+      request,
+    );
+    const wrapped = await wrap(stage, { code, wrappedMasterKey: randomBytes(80) });
+    check.outcome('PAIR-20', wrapped, '200', 'a wrap without certificate and confirmation');
+    const paired = await held;
+    check.outcome('PAIR-20', paired, '200', 'the new device');
+    const device = stage.adopt({ ...stage.first, id: paired.text('device.id'), token: paired.text('token') });
+    check.same('PAIR-20', device.id, request['deviceId'], 'id of the device');
+    check.outcome('PAIR-20', await stage.wire.get('/me', { token: device.token }), '200', 'its token');
+    const list = (await stage.wire.get('/devices', stage.as('a'))).list('devices');
+    check.same('DEV-14', list.find(({ id }) => id === device.id)?.['cert'], null, 'cert of a device without one');
+    check.outcome(
+      'DEV-14',
+      await stage.wire.patch(`/devices/${device.id}`, { cert: randomBytes(32) }, stage.as()),
+      '200',
+      'a cert of random bytes',
+    );
+  },
+};
+
+const known: Case = {
+  ids: ['PAIR-21'],
+  async run(stage, check) {
+    const code = await start(stage);
+    const reply = await fetchNpk(stage, await stage.world.npkBody(code, { deviceId: stage.second.id }));
+    check.outcome('PAIR-21', reply, '409 device_exists');
+    const lost = await stage.join({ deviceId: newId() });
+    await stage.world.revoke(lost);
+    const again = await fetchNpk(stage, await stage.world.npkBody(await start(stage), { deviceId: lost.id }));
+    check.outcome('PAIR-21', again, '409 device_exists', 'the id of a revoked device');
+  },
+};
+
+const MOST_TRIED = 120;
+
+const most: Case = {
+  ids: ['PAIR-22'],
+  needs: 'slow',
+  once: true,
+  async run(stage, check) {
+    for (let count = 0; count < MOST_TRIED; count++) {
+      const code = await start(stage);
+      const held = fetchNpk(stage, await stage.world.npkBody(code));
+      const first = await Promise.race([held, waitForRequest(stage.wire, stage.first).then(() => undefined)]);
+      if (first !== undefined) {
+        check.outcome('PAIR-22', first, '409 device_limit', `a device beyond ${stage.world.ids.length}`);
+        return;
+      }
+      await wrap(stage, wrapBody(code));
+      const paired = await held;
+      stage.adopt({ ...stage.first, id: paired.text('device.id'), token: paired.text('token') });
+    }
+    check.skip('PAIR-22', `no limit was met by ${MOST_TRIED} devices`);
+  },
+};
+
+export const pairing: readonly Case[] = [steps, codes, late, pending, holding, resent, reject, plain, known, most];

@@ -1,0 +1,198 @@
+/** `doctor` on a device and its vault: secrets, token, list of devices, completeness, what does not verify, what waits. */
+import { chmod, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { runDoctor } from '../src/cli/device/commands/doctor.js';
+import { checkDisk } from '../src/cli/device/doctor/place.js';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
+import { fingerprintOf } from '../src/client/roster.js';
+import { MemoryStore } from '../src/client/store.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { newIdentity, sealedRow } from './support/client.js';
+import { note, wiretap, world } from './support/client-world.js';
+import { ShiftedClock } from './support/clock.js';
+import { examined } from './support/doctor.js';
+import { Liar } from './liar/proxy.js';
+import { temporaryFolder } from './support/postgres.js';
+import { contextOf, fakeTerminal, secretsIn } from './support/vault-context.js';
+
+t.test('DOCTOR-01 DOCTOR-18: of a sound device no problem is found, in words and as JSON', async (t) => {
+  const { first, pair } = await world(t);
+  await first.device.put(note('one'));
+  const second = await pair();
+  const json = await examined(t, { identity: first.identity(), idle: 0 });
+  t.same(
+    json.findings.filter(({ status }) => status !== 'ok'),
+    [],
+  );
+  t.equal(json.exit, EXIT.ok);
+  t.same(json.notChecked, []);
+  t.match(json.of('completeness'), [{ what: /All 1 items/ }]);
+  const own = fingerprintOfMaster(nodeSodium, first.identity().masterKey);
+  t.match(json.of('fingerprint')[0]?.what, own);
+  t.match(
+    (await examined(t, { identity: second.identity() })).of('fingerprint')[0]?.what,
+    own,
+    'the other device has it',
+  );
+  t.not(fingerprintOfMaster(nodeSodium, newIdentity().masterKey), own);
+
+  const folder = await temporaryFolder(t);
+  const secrets = secretsIn(folder);
+  await secrets.keep(first.identity());
+  const terminal = fakeTerminal();
+  const context = contextOf({ terminal, platform: first.tap.platform, secrets, folder });
+  t.equal(await runDoctor(context, { idle: 0 }), EXIT.ok);
+  t.match(terminal.printed.at(-1), 'No problem was found.');
+  t.equal(terminal.printed.length, json.findings.length + 1, 'the same checks');
+});
+
+t.test('DOCTOR-02: no device, and secrets that do not open, are told with what to type', async (t) => {
+  const none = await examined(t, {});
+  t.match(none.of('identity'), [{ status: 'problem', what: /no device/, do: /claim.*pair.*recover/ }]);
+  t.equal(none.exit, EXIT.notFound);
+  const folder = await temporaryFolder(t);
+  await secretsIn(folder).keep(newIdentity());
+  await writeFile(join(folder, 'default', 'identity'), '{}', { mode: 0o600 });
+  const damaged = await examined(t, { folder });
+  t.match(damaged.of('identity'), [{ status: 'problem', what: /damaged/, do: /recover/ }]);
+  t.equal(damaged.exit, EXIT.failure);
+});
+
+t.test('DOCTOR-03: a key file with mode 0644 is a problem, with the command that mends it', async (t) => {
+  const folder = await temporaryFolder(t);
+  await secretsIn(folder).keep(newIdentity({ serverUrl: 'http://127.0.0.1:1' }));
+  const names = await readdir(join(folder, 'default'));
+  const key = join(folder, 'default', names.find((name) => name.endsWith('.key')) ?? '');
+  await chmod(key, 0o644);
+  const found = await examined(t, { folder });
+  t.match(found.of('permissions'), [{ status: 'problem', what: /mode 644/, do: `chmod 600 ${key}` }]);
+  t.match(found.of('secrets'), [{ status: 'ok', what: /in a file beside them/ }]);
+  t.match((await examined(t, { folder })).of('permissions'), [{ status: 'ok' }], 'reading it has closed it');
+});
+
+t.test('DOCTOR-04: a disk that is full, or nearly, is told', async (t) => {
+  const folder = await temporaryFolder(t);
+  const secrets = secretsIn(folder);
+  const context = contextOf({ terminal: fakeTerminal(), platform: wiretap().platform, secrets, folder });
+  t.match(await checkDisk(context, async () => 5 * 1024 * 1024), [{ status: 'problem', what: /5 MiB/, do: /room/ }]);
+  t.match(await checkDisk(context, async () => 50 * 1024 * 1024), [{ status: 'warning' }]);
+  t.match(await checkDisk(context, async () => 5e9), [{ status: 'ok' }]);
+});
+
+t.test('DOCTOR-10: an expired token is renewed and kept; a revoked and an unknown device are told', async (t) => {
+  const clock = new ShiftedClock();
+  const { first, pair, server } = await world(t, { clock });
+  const second = await pair();
+  const folder = await temporaryFolder(t);
+  clock.advance(31 * 24 * 3_600_000);
+  const platform = wiretap(clock).platform;
+  const old = second.identity();
+  const renewed = await examined(t, {
+    identity: { ...old, token: { ...old.token, expiresAt: null } },
+    folder,
+    platform,
+  });
+  t.match(renewed.of('token'), [{ status: 'ok', what: /had expired, and was renewed/ }]);
+  const kept = await secretsIn(folder).read();
+  t.not(kept?.token.text, old.token.text, 'the new one is kept');
+  const fresh = await examined(t, { folder, platform });
+  t.match(fresh.of('token'), [{ status: 'ok', what: /valid for/ }]);
+  await first.device.revoke(second.device.id);
+  const revoked = await examined(t, { folder, platform });
+  t.match(revoked.of('token'), [{ status: 'problem', what: /was revoked/, do: /pair/ }]);
+  t.same(revoked.of('devices'), []);
+  const stranger = newIdentity({ serverUrl: first.identity().serverUrl, tenantId: server.tenantId });
+  const unknown = await examined(t, { identity: stranger });
+  t.match(unknown.of('token'), [{ status: 'problem', what: /does not know this device/ }]);
+});
+
+t.test('DOCTOR-11 DOCTOR-16: a device that nobody vouches for is named; what waits for it is told', async (t) => {
+  const { first, pair, server, open } = await world(t);
+  const second = await pair('Stranger');
+  const store = new MemoryStore();
+  const writer = await open(first.identity(), { store });
+  await server.sql('UPDATE devices SET cert = NULL WHERE id = $1', [second.device.id]);
+  const { deviceId } = first.identity();
+  const row = sealedRow(first.identity(), { version: 0, ts: Date.now() });
+  await store.apply({ pending: [{ seq: 1, id: row.id, base: 0, version: null, kind: 'write', row, rewrap: false }] });
+  writer.device.close();
+  const found = await examined(t, { identity: first.identity(), store });
+  const fingerprint = fingerprintOf(nodeSodium, { id: second.device.id, pubkey: second.identity().keys.publicKey });
+  const [listed] = found.of('devices');
+  t.match(listed, { status: 'problem', what: /Nobody of yours vouches/, do: /certify/ });
+  t.ok(listed?.what.includes(second.device.id) && listed.what.includes(fingerprint) && !listed.what.includes(deviceId));
+  t.match(found.of('pending'), [{ status: 'problem', what: /1 changes wait here.*uncertified_device/, do: /devices/ }]);
+  t.equal(found.exit, EXIT.failure);
+  t.equal((await store.pending()).length, 1, 'and kept');
+});
+
+t.test(
+  'DOCTOR-14: an item that the server counts and hides is told; one that was lost here is fetched again',
+  async (t) => {
+    const { first, pair, server } = await world(t);
+    const second = await pair();
+    const { id } = await first.device.put(note('hidden'));
+    await first.device.put(note('shown'));
+    const liar = await Liar.before(t, server.port);
+    liar.frame = (frame) => (frame['type'] === 'item' && frame['id'] === id ? [] : [frame]);
+    liar.answer = ({ path }, truth) =>
+      path.startsWith('/items?') && Array.isArray(truth['items'])
+        ? { ...truth, items: (truth['items'] as { id: string }[]).filter((item) => item.id !== id) }
+        : undefined;
+    const identity = { ...second.identity(), serverUrl: liar.url };
+    const hidden = await examined(t, { identity });
+    t.match(hidden.of('completeness'), [
+      { status: 'problem', what: /counts 2 items, 1 are here: 1 items are missing/, do: /withholds/ },
+    ]);
+
+    const store = new MemoryStore();
+    liar.answer = () => undefined;
+    await examined(t, { identity, store });
+    const repaired = await examined(t, { identity: second.identity(), store });
+    t.match([...repaired.of('completeness')], [{ status: 'ok', what: /All 2 items/ }]);
+    const lost = await examined(t, { identity });
+    t.match(lost.of('completeness'), [{ status: 'warning', what: /fetched again: all 2 are here/ }]);
+  },
+);
+
+t.test('DOCTOR-15: items that do not verify are told by reason', async (t) => {
+  const { first, pair } = await world(t);
+  const second = await pair();
+  const one = await first.device.put(note('one'));
+  const two = await first.device.put(note('two'));
+  const three = await first.device.put(note('three'));
+  await first.device.put(note('four'));
+  const tap = wiretap();
+  tap.bend = (frame) => {
+    if (frame['id'] === one.id || frame['id'] === two.id) return { ...frame, ts: Number(frame['ts']) + 1 };
+    return frame['id'] === three.id ? { ...frame, itemType: 'nonsense' } : frame;
+  };
+  const found = await examined(t, { identity: second.identity(), platform: tap.platform });
+  t.match(found.of('unverifiable'), [
+    { status: 'problem', what: /2 items bear a tag that does not hold.*bad_sig/, do: /another device/ },
+    { status: 'problem', what: /1 items cannot be read at all.*bad_row/, do: /update/ },
+  ]);
+  t.match(found.of('completeness'), [{ status: 'ok' }], 'they are counted');
+});
+
+t.test(
+  'DOCTOR-17: a local copy whose tally does not fit its items is told, as is one that cannot be read',
+  async (t) => {
+    const identity = newIdentity({ serverUrl: 'http://127.0.0.1:1' });
+    class Damaged extends MemoryStore {
+      override held = () => Promise.resolve({ itemCount: 7, versionSum: 28 });
+    }
+    const damaged = await examined(t, { identity, store: new Damaged() });
+    t.match(damaged.of('store'), [{ status: 'problem', what: /damaged/ }]);
+    class Unreadable extends MemoryStore {
+      override async *entries(): AsyncGenerator<never> {
+        await Promise.resolve();
+        throw new Error('bad block');
+      }
+    }
+    const unreadable = await examined(t, { identity, store: new Unreadable() });
+    t.match(unreadable.of('store'), [{ status: 'problem', what: /cannot be read/, do: /rebuilt/ }]);
+  },
+);

@@ -1,0 +1,184 @@
+/** Lies about devices and bins (contract 6 and 9). */
+import { certifyDevice } from '../../../src/crypto/device.js';
+import { nodeSodium } from '../../../src/crypto/sodium-node.js';
+import { newId } from '../../support/client.js';
+import { next, note } from '../../support/client-world.js';
+import type { Lie } from '../lie.js';
+import type { Json } from '../proxy.js';
+import { base64url, type Stage } from '../stage.js';
+
+const spy = nodeSodium.boxKeyPair();
+const spyId = newId();
+
+const STOPS = 'Writing stops until the device is certified or revoked';
+const EVERY = 'Every device, before it seals a key';
+
+/** Bends the device list, has the victim write, and reads the true list again. */
+async function listed(stage: Stage, change: (devices: readonly Json[]) => readonly Json[]): Promise<void> {
+  stage.liar.answer = ({ path }, truth) =>
+    path === '/devices' ? { ...truth, devices: change(truth['devices'] as Json[]) } : undefined;
+  // A reading that was under way is shared: it may have begun with the truth.
+  await stage.victim.roster.refresh();
+  await stage.victim.roster.refresh();
+  await stage.fails(stage.victim.put(note('not for spies')));
+}
+
+const added =
+  (cert: (devices: readonly Json[]) => unknown) =>
+  (devices: readonly Json[]): readonly Json[] => [
+    ...devices,
+    {
+      ...devices[0],
+      id: spyId,
+      name: 'Spy',
+      pubkey: base64url(spy.publicKey),
+      cert: cert(devices),
+      current: false,
+      revokedAt: null,
+    },
+  ];
+
+function slipped(
+  number: number,
+  does: string,
+  change: (stage: Stage) => (devices: readonly Json[]) => readonly Json[],
+): Lie {
+  return {
+    id: `LIAR-${number}`,
+    family: 'devices',
+    does,
+    notices: EVERY,
+    named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
+    costs: STOPS,
+    play: (stage) => listed(stage, change(stage)),
+  };
+}
+
+const otherThan = (id: string) => (device: Json) => device['id'] !== id && device['revokedAt'] === null;
+
+export const DEVICE_LIES: readonly Lie[] = [
+  slipped(56, 'adds a device without a certificate', () => added(() => null)),
+  slipped(57, 'adds a device with an invented certificate', () => added(() => base64url(Buffer.alloc(32, 3)))),
+  slipped(58, 'adds a device with the certificate of another', ({ identity }) =>
+    added((devices) => devices.find(otherThan(identity.deviceId))?.['cert']),
+  ),
+  slipped(59, 'adds a device with a certificate under another master key', () =>
+    added(() => {
+      const device = { id: spyId, publicKey: spy.publicKey };
+      return base64url(certifyDevice(nodeSodium, nodeSodium.random(32), device));
+    }),
+  ),
+  slipped(
+    60,
+    "gives a user's device another key",
+    ({ identity }) =>
+      (devices) =>
+        devices.map((device) =>
+          otherThan(identity.deviceId)(device) ? { ...device, pubkey: base64url(spy.publicKey) } : device,
+        ),
+  ),
+  {
+    id: 'LIAR-61',
+    family: 'devices',
+    does: 'gives a device another key under its own id',
+    notices: 'The device itself, which believes its own key only; to the others it is LIAR-60',
+    named: [],
+    costs: 'Nothing',
+    play: async (stage) => {
+      const { deviceId, keys } = stage.identity;
+      stage.liar.answer = ({ path }, truth) =>
+        path === '/devices'
+          ? {
+              ...truth,
+              devices: (truth['devices'] as Json[]).map((device) =>
+                device['id'] === deviceId ? { ...device, pubkey: base64url(spy.publicKey) } : device,
+              ),
+            }
+          : undefined;
+      await stage.victim.roster.refresh();
+      const id = newId();
+      stage.note(id, 'mine');
+      await stage.victim.put({ ...note('mine'), id });
+      const body: Json = stage.liar.calls.findLast(({ path }) => path === '/items')?.body ?? {};
+      const sealed = ((body['payloadEnc'] as Json)['keys'] as Json)[deviceId];
+      if (nodeSodium.sealOpen(Buffer.from(String(sealed), 'base64url'), keys) === undefined)
+        throw new Error('the device sealed its key for another');
+    },
+  },
+  {
+    id: 'LIAR-62',
+    family: 'devices',
+    does: 'un-revokes a device that this one has seen revoked',
+    notices: 'Every device that saw the revocation, in the same run of its program',
+    named: ['uncertified', 'throws UncertifiedDeviceError uncertified_device'],
+    costs: STOPS,
+    play: async (stage) => {
+      const third = await stage.world.pair('Third');
+      stage.others.add(third.device.id);
+      const seen = next({ device: stage.victim }, 'devices', ({ devices }) =>
+        devices.some(({ id, revokedAt }) => id === third.device.id && revokedAt !== null),
+      );
+      await stage.owner.revoke(third.device.id);
+      await seen;
+      await listed(stage, (devices) =>
+        devices.map((device) => (device['id'] === third.device.id ? { ...device, revokedAt: null } : device)),
+      );
+    },
+  },
+];
+
+/** Bends the list of bins and has the victim read it. */
+async function bins(stage: Stage, change: (bins: readonly Json[]) => readonly Json[]): Promise<void> {
+  stage.liar.answer = ({ path }, truth) =>
+    path === '/bins' ? { ...truth, bins: change(truth['bins'] as Json[]) } : undefined;
+  await stage.victim.bins.refresh('changed');
+}
+
+/** Two bins with labels, as their user named them. */
+async function labelled(stage: Stage): Promise<readonly [string, string]> {
+  const ids = [newId(), newId()] as const;
+  for (const id of ids) await stage.owner.bins.create(id, { name: `bin ${id}` });
+  return ids;
+}
+
+export const BIN_LIES: readonly Lie[] = [
+  {
+    id: 'LIAR-63',
+    family: 'bins',
+    does: 'forges the label of a bin',
+    notices: 'Every device that reads it',
+    named: ['bins unreadable'],
+    costs: 'The bin stands there without its name',
+    play: async (stage) => {
+      const [one] = await labelled(stage);
+      const meta = base64url(nodeSodium.random(64));
+      await bins(stage, (all) => all.map((bin) => (bin['id'] === one ? { ...bin, meta } : bin)));
+    },
+  },
+  {
+    id: 'LIAR-64',
+    family: 'bins',
+    does: 'swaps the labels of two bins',
+    notices: 'Every device that reads them',
+    named: ['bins unreadable'],
+    costs: 'The bins stand there without their names',
+    play: async (stage) => {
+      const [one, other] = await labelled(stage);
+      await bins(stage, (all) => {
+        const of = (id: string): unknown => all.find((bin) => bin['id'] === id)?.['meta'];
+        return all.map((bin) =>
+          bin['id'] === one ? { ...bin, meta: of(other) } : bin['id'] === other ? { ...bin, meta: of(one) } : bin,
+        );
+      });
+    },
+  },
+  {
+    id: 'LIAR-65',
+    family: 'bins',
+    does: 'hides a bin that has items',
+    notices: 'Every device that holds one of them; of an empty bin nobody',
+    named: ['bins unlisted'],
+    costs: 'Nothing: the items stay readable',
+    play: (stage) => bins(stage, (all) => all.filter((bin) => bin['id'] !== 'inbox')),
+  },
+];

@@ -1,0 +1,399 @@
+/** Lies about the order, the number and the age of changes (contract 5 and 11). */
+import { newId } from '../../support/client.js';
+import { next, shows } from '../../support/client-world.js';
+import type { Lie } from '../lie.js';
+import type { Json } from '../proxy.js';
+import { base64url, rows, type Stage } from '../stage.js';
+import { isItem } from './items.js';
+
+const isDelete = (frame: Json): boolean => frame['type'] === 'delete';
+const isCaughtUp = (frame: Json): boolean => frame['type'] === 'caught_up';
+const versionOf = (row: Json): number => Number(row['version']);
+
+/** An item that the victim shows. */
+async function target({ victim }: Stage): Promise<string> {
+  const [item] = await victim.list();
+  if (item === undefined) throw new Error('the victim shows nothing');
+  return item.id;
+}
+
+/** The newest true frame of an item. */
+function frameOf({ liar }: Stage, id: string): Json {
+  const frame = liar.frames.findLast((one) => isItem(one) && one['id'] === id);
+  if (frame === undefined) throw new Error('no frame of it came');
+  return frame;
+}
+
+/** Writes an item again, and waits for the victim to show it: its state before, as a frame. */
+async function outdated(stage: Stage, id: string): Promise<Json> {
+  const old = frameOf(stage, id);
+  const { version } = await stage.put('the newer content', id);
+  await shows({ device: stage.victim }, id, (item) => item.version === version);
+  return old;
+}
+
+/** Cuts the line: the next `caught_up` comes over a new connection. */
+const again = ({ liar }: Stage): void => liar.cut();
+
+/** Bends every `caught_up`. */
+const counts = (stage: Stage, change: (truth: Json) => Json): void => {
+  stage.liar.frame = (frame) => [isCaughtUp(frame) ? change(frame) : frame];
+};
+
+/** Hides items in frames and listings. */
+function hide(stage: Stage, ids: readonly unknown[], change: (truth: Json) => Json = (truth) => truth): void {
+  stage.liar.frame = (frame) => {
+    if (isCaughtUp(frame)) return [change(frame)];
+    return ids.includes(frame['id']) ? [] : [frame];
+  };
+  stage.liar.answer = ({ path }, truth) =>
+    path.startsWith('/items?') ? rows(truth, (all) => all.filter((row) => !ids.includes(row['id']))) : undefined;
+}
+
+/** A delete of the server's own in the place of an edit. */
+async function deletes(stage: Stage, sig: unknown): Promise<void> {
+  const id = await target(stage);
+  stage.liar.frame = (frame) =>
+    isItem(frame) && frame['id'] === id ? [{ type: 'delete', id, version: frame['version'], sig }] : [frame];
+  await stage.put('the server says this was deleted', id);
+}
+
+/** The tag under which the user deleted another item. */
+async function ownersTag(stage: Stage): Promise<unknown> {
+  const { id } = await stage.put('deleted by its owner');
+  await shows({ device: stage.victim }, id);
+  const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
+  await stage.remove(id);
+  await gone;
+  return stage.liar.frames.findLast(isDelete)?.['sig'];
+}
+
+/** Everything that the stream brought, as the replay of another history, with one item's frame replaced. */
+function retold(stage: Stage, id: string, instead: Json): readonly Json[] {
+  const latest = new Map<unknown, Json>();
+  for (const frame of stage.liar.frames) if (isItem(frame) || isDelete(frame)) latest.set(frame['id'], frame);
+  latest.set(id, { ...instead, version: versionOf(latest.get(id) ?? {}) });
+  const replay = [...latest.values()].sort((one, other) => versionOf(one) - versionOf(other));
+  const live = replay.filter(isItem);
+  const version = Math.max(...replay.map(versionOf));
+  const versionSum = live.reduce((sum, frame) => sum + versionOf(frame), 0);
+  const end = { type: 'caught_up', version, epoch: 'retold', itemCount: live.length, versionSum };
+  return [{ type: 'reset', epoch: 'retold' }, ...replay, end];
+}
+
+const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
+  id: `LIAR-${number}`,
+  family: 'stream',
+  ...told,
+});
+
+const HOLDERS = 'Every device that held the item';
+const AFTER = 'Every device, at the next `caught_up`';
+const LISTING = 'Every device that reads the listing';
+const DELETED = 'The item leaves the list; its last content is kept';
+const NOTHING = 'Nothing';
+const DELAY = 'Delay: the connection is made anew';
+
+const DELETES: readonly Lie[] = [
+  lie(20, {
+    does: 'drops the key of one device and leaves the master wrap',
+    notices: 'Nobody needs to',
+    named: [],
+    costs: 'Nothing: the item opens through its master wrap',
+    play: async (stage) => {
+      const { deviceId } = stage.identity;
+      stage.liar.frame = (frame) => {
+        if (!isItem(frame)) return [frame];
+        const seal = frame['payloadEnc'] as Json;
+        const keys = Object.fromEntries(Object.entries(seal['keys'] as Json).filter(([id]) => id !== deviceId));
+        return [{ ...frame, payloadEnc: { ...seal, keys } }];
+      };
+      await shows({ device: stage.victim }, (await stage.put('without a key of its own')).id);
+    },
+  }),
+  lie(21, {
+    does: 'deletes an item without a tag',
+    notices: HOLDERS,
+    named: ['untagged_delete no_sig'],
+    costs: DELETED,
+    play: (stage) => deletes(stage, undefined),
+  }),
+  lie(22, {
+    does: 'deletes an item with an invented tag',
+    notices: HOLDERS,
+    named: ['untagged_delete bad_sig'],
+    costs: DELETED,
+    play: (stage) => deletes(stage, base64url(Buffer.alloc(32))),
+  }),
+  lie(23, {
+    does: 'deletes an item with the tag of another delete',
+    notices: HOLDERS,
+    named: ['untagged_delete bad_sig'],
+    costs: DELETED,
+    play: async (stage) => deletes(stage, await ownersTag(stage)),
+  }),
+];
+
+const AGES: readonly Lie[] = [
+  lie(24, {
+    does: 'sends an old state of an item under a new version',
+    notices: HOLDERS,
+    named: ['quarantined rolled_back'],
+    costs: 'The item is hidden; its newest content is kept',
+    play: async (stage) => {
+      const old = await outdated(stage, await target(stage));
+      stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
+      await stage.put('what the liar hides behind');
+    },
+  }),
+  lie(25, {
+    does: 'brings a deleted item back',
+    notices: 'Every device that saw the delete',
+    named: ['quarantined resurrected'],
+    costs: NOTHING,
+    play: async (stage) => {
+      const { id } = await stage.put('to be deleted');
+      await shows({ device: stage.victim }, id);
+      const old = frameOf(stage, id);
+      const gone = next({ device: stage.victim }, 'delete', (event) => event.id === id);
+      await stage.remove(id);
+      await gone;
+      stage.liar.frame = (frame) => [isItem(frame) ? { ...old, version: frame['version'] } : frame];
+      await stage.put('what the liar hides behind');
+    },
+  }),
+  lie(26, {
+    does: 'sends two states of an item under one version',
+    notices: 'Every device that gets both',
+    named: ['problem ProtocolError version_reused'],
+    costs: 'Nothing: the first state stays',
+    play: async (stage) => {
+      const id = await target(stage);
+      const { payloadEnc, ts } = await outdated(stage, id);
+      stage.liar.answer = ({ path }, truth) =>
+        path.startsWith('/items?')
+          ? rows(truth, (all) => all.map((row) => (row['id'] === id ? { ...row, payloadEnc, ts } : row)))
+          : undefined;
+      await stage.victim.resync();
+    },
+  }),
+  lie(27, {
+    does: 'rolls the history back under the same epoch',
+    notices: 'Every device that was further, at the next `caught_up`',
+    named: ['missing'],
+    costs: 'Nothing: what was held stays',
+    play: async (stage) => {
+      const before = stage.liar.frames.findLast(isCaughtUp) ?? {};
+      const head = versionOf(before);
+      await shows({ device: stage.victim }, (await stage.put('forgotten by the server')).id);
+      counts(stage, () => before);
+      stage.liar.answer = ({ path }, truth) => {
+        if (!path.startsWith('/items?')) return undefined;
+        return { ...rows(truth, (all) => all.filter((row) => versionOf(row) <= head)), nextSince: head };
+      };
+      again(stage);
+    },
+  }),
+  lie(28, {
+    does: 'calls an older state a restored one: a reset, then old content',
+    notices: 'Every device, by the reset; of old content those that held newer',
+    named: ['reset', 'quarantined rolled_back'],
+    costs: 'The item is hidden; its newest content is kept',
+    play: async (stage) => {
+      const id = await target(stage);
+      const old = await outdated(stage, id);
+      stage.liar.say(...retold(stage, id, old));
+    },
+  }),
+  lie(29, {
+    does: 'calls an empty history a restored one',
+    notices: 'Every device that held something',
+    named: ['reset', 'orphaned'],
+    costs: 'Nothing: what was held stays readable, and can be written again',
+    play: (stage) => {
+      const end = { type: 'caught_up', version: 0, epoch: 'empty', itemCount: 0, versionSum: 0 };
+      stage.liar.say({ type: 'reset', epoch: 'empty' }, end);
+      return Promise.resolve();
+    },
+  }),
+  lie(30, {
+    does: 'sends reset after reset',
+    notices: 'Every device, at the second',
+    named: ['problem ProtocolError epoch_changed'],
+    costs: DELAY,
+    play: (stage) => {
+      stage.liar.say(...Array.from({ length: 50 }, (_, at) => ({ type: 'reset', epoch: `storm ${at}` })));
+      return Promise.resolve();
+    },
+  }),
+];
+
+const ORDER: readonly Lie[] = [
+  lie(31, {
+    does: 'sends changes out of order',
+    notices: 'Every device, at the change that comes late',
+    named: ['problem ProtocolError bad_order'],
+    costs: 'Nothing: the late change counts',
+    play: async (stage) => {
+      let held: Json | undefined;
+      stage.liar.frame = (frame) => {
+        if (!isItem(frame)) return [frame];
+        if (held !== undefined) return [frame, held];
+        held = frame;
+        return [];
+      };
+      const { id } = await stage.put('comes late');
+      await stage.put('comes first');
+      await shows({ device: stage.victim }, id);
+    },
+  }),
+  lie(32, {
+    does: 'sends every change three times',
+    notices: 'Nobody needs to',
+    named: [],
+    costs: NOTHING,
+    play: async (stage) => {
+      stage.liar.frame = (frame) => (isItem(frame) ? [frame, frame, frame] : [frame]);
+      await shows({ device: stage.victim }, (await stage.put('thrice')).id);
+      await shows({ device: stage.victim }, (await stage.put('thrice again')).id);
+    },
+  }),
+  lie(33, {
+    does: 'gives a change a version far above the head',
+    notices: AFTER,
+    named: ['reset'],
+    costs: 'Delay: everything is read again',
+    play: async (stage) => {
+      stage.liar.frame = (frame) => [isItem(frame) ? { ...frame, version: 2 ** 40 } : frame];
+      const { id } = await stage.put('from the far future');
+      await shows({ device: stage.victim }, id);
+      stage.liar.honest();
+      again(stage);
+    },
+  }),
+];
+
+const COUNTS: readonly Lie[] = [
+  lie(34, {
+    does: 'hides an item and counts it',
+    notices: AFTER,
+    named: ['missing'],
+    costs: 'The item is not there, and its user knows',
+    play: async (stage) => {
+      const id = newId();
+      hide(stage, [id]);
+      await stage.put('hidden', id);
+      await stage.put('what comes after it');
+      again(stage);
+    },
+  }),
+  lie(35, {
+    does: 'hides an item that this device has seen, also in the count',
+    notices: 'Every device that held it, at the next `caught_up`',
+    named: ['missing unlisted'],
+    costs: 'Nothing: it stays readable here',
+    play: async (stage) => {
+      const { id, version } = await stage.put('seen, then hidden');
+      await shows({ device: stage.victim }, id);
+      await stage.put('what comes after it');
+      hide(stage, [id], (end) => ({
+        ...end,
+        itemCount: Number(end['itemCount']) - 1,
+        versionSum: Number(end['versionSum']) - version,
+      }));
+      again(stage);
+    },
+  }),
+  lie(36, {
+    does: 'says that it sent more than it did: `caught_up` with a version above the last change',
+    notices: AFTER,
+    named: ['missing'],
+    costs: 'Delay; no cursor moves, so that nothing is passed over',
+    play: (stage) => {
+      counts(stage, (end) => ({ ...end, version: versionOf(end) + 1_000 }));
+      again(stage);
+      return Promise.resolve();
+    },
+  }),
+  lie(37, {
+    does: 'counts items that are not there',
+    notices: AFTER,
+    named: ['missing'],
+    costs: 'Delay: everything is read again',
+    play: (stage) => {
+      counts(stage, (end) => ({ ...end, itemCount: Number(end['itemCount']) + 1 }));
+      again(stage);
+      return Promise.resolve();
+    },
+  }),
+  lie(38, {
+    does: 'ends a replay in another epoch than it began in',
+    notices: AFTER,
+    named: ['problem ProtocolError epoch_changed'],
+    costs: DELAY,
+    play: (stage) => {
+      counts(stage, (end) => ({ ...end, epoch: 'another' }));
+      again(stage);
+      return Promise.resolve();
+    },
+  }),
+  lie(39, {
+    does: 'names an epoch that is too long to be said again',
+    notices: 'Every device, on arrival',
+    named: ['problem ProtocolError malformed'],
+    costs: DELAY,
+    play: (stage) => {
+      stage.liar.say({ type: 'reset', epoch: 'e'.repeat(20_000) });
+      return Promise.resolve();
+    },
+  }),
+];
+
+/** A listing that is read on demand, bent on every page. */
+const pulls =
+  (change: (truth: Json) => Json): Lie['play'] =>
+  async (stage) => {
+    stage.liar.answer = ({ path }, truth) => (path.startsWith('/items?') ? change(truth) : undefined);
+    await stage.fails(stage.victim.resync());
+  };
+
+const LISTINGS: readonly Lie[] = [
+  lie(40, {
+    does: 'lists changes out of order',
+    notices: LISTING,
+    named: ['throws ProtocolError bad_listing'],
+    costs: DELAY,
+    play: pulls((truth) => rows(truth, (all) => [...all].reverse())),
+  }),
+  lie(41, {
+    does: 'moves the cursor of a listing past what it listed',
+    notices: LISTING,
+    named: ['throws ProtocolError bad_listing'],
+    costs: DELAY,
+    play: pulls((truth) => ({ ...truth, nextSince: Number(truth['nextSince']) + 1 })),
+  }),
+  lie(42, {
+    does: 'sends a listing without end',
+    notices: LISTING,
+    named: ['throws ProtocolError bad_listing'],
+    costs: DELAY,
+    play: pulls((truth) => ({ ...truth, items: [], hasMore: true, nextSince: Number(truth['nextSince']) + 1 })),
+  }),
+  lie(43, {
+    does: 'begins a listing anew on every page',
+    notices: LISTING,
+    named: ['throws ProtocolError epoch_changed'],
+    costs: DELAY,
+    play: async (stage) => {
+      let first: Json | undefined;
+      stage.liar.answer = ({ path }, truth) => {
+        if (!path.startsWith('/items?')) return undefined;
+        first ??= truth;
+        return { ...first, reset: true, hasMore: true };
+      };
+      await stage.fails(stage.victim.resync());
+    },
+  }),
+];
+
+export const STREAM_LIES: readonly Lie[] = [...DELETES, ...AGES, ...ORDER, ...COUNTS, ...LISTINGS];

@@ -1,0 +1,206 @@
+/** Lies to either side of a pairing, and what can be read of what passes (contract 9). */
+import t from 'tap';
+import { Device } from '../../src/client/device.js';
+import { prepareClaim } from '../../src/client/enrol.js';
+import type { Identity } from '../../src/client/identity.js';
+import { join } from '../../src/client/pairing.js';
+import { note, wiretap } from '../support/client-world.js';
+import type { WithTeardown } from '../support/postgres.js';
+import { runServer } from '../support/server.js';
+import { nameOf, type Told } from './lie.js';
+import { LOW_ORDER, OTHER_CLAIM, OTHER_TENANT, PAIR_LIES, type OldPairing } from './lies/pairing.js';
+import { Liar, type Hooks, type Json } from './proxy.js';
+import { platform as plain } from './victim.js';
+
+t.setTimeout(300_000);
+
+/** A quick hash in the place of Argon2id: stretching is proven by the vectors. */
+const platform = { ...plain, sodium: wiretap().platform.sodium };
+const ENV = { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' };
+
+const EXISTING =
+  'CLIENT-11 CLIENT-12 CLIENT-13 LIAR-66 LIAR-67 LIAR-68 LIAR-69 LIAR-70 LIAR-71 LIAR-72 LIAR-73 LIAR-74';
+const NEW = 'CLIENT-16 CLIENT-17 CLIENT-18 LIAR-75 LIAR-76 LIAR-77 LIAR-78 LIAR-79 LIAR-80 LIAR-81 LIAR-82 LIAR-83';
+
+/** What the user types. */
+const PASSWORD = 'correct horse battery staple';
+
+/** What a promise ends with, as the catalogue names it. */
+const outcome = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'throws nothing',
+    (error: unknown) => `throws ${nameOf(error)}`,
+  );
+
+/** A device that claimed its server through the liar, and the words that it showed. */
+class Pairings {
+  readonly words: string[] = [];
+  readonly joined: Identity[] = [];
+
+  private constructor(
+    readonly liar: Liar,
+    readonly identity: Identity,
+    readonly first: Device,
+    readonly phrase: string,
+  ) {}
+
+  static async set(t: WithTeardown): Promise<Pairings> {
+    const server = await runServer(t, { env: ENV });
+    const liar = await Liar.before(t, server.port);
+    const claim = await prepareClaim({ platform, serverUrl: liar.url, name: 'First', glyph: 'laptop' });
+    const identity = await claim.register();
+    const first = await Device.open({ platform, identity, onProblem: () => undefined });
+    t.teardown(() => first.close());
+    await first.connect();
+    return new Pairings(liar, identity, first, claim.phrase);
+  }
+
+  /** Both sides at work under these lies. */
+  async begin(hooks: Partial<Hooks>) {
+    this.liar.honest();
+    this.liar.calls.length = 0;
+    Object.assign(this.liar, hooks);
+    const approved: string[] = [];
+    const offer = await this.first.offerPairing(({ digits }) => {
+      approved.push(digits);
+      return true;
+    });
+    this.words.push(offer.words);
+    const digits: string[] = [];
+    const device = { platform, serverUrl: this.liar.url, name: 'Second', glyph: 'phone' as const };
+    const password = (): Promise<string> => Promise.resolve(PASSWORD);
+    const joining = join({ ...device, words: offer.words, password, onDigits: (shown) => digits.push(shown) });
+    joining.then(
+      (identity) => this.joined.push(identity),
+      () => undefined,
+    );
+    return { offer, joining, approved, digits };
+  }
+
+  /** An honest pairing, and what of it the server could use again. */
+  async honest(): Promise<OldPairing> {
+    let release: Json = {};
+    const { offer, joining } = await this.begin({
+      answer: ({ path }, truth) => {
+        if (path === '/devices/pair-fetch-npk' && 'token' in truth) release = truth;
+        return undefined;
+      },
+    });
+    await Promise.all([joining, offer.joined]);
+    const request = this.liar.frames.findLast((frame) => frame['type'] === 'pair_request') ?? {};
+    return { known: this.identity.deviceId, request, release };
+  }
+
+  /** What was released to the server for the new device: the fields of each call. */
+  released(): readonly (readonly string[])[] {
+    const wraps = this.liar.calls.filter(({ path }) => path === '/devices/pair-wrap');
+    return wraps.map(({ body }) => Object.keys(body).sort());
+  }
+
+  /** What must never be sent, and was. */
+  leaks(): readonly string[] {
+    const { identity, phrase } = this;
+    const kept: readonly (readonly [string, Uint8Array | string])[] = [
+      ['master key', identity.masterKey],
+      ['secret key', identity.keys.secretKey],
+      ...this.joined.map(({ keys }) => ['secret key', keys.secretKey] as const),
+      ['phrase', phrase],
+      ['password', PASSWORD],
+      ...this.words.map((words) => ['words', words] as const),
+    ];
+    return kept.filter(([, secret]) => this.liar.leaked(secret)).map(([name]) => name);
+  }
+}
+
+t.test('pairing through a liar', async (t) => {
+  const pairings = await Pairings.set(t);
+  const old = await pairings.honest();
+
+  t.test(`${EXISTING}: lies to the device that shows the words`, async (t) => {
+    for (const lie of PAIR_LIES.filter(({ side }) => side === 'existing')) {
+      const { offer, joining, approved } = await pairings.begin(lie.hooks(old));
+      const title = `${lie.id}: the server ${lie.does}`;
+      t.same([await outcome(offer.joined), await outcome(joining)], lie.named, title);
+      t.same(approved, [], `${lie.id}: the user was not even asked`);
+      t.same(pairings.released(), [['code', 'reject']], `${lie.id}: nothing was released`);
+      t.same(pairings.leaks(), [], `${lie.id}: no secret was sent`);
+    }
+  });
+
+  t.test(`${NEW}: lies to the new device`, async (t) => {
+    for (const lie of PAIR_LIES.filter(({ side }) => side === 'new')) {
+      const { offer, joining } = await pairings.begin(lie.hooks(old));
+      t.same([await outcome(joining)], lie.named, `${lie.id}: the server ${lie.does}`);
+      t.same(pairings.leaks(), [], `${lie.id}: no secret was sent`);
+      // The existing device did its part in good faith; the user revokes what came of it.
+      const joined = await offer.joined;
+      pairings.liar.honest();
+      await pairings.first.revoke(joined);
+    }
+    const { offer, joining } = await pairings.begin(LOW_ORDER.hooks());
+    t.same([await outcome(joining)], LOW_ORDER.named, `${LOW_ORDER.id}: the server ${LOW_ORDER.does}`);
+    t.same(pairings.released(), [], 'nothing was released');
+    offer.cancel();
+    await offer.joined.catch(() => undefined);
+    await otherTenant(t, pairings);
+  });
+
+  t.test('CLIENT-08 CLIENT-22: an honest pairing; nothing that was ever sent holds a secret', async (t) => {
+    const { offer, joining, approved, digits } = await pairings.begin({});
+    const [second] = await Promise.all([joining, offer.joined]);
+    t.same(approved, digits, 'both show the same digits');
+    t.equal(digits.length, 1);
+    await pairings.first.rewrap();
+    const text = 'a sentence that nobody else may read';
+    const { id } = await pairings.first.put(note(text));
+    const reader = await Device.open({ platform, identity: second, onProblem: () => undefined });
+    await reader.pull();
+    t.match(await reader.get(id), { payload: { text } });
+    reader.close();
+    t.same(pairings.leaks(), []);
+    t.notOk(pairings.liar.leaked(text));
+    await pairings.first.setPassword(PASSWORD);
+    const again = await pairings.begin({});
+    await Promise.all([again.joining, again.offer.joined]);
+    t.ok(
+      pairings.liar.calls.some(({ path }) => path === '/password/verify'),
+      'the password was asked for',
+    );
+    t.same(pairings.leaks(), [], 'and never sent');
+    t.notOk(JSON.stringify({ ...second, keys: null, masterKey: null }).includes(pairings.phrase), 'no phrase is kept');
+  });
+
+  t.test('CLIENT-20: sockets are opened with a ticket, no URL holds a token', (t) => {
+    const { upgrades, heard } = pairings.liar;
+    t.ok(upgrades.length > 0);
+    t.ok(upgrades.every((path) => /[?&]ticket=/.test(path) && !/token=/.test(path)));
+    const urls = heard.filter((text) => /^(GET|POST|PATCH|DELETE) |^\/ws/.test(text));
+    t.notOk(urls.some((text) => text.includes(pairings.identity.token.text)));
+    t.end();
+  });
+});
+
+interface Same {
+  same(found: unknown, wanted: unknown, message: string): unknown;
+}
+
+/** The lie is believed when it is told, and comes out when the token is renewed. */
+async function otherTenant(t: Same, pairings: Pairings): Promise<void> {
+  const { offer, joining } = await pairings.begin(OTHER_TENANT.hooks());
+  const [identity] = await Promise.all([joining, offer.joined]);
+  pairings.liar.honest();
+  const token = { text: 'worthless', expiresAt: null };
+  const device = await Device.open({ platform, identity: { ...identity, token }, onProblem: () => undefined });
+  t.same([await outcome(device.me())], OTHER_TENANT.named, `${OTHER_TENANT.id}: the server ${OTHER_TENANT.does}`);
+  device.close();
+}
+
+t.test('LIAR-84: a claim is not taken for made where another key was registered', async (t) => {
+  const server = await runServer(t, { env: ENV });
+  const liar = await Liar.before(t, server.port);
+  const lie: Told & { readonly hooks: () => Partial<Hooks> } = OTHER_CLAIM;
+  Object.assign(liar, lie.hooks());
+  const claim = await prepareClaim({ platform, serverUrl: liar.url, name: 'First', glyph: 'laptop' });
+  t.same([await outcome(claim.register())], lie.named);
+  t.notOk(liar.leaked(claim.phrase), 'the phrase was not sent');
+});

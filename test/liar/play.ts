@@ -1,0 +1,51 @@
+/** Plays lies one after the other, and holds each against the three promises: named, nothing wrong or lost, no leak. */
+import { isDeepStrictEqual } from 'node:util';
+import { next } from '../support/client-world.js';
+import type { Lie } from './lie.js';
+import type { Stage } from './stage.js';
+
+const LOOKS_MAX = 200;
+
+interface Tap {
+  test(title: string, body: (t: Tap) => Promise<void>): unknown;
+  same(found: unknown, wanted: unknown, message: string): unknown;
+}
+
+export interface PlayOptions {
+  /** False: the victim is not connected when the lie begins. */
+  readonly connected?: boolean;
+}
+
+/** Plays a lie against a victim of its own. */
+export async function play(t: Tap, stage: Stage, lie: Lie, options: PlayOptions = {}): Promise<void> {
+  const { connected = true } = options;
+  const victim = await stage.enter(connected);
+  const before = (await victim.list()).map(({ id }) => id);
+  await lie.play(stage);
+  await stage.hears(lie.named);
+  if (lie.named.length === 0) t.same([...new Set(stage.told)], [], 'nothing to tell');
+  t.same(await stage.forged(), [], 'nothing is shown that its user did not write');
+  t.same(await stage.lost(before), [], 'nothing is lost that was here');
+  t.same(stage.leaks(), [], 'no secret was sent');
+  t.same(stage.strangers(), [], 'no key was sealed for a stranger');
+  await recovers(t, stage);
+}
+
+/** Once the server tells the truth again, the victim shows what the owner has. */
+async function recovers(t: Tap, stage: Stage): Promise<void> {
+  const { liar, victim, owner } = stage;
+  liar.honest();
+  liar.cut();
+  victim.disconnect();
+  await victim.connect();
+  const settled = next({ device: victim }, 'caught_up', ({ complete }) => complete === true);
+  await victim.resync();
+  await settled;
+  const of = async (device: typeof owner): Promise<unknown> =>
+    (await device.list()).map(({ id, payload }) => `${id} ${String(payload?.['text'])}`).sort();
+  // What the victim wrote may be on its way still: each look is a whole reading.
+  for (let looks = 0; looks < LOOKS_MAX && !isDeepStrictEqual(await of(victim), await of(owner)); looks++) {
+    await Promise.all([victim.pull(), owner.pull()]);
+  }
+  t.same(await of(victim), await of(owner), 'when the server is honest again, everything is there');
+}

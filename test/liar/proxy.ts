@@ -1,0 +1,215 @@
+/**
+ * A server that lies: a proxy before the real one, which a lie tells what to answer instead of the truth. It hears all
+ * that a client says, bytes of requests and frames alike, so that a test can look for what must not be there.
+ */
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { WebSocket, WebSocketServer } from 'ws';
+import type { WithTeardown } from '../support/postgres.js';
+import { formsOf } from './secrets.js';
+
+export type Json = Record<string, unknown>;
+
+export interface LiedCall {
+  readonly method: string;
+  /** Below /api, with the query. */
+  readonly path: string;
+  readonly body: Json;
+}
+
+/** An answer that the real server was never asked for. */
+export interface RawReply {
+  /** Default: 200. */
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Buffer;
+  /** True: the body goes on and never ends. */
+  readonly endless?: boolean;
+}
+
+/** What the liar does; each hook is the truth until a lie sets it. */
+export interface Hooks {
+  /** What the client is answered instead of this 2xx answer; undefined: the truth. */
+  answer: (call: LiedCall, truth: Json) => Json | undefined;
+  /** What the server is told instead of this body; undefined: the truth. */
+  tell: (call: LiedCall) => Json | undefined;
+  /** What the client gets without the server being asked; undefined: the truth. */
+  raw: (call: LiedCall) => RawReply | undefined;
+  /** What the client gets instead of this frame: nothing, one, or several; a text is sent as it is. */
+  frame: (truth: Json) => readonly (Json | string)[];
+}
+
+const TRUTH: Hooks = {
+  answer: () => undefined,
+  tell: () => undefined,
+  raw: () => undefined,
+  frame: (truth) => [truth],
+};
+
+interface Answered {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: Record<string, string>;
+}
+
+export class Liar implements Hooks {
+  answer = TRUTH.answer;
+  tell = TRUTH.tell;
+  raw = TRUTH.raw;
+  frame = TRUTH.frame;
+  /** Everything the client sent: request lines, headers, bodies, frames. */
+  readonly heard: string[] = [];
+  readonly calls: LiedCall[] = [];
+  /** Frames as the server sent them. */
+  readonly frames: Json[] = [];
+  /** Paths and queries of the sockets that were opened. */
+  readonly upgrades: string[] = [];
+  private readonly clients = new Set<WebSocket>();
+  private readonly sockets = new Set<WebSocket>();
+
+  private constructor(
+    private readonly target: number,
+    private readonly server: Server,
+  ) {}
+
+  /** A proxy before the server on this port, closed after the test. */
+  static async before(t: WithTeardown, target: number): Promise<Liar> {
+    const server = createServer();
+    const liar = new Liar(target, server);
+    const upgrading = new WebSocketServer({ noServer: true, perMessageDeflate: false });
+    server.on('request', (request, response) => {
+      liar.relay(request, response).catch(() => response.destroy());
+    });
+    server.on('upgrade', (request, socket, head) => {
+      upgrading.handleUpgrade(request, socket, head, (client) => liar.relaySocket(client, request));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.teardown(async () => liar.close());
+    return liar;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+  }
+
+  /** Tells the truth from now on. */
+  honest(): void {
+    Object.assign(this, TRUTH);
+  }
+
+  /** True when this secret, in any form a client may make of it, was in anything it sent. */
+  leaked(secret: Uint8Array | string): boolean {
+    const forms = formsOf(secret);
+    return this.heard.some((text) => forms.some((form) => text.includes(form)));
+  }
+
+  /** Sends frames to every client that is connected, of which the server knows nothing. */
+  say(...frames: readonly (Json | string)[]): void {
+    for (const client of this.clients) {
+      for (const frame of frames) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
+    }
+  }
+
+  /** Cuts every socket; the clients come back when they like. */
+  cut(): void {
+    for (const socket of this.sockets) socket.terminate();
+  }
+
+  private async close(): Promise<void> {
+    this.cut();
+    this.server.closeAllConnections();
+    await new Promise((resolve) => this.server.close(resolve));
+  }
+
+  private async relay(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const content = Buffer.concat(chunks).toString('utf8');
+    const { method = '', url = '' } = request;
+    this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
+    const call = { method, path: url.replace(/^\/api/, ''), body: content === '' ? {} : (JSON.parse(content) as Json) };
+    this.calls.push(call);
+    const raw = this.raw(call);
+    if (raw !== undefined) {
+      response.writeHead(raw.status ?? 200, { 'content-type': 'application/json', ...raw.headers });
+      if (raw.endless === true) response.write(raw.body ?? '{');
+      else response.end(raw.body ?? '{}');
+      return;
+    }
+    const told = this.tell(call);
+    const sent = told === undefined ? content : JSON.stringify(told);
+    const headers = { ...request.headers, 'content-length': String(Buffer.byteLength(sent)) };
+    const { status, text, headers: answered } = await this.forward({ method, url, headers, sent });
+    const ok = status >= 200 && status < 300;
+    const lie = ok ? this.answer(call, JSON.parse(text) as Json) : undefined;
+    response.writeHead(status, answered).end(lie === undefined ? text : JSON.stringify(lie));
+  }
+
+  private async forward(call: {
+    method: string;
+    url: string;
+    headers: IncomingMessage['headers'];
+    sent: string;
+  }): Promise<Answered> {
+    return new Promise((resolve, reject) => {
+      const { method, url: path, headers, sent } = call;
+      const outgoing = httpRequest({ host: '127.0.0.1', port: this.target, method, path, headers }, (incoming) => {
+        const chunks: Buffer[] = [];
+        incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
+        incoming.on('end', () => {
+          const retry = incoming.headers['retry-after'];
+          const kept = { 'content-type': 'application/json', ...(retry === undefined ? {} : { 'retry-after': retry }) };
+          resolve({ status: incoming.statusCode ?? 502, text: Buffer.concat(chunks).toString('utf8'), headers: kept });
+        });
+      });
+      outgoing.on('error', reject);
+      outgoing.end(sent);
+    });
+  }
+
+  private relaySocket(client: WebSocket, request: IncomingMessage): void {
+    const url = request.url ?? '';
+    this.upgrades.push(url);
+    this.heard.push(url, JSON.stringify(request.headers));
+    const { authorization } = request.headers;
+    const server = new WebSocket(`ws://127.0.0.1:${this.target}${url}`, {
+      headers: authorization === undefined ? {} : { authorization },
+      perMessageDeflate: false,
+    });
+    const waiting: string[] = [];
+    this.sockets.add(client).add(server);
+    this.clients.add(client);
+    client.on('message', (data: Buffer) => {
+      const text = data.toString('utf8');
+      this.heard.push(text);
+      if (server.readyState === WebSocket.OPEN) server.send(text);
+      else waiting.push(text);
+    });
+    server.on('open', () => {
+      for (const text of waiting) server.send(text);
+    });
+    server.on('message', (data: Buffer) => {
+      const truth = JSON.parse(data.toString('utf8')) as Json;
+      this.frames.push(truth);
+      for (const frame of this.frame(truth)) client.send(typeof frame === 'string' ? frame : JSON.stringify(frame));
+    });
+    const end = (code: number): void => {
+      this.sockets.delete(client);
+      this.clients.delete(client);
+      this.sockets.delete(server);
+      if (code >= 3000 || code === 1000 || code === 1012 || code === 1013) client.close(code);
+      else client.terminate();
+      server.terminate();
+    };
+    server.on('error', () => end(1006));
+    client.on('error', () => end(1006));
+    server.on('close', end);
+    client.on('close', () => end(1006));
+  }
+}

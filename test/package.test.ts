@@ -1,0 +1,118 @@
+/** The package as others get it: what is in it, what can be imported, and what that pulls in (package.json). */
+import { execFile, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { build } from 'esbuild';
+import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+
+t.setTimeout(180_000);
+
+const run = promisify(execFile);
+
+interface Manifest {
+  readonly exports: Readonly<Record<string, string | Readonly<Record<string, Readonly<Record<string, string>>>>>>;
+  readonly bin: Readonly<Record<string, string>>;
+}
+
+t.test("STORE-20: Node's entry needs the client's libraries only", async (t) => {
+  const { metafile } = await build({
+    entryPoints: [join(PROJECT_ROOT, 'build/src/client/node.js')],
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    packages: 'external',
+    metafile: true,
+    write: false,
+    logLevel: 'silent',
+  });
+  const outside = Object.keys(metafile.inputs).filter((path) => !/build\/src\/(client|crypto|protocol)\//.test(path));
+  t.same(outside, [], 'client, crypto and protocol only');
+  const libraries = Object.values(metafile.inputs)
+    .flatMap((input) => input.imports)
+    .filter(({ path, external }) => external === true && !path.startsWith('node:'))
+    .map(({ path }) =>
+      path
+        .split('/')
+        .slice(0, path.startsWith('@') ? 2 : 1)
+        .join('/'),
+    );
+  t.same([...new Set(libraries)].sort(), ['@scure/bip39', 'classic-level', 'sodium-native', 'ws']);
+});
+
+/** Packs the project, unpacks it where its dependencies can be found, and gives an application that has it installed. */
+async function installed(t: WithTeardown): Promise<{ readonly app: string; readonly unpacked: string }> {
+  const folder = await temporaryFolder(t);
+  const packing = ['pack', '--ignore-scripts', '--offline', '--json', '--pack-destination', folder];
+  const { stdout } = await run('npm', packing, { cwd: PROJECT_ROOT, maxBuffer: 64 * 1024 * 1024 });
+  const [packed] = JSON.parse(stdout) as { readonly filename: string }[];
+  await run('tar', ['-xzf', join(folder, packed?.filename ?? ''), '-C', folder]);
+  await symlink(join(PROJECT_ROOT, 'node_modules'), join(folder, 'node_modules'));
+  const app = join(folder, 'app');
+  await mkdir(join(app, 'node_modules/@service'), { recursive: true });
+  await symlink(join(folder, 'package'), join(app, 'node_modules/@service/server'));
+  await writeFile(join(app, 'package.json'), JSON.stringify({ type: 'module' }));
+  return { app, unpacked: join(folder, 'package') };
+}
+
+const USE = `
+import { Device, MemoryStore, nodePlatform, openNodeStore, StoreError } from '@service/server/client';
+const platform = nodePlatform();
+const keys = platform.sodium.boxKeyPair();
+const identity = {
+  serverUrl: 'http://127.0.0.1:1', tenantId: 'tenant', deviceId: 'device', name: 'Test', glyph: 'laptop',
+  keys, masterKey: platform.sodium.random(32), token: { text: 'token', expiresAt: null },
+};
+const { store, repair } = await openNodeStore('./store', identity);
+const device = await Device.open({ platform, identity, store, onProblem: console.error });
+console.log(JSON.stringify({ repair, items: await device.list() }));
+device.close();
+await store.close();
+`;
+
+const TYPED = `
+import { Device, type ItemView, type Platform, StoreError } from '@service/server/client';
+export const shown = async (device: Device): Promise<readonly ItemView[]> => device.list();
+export const code = (error: StoreError): 'locked' | 'full' | string => error.code;
+// @ts-expect-error: what is not typed would pass for anything
+export const wrong = (device: Device): number => device.id;
+`;
+
+t.test('STORE-19: the packed package has its entries, and a program can use it', async (t) => {
+  const { app, unpacked } = await installed(t);
+  const manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
+  const targets = Object.values(manifest.exports).flatMap((entry) =>
+    typeof entry === 'string' ? [entry] : Object.values(entry).flatMap((condition) => Object.values(condition)),
+  );
+  t.ok(targets.length >= 5, 'the entries were found');
+  for (const target of targets) t.ok(existsSync(join(unpacked, target)), target);
+  for (const target of Object.values(manifest.bin)) {
+    const source = target.replace(/^build\//, '').replace(/\.js$/, '.ts');
+    t.equal(existsSync(join(unpacked, target)), existsSync(join(PROJECT_ROOT, source)), target);
+  }
+  t.ok(existsSync(join(unpacked, 'sql')), 'the migrations');
+  t.notOk(existsSync(join(unpacked, 'test')) || existsSync(join(unpacked, 'build/test')), 'no tests');
+
+  await writeFile(join(app, 'use.js'), USE);
+  const { stdout } = await run(process.execPath, ['use.js'], { cwd: app });
+  t.same(JSON.parse(stdout), { repair: null, items: [] });
+
+  await writeFile(join(app, 'typed.ts'), TYPED);
+  const compiler = join(PROJECT_ROOT, 'node_modules/typescript/bin/tsc');
+  const options = ['--ignoreConfig', '--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--types', 'node'];
+  const types = ['--typeRoots', join(PROJECT_ROOT, 'node_modules/@types')];
+  for (const how of [
+    ['--module', 'nodenext'],
+    ['--module', 'esnext', '--moduleResolution', 'bundler'],
+  ]) {
+    const compiled = spawnSync(process.execPath, [compiler, ...options, ...types, ...how, 'typed.ts'], {
+      cwd: app,
+      encoding: 'utf8',
+    });
+    t.equal(compiled.stdout, '', how.join(' '));
+    t.equal(compiled.status, 0);
+  }
+});

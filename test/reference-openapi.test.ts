@@ -1,0 +1,310 @@
+/** The OpenAPI documents, held against the route table and against what a running server really answers. */
+import { createHmac, randomBytes } from 'node:crypto';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import t, { type Test } from 'tap';
+import { certifyDevice } from '../src/crypto/device.js';
+import { signRecovery } from '../src/crypto/recovery.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { ALL_ROWS } from '../src/front/server.js';
+import { mismatches, openApi, templateOf } from '../src/reference/openapi.js';
+import {
+  join,
+  lp,
+  newCode,
+  newId,
+  npkBody,
+  sealedFor,
+  waitForRequest,
+  wrapBody,
+  writeBody,
+} from './support/devices.js';
+import { Documented } from './support/documented.js';
+import { Scene } from './support/scene.js';
+import { ADMIN_TOKEN, databaseDown, runServer } from './support/server.js';
+import { camel, named, SHAPES, spelled, Wire, type Ask, type Reply, type Shape } from './support/wire.js';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** Asks a server and holds every answer against the shape's document. */
+class Driver {
+  constructor(
+    readonly t: Test,
+    readonly scene: Scene,
+    readonly shape: Shape,
+    readonly documented: Documented,
+  ) {}
+
+  async ask(method: string, path: string, expected: number, options: Ask = {}): Promise<Reply> {
+    const { body } = options;
+    const reply = await this.scene.wire.ask(method, path, { shape: this.shape, ...options });
+    if (expected < 300 && body !== undefined) {
+      const sent: unknown = JSON.parse(JSON.stringify(spelled(this.shape, body)));
+      this.t.equal(this.documented.bodyFaults(method, `/api${path}`, sent), '', `body of ${method} ${path}`);
+    }
+    return this.check(method, path, expected, reply);
+  }
+
+  check(method: string, path: string, expected: number, reply: Reply): Reply {
+    const whole = path.startsWith('//') ? path.slice(1) : `/api${path}`;
+    this.t.equal(reply.status, expected, `${method} ${path}: ${reply.raw.slice(0, 200)}`);
+    this.t.equal(this.documented.replyFaults(method, whole, reply), '', `${method} ${path} ${reply.status}`);
+    return reply;
+  }
+
+  /** As the first device. */
+  async mine(method: string, path: string, expected: number, body?: unknown): Promise<Reply> {
+    return this.ask(method, path, expected, { token: this.scene.first.token, body });
+  }
+}
+
+async function items(driver: Driver): Promise<void> {
+  const { scene, shape } = driver;
+  const conflict = 409;
+  const item = scene.item();
+  const { version } = camel((await driver.mine('POST', '/items', 200, writeBody(shape, item))).body);
+  await driver.mine('POST', '/items', 400, writeBody(shape, scene.item({ keys: sealedFor(scene.first.id) })));
+  await driver.mine('POST', '/items', 400, writeBody(shape, scene.item({ type: 'poem' })));
+  await driver.mine('POST', '/items', 400, writeBody(shape, scene.item({ ct: randomBytes(65_537) })));
+  await driver.mine('POST', '/items', 400, writeBody(shape, { ...scene.item(), id: 'x' }));
+  await driver.mine('POST', '/items', 404, writeBody(shape, scene.item({ binId: 'nowhere' })));
+  await driver.mine('POST', '/items', conflict, writeBody(shape, { ...item, ifVersion: 99, ct: randomBytes(20) }));
+  const blob = { blobRef: `${newId()}.bin`, blobNonce: randomBytes(24) };
+  const keys = shape === 'a' ? item.keys : Object.entries(item.keys).map(([deviceId, key]) => ({ deviceId, key }));
+  await driver.mine('POST', '/items', 400, { ...writeBody(shape, scene.item()), ...blob, blobKeys: keys });
+  await driver.mine('POST', '/items', 413, ' '.repeat(300_000));
+  await driver.mine('POST', '/items/batch', 200, {
+    items: [writeBody(shape, scene.item()), writeBody(shape, scene.item({ keys: {} }))],
+  });
+  const nothing = await scene.wire.post('/items/batch', { items: [7] }, scene.as(shape));
+  driver.check('POST', '/items/batch', 200, nothing);
+  await driver.mine('POST', '/items/batch', 400, { items: [] });
+  const moved = { binId: 'inbox', version, sig: randomBytes(32) };
+  await driver.mine('POST', `/items/${item.id}/reconcile`, 200, moved);
+  await driver.mine('POST', `/items/${item.id}/reconcile`, conflict, { ...moved, sig: randomBytes(32) });
+  await driver.mine('POST', `/items/${newId()}/reconcile`, 404, moved);
+  await driver.mine('GET', '/items?since=0&limit=1', 200);
+  await driver.mine('GET', '/items?since=0&limit=1&epoch=other', 200);
+  await driver.mine('GET', '/items?since=0&limit=0', 400);
+  await driver.mine('GET', '/items?since=0&bin_id=nowhere', 404);
+  await driver.mine('DELETE', `/items/${item.id}`, 200, { sig: randomBytes(32) });
+  await driver.mine('DELETE', `/items/${(await scene.written()).id}`, 200);
+  await driver.mine('DELETE', `/items/${newId()}`, 404);
+  // Live rows and deleted ones, with a tag and without.
+  await scene.written({ master: null });
+  await driver.mine('GET', '/items?since=0', 200);
+}
+
+async function binsAndDevices(driver: Driver): Promise<void> {
+  const { scene } = driver;
+  const { first, second } = scene;
+  await driver.mine('POST', '/bins', 200, { id: 'My_bin', meta: randomBytes(8) });
+  await driver.mine('POST', '/bins', 409, { id: 'My_bin' });
+  await driver.mine('POST', '/bins', 409, { id: 'other', slug: 'my-bin' });
+  await driver.mine('PATCH', '/bins/My_bin', 200, { slug: 'other-slug', meta: null });
+  await driver.mine('PATCH', '/bins/nowhere', 404, { slug: 'x' });
+  await driver.mine('GET', '/bins', 200);
+  await driver.mine('DELETE', '/bins/inbox', 409, {});
+  await driver.mine('DELETE', '/bins/My_bin', 200, { force: true });
+  await driver.mine('GET', '/devices', 200);
+  await driver.mine('PATCH', `/devices/${first.id}`, 200, { name: 'renamed', cert: randomBytes(32) });
+  await driver.mine('PATCH', `/devices/${newId()}`, 404, { name: 'x' });
+  await driver.mine('POST', '/ws-ticket', 200);
+  await driver.mine('GET', '/me', 200);
+  await driver.ask('GET', '/health', 200);
+  await driver.ask('GET', '/service/status', 200);
+  await driver.ask('GET', '//', 200);
+  await driver.ask('GET', '//docs', 200);
+  await driver.ask('GET', '//docs/', 200);
+  for (const path of ['//docs', '//docs/', '//docs/errors']) {
+    const { etag } = (await driver.ask('GET', path, 200)).headers;
+    await driver.ask('GET', path, 304, { headers: { 'if-none-match': String(etag) } });
+  }
+  await driver.ask('GET', '//docs/nothing', 404);
+  const extra = await join(scene.wire, first, { name: 'extra' });
+  await driver.mine('POST', `/devices/${extra.id}/revoke`, 200);
+  await driver.ask('GET', '/me', 403, { token: extra.token });
+  await driver.ask('GET', '/me', 401);
+  await driver.ask('GET', '/me', 401, { token: 'x' });
+  await driver.mine('POST', `/devices/${newId()}/revoke`, 404);
+  await driver.ask('POST', '/devices/bootstrap/restart', 403, { token: 'wrong' });
+  await driver.ask('POST', '/devices/bootstrap/restart', 401);
+  await reauthentication(driver, second);
+}
+
+async function reauthentication(driver: Driver, device: Scene['first']): Promise<void> {
+  const { tenantId } = driver.scene.server;
+  const asked = await driver.ask('POST', '/devices/reauth/challenge', 200, { body: { deviceId: device.id } });
+  const { challengeId, challenge } = camel(asked.body);
+  const opened = nodeSodium.sealOpen(Buffer.from(String(challenge), 'base64'), device.keys) ?? new Uint8Array();
+  const answer = createHmac('sha256', opened.subarray(-32))
+    .update(lp('service-reauth-answer-v1', tenantId, device.id, String(challengeId)))
+    .digest();
+  const body = { deviceId: device.id, challengeId, answer };
+  await driver.ask('POST', '/devices/reauth', 200, { body });
+  await driver.ask('POST', '/devices/reauth', 403, { body });
+  await driver.ask('POST', '/devices/reauth/challenge', 404, { body: { deviceId: newId() } });
+}
+
+async function pairing(driver: Driver): Promise<void> {
+  const { scene } = driver;
+  const code = newCode();
+  await driver.mine('POST', '/devices/pair-init', 200, { code, epk: randomBytes(32) });
+  await driver.mine('POST', '/devices/pair-init', 400, { code: 'one two', epk: randomBytes(32) });
+  await driver.ask('POST', '/devices/pair-fetch-epk', 200, { body: { code } });
+  await driver.ask('POST', '/devices/pair-fetch-epk', 400, { body: { code: newCode() } });
+  await driver.mine('POST', '/devices/pair-wrap', 400, wrapBody(code));
+  const body = npkBody(code);
+  const held = scene.wire.post('/devices/pair-fetch-npk', body, { shape: driver.shape });
+  await waitForRequest(scene.wire, scene.first);
+  // The same call by the same key takes the place of the first, which is told to go on waiting.
+  const again = scene.wire.post('/devices/pair-fetch-npk', body, { shape: driver.shape });
+  driver.check('POST', '/devices/pair-fetch-npk', 202, await held);
+  await driver.mine('GET', '/devices/pair-requests', 200);
+  await driver.mine('POST', '/devices/pair-wrap', 200, wrapBody(code));
+  await driver.mine('POST', '/devices/pair-wrap', 409, { code, reject: true });
+  driver.check('POST', '/devices/pair-fetch-npk', 200, await again);
+  await driver.ask('POST', '/devices/pair-fetch-npk', 400, { body: npkBody(newCode()) });
+  const bare = newCode();
+  await driver.mine('POST', '/devices/pair-init', 200, { code: bare, epk: randomBytes(32) });
+  const joining = scene.wire.post('/devices/pair-fetch-npk', npkBody(bare, { host: null }), { shape: driver.shape });
+  await waitForRequest(scene.wire, scene.first);
+  await driver.mine('GET', '/devices/pair-requests', 200);
+  await driver.mine('POST', '/devices/pair-wrap', 200, wrapBody(bare, { deviceCert: null, confirmation: null }));
+  driver.check('POST', '/devices/pair-fetch-npk', 200, await joining);
+}
+
+async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<void> {
+  await driver.ask('GET', '/password/exists', 200);
+  const recovery = nodeSodium.signKeyPair(seed);
+  const recover = async (expected: number, passwordTicket?: string): Promise<void> => {
+    const asked = await driver.ask('POST', '/devices/recover/challenge', 200);
+    const { challengeId, challenge, tenantId } = camel(asked.body);
+    const keys = nodeSodium.boxKeyPair();
+    const deviceId = newId();
+    const masterKey = nodeSodium.random(32);
+    const deviceCert = certifyDevice(nodeSodium, masterKey, { id: deviceId, publicKey: keys.publicKey });
+    const claim = {
+      host: '127.0.0.1',
+      tenantId: String(tenantId),
+      challengeId: String(challengeId),
+      challenge: Buffer.from(String(challenge), 'base64'),
+      deviceId,
+      publicKey: keys.publicKey,
+      deviceCert,
+    };
+    const body = {
+      challengeId,
+      signature: Buffer.from(signRecovery(nodeSodium, recovery, claim)),
+      deviceId,
+      host: claim.host,
+      pubkey: Buffer.from(keys.publicKey),
+      deviceCert: Buffer.from(deviceCert),
+      name: 'recovered',
+      glyph: 'tablet',
+      passwordTicket,
+    };
+    await driver.ask('POST', '/devices/recover', expected, { body });
+    if (expected === 200) await driver.ask('POST', '/devices/recover', 403, { body: { ...body, deviceId: newId() } });
+  };
+  await recover(200);
+  await driver.mine('POST', '/password/set', 200, { password: 'p' });
+  await driver.mine('POST', '/password/set', 403, { password: 'q', currentPassword: 'wrong' });
+  await driver.ask('POST', '/password/verify', 200, { body: { password: 'p' } });
+  await driver.ask('POST', '/password/verify', 403, { body: { password: 'q' } });
+  await recover(403);
+  await driver.ask('POST', '/devices/bootstrap', driver.shape === 'a' ? 410 : 409, {
+    body: { name: 'x', glyph: 'phone', pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey) },
+  });
+  await driver.ask('POST', '/devices/bootstrap/restart', 200, { token: ADMIN_TOKEN });
+  const body = { name: 'x', glyph: 'phone', pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey) };
+  const claimed = await driver.ask('POST', '/devices/bootstrap', 200, { body });
+  const last = { id: claimed.text('device.id'), token: claimed.text('token') };
+  await driver.ask('POST', `/devices/${last.id}/revoke`, 409, { token: last.token });
+  await driver.ask('POST', '/devices/bootstrap/restart', 200, { token: ADMIN_TOKEN });
+  await driver.ask('POST', '/devices/bootstrap', 200, { body: { ...body, wrappedMasterKey: randomBytes(80) } });
+}
+
+/** What multi mode answers besides, on a server of its own. */
+async function hosted(driver: Driver): Promise<void> {
+  const server = await runServer(driver.t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: 'sync.test' } });
+  const apex = new Wire(server.port, named('sync.test'));
+  const { shape } = driver;
+  const body = { email: 'me@example.com', subdomain: 'anna' };
+  driver.check('POST', '/signup', 200, await apex.post('/signup', body, { shape }));
+  driver.check('POST', '/signup', 409, await apex.post('/signup', body, { shape }));
+  driver.check('POST', '/signup', 404, await server.wire.post('/signup', body, { shape }));
+  const form = { shape, headers: { 'content-type': 'application/x-www-form-urlencoded' } };
+  const typed = 'email=me%40example.com&subdomain=berta';
+  driver.check('POST', '//signup', 200, await apex.ask('POST', '//signup', { ...form, body: typed }));
+  driver.check('GET', '/tls-check', 200, await server.wire.get('/tls-check?domain=anna.sync.test', { shape }));
+  driver.check('GET', '/tls-check', 404, await server.wire.get('/tls-check?domain=nobody.sync.test', { shape }));
+  driver.check('GET', '/tls-check', 400, await server.wire.get('/tls-check', { shape }));
+  apex.close();
+}
+
+t.test('REF-06: the documents have the routes of the table, each once', (t) => {
+  t.same(mismatches(ALL_ROWS), []);
+  const served = ALL_ROWS.map(({ method, path }) => `${method} ${templateOf(path)}`).sort();
+  for (const shape of SHAPES) {
+    const paths = openApi(shape, ALL_ROWS, '1')['paths'] as Readonly<Record<string, Json>>;
+    const written = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    t.same(written.sort(), served, shape);
+  }
+  t.same(mismatches([...ALL_ROWS.slice(1), { ...ALL_ROWS[0], path: '/api/new' } as (typeof ALL_ROWS)[0]]), [
+    'not described: POST /api/new',
+    `no such route: ${ALL_ROWS[0]?.method} ${ALL_ROWS[0]?.path}`,
+  ]);
+  t.end();
+});
+
+t.test('REF-07: the documents are valid OpenAPI 3.1', async (t) => {
+  for (const shape of SHAPES) {
+    const result = await new Validator().validate(openApi(shape, ALL_ROWS, '1'));
+    t.same(result.errors ?? [], []);
+    t.equal(result.valid, true, shape);
+  }
+});
+
+for (const shape of SHAPES) {
+  t.test(`REF-08 REF-09: every endpoint answers as its document says, in ${shape}`, async (t) => {
+    const seed = nodeSodium.random(32);
+    const recoveryPubkey = Buffer.from(nodeSodium.signKeyPair(seed).publicKey);
+    const scene = await Scene.start(t, {}, { recoveryPubkey });
+    const served = await scene.wire.get(`//docs/openapi-${shape}.json`);
+    const documented = new Documented(served.body as Json);
+    const driver = new Driver(t, scene, shape, documented);
+    await items(driver);
+    await binsAndDevices(driver);
+    await pairing(driver);
+    await passwordAndRecovery(driver, seed);
+    await hosted(driver);
+    const restore = await databaseDown(scene.server.databaseUrl);
+    await driver.ask('GET', '/service/status', 503);
+    await driver.ask('GET', '/password/exists', 503);
+    await restore();
+    t.same(
+      documented.successes.filter((success) => !documented.seen.has(success)),
+      [],
+      'every success of every endpoint was seen',
+    );
+  });
+
+  t.test(`REF-09: refusals by rate are as documented, in ${shape}`, async (t) => {
+    const scene = await Scene.start(t, { env: { RATE_PAIR_PER_MIN: '1' } });
+    const document = openApi(shape, ALL_ROWS, '1');
+    const driver = new Driver(t, scene, shape, new Documented(document));
+    await driver.ask('POST', '/devices/pair-fetch-epk', 400, { body: { code: newCode() } });
+    await driver.ask('POST', '/devices/pair-fetch-epk', 429, { body: { code: newCode() } });
+  });
+}
+
+t.test('REF-08: a field that is not documented is found', (t) => {
+  const documented = new Documented(openApi('a', ALL_ROWS, '1'));
+  const schema = ['components', 'schemas', 'Health'];
+  t.equal(documented.faults(schema, { ok: true, version: '1' }), '');
+  t.not(documented.faults(schema, { ok: true, version: '1', more: 1 }), '');
+  t.not(documented.faults(schema, { ok: true }), '');
+  t.end();
+});

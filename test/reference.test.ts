@@ -1,0 +1,217 @@
+/** The reference: its pages, how they are served, and that they say what the code does. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { copyFile, writeFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import t from 'tap';
+import { CONFIG_VARIABLES } from '../src/config.js';
+import { ALL_ROWS } from '../src/front/server.js';
+import { CLOSE } from '../src/protocol/close-codes.js';
+import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';
+import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { addressOf, render, slugOf } from '../src/reference/markdown.js';
+import { generatedPages } from '../src/reference/open.js';
+import { openSite, readSources } from '../src/reference/site.js';
+import { PROJECT_ROOT, REFERENCE_FOLDER } from '../src/root.js';
+import { temporaryFolder } from './support/postgres.js';
+import { runServer } from './support/server.js';
+import { SHAPES } from './support/wire.js';
+
+const sources = await readSources(REFERENCE_FOLDER);
+const site = await openSite({
+  folder: REFERENCE_FOLDER,
+  version: '1.2.3',
+  documents: { 'openapi.json': () => ({ a: 1 }) },
+});
+const textOf = (name: string): string => sources.find((source) => source.name === name)?.markdown ?? '';
+
+t.test('REF-01: the generated pages are as the code makes them', (t) => {
+  for (const [file, text] of Object.entries(generatedPages(ALL_ROWS))) {
+    t.ok(readFileSync(join(REFERENCE_FOLDER, file), 'utf8') === text, `${file}: run \`npm run reference\``);
+  }
+  t.end();
+});
+
+t.test('REF-02: every code has its place on the page that hints lead to', (t) => {
+  const html = site.page('errors')?.text ?? '';
+  const { anchors } = render(textOf('errors'));
+  for (const name of Object.keys(CATALOGUE) as ErrorName[]) {
+    for (const shape of SHAPES) {
+      const code = codeOf(name, shape);
+      t.ok(html.includes(`id="${code}"`) && anchors.has(code), code);
+    }
+  }
+  t.end();
+});
+
+/** Links of a page, outside of code. */
+function linksOf(markdown: string): string[] {
+  const prose = markdown.replace(/```[\s\S]*?```/g, '').replace(/`[^`\n]*`/g, '');
+  return [...prose.matchAll(/\]\(([^)\s]+)\)/g)].map(([, href]) => href ?? '');
+}
+
+t.test('REF-03: every link between the pages leads somewhere', (t) => {
+  const anchors = new Map(sources.map(({ name, markdown }) => [name, render(markdown).anchors]));
+  const documents = new Set(['openapi-a', 'openapi-b', 'openapi', 'frames-a', 'frames-b']);
+  for (const { name, markdown } of sources) {
+    for (const href of linksOf(markdown)) {
+      if (/^https?:/.test(href)) continue;
+      const [file = '', anchor] = href.split('#');
+      if (/^[a-z-]+\.json$/.test(file)) {
+        t.ok(documents.has(file.slice(0, -'.json'.length)), `${name}: ${href}`);
+        continue;
+      }
+      if (file !== '' && !/^(\.\/)?[a-z0-9-]+\.md$/.test(file)) {
+        t.ok(existsSync(resolve(REFERENCE_FOLDER, file)), `${name}: ${href} is in the repository`);
+        continue;
+      }
+      const target = file === '' ? name : file.replace(/^\.\//, '').slice(0, -'.md'.length);
+      const found = anchors.get(target);
+      t.ok(found !== undefined, `${name}: ${href}`);
+      if (anchor !== undefined) t.ok(found?.has(anchor), `${name}: ${href}`);
+    }
+  }
+  t.end();
+});
+
+t.test('REF-04: a page that is put into the folder is served and listed', async (t) => {
+  const folder = await temporaryFolder(t);
+  await copyFile(join(REFERENCE_FOLDER, 'style.css'), join(folder, 'style.css'));
+  const pages = { index: 'Start', zebra: 'Stripes `and` more', errors: 'Errors', aardvark: 'Ants' };
+  for (const [name, title] of Object.entries(pages)) {
+    await writeFile(join(folder, `${name}.md`), `Some words\n\n# ${title}\n\n## Part\n`);
+  }
+  const made = await openSite({ folder, version: '1', documents: {} });
+  const start = made.page('')?.text ?? '';
+  const listed = [...start.matchAll(/<li><a href="([^"]+)"[^>]*>([^<]*)</g)].map(([, href, title]) => [href, title]);
+  t.same(listed, [
+    ['/docs', 'Start'],
+    ['/docs/errors', 'Errors'],
+    ['/docs/aardvark', 'Ants'],
+    ['/docs/zebra', 'Stripes and more'],
+  ]);
+  t.match(made.page('zebra')?.text, 'aria-current="page">Stripes');
+  await writeFile(join(folder, 'untitled.md'), 'no heading');
+  await t.rejects(openSite({ folder, version: '1', documents: {} }), /untitled\.md: a page begins with a heading/);
+});
+
+t.test('REF-05: pages hold no markup but what Markdown makes', (t) => {
+  const evil =
+    '# <script>x</script>\n\n<script>y</script>\n\n[a](javascript:z) [b](other.md#c) <b>c</b> ![i](http://h/i.png)\n';
+  const { html } = render(evil);
+  t.notMatch(html, /<script|javascript:|<img|<b>/);
+  t.match(html, '<a href="/docs/other#c">b</a>');
+  t.equal(slugOf('GET /api/items/{id}: "what"?'), 'get-apiitemsid-what');
+  t.equal(addressOf('../../test/vectors/README.md'), undefined);
+  t.same([...render('# A\n\n## b\n\n## b\n').anchors], ['a', 'b', 'b-1']);
+  for (const name of site.names) t.notMatch(site.page(name)?.text, /<script/, name);
+  t.end();
+});
+
+t.test('REF-05: how pages are served', async (t) => {
+  const { wire } = await runServer(t);
+  const index = await wire.get('//docs');
+  t.equal(index.status, 200);
+  t.equal(index.headers['content-type'], 'text/html; charset=utf-8');
+  t.equal(index.headers['x-content-type-options'], 'nosniff');
+  t.equal(index.headers['cache-control'], 'no-cache');
+  t.match(index.headers['content-security-policy'], /^default-src 'none'; style-src 'self'; /);
+  const etag = String(index.headers.etag);
+  t.match(etag, /^"[\w-]{20,}"$/);
+  for (const tags of [etag, `W/${etag}`, `"other", ${etag}`, '*']) {
+    const again = await wire.get('//docs', { headers: { 'if-none-match': tags } });
+    t.same([again.status, again.raw, again.headers.etag], [304, '', etag], tags);
+  }
+  t.equal((await wire.get('//docs', { headers: { 'if-none-match': '"other"' } })).status, 200);
+  const head = await wire.ask('HEAD', '//docs/errors');
+  const whole = await wire.get('//docs/errors');
+  t.same([head.status, head.raw, head.headers.etag], [200, '', whole.headers.etag]);
+  t.equal(head.headers['content-length'], String(Buffer.byteLength(whole.raw)));
+  t.equal((await wire.get('//docs/style.css')).headers['content-type'], 'text/css; charset=utf-8');
+  t.equal((await wire.get('//docs/openapi.json')).at('openapi'), '3.1.0');
+  for (const path of ['//docs/index', '//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
+    t.equal((await wire.get(path)).outcome, '404 not_found', path);
+  }
+  t.equal((await wire.post('//docs', {})).outcome, '405 method_not_allowed');
+});
+
+t.test('REF-05: pages are there whatever host is asked', async (t) => {
+  const { wire } = await runServer(t, { resolveTenant: () => undefined });
+  t.equal((await wire.get('/me')).status, 404, 'no tenant');
+  t.equal((await wire.get('//docs/errors', { headers: { host: 'apex.example' } })).status, 200);
+});
+
+/** Rows of a Markdown table's body, cells trimmed; the table is the one whose first header is given. */
+function tables(markdown: string, header: string): string[][] {
+  const rows = (lines: readonly string[]): string[][] =>
+    lines.map((line) =>
+      line
+        .split(/(?<!\\)\|/)
+        .slice(1, -1)
+        .map((part) => part.trim().replaceAll('\\|', '|')),
+    );
+  const lines = markdown.split('\n');
+  return lines.flatMap((line, at) => {
+    if (!line.startsWith(`| ${header} |`)) return [];
+    const end = lines.findIndex((later, index) => index > at && !later.startsWith('|'));
+    return rows(lines.slice(at + 2, end < 0 ? undefined : end));
+  });
+}
+
+const code = (text: string): string => /^`([^`]*)`$/.exec(text)?.[1] ?? text;
+
+t.test('REF-11: every variable is described once, with its default and what it takes', (t) => {
+  const rows = tables(textOf('configuration'), 'Variable');
+  t.same(rows.map(([name]) => code(name ?? '')).sort(), CONFIG_VARIABLES.map(({ name }) => name).sort());
+  for (const { name, takes, fallback, parse } of CONFIG_VARIABLES) {
+    const [, written, taken] = rows.find(([first]) => code(first ?? '') === name) ?? [];
+    t.equal(taken, takes, `${name}: what it takes`);
+    // The written default, read as the variable is read, is the default.
+    const value = written === 'unset' ? fallback : parse(code(written ?? ''));
+    t.same(value, fallback, `${name}: default ${written}`);
+  }
+  t.end();
+});
+
+t.test('REF-11: the table in the README agrees', (t) => {
+  const readme = readFileSync(join(PROJECT_ROOT, 'README.md'), 'utf8');
+  const rows = tables(textOf('configuration'), 'Variable');
+  const inReadme = tables(readme, 'Variable').flatMap(([names, defaults]) => {
+    const values = (defaults ?? '').split(', ').map(code);
+    return (names ?? '').split(', ').map((name, at) => [code(name), values[at]] as const);
+  });
+  t.ok(inReadme.length > 10);
+  for (const [name, value] of inReadme) {
+    const written = rows.find(([first]) => code(first ?? '') === name)?.[1];
+    t.not(written, undefined, `${name} is a variable`);
+    // Where the README has words ("generated", "loopback, private") the page has the exact value.
+    if (
+      value !== undefined &&
+      /^[0-9a-z./]+$/.test(value) &&
+      !['unset', 'none', 'generated', 'loopback'].includes(value)
+    ) {
+      t.equal(value, code(written ?? ''), name);
+    }
+  }
+  t.match(readme, 'src/reference/index.md', 'and it leads to the reference');
+  t.end();
+});
+
+t.test('REF-12: the pages name every content type, close code and file of vectors', (t) => {
+  t.same(
+    tables(textOf('content-types'), 'Type')
+      .map(([type]) => code(type ?? ''))
+      .sort(),
+    [...CONTENT_TYPES].sort(),
+  );
+  const closes = tables(textOf('sockets'), 'Code').map(([number]) => Number(code(number ?? '')));
+  t.same([...new Set(closes)].sort(), Object.values(CLOSE).sort());
+  const files = readdirSync(join(PROJECT_ROOT, 'test/vectors')).filter((file) => file.endsWith('.json'));
+  t.same(
+    tables(textOf('vectors'), 'File')
+      .map(([file]) => code(file ?? ''))
+      .sort(),
+    files.sort(),
+  );
+  t.equal(dirname(REFERENCE_FOLDER), join(PROJECT_ROOT, 'src'));
+  t.end();
+});

@@ -1,0 +1,59 @@
+/** A real browser for tests, where this machine has one, and pages for it. */
+import { existsSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { build, type BuildResult, type Metafile } from 'esbuild';
+import { launch, type Browser } from 'puppeteer-core';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+
+const PLACES = [
+  process.env['CHROMIUM'] ?? '',
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+];
+
+/** Where the browser is; undefined: this machine has none. */
+export const CHROMIUM = PLACES.find((path) => path !== '' && existsSync(path));
+
+/** What the README asks of a page that uses the client library. */
+export const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
+
+export async function startBrowser(t: WithTeardown, executablePath: string): Promise<Browser> {
+  const userDataDir = await temporaryFolder(t);
+  const browser = await launch({ executablePath, userDataDir, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  t.teardown(() => browser.close());
+  return browser;
+}
+
+/** A compiled file and all it imports, as one script for browsers. */
+export async function bundled(file: URL): Promise<{ readonly code: string; readonly metafile: Metafile }> {
+  const result: BuildResult<{ metafile: true; write: false }> = await build({
+    entryPoints: [fileURLToPath(file)],
+    bundle: true,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    metafile: true,
+    write: false,
+    logLevel: 'silent',
+  });
+  return { code: result.outputFiles[0]?.text ?? '', metafile: result.metafile };
+}
+
+/** Serves one page with one script, under the policy; resolves with its origin. */
+export async function servePage(t: WithTeardown, code: string): Promise<string> {
+  const server = createServer((request, response) => {
+    const script = request.url === '/page.js';
+    response.setHeader('content-type', script ? 'text/javascript' : 'text/html; charset=utf-8');
+    response.setHeader('content-security-policy', POLICY);
+    response.end(script ? code : '<!doctype html><title>test</title><script type="module" src="/page.js"></script>');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}

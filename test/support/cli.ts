@@ -1,0 +1,277 @@
+/**
+ * The command line without a terminal: commands run in this process with a scripted person in front of them, on real
+ * clients and a real server; or as the built program, in a process of its own.
+ */
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { systemKeychain } from '../../src/cli/device/keychain.js';
+import { runProgram } from '../../src/cli/device/program.js';
+import { Secrets } from '../../src/cli/device/secrets.js';
+import { CommandError, EXIT, type Terminal } from '../../src/cli/device/terminal.js';
+import type { Identity } from '../../src/client/identity.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import { systemClock } from '../../src/protocol/clock.js';
+import { PROJECT_ROOT } from '../../src/root.js';
+import { wiretap, type Wiretap } from './client-world.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+
+export type Json = Record<string, unknown>;
+
+/** What a person types when asked something that fits. */
+export type Answers = readonly (readonly [question: RegExp, answer: string | (() => string | Promise<string>)])[];
+
+export interface CallOptions {
+  /** Given: a person sits there, and answers. Each answer is given once. */
+  readonly answers?: Answers;
+  /** Standard input of a call where nobody sits. */
+  readonly input?: string | Buffer;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Standard output is a terminal; default: where a person sits. */
+  readonly screen?: boolean;
+  readonly width?: number;
+}
+
+export interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly notes: string;
+  /** Documents on standard output, with `--json`. */
+  readonly data: readonly Json[];
+  /** The `error` of `--json`. */
+  readonly error: Json | undefined;
+  readonly questions: readonly string[];
+}
+
+/** A call under way. */
+export interface Running {
+  readonly result: Promise<Result>;
+  /** The first line of output or notes that fits, perhaps one that is there already. */
+  line(fits: RegExp): Promise<RegExpExecArray>;
+  /** What it has said so far. */
+  printed(): string[];
+  interrupt(): void;
+}
+
+/** A person's machine: a home of its own, so that profiles of two people do not meet. */
+export interface Machine {
+  readonly home: string;
+  readonly tap: Wiretap;
+  /** The folder of its default profile. */
+  readonly folder: string;
+  start(argv: readonly string[], options?: CallOptions): Running;
+  call(argv: readonly string[], options?: CallOptions): Promise<Result>;
+  /** A call with `--json` that must succeed: its last document. */
+  json(argv: readonly string[], options?: CallOptions): Promise<Json>;
+}
+
+/** A machine; its files are removed after the test. */
+export async function machine(t: WithTeardown, tap: Wiretap = wiretap()): Promise<Machine> {
+  const home = await temporaryFolder(t);
+  const start: Machine['start'] = (argv, options = {}) => started(tap, home, { argv, options });
+  const call: Machine['call'] = (argv, options) => start(argv, options).result;
+  return {
+    home,
+    tap,
+    folder: join(home, 'service', 'device', 'default'),
+    start,
+    call,
+    json: async (argv, options) => {
+      const result = await call(['--json', ...argv], options);
+      if (result.code !== 0)
+        throw new Error(`${argv.join(' ')} ended with ${result.code}: ${JSON.stringify(result.error)}`);
+      return result.data.at(-1) ?? {};
+    },
+  };
+}
+
+function started(
+  tap: Wiretap,
+  home: string,
+  { argv, options }: { readonly argv: readonly string[]; readonly options: CallOptions },
+): Running {
+  const lines: string[] = [];
+  const out: string[] = [];
+  const notes: string[] = [];
+  const data: Json[] = [];
+  const questions: string[] = [];
+  let error: Json | undefined;
+  const waiting = new Set<() => void>();
+  const heard = (text: string): void => {
+    lines.push(text);
+    for (const wake of [...waiting]) wake();
+  };
+  const interruption = new AbortController();
+  const env = { XDG_CONFIG_HOME: home, SERVICE_KEYCHAIN: 'off', ...options.env };
+  const answers = [...(options.answers ?? [])];
+  const interactive = options.answers !== undefined;
+  const terminal = (json: boolean): Terminal => ({
+    json,
+    interactive,
+    outputIsTerminal: options.screen ?? interactive,
+    colours: false,
+    width: options.width ?? 100,
+    env,
+    interrupted: interruption.signal,
+    print: (text) => {
+      out.push(text);
+      heard(text);
+    },
+    data: (value) => {
+      data.push(JSON.parse(JSON.stringify(value)) as Json);
+      out.push(JSON.stringify(value));
+      heard(JSON.stringify(value));
+    },
+    note: (text) => {
+      notes.push(text);
+      heard(text);
+    },
+    progress: () => undefined,
+    ask: async (question) => {
+      if (!interactive) throw new CommandError(EXIT.usage, 'this needs a terminal to ask at');
+      questions.push(question);
+      heard(question);
+      const at = answers.findIndex(([fits]) => fits.test(question));
+      const [answer] = at === -1 ? [] : answers.splice(at, 1);
+      if (answer === undefined) throw new Error(`nobody was expected to ask: ${question}`);
+      return typeof answer[1] === 'string' ? answer[1] : answer[1]();
+    },
+    readInput: async (max) => {
+      const input = Buffer.from(options.input ?? '');
+      if (input.length > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
+      return input;
+    },
+  });
+  const result = runProgram({
+    argv,
+    env,
+    platform: tap.platform,
+    version: '0.0.0',
+    terminal,
+    write: (text) => void out.push(text),
+    fail: (value) => (error = (value as { error: Json }).error),
+  }).then((code) => ({ code, out: out.join('\n'), notes: notes.join('\n'), data, error, questions }));
+  const line = async (fits: RegExp): Promise<RegExpExecArray> => {
+    for (;;) {
+      for (const text of lines) {
+        const found = fits.exec(text);
+        if (found !== null) return found;
+      }
+      const ended = await Promise.race([
+        new Promise<false>((resolve) => {
+          const wake = (): void => {
+            waiting.delete(wake);
+            resolve(false);
+          };
+          waiting.add(wake);
+        }),
+        result,
+      ]);
+      if (ended !== false) throw new Error(`no line fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
+    }
+  };
+  return { result, line, printed: () => [...lines], interrupt: () => interruption.abort() };
+}
+
+/** Text without the sequences that colour it or move the cursor. */
+const plainText = (text: string): string => text.replace(/\u001b\[[\d;]*[A-Za-z]/g, '');
+
+/** The built program. */
+export const BINARY = join(PROJECT_ROOT, 'build/src/cli/device/main.js');
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Process {
+  readonly ended: Promise<Ended>;
+  readonly pid: number;
+  /** The first part of standard output and error that fits, colours left out. */
+  seen(fits: RegExp): Promise<RegExpExecArray>;
+  write(text: string): void;
+  kill(signal: NodeJS.Signals): void;
+}
+
+/** Starts the built program, or `command` with it, in a process that sees this home and nothing else of the environment. */
+export function spawnCli(
+  t: WithTeardown,
+  argv: readonly string[],
+  options: {
+    readonly home: string;
+    readonly env?: Readonly<Record<string, string>>;
+    readonly input?: string;
+    readonly through?: readonly string[];
+  },
+): Process {
+  const env = {
+    PATH: process.env['PATH'],
+    XDG_CONFIG_HOME: options.home,
+    HOME: options.home,
+    SERVICE_KEYCHAIN: 'off',
+    ...options.env,
+  };
+  const [command = process.execPath, ...before] = options.through ?? [];
+  const own = options.through === undefined ? [BINARY, ...argv] : [...before, ...argv];
+  const child = spawn(command, own, { env, stdio: ['pipe', 'pipe', 'pipe'] });
+  let stdout = '';
+  let stderr = '';
+  const waiting = new Set<() => void>();
+  const wakeAll = (): void => {
+    for (const wake of [...waiting]) wake();
+  };
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+    wakeAll();
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+    wakeAll();
+  });
+  // A child that ends before it has read everything is no failure of the test.
+  child.stdin.on('error', () => undefined);
+  if (options.through === undefined) child.stdin.end(options.input ?? '');
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }));
+  });
+  t.teardown(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
+    await ended;
+  });
+  return {
+    ended,
+    pid: child.pid ?? 0,
+    write: (text) => void child.stdin.write(text),
+    kill: (signal) => void child.kill(signal),
+    seen: async (fits) => {
+      for (;;) {
+        const found = fits.exec(plainText(stdout + stderr));
+        if (found !== null) return found;
+        const more = new Promise<undefined>((resolve) => {
+          const wake = (): void => {
+            waiting.delete(wake);
+            resolve(undefined);
+          };
+          waiting.add(wake);
+        });
+        const over = await Promise.race([more, ended]);
+        if (over !== undefined && fits.exec(plainText(stdout + stderr)) === null) {
+          throw new Error(`ended with ${String(over.code)} and nothing fits ${String(fits)}:\n${stdout}\n${stderr}`);
+        }
+      }
+    },
+  };
+}
+
+/** The identity of a profile's folder, opened as the program does. */
+export async function identityIn(folder: string): Promise<Identity> {
+  const keychain = systemKeychain({ clock: systemClock, onWait: () => undefined });
+  const warn = (text: string): never => {
+    throw new Error(text);
+  };
+  const found = await new Secrets({ sodium: nodeSodium, folder, keychain, setting: 'off', warn }).read();
+  if (found === undefined) throw new Error(`no identity in ${folder}`);
+  return found;
+}

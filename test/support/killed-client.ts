@@ -1,0 +1,143 @@
+/**
+ * A device that is going to be killed: it works offline and online, on a store in a folder, and says each step on
+ * standard output before the next one, so that whoever reads it can end it between any two.
+ *
+ *   node killed-client.js FOLDER IDENTITY.json SEED work|finish
+ */
+import { readFileSync, writeSync } from 'node:fs';
+import { Device } from '../../src/client/device.js';
+import { NetworkError, QueuedError } from '../../src/client/errors.js';
+import { nodePlatform } from '../../src/client/node-platform.js';
+import { openNodeStore } from '../../src/client/node-store.js';
+import type { Platform } from '../../src/client/platform.js';
+import type { Batch, Entry, Pending, Store } from '../../src/client/store.js';
+import { ulid } from '../../src/client/ulid.js';
+import type { Clock } from '../../src/protocol/clock.js';
+import { next } from '../../src/cli/expecting.js';
+import { identityOfText } from './identities.js';
+
+const OPERATIONS = 24;
+const AT_ONCE = 3;
+/** Waits between attempts are shortened: what matters is their order. */
+const HURRY = 50;
+
+const [, , folder = '', identityFile = '', seedText = '0', task = 'work'] = process.argv;
+
+function say(word: string, ...more: (string | number)[]): void {
+  writeSync(1, `${[word, ...more].join(' ')}\n`);
+}
+
+let state = Number(seedText) >>> 0;
+/** From 0 to `below`, excluded; the same for the same seed. */
+function draw(below: number): number {
+  state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+  return Math.floor((state / 2 ** 32) * below);
+}
+
+let online = true;
+
+function platform(): Platform {
+  const real = nodePlatform();
+  const clock: Clock = { now: () => real.clock.now(), setTimer: (ms, fn) => real.clock.setTimer(ms / HURRY, fn) };
+  return {
+    ...real,
+    clock,
+    fetch: async (url, init) => {
+      if (!online) throw new TypeError('offline');
+      say('asks');
+      // The time-out of the request is shortened with all others, so this one must not depend on it.
+      const response = await fetch(url, { ...init, signal: null });
+      say('answered');
+      return response;
+    },
+    sockets: {
+      open: (url, events) => {
+        if (online) return real.sockets.open(url, events);
+        setImmediate(() => events.closed(1006, 'offline'));
+        return { send: () => undefined, close: () => undefined };
+      },
+    },
+  };
+}
+
+/** Says when something is about to be stored, and when it is. */
+class Talking implements Store {
+  constructor(private readonly store: Store) {}
+  cursor = () => this.store.cursor();
+  get = (id: string): Promise<Entry | undefined> => this.store.get(id);
+  entries = () => this.store.entries();
+  pending = (): Promise<readonly Pending[]> => this.store.pending();
+  held = () => this.store.held();
+  apply = async (batch: Batch): Promise<void> => {
+    say('stores');
+    await this.store.apply(batch);
+    say('stored');
+  };
+}
+
+const identity = identityOfText(readFileSync(identityFile, 'utf8'));
+const { store, repair } = await openNodeStore(folder, identity);
+if (repair !== null) say('repaired', repair.reason);
+const device = await Device.open({
+  platform: platform(),
+  identity,
+  store: new Talking(store),
+  onProblem: (error) => {
+    if (!(error instanceof NetworkError)) say('problem', error.message);
+  },
+});
+device.on('rejected', ({ id, error }) => say('rejected', id, error.message));
+device.on('caught_up', ({ complete }) => say('caught-up', String(complete)));
+
+function change(kind: 'new' | 'edit' | 'delete', id: string, text: string): Promise<void> {
+  say('tries', kind, id, text);
+  const done =
+    kind === 'delete' ? device.delete(id) : device.put({ id, binId: 'inbox', type: 'text', payload: { text } });
+  return done.then(
+    ({ version }) => say('acknowledged', id, text, version),
+    (error: unknown) => {
+      if (error instanceof QueuedError) say('kept', id, text);
+      else say('failed', id, text, error instanceof Error ? error.message : String(error));
+    },
+  );
+}
+
+async function work(): Promise<void> {
+  const known = (await device.list()).map(({ id }) => id);
+  device.connect().catch(() => undefined);
+  const underWay = new Set<Promise<void>>();
+  for (let n = 0; n < OPERATIONS; n++) {
+    if (draw(6) === 0) {
+      online = !online;
+      say(online ? 'online' : 'offline');
+    }
+    const roll = draw(100);
+    const old = known[draw(known.length)];
+    const kind = roll < 45 || old === undefined ? 'new' : roll < 88 ? 'edit' : 'delete';
+    const id =
+      kind === 'new' || old === undefined ? ulid(Date.now(), (length) => platform().sodium.random(length)) : old;
+    if (kind === 'new') known.push(id);
+    if (kind === 'delete') known.splice(known.indexOf(id), 1);
+    const one: Promise<void> = change(kind, id, `${seedText}-${n}`).finally(() => underWay.delete(one));
+    underWay.add(one);
+    if (underWay.size >= AT_ONCE) await Promise.race(underWay);
+  }
+  await Promise.all(underWay);
+}
+
+/** Everything that waits goes out, and what is held is compared with the server. */
+async function finish(): Promise<void> {
+  await device.connect();
+  while ((await store.pending()).length > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  const again = next(device, 'caught_up');
+  device.disconnect();
+  device.connect().catch(() => undefined);
+  say('complete', String((await again).complete));
+  for (const { id, payload } of await device.list()) say('holds', id, String(payload?.['text']));
+}
+
+await (task === 'finish' ? finish() : work());
+device.close();
+await store.close();
+say('done');
+process.exit(0);
