@@ -1,0 +1,148 @@
+/** The example proxies in front of a real server: certificates, live pushes, client addresses, logs (contract 4, 12). */
+import { request } from 'node:http';
+import t, { type Test } from 'tap';
+import { claim, join as joinDevice, mustWrite, newItem } from './support/devices.js';
+import type { WithTeardown } from './support/postgres.js';
+import {
+  askThrough,
+  certificateOf,
+  freePort,
+  liveThrough,
+  missing,
+  startCaddy,
+  startNginx,
+  untilLogged,
+  type Proxy,
+  type ProxyOptions,
+} from './support/proxies.js';
+import { runServer, type Running } from './support/server.js';
+import { named, Wire, type Reply } from './support/wire.js';
+
+const BASE = 'sync.test';
+const ANNA = `anna.${BASE}`;
+
+/** A hosted server, and a proxy in front of it. */
+interface Behind {
+  readonly server: Running;
+  readonly proxy: Proxy;
+}
+
+type Start = (t: WithTeardown, options: ProxyOptions) => Promise<Proxy>;
+
+const multiCaddy: Start = async (t, options) =>
+  startCaddy(t, { ...options, file: 'Caddyfile.multi-2.6', tries: '100ms' });
+
+async function behind(t: WithTeardown, start: Start): Promise<Behind> {
+  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
+  return { server, proxy: await start(t, { domain: BASE, servers: [server.port] }) };
+}
+
+const signUp = async (proxy: Proxy, subdomain: string, forged: string): Promise<Reply> =>
+  askThrough(proxy, BASE, '/api/signup', {
+    body: { email: 'me@example.com', subdomain },
+    headers: { 'x-forwarded-for': forged },
+  });
+
+/** The tenant anna with two devices, one of them live through the proxy while the other writes. Answers its ticket. */
+async function pushesArrive(t: Test, { server, proxy }: Behind): Promise<{ ticket: string; token: string }> {
+  const signedUp = await signUp(proxy, 'anna', '203.0.113.1');
+  t.equal(signedUp.at('url'), `https://${ANNA}`);
+  const wire = new Wire(server.port, named(ANNA));
+  t.teardown(() => wire.close());
+  const first = await claim(wire, { claimToken: signedUp.text('claimToken') });
+  const second = await joinDevice(wire, first);
+  t.match((await certificateOf(proxy, ANNA)).subjectaltname, BASE);
+  const me = await askThrough(proxy, ANNA, '/api/me', { token: second.token });
+  t.equal(me.at('device.id'), second.id);
+  t.match(me.headers['strict-transport-security'], 'max-age=');
+  const opened = await askThrough(proxy, ANNA, '/api/ws-ticket', { token: second.token, body: {} });
+  const ticket = opened.text('ticket');
+  const frames = await liveThrough(t, proxy, { host: ANNA, ticket });
+  for (let n = 0; n < 3; n++) {
+    const item = newItem([first.id, second.id]);
+    await mustWrite(wire, first, item);
+    await frames.until((all) => JSON.stringify(all.at(-1) ?? {}).includes(item.id));
+  }
+  return { ticket, token: second.token };
+}
+
+/** Tickets and tokens in the query, while the server is there and while it is away. */
+async function logsNoQuery(t: Test, { server, proxy }: Behind, secrets: readonly string[]): Promise<void> {
+  for (const secret of secrets) await askThrough(proxy, ANNA, `/api/before?token=${secret}`);
+  await server.stop();
+  for (const secret of secrets) {
+    const away = await askThrough(proxy, ANNA, `/api/away?token=${secret}`, {
+      headers: { referer: `https://${ANNA}/?token=${secret}` },
+    });
+    t.match(String(away.status), /^50[234]$/, 'nobody there');
+  }
+  for (const path of ['/ws', '/api/before', '/api/away']) await untilLogged(proxy, path);
+  const log = await proxy.logged();
+  for (const secret of secrets) t.notOk(log.includes(secret), 'not in the log');
+  t.notMatch(log, /(ticket|token)=/);
+}
+
+/** Six signups that each claim another address: all are of this one, which has five an hour. */
+async function believesNoClient(t: Test, proxy: Proxy): Promise<void> {
+  const outcomes = [];
+  // The first of the five was anna's.
+  for (let n = 0; n < 5; n++) outcomes.push((await signUp(proxy, `forged-${n}`, `198.51.100.${n}`)).outcome);
+  t.same(outcomes, ['200', '200', '200', '200', '429 rate_limited']);
+}
+
+/** Plain HTTP is sent to HTTPS. */
+async function redirects(t: Test, proxy: Proxy): Promise<void> {
+  const [status, location] = await new Promise<[number | undefined, string | undefined]>((resolve, reject) => {
+    const options = { host: '127.0.0.1', port: proxy.httpPort, path: '/x', headers: { host: ANNA }, agent: false };
+    request(options, (reply) => {
+      reply.resume();
+      resolve([reply.statusCode, reply.headers.location]);
+    })
+      .on('error', reject)
+      .end();
+  });
+  t.match(String(status), /^30[18]$/);
+  t.match(location, /^https:\/\/anna\.sync\.test(:\d+)?\/x$/);
+}
+
+t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05: behind Caddy', { skip: missing('caddy') }, async (t) => {
+  const all = await behind(t, multiCaddy);
+  const { proxy } = all;
+  t.match((await certificateOf(proxy, BASE)).subjectaltname, `DNS:${BASE}`);
+  for (const host of [ANNA, 'nobody.sync.test', 'a.b.sync.test', 'evil.example'])
+    await t.rejects(certificateOf(proxy, host), { code: /ERR_SSL|ECONNRESET|EPROTO/ }, `${host} is nobody's`);
+  const secrets = await pushesArrive(t, all);
+  t.equal((await certificateOf(proxy, ANNA)).subjectaltname, `DNS:${ANNA}`, 'of its own');
+  await t.rejects(certificateOf(proxy, 'nobody.sync.test'), 'still');
+  await believesNoClient(t, proxy);
+  await redirects(t, proxy);
+  await logsNoQuery(t, all, Object.values(secrets));
+});
+
+t.test('DEPLOY-06 DEPLOY-04 DEPLOY-05: behind nginx', { skip: missing('nginx') || missing('openssl') }, async (t) => {
+  const all = await behind(t, startNginx);
+  const secrets = await pushesArrive(t, all);
+  await believesNoClient(t, all.proxy);
+  await redirects(t, all.proxy);
+  await logsNoQuery(t, all, Object.values(secrets));
+});
+
+t.test('DEPLOY-12: one user behind Caddy, and servers that come and go', { skip: missing('caddy') }, async (t) => {
+  // A named port: one that the system drew cannot be had again at once.
+  const [dead, port] = [await freePort(), await freePort()];
+  const env = { PORT: String(port) };
+  const first = await runServer(t, { env });
+  const file = 'Caddyfile.single';
+  const proxy = await startCaddy(t, { domain: BASE, servers: [dead, port], file });
+  const status = async (): Promise<string> => (await askThrough(proxy, BASE, '/api/service/status')).outcome;
+  for (let n = 0; n < 5; n++) t.equal(await status(), '200', 'the other one is asked');
+  await t.rejects(certificateOf(proxy, 'evil.example'), 'one name, one certificate');
+
+  await first.stop();
+  let answered = false;
+  const waiting = status().finally(() => (answered = true));
+  await untilLogged(proxy, `127.0.0.1:${port}: connect: connection refused`);
+  t.notOk(answered, 'it waits');
+  await runServer(t, { database: { url: first.databaseUrl }, env });
+  t.equal(await waiting, '200', 'until the server is back');
+});

@@ -1,0 +1,214 @@
+/** The files of deploy/, held against the code and the programs that read them (contract 4, 12, 14). */
+import { spawn, spawnSync } from 'node:child_process';
+import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { ConfigError, readConfig } from '../src/config.js';
+import { PROJECT_ROOT } from '../src/root.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { DEPLOY, freePort, missing } from './support/proxies.js';
+import { runServer } from './support/server.js';
+import { at } from './support/wire.js';
+
+const deployed = async (name: string): Promise<string> => readFile(join(DEPLOY, name), 'utf8');
+
+interface Ran {
+  readonly status: number | null;
+  readonly output: string;
+}
+
+const ran = (command: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): Ran => {
+  const { status, stdout, stderr } = spawnSync(command, args, {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
+  });
+  return { status, output: `${stdout}${stderr}` };
+};
+
+t.test('DEPLOY-01: Caddy takes its files', { skip: missing('caddy') }, async (t) => {
+  const version = Number(/^v?2\.(\d+)/.exec(ran('caddy', ['version']).output)?.[1]);
+  const files = (await readdir(join(DEPLOY, 'caddy'))).filter((name) => name.startsWith('Caddyfile'));
+  t.same(files.sort(), ['Caddyfile.multi', 'Caddyfile.multi-2.6', 'Caddyfile.single']);
+  const home = await temporaryFolder(t);
+  const check = (verb: string, name: string, env: Record<string, string> = {}): Ran =>
+    ran('caddy', [verb, '--adapter', 'caddyfile', '--config', join(DEPLOY, 'caddy', name)], {
+      HOME: home,
+      DOMAIN: 'sync.example.com',
+      ...env,
+    });
+  for (const name of files) {
+    // Each of the two files for multi mode is refused by the Caddy of the other.
+    if (name === (version < 8 ? 'Caddyfile.multi' : 'Caddyfile.multi-2.6')) continue;
+    const { status, output } = check('validate', name);
+    t.equal(status, 0, `${name}: ${output}`);
+    const many = check('adapt', name, { SERVICE_UPSTREAM: '10.0.0.2:8080 10.0.0.3:8080' }).output;
+    for (const upstream of ['10.0.0.2:8080', '10.0.0.3:8080']) t.ok(many.includes(`"dial":"${upstream}"`), upstream);
+  }
+  const [old, fresh] = [await deployed('caddy/Caddyfile.multi-2.6'), await deployed('caddy/Caddyfile.multi')];
+  const same = (text: string): string => text.slice(text.indexOf('{$DOMAIN}'));
+  t.equal(same(old), same(fresh), 'they differ in the question only');
+  t.match(old, /interval 2m\s+burst 5/);
+});
+
+/** What a compose file says once its variables are filled in; `env` undefined: without an .env. */
+async function composed(t: WithTeardown, env?: string): Promise<Ran & { readonly config: unknown }> {
+  const folder = join(await temporaryFolder(t), 'deploy');
+  await mkdir(folder);
+  await cp(join(DEPLOY, 'compose.yaml'), join(folder, 'compose.yaml'));
+  if (env !== undefined) await writeFile(join(folder, '.env'), env);
+  const { status, output } = ran('docker-compose', ['-f', join(folder, 'compose.yaml'), 'config']);
+  if (status !== 0) return { status, output, config: undefined };
+  const toJson = 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)';
+  const { stdout } = spawnSync('python3', ['-c', toJson], { encoding: 'utf8', input: output });
+  return { status, output, config: JSON.parse(stdout) as unknown };
+}
+
+const REQUIRED = ['DOMAIN', 'TOKEN_SECRET', 'POSTGRES_PASSWORD'];
+const VALUES: Readonly<Record<string, string>> = {
+  DOMAIN: 'sync.example.com',
+  TOKEN_SECRET: '0123456789abcdef0123456789abcdef',
+  POSTGRES_PASSWORD: 'abcdef0123456789',
+};
+const filled = (example: string, but: readonly string[] = []): string =>
+  example.replace(/^([A-Z_]+)=$/gm, (line, name: string) =>
+    but.includes(name) ? line : `${line}${VALUES[name] ?? ''}`,
+  );
+
+t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async (t) => {
+  const example = await deployed('.env.example');
+  t.not((await composed(t)).status, 0, 'without .env');
+  for (const name of REQUIRED) {
+    const { status, output } = await composed(t, filled(example, [name]));
+    t.not(status, 0, `without ${name}`);
+    t.match(output, name);
+  }
+  for (const mode of ['single', 'multi']) {
+    const { status, output, config } = await composed(t, `${filled(example)}\nTENANT_MODE=${mode}\n`);
+    t.equal(status, 0, output);
+    const of = (path: string): unknown => at(config, `services.${path}`);
+    for (const name of ['server', 'postgres']) t.equal(of(`${name}.ports`), undefined, `${name} has no port`);
+    t.same(Object.keys(of('postgres.networks') as object), ['back']);
+    t.same(Object.keys(of('caddy.networks') as object), ['front']);
+    t.equal(at(config, 'networks.back.internal'), true);
+    t.match(JSON.stringify(of('caddy.command')), new RegExp(`/etc/caddy/Caddyfile\\.${mode}[ "]`));
+    const env = of('server.environment') as Record<string, string>;
+    t.equal(env['METRICS_PORT'] ?? '', '');
+    t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
+    t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
+  }
+});
+
+t.test('DEPLOY-08: the unit', { skip: missing('systemd-analyze', 'systemd') }, async (t) => {
+  const text = await deployed('systemd/service.service');
+  // Checked with the Node that is here: wherever that is, the unit names Debian's place.
+  const unit = join(await temporaryFolder(t), 'service.service');
+  await writeFile(unit, text.replace('/usr/bin/node', process.execPath));
+  const { status, output } = ran('systemd-analyze', ['verify', unit]);
+  t.equal(status, 0, output);
+  const exposure = ran('systemd-analyze', ['security', '--offline=yes', '--threshold=20', unit]);
+  t.equal(exposure.status, 0, exposure.output.split('\n').slice(-3).join(' '));
+  t.match(text, /^KillMode=mixed$/m, 'the database is stopped by the server, not beside it');
+  // Debian 12 and 13 have Node 18 and 20, others newer ones: all know the flags.
+  const flags = (/^ExecStart=\/usr\/bin\/node (.*) build\/src\/main\.js$/m.exec(text)?.[1] ?? '').split(' ');
+  t.ok(flags.includes('--no-turbo-fast-api-calls'));
+  const started = spawnSync(process.execPath, [...flags, '-e', ''], { encoding: 'utf8' });
+  t.equal(`${started.status ?? ''}${started.stderr}`, '0');
+});
+
+/** Names in PromQL: whatever begins as the server's metrics do. */
+const metricsIn = (text: string): string[] => [...new Set(text.match(/\b(service|nodejs|process)_[a-z0-9_]+/g))];
+
+t.test('DEPLOY-09: the dashboard and the alerts ask for metrics that exist', async (t) => {
+  const port = await freePort();
+  await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const scraped = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const known = [...scraped.matchAll(/^# TYPE (\S+) (\S+)$/gm)].flatMap(([, name = '', type]) =>
+    type === 'histogram' ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
+  );
+  const dashboard = JSON.parse(await deployed('grafana/dashboard.json')) as {
+    readonly panels: readonly { readonly type: string; readonly targets?: readonly { readonly expr: string }[] }[];
+  };
+  const asked = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+  const alerts = [...(await deployed('prometheus/alerts.yml')).matchAll(/^ +expr: (.*)$/gm)].map(
+    ([, expr = '']) => expr,
+  );
+  t.ok(alerts.length > 0);
+  for (const expression of [...asked, ...alerts]) {
+    const names = metricsIn(expression);
+    t.ok(names.length > 0 || expression.startsWith('up{'), expression);
+    for (const name of names) t.ok(known.includes(name), `${name} in ${expression}`);
+  }
+  const own = known.filter((name) => name.startsWith('service_') && !/_(bucket|sum|count)$/.test(name));
+  const shown = new Set(asked.flatMap(metricsIn));
+  t.same(
+    own.filter((name) => !shown.has(name)),
+    [],
+    'and each of the server’s own is shown',
+  );
+});
+
+/** A value that no variable takes: whoever names it knows the variable. */
+const knows = (name: string): boolean => {
+  try {
+    readConfig({ [name]: '\0' });
+    return false;
+  } catch (error) {
+    return error instanceof ConfigError && error.problems.some((problem) => problem.name === name);
+  }
+};
+
+t.test('DEPLOY-10: .env.example and the server know the same variables', async (t) => {
+  const example = await deployed('.env.example');
+  const listed = [...example.matchAll(/^#?([A-Z][A-Z0-9_]+)=/gm)].map(([, name = '']) => name);
+  t.same(listed.length, new Set(listed).size, 'each once');
+  const source = await readFile(join(PROJECT_ROOT, 'src/config.ts'), 'utf8');
+  const served = [...new Set([...source.matchAll(/'([A-Z][A-Z0-9_]{3,})'/g)].map(([, name = '']) => name))].filter(
+    knows,
+  );
+  t.ok(served.length > 20);
+  t.same(
+    served.filter((name) => !listed.includes(name)),
+    [],
+    'of the server’s, all are in the example',
+  );
+  const compose = await deployed('compose.yaml');
+  const others = listed.filter((name) => !knows(name) && !compose.includes(`\${${name}`));
+  t.same(others, ['COMPOSE_PROJECT_NAME'], 'whatever else is there is read by compose');
+  // The defaults that it shows are values that the server takes.
+  const shown = [...example.matchAll(/^#?([A-Z][A-Z0-9_]+)=(.+)$/gm)].filter(([, name = '']) => knows(name));
+  t.doesNotThrow(() => readConfig(Object.fromEntries(shown.map(([, name = '', value]) => [name, value]))));
+  const defaults = readConfig({});
+  for (const [, name = '', value = ''] of shown) {
+    if (['DATABASE_URL', 'METRICS_PORT', 'CORS_ORIGINS'].includes(name)) continue; // examples of what is unset
+    t.same(readConfig({ [name]: value }), defaults, `${name}=${value} is the default`);
+  }
+});
+
+t.test('DEPLOY-11: the image holds what is built and nothing of the operator’s', async (t) => {
+  const lines = (await readFile(join(PROJECT_ROOT, '.dockerignore'), 'utf8')).split('\n').filter(Boolean);
+  const rules = lines.filter((line) => !line.startsWith('#'));
+  t.equal(rules[0], '*', 'all is left out first');
+  t.same(
+    rules.slice(1).sort(),
+    ['!package-lock.json', '!package.json', '!sql', '!src', '!tsconfig.json'],
+    'no data, no .env, no history',
+  );
+  const stages = (await deployed('Dockerfile')).split(/^FROM /m);
+  const last = stages.at(-1) ?? '';
+  t.match(last, /npm ci --omit=dev/);
+  t.match(last, /^USER 10001:10001$/m);
+  t.ok(last.indexOf('USER') < last.indexOf('CMD ["node", "--enable'));
+  t.match(last, /^HEALTHCHECK /m);
+  const command = JSON.parse(/^CMD (\[.*\])$/m.exec(last)?.[1] ?? '[]') as string[];
+  const unit = /^ExecStart=\/usr\/bin\/(.*)$/m.exec(await deployed('systemd/service.service'))?.[1];
+  t.equal(command.join(' '), unit, 'started as the unit does');
+  const probe = JSON.parse(/^ {2}CMD (\[.*\])$/m.exec(last)?.[1] ?? '[]') as string[];
+  const health = async (port: number): Promise<number> => {
+    const child = spawn(process.execPath, probe.slice(1), { env: { PORT: String(port) } });
+    return new Promise((resolve) => child.once('exit', (code) => resolve(code ?? -1)));
+  };
+  const server = await runServer(t);
+  t.equal(await health(server.port), 0);
+  await server.stop();
+  t.equal(await health(server.port), 1);
+});
