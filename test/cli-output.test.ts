@@ -1,7 +1,7 @@
 /** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
 import { CommanderError } from 'commander';
 import t from 'tap';
-import { ApiError, ClientError, NetworkError, PairingError, ProtocolError } from '../src/client/errors.js';
+import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
 import { failureOf } from '../src/cli/device/failure.js';
@@ -26,6 +26,9 @@ t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
   const line = jsonLine({ text: HOSTILE });
   t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'nor from JSON');
   t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'which still says the same');
+  const hidden = jsonLine('a\u{e0041}b');
+  t.equal(hidden, '"a\\udb40\\udc41b"', 'nor what hides as a tag');
+  t.equal(JSON.parse(hidden), 'a\u{e0041}b');
 });
 
 const terminal = (screen: boolean): Terminal =>
@@ -163,6 +166,10 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     [api('bin_not_found', 404), EXIT.notFound, 'bin_not_found'],
     [api('item_not_found', 404), EXIT.notFound, 'item_not_found'],
     [api('conflict', 409), EXIT.refused, 'conflict'],
+    // What every object has is no code that is known here, and no success.
+    [api('constructor', 400), EXIT.failure, 'constructor'],
+    [api('toString', 409), EXIT.refused, 'refused'],
+    [api('__proto__', 403), EXIT.refused, '__proto__'],
     [api('forbidden', 403), EXIT.refused, 'forbidden'],
     [api('expired_token', 401), EXIT.refused, 'expired_token'],
     [api('rate_limited', 429), EXIT.unavailable, 'rate_limited'],
@@ -190,5 +197,6 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
   const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
   t.match(failureOf(refused).message, /nothing listens/);
   const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
-  t.notMatch(JSON.stringify(Object.values(failureOf(hostile))), /\\u001b|\u202e/, "a server's words are harmless too");
+  for (const error of [hostile, new QueuedError('x', hostile), new ClientError('closed', HOSTILE)])
+    t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's words are harmless too");
 });

@@ -7,6 +7,7 @@ import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
+import { harmless } from '../output.js';
 import { examples } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 import type { RunCommand } from './export.js';
@@ -141,7 +142,7 @@ function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCo
     ...several(counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'),
     ...several(counts.blobs, 'items are files whose content is not in an export, and were left out.'),
     ...several(counts.waiting, 'items wait here and go out when the server is back: run any command then.'),
-    ...refused.map(({ code, items }) => `${items} items were refused: ${code}.`),
+    ...refused.map(({ code, items }) => `${items} items were refused: ${harmless(code)}.`),
   ];
   for (const note of notes) terminal.note(note);
   if (refused.length > 0) return EXIT.refused;
