@@ -7,12 +7,14 @@ import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
 import { addressOf } from '../src/cli/device/newcomer.js';
+import { readKnown, writeKnown } from '../src/cli/device/known.js';
 import { jsonLine } from '../src/cli/device/node-terminal.js';
 import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
 import { offerText, qrLines, readOfferText } from '../src/cli/device/pair-text.js';
 import { assigned, PAYLOAD_MAX, shaped, titleOf, withoutSecrets } from '../src/cli/device/payloads.js';
 import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { temporaryFolder } from './support/postgres.js';
 
 const ESC = '\u001b';
 const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
@@ -199,4 +201,12 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
   const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
   for (const error of [hostile, new QueuedError('x', hostile), new ClientError('closed', HOSTILE)])
     t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's words are harmless too");
+});
+
+t.test('CLI-15: a list of the server that is too large to be read again is not kept', async (t) => {
+  const folder = await temporaryFolder(t);
+  const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
+  await writeKnown(folder, { devices: [], bins: [bin] });
+  await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] });
+  t.equal((await readKnown(folder)).bins?.length, 1, 'what was known before');
 });

@@ -130,7 +130,8 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
 
 const several = (count: number, text: string): readonly string[] => (count === 0 ? [] : [`${count} ${text}`]);
 
-function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
+/** Says what became of the items; codes of refusals are the server's words. */
+export function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   if (terminal.json) terminal.data({ file, ...counts, refused });
   else terminal.print(`${file}: ${counts.written} items imported, ${counts.same} were here already.`);
