@@ -41,8 +41,8 @@ export interface Listening {
 const isListening = (message: unknown): message is Listening =>
   typeof message === 'object' && message !== null && 'port' in message && typeof message.port === 'number';
 
-/** One instance after the other, under one name. */
-class Instance {
+/** One instance after the other, under one name. `start` makes its process. */
+export class Instance {
   private child: ChildProcess | undefined;
   private failures = 0;
   private timer: NodeJS.Timeout | undefined;
@@ -64,7 +64,8 @@ class Instance {
     this.closing = true;
     clearTimeout(this.timer);
     const { child } = this;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    if (child === undefined || child.pid === undefined) return;
+    if (child.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     const [code] = (await ended) as [number | null];
@@ -72,26 +73,41 @@ class Instance {
   }
 
   private begin(): Promise<Listening> {
-    const child = this.start();
-    this.child = child;
     const begun = Date.now();
     return new Promise((resolve, reject) => {
+      let child: ChildProcess;
+      try {
+        child = this.start();
+      } catch (error) {
+        reject(error instanceof Error ? error : new Error(String(error)));
+        this.lost({ begun, cause: String(error) });
+        return;
+      }
+      this.child = child;
       child.once('message', (message: unknown) => {
         if (!isListening(message)) return;
         this.started = true;
         resolve(message);
       });
-      child.once('error', reject);
+      child.on('error', (error) => {
+        reject(error);
+        // Without a process there is no end to be heard: a machine short of files or processes must not cost it for good.
+        if (child.pid === undefined) this.lost({ begun, cause: String(error) });
+      });
       child.once('exit', (code, signal) => {
         const ended = `an instance ended with ${code ?? signal ?? 'nothing'}`;
         reject(new Error(ended));
-        // One that has never listened is the start's failure, not an accident.
-        if (this.closing || !this.started) return;
-        this.log.error({ pid: child.pid, code, signal }, 'an instance ended; it is started again');
-        this.failures = Date.now() - begun > WELL_MS ? 0 : this.failures + 1;
-        this.again();
+        this.lost({ begun, pid: child.pid, code, signal });
       });
     });
+  }
+
+  private lost({ begun, ...how }: { readonly begun: number; readonly [how: string]: unknown }): void {
+    // One that has never listened is the start's failure, not an accident.
+    if (this.closing || !this.started) return;
+    this.log.error(how, 'an instance ended; it is started again');
+    this.failures = Date.now() - begun > WELL_MS ? 0 : this.failures + 1;
+    this.again();
   }
 
   private again(): void {

@@ -1,6 +1,7 @@
 /** Backup and restore of the database (contract 11). */
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import t from 'tap';
 import { readArchive, verifyArchive, writeArchive } from '../src/backup/archive.js';
 import { dumpDatabase, DUMPED_TABLES, LEFT_OUT_TABLES, restoreDatabase } from '../src/postgres/dump.js';
@@ -123,6 +124,16 @@ t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
   const wrong = { ...manifest, tables: { ...manifest.tables, items: { columns: ['tenant_id', 'no_such'] } } };
   await t.rejects(restoreDatabase(url, readArchive(path, wrong, nothing)));
   t.same(await contents(url), before, 'as it was');
+  const { items: _left, ...others } = manifest.tables;
+  for (const tables of [{}, others, { items: manifest.tables['items'] ?? { columns: [] }, ...others }])
+    await t.rejects(
+      restoreDatabase(url, readArchive(path, { ...manifest, tables }, nothing)),
+      Object.keys(tables).join(),
+    );
+  // Sound by its checksums, and yet it would empty the database.
+  const empty = { ...manifest, tables: {}, parts: [] };
+  await t.rejects(restoreDatabase(url, readArchive(path, empty, nothing)), { name: 'RestoreError', message: /lacks/ });
+  t.same(await contents(url), before, 'nor does a table go missing');
   await writeFile(bad, good);
   const half = readArchive(bad, manifest, nothing);
   await t.rejects(
@@ -131,7 +142,10 @@ t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
       (async function* () {
         for await (const table of half) {
           if (table.table !== 'items') yield table;
-          else for await (const _ of table.rows);
+          else {
+            for await (const _ of table.rows);
+            yield { ...table, rows: Readable.from([]) };
+          }
         }
       })(),
     ),

@@ -1,18 +1,20 @@
 /** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
 import { CommanderError } from 'commander';
 import t from 'tap';
-import { ApiError, ClientError, NetworkError, PairingError, ProtocolError } from '../src/client/errors.js';
+import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
 import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
 import { addressOf } from '../src/cli/device/newcomer.js';
+import { readKnown, writeKnown } from '../src/cli/device/known.js';
 import { jsonLine } from '../src/cli/device/node-terminal.js';
 import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
 import { offerText, qrLines, readOfferText } from '../src/cli/device/pair-text.js';
 import { assigned, PAYLOAD_MAX, shaped, titleOf, withoutSecrets } from '../src/cli/device/payloads.js';
 import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
+import { temporaryFolder } from './support/postgres.js';
 
 const ESC = '\u001b';
 const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
@@ -26,6 +28,9 @@ t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
   const line = jsonLine({ text: HOSTILE });
   t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'nor from JSON');
   t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'which still says the same');
+  const hidden = jsonLine('a\u{e0041}b');
+  t.equal(hidden, '"a\\udb40\\udc41b"', 'nor what hides as a tag');
+  t.equal(JSON.parse(hidden), 'a\u{e0041}b');
 });
 
 const terminal = (screen: boolean): Terminal =>
@@ -163,6 +168,10 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
     [api('bin_not_found', 404), EXIT.notFound, 'bin_not_found'],
     [api('item_not_found', 404), EXIT.notFound, 'item_not_found'],
     [api('conflict', 409), EXIT.refused, 'conflict'],
+    // What every object has is no code that is known here, and no success.
+    [api('constructor', 400), EXIT.failure, 'constructor'],
+    [api('toString', 409), EXIT.refused, 'refused'],
+    [api('__proto__', 403), EXIT.refused, '__proto__'],
     [api('forbidden', 403), EXIT.refused, 'forbidden'],
     [api('expired_token', 401), EXIT.refused, 'expired_token'],
     [api('rate_limited', 429), EXIT.unavailable, 'rate_limited'],
@@ -190,5 +199,14 @@ t.test('CLI-15: every failure has its exit code, and none shows a stack', async 
   const refused = new NetworkError('network', 'x', { cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }) });
   t.match(failureOf(refused).message, /nothing listens/);
   const hostile = new ApiError({ code: `evil${ESC}[2J`, status: 418, message: HOSTILE });
-  t.notMatch(JSON.stringify(Object.values(failureOf(hostile))), /\\u001b|\u202e/, "a server's words are harmless too");
+  for (const error of [hostile, new QueuedError('x', hostile), new ClientError('closed', HOSTILE)])
+    t.notMatch(JSON.stringify(Object.values(failureOf(error))), /\\u001b|\u202e/, "a server's words are harmless too");
+});
+
+t.test('CLI-15: a list of the server that is too large to be read again is not kept', async (t) => {
+  const folder = await temporaryFolder(t);
+  const bin = { id: 'inbox', slug: 'inbox', createdAt: 1, updatedAt: 1, itemCount: null, label: null, readable: true };
+  await writeKnown(folder, { devices: [], bins: [bin] });
+  await writeKnown(folder, { devices: [], bins: [bin, { ...bin, slug: 's'.repeat(5_000_000) }] });
+  t.equal((await readKnown(folder)).bins?.length, 1, 'what was known before');
 });

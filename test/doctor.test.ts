@@ -157,6 +157,20 @@ t.test(
   },
 );
 
+t.test('DOCTOR-08 CLI-14: what a server says of itself does not steer the terminal', async (t) => {
+  const { first, server } = await world(t);
+  const liar = await Liar.before(t, server.port);
+  liar.answer = ({ path }, truth) =>
+    path.startsWith('/service/status') ? { ...truth, version: '1\u001b[2J', database: 'up' } : undefined;
+  const folder = await temporaryFolder(t);
+  const secrets = secretsIn(folder);
+  await secrets.keep({ ...first.identity(), serverUrl: liar.url });
+  const terminal = fakeTerminal();
+  await runDoctor(contextOf({ terminal, platform: first.tap.platform, secrets, folder }), { idle: 0 });
+  t.match(terminal.all(), /version 1<U\+001B>\[2J/);
+  t.notMatch(terminal.all(), /\u001b/);
+});
+
 t.test('DOCTOR-15: items that do not verify are told by reason', async (t) => {
   const { first, pair } = await world(t);
   const second = await pair();

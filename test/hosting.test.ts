@@ -1,7 +1,9 @@
 /** Tenants by host name: signup, tls-check, hosts, isolation (contract 12 and 4). */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { ConfigError, readConfig } from '../src/config.js';
 import { HOSTED_ROWS, ROWS } from '../src/front/server.js';
+import { TenantHosts } from '../src/hosting/hosts.js';
+import type { HostChanges } from '../src/hosting/ports.js';
 import { destinationOf, refusalOf } from '../src/hosting/names.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
@@ -222,10 +224,13 @@ t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
   t.match(page.headers['content-type'], 'text/html');
   t.match(page.raw, /<form method="post" action="\/signup">/);
   t.notMatch(page.raw, /<script/);
+  isPlain(t, page);
   t.match((await server.at('anna.sync.test').get('//')).headers['content-type'], 'text/plain');
   const form = { headers: { 'content-type': 'application/x-www-form-urlencoded', 'x-forwarded-for': '192.0.2.9' } };
   const done = await server.apex.ask('POST', '//signup', { ...form, body: 'email=me%40example.com&subdomain=berta' });
   t.equal(done.status, 200);
+  isPlain(t, done);
+  t.equal(done.headers['cache-control'], 'no-store', 'the one page with a secret');
   t.match(done.raw, /https:\/\/berta\.sync\.test\/#claim=[A-Za-z0-9_-]{43}</);
   const evil = await server.apex.ask('POST', '//signup', {
     ...form,
@@ -234,6 +239,13 @@ t.test('HOST-01 HOST-02 HOST-17: hosts as they come', async (t) => {
   t.equal(evil.outcome, '400 validation');
   t.notMatch(evil.raw, /<script/);
 });
+
+/** A page that no other may frame, that runs nothing and sends its form nowhere else. */
+function isPlain(t: Test, { headers }: Reply): void {
+  t.match(headers['content-security-policy'], /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/);
+  t.equal(headers['x-content-type-options'], 'nosniff');
+  t.equal(headers['referrer-policy'], 'no-referrer');
+}
 
 t.test('HOST-12 HOST-13: tenants see nothing of each other', async (t) => {
   const server = await hosted(t);
@@ -302,6 +314,49 @@ t.test('HOST-15 HOST-18: names that nobody claimed are free again', async (t) =>
   t.equal((await server.at('lazy.sync.test').get('/service/status')).outcome, '404 tenant_not_found');
   t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed one is kept');
   t.equal((await signUp(server.apex, 'lazy')).status, 200);
+});
+
+t.test('HOST-15: a name that was freed and given anew keeps its new tenant, however often it is read', async (t) => {
+  const freed: string[] = [];
+  const asked: (() => void)[] = [];
+  const changes = [
+    { slug: 'lazy', tenantId: null },
+    { slug: 'lazy', tenantId: 'second' },
+  ];
+  let answer: HostChanges = { changes, position: '7' };
+  const positions: string[] = [];
+  const hosts = new TenantHosts({
+    store: {
+      all: async () => ({ changes: [{ slug: 'lazy', tenantId: 'first' }], position: '7' }),
+      since: async (position) => {
+        positions.push(position);
+        const now = answer;
+        for (const done of asked.splice(0)) done();
+        return now;
+      },
+    },
+    baseDomain: BASE,
+    clock: new TestClock(),
+    onFault: (error) => t.fail(String(error)),
+    onFreed: (tenant) => freed.push(tenant),
+  });
+  await hosts.start();
+  t.teardown(() => hosts.close());
+  for (let n = 0; n < 3; n++) await hosts.readOn();
+  t.equal(hosts.tenantOf('lazy.sync.test'), 'second');
+  t.same(freed, ['first'], 'the second one is never taken for freed');
+  // Signed up here while a reading is under way that still saw the name as free.
+  answer = { changes: [{ slug: 'lazy', tenantId: null }], position: '9' };
+  await hosts.readOn();
+  t.same(freed, ['first', 'second']);
+  answer = { changes: [{ slug: 'lazy', tenantId: null }], position: '11' };
+  asked.push(() => hosts.add('lazy', 'third'));
+  await hosts.readOn();
+  t.equal(hosts.tenantOf('lazy.sync.test'), 'third');
+  t.same(freed, ['first', 'second']);
+  answer = { changes: [], position: '12' };
+  await hosts.readOn();
+  t.equal(positions.at(-1), '9', 'what was left aside is read again');
 });
 
 t.test('HOST-16: each mode has its own endpoints', async (t) => {

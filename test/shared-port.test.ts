@@ -1,9 +1,14 @@
 /** INSTANCES=n: several processes on one port (contract 13). */
+import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { join as pathOf } from 'node:path';
+import { pino } from 'pino';
 import t from 'tap';
+import { Instance } from '../src/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { temporaryFolder } from './support/postgres.js';
 import { runSql, spawnServer, type Child } from './support/server.js';
 import { Wire, type Socket } from './support/wire.js';
 
@@ -135,4 +140,36 @@ t.test('INST-22: a port that somebody else holds', async (t) => {
   const { port } = stranger.address() as { port: number };
   for (const INSTANCES of ['1', '2'])
     await t.rejects(spawnServer(t, { env: { INSTANCES, PORT: String(port) } }), /in use|before it listened/);
+});
+
+t.test('INST-20: an instance whose process cannot be made is tried again', async (t) => {
+  const folder = await temporaryFolder(t);
+  const program = pathOf(folder, 'instance.mjs');
+  await writeFile(
+    program,
+    "process.send({ port: 1, tenantId: null }); process.once('message', () => process.exit(3));",
+  );
+  let starts = 0;
+  let first: ChildProcess | undefined;
+  const again = new Promise<void>((resolve) => {
+    const instance = new Instance(
+      () => {
+        starts++;
+        if (starts === 2) return spawn(pathOf(folder, 'no-such-program'));
+        if (starts === 3) throw new Error('EAGAIN');
+        const child = fork(program);
+        first ??= child;
+        if (starts === 4) child.once('message', () => resolve());
+        return child;
+      },
+      pino({ enabled: false }),
+    );
+    t.teardown(() => instance.stop().catch(() => undefined));
+    instance.first().then(
+      () => first?.send('end'),
+      (error: unknown) => t.fail(String(error)),
+    );
+  });
+  await again;
+  t.equal(starts, 4);
 });

@@ -4,13 +4,14 @@ import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/device/commands/export.js';
 import { importVault } from '../src/cli/device/commands/import.js';
+import { ImportSource } from '../src/cli/device/import-source.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { MemoryStore } from '../src/client/store.js';
-import { drawPhrase } from '../src/crypto/master-key.js';
+import { drawPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { refusal } from './support/client-world.js';
+import { note, refusal, wiretap } from './support/client-world.js';
 import { fakeTerminal } from './support/vault-context.js';
-import { contextFor, filled } from './support/vault-place.js';
+import { contextFor, filled, place } from './support/vault-place.js';
 
 const parts = async (folder: string): Promise<string[]> =>
   (await readdir(folder)).filter((name) => name.endsWith('.part'));
@@ -76,6 +77,36 @@ t.test('ARCHIVE-06: bins with names and all items that verify are exported; what
   t.match(document.items, [
     { id: ids[0], bin: 'inbox', type: 'text', payload: { text: 'the spare key is under the pot' } },
   ]);
+});
+
+t.test('ARCHIVE-06: what a server says of bins does not make an export that no import takes', async (t) => {
+  const tap = wiretap();
+  const truth = tap.platform.fetch;
+  const row = { meta: null, createdAt: 1, updatedAt: 1, itemCount: 0 };
+  const many = Array.from({ length: 1_200 }, (_, n) => ({ ...row, id: `more${n}`, slug: `more${n}` }));
+  const bins = [...many, { ...row, id: 'garden', slug: 's'.repeat(100) }, { ...row, id: 'inbox', slug: '' }];
+  let lies = false;
+  Object.assign(tap.platform, {
+    fetch: (url: string, init: RequestInit): Promise<Response> =>
+      lies && new URL(url).pathname === '/api/bins' ? Promise.resolve(Response.json({ bins })) : truth(url, init),
+  });
+  const { folder, context, client, world: at } = await place(t, { tap });
+  await client.device.bins.create('garden', { name: 'The garden' });
+  await client.device.put(note('one'));
+  await client.device.put({ ...note('two'), binId: 'garden' });
+  lies = true;
+  const input = `${at.phrase}\n`;
+  for (const plain of [true, false]) {
+    const file = join(folder, `vault.${String(plain)}`);
+    t.equal(await exportVault(context(fakeTerminal({ input })), { file, plain, phraseStdin: true }), EXIT.ok);
+    const source = await ImportSource.open(file);
+    const seed = await phraseSeed(tap.platform.sodium, at.phrase);
+    const survey = await source.survey(tap.platform.sodium, seed, () => undefined);
+    await source.close();
+    t.equal(survey.items, 2);
+    t.ok(survey.bins.get('garden') && survey.bins.get('inbox'), 'with the bins that items lie in');
+    t.equal(survey.bins.size, 1_000);
+  }
 });
 
 t.test('ARCHIVE-07: a file of that name stays unless told, and an export that fails leaves nothing', async (t) => {

@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { exportVault } from '../src/cli/device/commands/export.js';
-import { importVault } from '../src/cli/device/commands/import.js';
+import { importVault, report } from '../src/cli/device/commands/import.js';
 import type { Context } from '../src/cli/device/context.js';
 import { renewedId } from '../src/cli/device/importer.js';
 import { EXIT } from '../src/cli/device/terminal.js';
@@ -170,6 +170,20 @@ t.test('ARCHIVE-13: what the server refuses is counted by code, and the rest goe
   t.equal(await importVault(at.context(terminal), { file }), EXIT.refused);
   t.match(terminal.documents, [{ written: 2, refused: [{ code: 'unknown_type', items: 1 }] }]);
   t.match(terminal.notes.join('\n'), /1 items were refused: unknown_type/);
+});
+
+t.test('ARCHIVE-13 CLI-14: a code that the server made up does not steer the terminal', async (t) => {
+  const at = await place(t);
+  const file = await plainFile(at, (document) => ({ ...document, items: many(1) }));
+  const context = at.context(fakeTerminal());
+  const counts = {
+    ...{ written: 0, renamed: 0, same: 0, newer: 0, blobs: 0, waiting: 0, bins: 0 },
+    refused: new Map([['evil\u001b[2J', 1]]),
+  };
+  report(context, { file }, counts);
+  const { notes } = context.terminal as FakeTerminal;
+  t.match(notes.join('\n'), /refused: evil<U\+001B>/);
+  t.notMatch(notes.join('\n'), /\u001b/);
 });
 
 /** Waits before repeats are short; the limits of requests stay. */

@@ -136,6 +136,12 @@ async function* entriesOf(path: string, onRead: (bytes: number) => void): AsyncG
   await reading;
 }
 
+const isTable = (value: unknown): boolean =>
+  isRecord(value) &&
+  Array.isArray(value['columns']) &&
+  value['columns'].length > 0 &&
+  value['columns'].every((column: unknown) => typeof column === 'string');
+
 const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
 
 function manifestOf(bytes: Buffer): Manifest {
@@ -152,6 +158,7 @@ function manifestOf(bytes: Buffer): Manifest {
   const fine =
     Number.isSafeInteger(schema) &&
     isRecord(tables) &&
+    Object.values(tables).every(isTable) &&
     Array.isArray(parts) &&
     parts.every(
       (part: unknown) => isRecord(part) && typeof part['name'] === 'string' && typeof part['table'] === 'string',
@@ -214,6 +221,8 @@ export async function* readArchive(path: string, manifest: Manifest, onProgress:
       };
       yield { table, columns, rows: Readable.from(rows()) };
     }
+    // A part of no table, or of one that was before: its rows would be left out, and nobody told.
+    if (next < manifest.parts.length) throw new ArchiveError(`${manifest.parts[next]?.name ?? ''} is of no table`);
   } finally {
     await entries.return(undefined);
   }

@@ -52,7 +52,8 @@ export type ArchiveRecord = ArchiveManifest | ArchivedBin | ArchivedItem | Archi
 
 const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
 const PAYLOAD_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
-const SLUG_MAX = 63;
+/** Characters of a bin's slug in an export. */
+export const SLUG_MAX = 63;
 
 const wrong = (path: string, rule: string): ProtocolError => new ProtocolError(`${path}: ${rule}`);
 

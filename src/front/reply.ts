@@ -42,6 +42,12 @@ type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
 /** A page may show itself and its style sheet, and nothing else: no script, no frame, no other host. */
 const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/** What comes with the plain texts and pages: a form may be sent to this host, and the one secret page goes into no frame. */
+const PLAIN: Headers = [
+  ['content-security-policy', "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"],
+  ['x-content-type-options', 'nosniff'],
+  ['referrer-policy', 'no-referrer'],
+];
 const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /** What replies are made with. */
@@ -100,9 +106,11 @@ export class Replier {
   answer(call: Call, answer: Answer): void {
     const headers = call.status === 503 ? COME_BACK : NO_HEADERS;
     if (answer instanceof Page) this.sendPage(call, answer.page);
-    else if (answer instanceof Text)
-      this.send(call, { status: call.status, type: answer.type, text: answer.text, headers });
-    else {
+    else if (answer instanceof Text) {
+      // Items are texts too, of JSON: nothing is shown of them, and these bytes would come with each.
+      const texts = answer.type.startsWith('text/') ? [...headers, ...PLAIN] : headers;
+      this.send(call, { status: call.status, type: answer.type, text: answer.text, headers: texts });
+    } else {
       const text = JSON.stringify(encode(call.shape, answer));
       this.send(call, { status: call.status, type: 'application/json', text, headers });
     }

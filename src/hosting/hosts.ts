@@ -27,6 +27,8 @@ export class TenantHosts {
   private timer: Timer | undefined;
   private reading: Promise<void> | undefined;
   private closed = false;
+  /** Names signed up here while the table is being read: that reading may have begun before. */
+  private readonly added = new Set<string>();
 
   constructor(private readonly options: TenantHostsOptions) {}
 
@@ -73,6 +75,7 @@ export class TenantHosts {
 
   /** A tenant that this instance has just signed up. */
   add(slug: string, tenantId: string): void {
+    this.added.add(slug);
     this.apply({ slug, tenantId });
   }
 
@@ -99,9 +102,17 @@ export class TenantHosts {
 
   private async read(): Promise<void> {
     try {
+      this.added.clear();
       const { changes, position } = await this.options.store.since(this.position);
-      for (const change of changes) this.apply(change);
-      this.position = position;
+      // Where a name leads in the end is all that counts. Changes come again as long as an older transaction is open:
+      // going back over a name that was freed and given anew would each time forget its new tenant.
+      const last = new Map(changes.map((change) => [change.slug, change] as const));
+      let early = false;
+      for (const change of last.values()) {
+        if (change.tenantId === null && this.added.has(change.slug)) early = true;
+        else this.apply(change);
+      }
+      if (!early) this.position = position;
     } catch (error) {
       this.options.onFault(error);
     }

@@ -120,15 +120,17 @@ export async function restoreDatabase(url: string, tables: AsyncIterable<Restore
       await client.query(
         `TRUNCATE ${[...DUMPED_TABLES, 'instances', 'presence', 'rate_limits', 'host_changes'].join(', ')}`,
       );
+      const left = new Set<string>(DUMPED_TABLES);
       for await (const { table, columns, rows } of tables) {
-        if (
-          !(DUMPED_TABLES as readonly string[]).includes(table) ||
-          !columns.every((column) => IDENTIFIER.test(column))
-        ) {
-          throw new RestoreError(`the backup names a table or column that does not exist: ${table}`);
+        if (!left.delete(table) || !columns.every((column) => IDENTIFIER.test(column))) {
+          throw new RestoreError(
+            `the backup names a table or column that does not exist, or twice: ${JSON.stringify(table)}`,
+          );
         }
         await pipeline(rows, client.query(copyFrom(`COPY ${table} (${columns.join(', ')}) FROM STDIN`)));
       }
+      // An empty table is there too, without rows: one that is not named was lost, and its rows with it.
+      if (left.size > 0) throw new RestoreError(`the backup lacks ${[...left].join(', ')}`);
       const found = await client.query<{ tenant: string; what: string }>(
         'SELECT tenant_id AS tenant, what FROM discrepancies() LIMIT 3',
       );

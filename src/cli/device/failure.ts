@@ -14,7 +14,7 @@ import {
 import { StoreError } from '../../client/store-error.js';
 import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
-import { harmless } from './output.js';
+import { harmless, harmlessLines } from './output.js';
 import { CommandError, EXIT, type ExitCode } from './terminal.js';
 
 /** See above. `code` is what scripts match on (the reference, Command line). */
@@ -109,9 +109,13 @@ const SYSTEM: Readonly<Record<string, string>> = {
   EMFILE: 'too many files are open',
 };
 
-/** Any error as a failure. */
+/** Any error as a failure. Whatever of a server's words is in its message is made harmless here, for every caller. */
 export function failureOf(thrown: unknown): Failure {
-  const error = asError(thrown);
+  const failure = found(asError(thrown));
+  return { ...failure, message: harmlessLines(failure.message) };
+}
+
+function found(error: Error): Failure {
   if (error instanceof CommandError) {
     const { exitCode, code, message, hint } = error;
     return { exitCode, code, message, ...(hint === undefined ? {} : { hint }) };
@@ -149,7 +153,8 @@ function ofClient(error: Error): Failure | undefined {
 }
 
 function ofApi(error: ApiError): Failure {
-  const known = API[error.code];
+  // The code is the server's: `constructor` must not find what every object has, and with it no exit code.
+  const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
   const said = harmless(error.message.replace(`${error.code}: `, ''));
   const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
   const message = known?.message ?? (said === '' ? 'the server refused' : said);

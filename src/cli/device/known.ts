@@ -42,7 +42,7 @@ export async function readKnown(folder: string): Promise<Known> {
   }
 }
 
-/** Keeps what was read; a part that was not read stays as it was. */
+/** Keeps what was read; a part that was not read stays as it was, and all of it where it would be larger than is read. */
 export async function writeKnown(folder: string, known: Known): Promise<void> {
   if (known.devices === undefined && known.bins === undefined) return;
   const before = await readKnown(folder);
@@ -56,7 +56,10 @@ export async function writeKnown(folder: string, known: Known): Promise<void> {
     })),
     bins: bins.map(({ id, slug, createdAt, updatedAt }) => ({ id, slug, createdAt, updatedAt })),
   };
-  await writePrivate(join(folder, KNOWN_FILE), Buffer.from(JSON.stringify(stored)));
+  const bytes = Buffer.from(JSON.stringify(stored));
+  // A server's list may be of any size. One that is not read again would stand in the way of every later command.
+  if (bytes.length > KNOWN_MAX_BYTES) return;
+  await writePrivate(join(folder, KNOWN_FILE), bytes);
 }
 
 /** The bins: of the server where it is in reach, else those known, of which only id and slug are. */

@@ -27,11 +27,13 @@ export interface TerminalOptions {
 const interruption = (cause?: unknown): CommandError =>
   new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
 
+const unit = (code: number): string => `\\u${code.toString(16).padStart(4, '0')}`;
+
 /** JSON on one line, with characters that would steer a terminal written as escapes: the value stays the same. */
 export const jsonLine = (value: unknown): string =>
   JSON.stringify(value).replace(
-    /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
-    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g,
+    (found) => Array.from({ length: found.length }, (_, at) => unit(found.charCodeAt(at))).join(''),
   );
 
 /** Binds the port to a process's streams. */

@@ -4,6 +4,7 @@ import type { Context } from '../context.js';
 import { isProblem, type Finding } from '../doctor/finding.js';
 import { examine } from '../doctor/run.js';
 import { PROGRAM_NAME } from '../names.js';
+import { harmless } from '../output.js';
 import { examples } from '../run.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 import type { RunCommand } from './export.js';
@@ -59,6 +60,6 @@ export async function runDoctor(context: Context, { idle }: DoctorOptions): Prom
 function show({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
   const word = WORD[status].padEnd(8);
   const shown = terminal.colours ? `\u001b[${COLOUR[status]}m${word}\u001b[0m` : word;
-  terminal.print(`${shown} ${check.padEnd(12)} ${what}`);
-  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${mend}`);
+  terminal.print(`${shown} ${check.padEnd(12)} ${harmless(what)}`);
+  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${harmless(mend)}`);
 }

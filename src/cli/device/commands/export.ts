@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { ArchiveWriter } from '../../../client/archive.js';
 import {
   PLAIN_FORMAT,
+  SLUG_MAX,
   plainRecord,
   type ArchivedBin,
   type ArchivedItem,
@@ -11,6 +12,7 @@ import {
 import { isPassing } from '../../../client/errors.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import { text } from '../../../protocol/bytes.js';
+import { BINS_MAX } from '../../../protocol/limits.js';
 import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
@@ -183,15 +185,23 @@ async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
   return { items: sorted.map(([id, blob]) => ({ id, blob })), binIds };
 }
 
+/** A slug as an import takes it. */
+const slugFor = (id: string, slug: string): string => (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX);
+
 /** The bins with their names; where the server cannot be asked, the bins that the items name. */
 async function binsOf(context: Context, open: OpenDevice, binIds: ReadonlySet<string>): Promise<ArchivedBin[]> {
   try {
     const bins = await open.device.bins.list();
-    return bins.map(({ id, slug, label }) => ({ record: 'bin', id, slug, label }));
+    // The server's words: what an import would refuse must not spoil the export. Bins that items lie in come first.
+    const used = bins.filter(({ id }) => binIds.has(id));
+    const others = bins.filter(({ id }) => !binIds.has(id));
+    return [...used, ...others]
+      .slice(0, BINS_MAX)
+      .map(({ id, slug, label }) => ({ record: 'bin', id, slug: slugFor(id, slug), label }));
   } catch (error) {
     if (!isPassing(error)) throw error;
     context.terminal.note('The names of the bins are not in the export: they are read from the server.');
-    return [...binIds].sort().map((id) => ({ record: 'bin', id, slug: id.toLowerCase().slice(0, 63), label: null }));
+    return [...binIds].sort().map((id) => ({ record: 'bin', id, slug: slugFor(id, ''), label: null }));
   }
 }
 

@@ -7,6 +7,7 @@ import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
+import { harmless } from '../output.js';
 import { examples } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 import type { RunCommand } from './export.js';
@@ -129,7 +130,8 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
 
 const several = (count: number, text: string): readonly string[] => (count === 0 ? [] : [`${count} ${text}`]);
 
-function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
+/** Says what became of the items; codes of refusals are the server's words. */
+export function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   if (terminal.json) terminal.data({ file, ...counts, refused });
   else terminal.print(`${file}: ${counts.written} items imported, ${counts.same} were here already.`);
@@ -141,7 +143,7 @@ function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCo
     ...several(counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'),
     ...several(counts.blobs, 'items are files whose content is not in an export, and were left out.'),
     ...several(counts.waiting, 'items wait here and go out when the server is back: run any command then.'),
-    ...refused.map(({ code, items }) => `${items} items were refused: ${code}.`),
+    ...refused.map(({ code, items }) => `${items} items were refused: ${harmless(code)}.`),
   ];
   for (const note of notes) terminal.note(note);
   if (refused.length > 0) return EXIT.refused;
