@@ -125,7 +125,8 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     t.same((await changed).payload, { text: 'x' });
     const meta = url(makeMeta('b-1', '{"name":"Fremd"}', master));
     t.equal((await wire.post('/bins', { id: 'b-1', meta }, ask())).status, 200);
-    const bins = await first.device.bins.refresh();
+    await first.device.bins.refresh('changed');
+    const bins = await first.device.bins.list();
     t.match(
       bins.find(({ id }) => id === 'b-1'),
       { label: { name: 'Fremd' } },
