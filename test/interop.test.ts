@@ -45,6 +45,12 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
   const me = { id: newId(), keys: pair(), name: 'Other hands 📱', glyph: 'phone' };
   let token = '';
 
+  const ask = () => ({ token, shape: 'a' as const });
+  const rowOf = async (id: string): Promise<PlainItem> => {
+    const list = (await wire.get('/items?since=0&limit=1000', ask())).list('items');
+    return list.find((row) => row['id'] === id) as unknown as PlainItem;
+  };
+
   await t.test('it joins by the words that ours shows', async (t) => {
     const shown: string[] = [];
     const before = await first.device.put({ binId: 'inbox', type: 'text', payload: PAYLOAD });
@@ -74,11 +80,6 @@ t.test('SDK-27: a client made from the reference alone and ours read each other'
     t.same(JSON.parse(readItem(row, master, me)), PAYLOAD, 'an item from before, by the key that ours added');
   });
 
-  const ask = () => ({ token, shape: 'a' as const });
-  const rowOf = async (id: string): Promise<PlainItem> => {
-    const list = (await wire.get('/items?since=0&limit=1000', ask())).list('items');
-    return list.find((row) => row['id'] === id) as unknown as PlainItem;
-  };
   /** Everybody in the list whose certificate is right. */
   const devices = async (): Promise<ReadonlyMap<string, Bytes>> => {
     const list = (await wire.get('/devices', ask())).list('devices');
