@@ -1,6 +1,7 @@
 /** Clients on a server that stumbles, loses things, restores an old backup, or revokes (contract 5, 9, 11). */
 import t from 'tap';
-import { MemoryStore } from '../src/client/store.js';
+import { StoreError } from '../src/client/store-error.js';
+import { MemoryStore, type Batch } from '../src/client/store.js';
 import { TestClock } from './support/clock.js';
 import { sealedRow } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
@@ -164,4 +165,36 @@ t.test('a revoked device stops', async (t) => {
     (writes(first).find((body) => body['id'] === id)?.['payloadEnc'] as { keys: object }).keys,
   );
   t.same(sealed, [first.device.id]);
+});
+
+t.test('SDK-26: a device that was closed in the middle of a frame tells of no failure', async (t) => {
+  const all = await world(t);
+  await all.first.device.connect();
+  const second = await all.pair();
+  let entered: () => void = () => undefined;
+  const applying = new Promise<void>((resolve) => (entered = resolve));
+  let release: () => void = () => undefined;
+  const closed = new Promise<void>((resolve) => (release = resolve));
+  let gone = false;
+  /** A store that is closed while a frame is on its way into it. */
+  class Closing extends MemoryStore {
+    override async apply(batch: Batch): Promise<void> {
+      if (batch.entries?.some(({ state }) => state === 'live') === true) {
+        entered();
+        await closed;
+      }
+      if (gone) throw new StoreError('closed', 'the store is closed');
+      await super.apply(batch);
+    }
+  }
+  const client = await all.open(second.identity(), { store: new Closing() });
+  await client.device.connect();
+  await all.first.device.put(note('one'));
+  await applying;
+  client.device.close();
+  gone = true;
+  release();
+  // The rest of the frame is done with in turns of the loop that nobody can await from outside.
+  for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
+  t.same(client.problems, []);
 });

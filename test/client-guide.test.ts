@@ -62,6 +62,53 @@ t.test('SDK-23: every example of the guide compiles against the package’s entr
   t.end();
 });
 
+/** What an entry gives, types too. */
+function namesOf(where: Snippet['where']): string[] {
+  const entry = join(PROJECT_ROOT, `build/src/client/${where}.d.ts`);
+  const program = ts.createProgram([entry], { noEmit: true, skipLibCheck: true, types: [] });
+  const file = program.getSourceFile(entry);
+  const symbol = file === undefined ? undefined : program.getTypeChecker().getSymbolAtLocation(file);
+  return symbol === undefined
+    ? []
+    : program
+        .getTypeChecker()
+        .getExportsOfModule(symbol)
+        .map(({ name }) => name)
+        .sort();
+}
+
+/** What the two entries have for their platform only. */
+const OWN = {
+  node: ['nodePlatform', 'openNodeStore'],
+  browser: ['browserPlatform', 'openBrowserStore', 'OpenedBrowserStore'],
+};
+
+t.test('SDK-25: both entries give the same names, and those that the guide speaks of', (t) => {
+  const [node, browser] = [namesOf('node'), namesOf('browser')];
+  for (const name of OWN.node) t.ok(node.includes(name), name);
+  for (const name of OWN.browser) t.ok(browser.includes(name), name);
+  const common = node.filter((name) => !OWN.node.includes(name));
+  t.same(
+    browser.filter((name) => !OWN.browser.includes(name)),
+    common,
+  );
+  // Settings of a server, and nothing of the library.
+  const others = new Set(['BOOTSTRAP_TOKEN', 'CORS_ORIGINS']);
+  const named = [
+    ...guide.matchAll(
+      /`([A-Z][A-Za-z]*[a-z][A-Za-z]*|[A-Z]+(?:_[A-Z]+)+|REASONS|SEARCHED|\w+(?=\([^`]*\)`))(?:\([^`]*\))?`/g,
+    ),
+  ]
+    .map((match) => match[1] ?? '')
+    .filter((name) => /^[A-Z]/.test(name) && !others.has(name));
+  t.ok(named.includes('ApiError') && named.includes('REASONS') && named.includes('Standing'));
+  t.same(
+    [...new Set(named)].filter((name) => !common.includes(name)),
+    [],
+  );
+  t.end();
+});
+
 /** Names in back quotes in the first cell of a table's rows, of the section under a heading. */
 function firstCells(heading: string, cell = 0): string[] {
   const section = guide.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? '';

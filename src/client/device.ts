@@ -321,6 +321,7 @@ export class Device {
     this.parts.rewrapper.close();
     this.parts.shelf.close();
     this.parts.line.stop();
+    this.parts.sync.close();
     this.parts.sender.close(error);
     this.lifetime.abort();
     this.ended(error);

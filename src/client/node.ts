@@ -22,16 +22,24 @@ export {
   ProtocolError,
   QueuedError,
   UncertifiedDeviceError,
+  type ClientFailure,
   type PairingFailure,
+  type ProtocolFault,
   type Uncertified,
 } from './errors.js';
 export { StoreError, type StoreFault } from './store-error.js';
 export { CryptoRefusal, type RefusalReason } from '../crypto/refusal.js';
-export type { DeviceEvents, EventName, ItemView, Listener } from './events.js';
+export { reasonOf, REASONS, type HiddenReason, type Reason } from './reasons.js';
+export type { DeviceEvents, EventName, ItemView, Listener, Named } from './events.js';
+export type { Standing } from './standing.js';
+export type { LineState } from './socket.js';
+export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
+export { SEARCHED } from './search.js';
+export type { Subscription } from './shelf.js';
 export type { Identity, Token } from './identity.js';
-export type { BinView } from './bins.js';
+export type { BinLabel, BinView } from './bins.js';
 export type { HiddenItem } from './library.js';
-export type { PutRequest } from './writer.js';
+export type { PutRequest, RewrapProgress } from './writer.js';
 export type { DeviceEntry, Me, Stored } from './replies.js';
 export type { Fetch, OpenSocket, Platform, SocketEvents, SocketPort } from './platform.js';
 export type { Cursor } from './cursor.js';
@@ -44,9 +52,14 @@ export {
   type QuarantineReason,
   type Store,
 } from './store.js';
+export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive.js';
+export { ArchiveError, type ArchiveFault } from './archive-error.js';
+export type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './archive-records.js';
 export type { LevelStore } from './level-store.js';
 export type { OpenedStore, StoreRepair } from './store-open.js';
 export type { StoreOwner } from './store-records.js';
+export { fingerprintOfMaster } from '../crypto/fingerprint.js';
+export { phraseSeed } from '../crypto/master-key.js';
 export type { JsonObject } from '../crypto/payload.js';
 export type { KeyPair, Sodium } from '../crypto/sodium.js';
 export type { Clock, Timer } from '../protocol/clock.js';

@@ -47,6 +47,7 @@ export class Sync {
   private draining = false;
   /** Set by the first failure after a connection began: what is queued behind it is out of order. */
   private broken = false;
+  private closed = false;
   private afterReset = false;
   /** Everything was listed again; the next `caught_up` says whether that helped. */
   private listing = false;
@@ -61,7 +62,7 @@ export class Sync {
 
   /** A frame of the ordered stream. */
   receive(frame: StreamFrame): void {
-    if (this.broken) return;
+    if (this.broken || this.closed) return;
     if (this.queue.length >= QUEUE_FULL) {
       this.broken = true;
       this.queue = [];
@@ -73,6 +74,12 @@ export class Sync {
     if (this.draining) return;
     this.draining = true;
     void this.exclusive(() => this.drain());
+  }
+
+  /** The device ended: nothing more is applied but what is under way. */
+  close(): void {
+    this.closed = true;
+    this.queue = [];
   }
 
   /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
@@ -187,6 +194,8 @@ export class Sync {
         if (this.queue.length <= QUEUE_MAX / 2) this.options.flow(true);
       }
     } catch (error) {
+      // Whoever closed the device may have closed its store behind it: that is no fault, and the frames come again.
+      if (this.closed) return;
       this.broken = true;
       this.queue = [];
       this.options.flow(true);
@@ -277,7 +286,9 @@ export class Sync {
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
     this.waiting = undefined;
-    this.options.refresh().catch((error: unknown) => this.options.emit('problem', { error: asError(error) }));
+    this.options.refresh().catch((error: unknown) => {
+      if (!this.closed) this.options.emit('problem', { error: asError(error) });
+    });
   }
 
   /**

@@ -16,6 +16,7 @@ import { passwords } from './password.js';
 import { rates } from './rates.js';
 import { reauth } from './reauth.js';
 import { recovery } from './recovery.js';
+import { refusals } from './refusals.js';
 import { replays } from './replay.js';
 import { retry } from './retry.js';
 import { shapes } from './shapes.js';
@@ -26,6 +27,7 @@ import { tokens } from './tokens.js';
 export const CASES: readonly Case[] = [
   ...statuses,
   ...shapes,
+  ...refusals,
   ...errors,
   ...http,
   ...tokens,

@@ -118,6 +118,41 @@ const noBlob: Case = {
   },
 };
 
+const emptyBeside: Case = {
+  ids: ['ITEM-41'],
+  async run(stage, check) {
+    const { world, first, shape } = stage;
+    const good = { nonce: randomBytes(24) as unknown, keys: sealedFor(...world.ids) as Json };
+    const bad: readonly (readonly [field: 'nonce' | 'keys', value: unknown])[] = [
+      ['nonce', ''],
+      ['nonce', randomBytes(23)],
+      ['nonce', '***'],
+      ['keys', { nobody: randomBytes(80) }],
+      ['keys', { [first.id]: randomBytes(8) }],
+      ['keys', { [first.id]: '***' }],
+    ];
+    // The schema comes before the blob is looked for, so no blob needs to be there.
+    const bodyOf = (part: { nonce: unknown; keys: unknown }): Json => {
+      const blob = blobFields(`${newId()}.bin`, world.ids);
+      const head = { id: newId(), binId: world.bin, type: 'file', ts: Date.now() };
+      const { nonce, keys } = part;
+      if (shape === 'a') return { ...head, ...blob, payloadEnc: { ct: '', nonce, keys, sig: randomBytes(32) } };
+      const wrapped = wrappedOf(keys as Readonly<Record<string, Buffer>>);
+      return { ...head, ...blob, blobKeys: wrappedOf(blob.blobKeys), ct: '', nonce, wrapped };
+    };
+    for (const [field, value] of bad) {
+      const reply = await post(stage, bodyOf({ ...good, [field]: value }));
+      const what = `${field} = ${JSON.stringify(spelled(shape, value)).slice(0, 60)}`;
+      check.outcome('ITEM-41', reply, CODES.validation[shape], what);
+      const name = shape === 'a' ? `payloadEnc.${field}` : field === 'keys' ? 'wrapped' : field;
+      const path = String(reply.at('error.details.path'));
+      check.of('ITEM-41', reply, path.startsWith(name), `${what}: details.path names ${name}`);
+    }
+    const fits = await post(stage, bodyOf(good));
+    check.outcome('ITEM-41', fits, ['200', '400 blob_not_found'], 'nonce and keys that fit pass the schema');
+  },
+};
+
 const blobAlone: Case = {
   ids: ['ITEM-18', 'ITEM-27', 'ITEM-31', 'SHAPE-18', 'SHAPE-19', 'SHAPE-20'],
   async run(stage, check) {
@@ -250,4 +285,4 @@ const purge: Case = {
   },
 };
 
-export const keys: readonly Case[] = [sealed, noBlob, blobAlone, revokedInBlob, purge];
+export const keys: readonly Case[] = [sealed, noBlob, emptyBeside, blobAlone, revokedInBlob, purge];

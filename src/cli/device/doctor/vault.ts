@@ -70,16 +70,14 @@ async function checkLive(patient: Patient, { device, store }: OpenDevice, { figu
   const before = { held: await store.held(), since: (await store.cursor()).since };
   let missing: DeviceEvents['missing'] | undefined;
   let complete = false;
-  let reread = false;
+  let repaired: DeviceEvents['repaired'] | undefined;
   const problems: Error[] = [];
   const rejected: Error[] = [];
   let moved: () => void = () => undefined;
   const ends = [
     device.on('missing', (event) => (missing = event)),
     device.on('caught_up', (event) => (complete = event.complete === true)),
-    device.on('line', (line) => {
-      if (line.state === 'waiting' && line.reason.startsWith('everything was read again')) reread = true;
-    }),
+    device.on('repaired', (event) => (repaired = event)),
     device.on('problem', ({ error }) => {
       problems.push(error);
       moved();
@@ -108,7 +106,8 @@ async function checkLive(patient: Patient, { device, store }: OpenDevice, { figu
     const told = completeness({
       missing,
       complete,
-      repaired: reread || wasShort(before, figures),
+      repaired,
+      wasShort: wasShort(before, figures),
       held: await store.held(),
     });
     for (let waits = true; waits && problems.length === 0 && (await unsent(store)).length > 0;) {
@@ -127,15 +126,27 @@ const wasShort = ({ held, since }: { readonly held: Held; readonly since: number
   since === figures.headVersion &&
   (held.itemCount !== figures.server.itemCount || held.versionSum !== figures.versionSum);
 
+const NAMED_MAX = 5;
+
+/** Which items, by id and version, as far as anybody can say. */
+function naming(items: readonly { readonly id: string | null; readonly version: number }[]): string {
+  if (items.length === 0) return '';
+  const list = items
+    .slice(0, NAMED_MAX)
+    .map(({ id, version }) => (id === null ? `version ${version}` : `${id} (version ${version})`));
+  return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
+}
+
 function completeness(found: {
   readonly missing: DeviceEvents['missing'] | undefined;
   readonly complete: boolean;
-  readonly repaired: boolean;
+  readonly repaired: DeviceEvents['repaired'] | undefined;
+  readonly wasShort: boolean;
   readonly held: Held;
 }): Finding[] {
   const { missing, complete, repaired, held } = found;
   if (missing !== undefined) {
-    const { expected, unlisted } = missing;
+    const { expected, unlisted, named } = missing;
     const short = expected.itemCount - missing.held.itemCount;
     const how =
       short > 0
@@ -147,7 +158,7 @@ function completeness(found: {
       unlisted.length === 0
         ? ''
         : ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
-    const what = `The server counts ${expected.itemCount} items, ${missing.held.itemCount} are here: ${how}. Reading everything again did not help.${more}`;
+    const what = `The server counts ${expected.itemCount} items, ${missing.held.itemCount} are here: ${how}. Reading everything again did not help.${more}${naming(named)}`;
     return [
       problem(
         'completeness',
@@ -158,11 +169,11 @@ function completeness(found: {
   }
   if (!complete)
     return [warning('completeness', 'The server did not say how many items there are.', 'Update the server.')];
-  if (repaired)
+  if (repaired !== undefined || found.wasShort)
     return [
       warning(
         'completeness',
-        `Items were missing here. They were fetched again: all ${held.itemCount} are here now.`,
+        `Items were missing here. They were fetched again: all ${held.itemCount} are here now.${naming(repaired?.items ?? [])}`,
         'If this comes back, the disk or the server loses data: see the log of the server.',
       ),
     ];
