@@ -63,8 +63,7 @@ t.test(
 t.test('OPER-10: tenants are listed by pages, suspended, active again, and deleted by their name', async (t) => {
   const { at, call, signUp } = await hosted(t);
   const anna = at('anna');
-  const device = await claim(anna, { claimToken: await signUp('anna') }).catch(() => undefined);
-  if (device === undefined) throw new Error('anna could not claim');
+  const device = await claim(anna, { claimToken: await signUp('anna') });
   await signUp('berta');
   await mustWrite(anna, device, newItem([device.id]));
   const list = await call.json('tenants', 'list');
@@ -107,7 +106,7 @@ t.test('OPER-11: a new claim link claims the tenant, the one before does not; a 
   const lost = await signUp('anna');
   const printed = await call.plain('claim-token', 'anna');
   const [, token = ''] = /^https:\/\/anna\.sync\.test:8443\/#claim=([\w-]{43})\n$/.exec(printed.stdout) ?? [];
-  t.not(token, '', printed.stdout);
+  t.equal(token.length, 43);
   t.notMatch(printed.stderr, token, 'on standard output only');
   const knock = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: lost };
   t.equal((await at('anna').post('/devices/bootstrap', knock)).outcome, '403 forbidden');
@@ -129,7 +128,7 @@ t.test('OPER-12: the password is removed, the server unclaimed again, the histor
 
   const socket = await scene.watch();
   const { data } = await call.json('epoch', 'new');
-  t.match(await socket.next(), { type: 'reset' });
+  t.equal((await socket.closed).code, 1012, 'sockets begin anew');
   await until(async () => {
     const reply = await wire.get('/service/status');
     return reply.status === 200 ? reply.text('epoch') : '';
