@@ -27,6 +27,7 @@ const ORDER = [
   'attacks',
   'conformance',
   'configuration',
+  'operating',
 ];
 
 /** Something served under `/docs`. */

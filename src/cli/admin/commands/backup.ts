@@ -1,0 +1,89 @@
+/** `service-admin backup`: the database in one file, while servers run (contract 11). */
+import { access, constants, stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { Readable } from 'node:stream';
+import type { Command } from 'commander';
+import { writeArchive } from '../../../backup/archive.js';
+import type { BackupSource } from '../../../backup/ports.js';
+import { dumpDatabase, DUMPED_TABLES } from '../../../postgres/dump.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { NewFile } from '../../device/new-file.js';
+import { counted, show } from '../../device/output.js';
+import { examples } from '../../device/run.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
+import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
+import { aboutBackup } from '../figures.js';
+import { progressOf, sized } from '../progress.js';
+
+/** Adds the command. */
+export function registerBackup(program: Command, run: AdminRun): void {
+  program
+    .command('backup')
+    .summary('the whole database in one file, while servers run')
+    .description(
+      'Write the whole database into one file, as it is at one moment; servers go on meanwhile. The secrets are not in ' +
+        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it',
+    )
+    .argument('<file>', 'the file to write, a gzipped tar')
+    .option('--force', 'replace a file of that name')
+    .addHelpText('after', examples(`${ADMIN_NAME} backup service.tar.gz`))
+    .action(run(backup));
+}
+
+async function backup(context: AdminContext, file: string, { force }: { readonly force?: boolean }): Promise<void> {
+  const { terminal, version, withReady, config } = context;
+  const path = resolve(file);
+  await requirePlace(path, force === true);
+  const rows = new Map<string, number>();
+  const progress = progressOf(terminal, 'Backing up');
+  const manifest = await withReady(({ url }) =>
+    dumpDatabase(url, ({ about, bytes, read }) => {
+      const source = { tables: DUMPED_TABLES, read: countingRead(read, rows), bytes, version, ...about };
+      return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
+        goOn(terminal);
+        progress(done, total);
+      });
+    }),
+  );
+  terminal.progress('');
+  const { size } = await stat(path);
+  const counts = Object.fromEntries(rows);
+  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest) }, () => [
+    `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
+      `(deleted ones too); ${sized(size)}.`,
+  ]);
+  const { tokenSecret, dataDir } = config();
+  const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
+  terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
+}
+
+/** All that can be known before the work begins is said before. */
+async function requirePlace(path: string, force: boolean): Promise<void> {
+  await NewFile.expectFree(path, force);
+  try {
+    await access(dirname(path), constants.W_OK);
+  } catch (error) {
+    throw new CommandError(EXIT.usage, `${dirname(path)} is no folder that may be written to.`, undefined, {
+      cause: error,
+    });
+  }
+}
+
+const NEWLINE = 10;
+
+/** Counts the rows on their way: in COPY's text format each is a line, and line breaks inside it are escaped. */
+const countingRead =
+  (read: BackupSource['read'], rows: Map<string, number>): BackupSource['read'] =>
+  async (table) => {
+    const found = await read(table);
+    async function* counting(): AsyncGenerator<Buffer> {
+      let count = 0;
+      for await (const chunk of found.rows) {
+        const bytes = chunk as Buffer;
+        for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count++;
+        yield bytes;
+      }
+      rows.set(table, count);
+    }
+    return { columns: found.columns, rows: Readable.from(counting(), { objectMode: false }) };
+  };

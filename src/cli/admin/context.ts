@@ -1,0 +1,108 @@
+/** What every command of `service-admin` is given, and how it is hung into the program. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { readConfig, type Config } from '../../config.js';
+import { migrate } from '../../postgres/migrate.js';
+import { OperatorStore } from '../../postgres/operator-store.js';
+import { SQL_FOLDER } from '../../root.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
+import { withDatabase, type OperatorDatabase } from './database.js';
+
+/** The program's name, as it is typed. */
+export const ADMIN_NAME = 'service-admin';
+
+/** A database whose schema is the one this version works with, and the statements on it. */
+export interface ReadyDatabase extends OperatorDatabase {
+  readonly store: OperatorStore;
+}
+
+/** What every command is given. */
+export interface AdminContext {
+  readonly terminal: Terminal;
+  readonly version: string;
+  /** The environment, read as the server reads it. Throws `ConfigError`. */
+  config(): Config;
+  /** `withDatabase`, where there is a database already, whatever its schema. Throws `CommandError` `not_found`. */
+  withAny<T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T>;
+  /** The same, with this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
+  withReady<T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T>;
+}
+
+/** A command's work. What it resolves with is the program's exit code; nothing is `EXIT.ok`. */
+export type AdminWork<A extends readonly unknown[]> = (
+  context: AdminContext,
+  ...args: A
+) => Promise<void> | Promise<ExitCode>;
+
+/** Makes commander's action out of a command's work. */
+export type AdminRun = <A extends readonly unknown[]>(work: AdminWork<A>) => (...args: A) => Promise<void>;
+
+/** What a command's file exports. */
+export type AdminRegister = (program: Command, run: AdminRun) => void;
+
+/** See `AdminContext`. */
+export function adminContext(terminal: Terminal, version: string): AdminContext {
+  const config = (): Config => readConfig(terminal.env);
+  const withAny: AdminContext['withAny'] = async (work) => {
+    const read = config();
+    requireDatabase(read);
+    return withDatabase(read, work);
+  };
+  return {
+    terminal,
+    version,
+    config,
+    withAny,
+    withReady: (work) =>
+      withAny(async (database) => {
+        await requireSchema(database);
+        return work({ ...database, store: new OperatorStore(database.pool) });
+      }),
+  };
+}
+
+/** Is there an embedded database under this configuration's `DATA_DIR`? */
+export const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean =>
+  existsSync(join(dataDir, 'postgres', 'PG_VERSION'));
+
+/** A command in the wrong folder would make a new, empty database, and tell of that one. */
+function requireDatabase(config: Config): void {
+  if (config.databaseUrl !== null || hasEmbedded(config)) return;
+  throw new CommandError(
+    EXIT.notFound,
+    `there is no database in ${config.dataDir}`,
+    'Give the environment of the server: DATABASE_URL, or the DATA_DIR of its embedded database.',
+    { code: 'no_database' },
+  );
+}
+
+async function requireSchema({ url }: OperatorDatabase): Promise<void> {
+  const { applied } = await migrate({ url, folder: SQL_FOLDER, dryRun: true });
+  if (applied.length === 0) return;
+  throw new CommandError(
+    EXIT.refused,
+    `the database's schema is older than this version (${applied.length} migrations behind)`,
+    `Make a backup with the version that wrote it, then run \`${ADMIN_NAME} migrate\` or start the server.`,
+    { code: 'schema_old' },
+  );
+}
+
+/** The tenant of a name; without one, the tenant of single mode. Throws `CommandError` where there is none. */
+export async function tenantNamed(store: OperatorStore, slug: string | undefined): Promise<string> {
+  const id = await store.tenantOf(slug);
+  if (id !== undefined) return id;
+  throw new CommandError(
+    EXIT.notFound,
+    slug === undefined ? 'there is no tenant without a name here' : `there is no tenant ${JSON.stringify(slug)}`,
+    slug === undefined
+      ? `Name it (\`${ADMIN_NAME} tenants list\`); only a server in single mode has one without a name.`
+      : `See \`${ADMIN_NAME} tenants list\`.`,
+    { code: 'tenant_not_found' },
+  );
+}
+
+/** Throws where the person has interrupted: called between two steps that may be left undone. */
+export function goOn({ interrupted }: Terminal): void {
+  if (interrupted.aborted) throw new CommandError(EXIT.interrupted, 'interrupted');
+}

@@ -1,0 +1,44 @@
+/** What went wrong, as an operator or a script is told. */
+import { ArchiveError } from '../../backup/archive.js';
+import { ConfigError } from '../../config.js';
+import { isUnavailable } from '../../postgres/database.js';
+import { RestoreError } from '../../postgres/dump.js';
+import { DataDirInUseError } from '../../postgres/embedded.js';
+import { MigrationError } from '../../postgres/migrate.js';
+import { ServiceError } from '../../protocol/errors.js';
+import { failureOf, type Failure } from '../device/failure.js';
+import { harmless, harmlessLines } from '../device/output.js';
+import { EXIT } from '../device/terminal.js';
+
+const BACKUP_HINT = 'Nothing was changed. Take another backup.';
+
+/** Any error as a failure. Connection strings, which hold passwords, are in none of these errors. */
+export function adminFailureOf(error: unknown): Failure {
+  if (error instanceof ConfigError) {
+    return { exitCode: EXIT.usage, code: 'config', message: harmlessLines(error.message) };
+  }
+  if (error instanceof MigrationError) {
+    return { exitCode: EXIT.refused, code: 'schema', message: harmless(error.message) };
+  }
+  if (error instanceof ArchiveError || error instanceof RestoreError) {
+    return { exitCode: EXIT.untrusted, code: 'damaged', message: harmless(error.message), hint: BACKUP_HINT };
+  }
+  if (error instanceof DataDirInUseError) {
+    return { exitCode: EXIT.unavailable, code: 'busy', message: harmless(error.message) };
+  }
+  return ofDatabase(error) ?? failureOf(error);
+}
+
+/** A database out of reach, also as a store tells of it: with the reason as its cause. */
+function ofDatabase(error: unknown): Failure | undefined {
+  const cause = error instanceof ServiceError ? error.cause : error;
+  if (!(cause instanceof Error) || !isUnavailable(cause)) return undefined;
+  const code = 'code' in cause && typeof cause.code === 'string' ? ` (${cause.code})` : '';
+  const reason = cause.message === '' ? 'no connection' : harmless(cause.message);
+  return {
+    exitCode: EXIT.unavailable,
+    code: 'unavailable',
+    message: `the database cannot be used at present: ${reason}${code}`,
+    hint: 'Is it running, and is DATABASE_URL the one of the server?',
+  };
+}

@@ -1,0 +1,28 @@
+/** How far a command is, on one line of the terminal. */
+import type { Progress } from '../../backup/archive.js';
+import type { Terminal } from '../device/terminal.js';
+
+const WIDTH = 30;
+
+/** A bar, redrawn once for each percent. */
+export function progressOf(terminal: Terminal, verb: string): Progress {
+  let last = -1;
+  return (done, total) => {
+    // The size of a database is an estimate, and what is written may be more.
+    const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
+    if (percent === last) return;
+    last = percent;
+    const filled = Math.round((WIDTH * percent) / 100);
+    terminal.progress(`${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`);
+  };
+}
+
+const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+
+/** Bytes as people say them: `12.5 MiB`. */
+export function sized(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  for (; value >= 1024 && unit < UNITS.length - 1; unit++) value /= 1024;
+  return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit] ?? ''}`;
+}

@@ -1,0 +1,121 @@
+/** `service-admin backup` and `restore`, the built program, on real databases and servers (contract 11). */
+import { existsSync } from 'node:fs';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { writeArchive } from '../src/backup/archive.js';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { admin } from './support/admin.js';
+import { claim, mustWrite, newItem } from './support/devices.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.js';
+
+const itemsIn = async (url: string): Promise<number> =>
+  Number((await runSql(url, 'SELECT count(*) AS n FROM items'))[0]?.['n']);
+
+t.test('OPER-15: a backup of a server that runs, and what refuses to be one', async (t) => {
+  const scene = await Scene.start(t);
+  for (let n = 0; n < 5; n++) await scene.written();
+  const call = await admin(t, { DATABASE_URL: scene.server.databaseUrl });
+  const folder = await temporaryFolder(t);
+  const file = join(folder, 'one.tar.gz');
+  const made = await call.json('backup', file);
+  t.equal(made.code, EXIT.ok, made.stderr);
+  const { size, mode } = await stat(file);
+  t.match(made.data, { file, size, rows: { items: 5, devices: 2, tenants: 1 } });
+  t.equal(mode & 0o777, 0o600);
+  t.match(made.stderr, /secrets/, 'what is not in it is said');
+  t.match(await call.json('backup', file), { code: EXIT.usage, error: { message: /exists/, hint: /--force/ } });
+  t.match(await call.json('backup', folder, '--force'), { code: EXIT.usage });
+  t.match(await call.json('backup', join(folder, 'no', 'where')), { code: EXIT.usage });
+  const plain = await call.plain('backup', file, '--force');
+  t.match(plain.stdout, /one\.tar\.gz: 1 tenant, 2 devices, 5 items \(deleted ones too\); [\d.]+ [KM]iB/);
+  t.same(await readdir(folder), ['one.tar.gz'], 'nothing else is left');
+  const away = await admin(t, {});
+  t.match(await away.json('verify', file), { code: EXIT.ok, data: { whole: true } }, 'needs no database');
+  const bytes = await readFile(file);
+  await writeFile(file, bytes.subarray(0, bytes.length - 30));
+  t.match(await away.json('verify', file), { code: EXIT.untrusted, error: { code: 'damaged' } });
+  t.match(await away.json('verify', join(folder, 'none')), { code: EXIT.failure, error: { code: 'enoent' } });
+});
+
+t.test('OPER-16 OPER-17: a restore verifies first, replaces nothing unasked, and not under a server', async (t) => {
+  const scene = await Scene.start(t);
+  const { server, wire, first } = scene;
+  const url = server.databaseUrl;
+  for (let n = 0; n < 5; n++) await scene.written();
+  const call = await admin(t, { DATABASE_URL: url, TOKEN_SECRET });
+  const folder = await temporaryFolder(t);
+  const file = join(folder, 'backup.tar.gz');
+  t.equal((await call.json('backup', file)).code, EXIT.ok);
+  await scene.written();
+  const epoch = (await scene.me()).text('epoch');
+  t.match(await call.json('restore', file, '--force', '--yes'), {
+    code: EXIT.refused,
+    error: { code: 'server_running' },
+  });
+  wire.close();
+  await server.stop();
+  t.match(await call.json('restore', file), { code: EXIT.refused, error: { code: 'not_empty', message: /6 items/ } });
+  t.match(await call.json('restore', file, '--force'), { code: EXIT.usage }, 'nobody can be asked');
+  t.match(await call.answering(/Replace all/, 'no', 'restore', file, '--force'), { code: EXIT.failure });
+  const bytes = await readFile(file);
+  const bad = join(folder, 'bad.tar.gz');
+  const half = bytes.length >> 1;
+  await writeFile(bad, Buffer.concat([bytes.subarray(0, half), Buffer.from('damage'), bytes.subarray(half + 6)]));
+  t.match(await call.json('restore', bad, '--force', '--yes'), { code: EXIT.untrusted, error: { code: 'damaged' } });
+  t.equal(await itemsIn(url), 6, 'as it was');
+  t.match(await call.answering(/Replace all/, 'yes', 'restore', file, '--force'), { code: EXIT.ok });
+  t.equal(await itemsIn(url), 5);
+
+  const fresh = await testDatabase(t, 'empty');
+  const other = await admin(t, { DATABASE_URL: fresh.url });
+  const done = await other.json('restore', file);
+  t.match(done, { code: EXIT.ok, data: { items: 5, devices: 2, newEpoch: true } }, done.stderr);
+  t.match(done.stderr, /no TOKEN_SECRET here/);
+  const restored = await runServer(t, { database: fresh });
+  const me = await restored.wire.get('/me', { token: first.token });
+  t.equal(me.status, 200);
+  t.not(me.text('epoch'), epoch);
+});
+
+t.test('OPER-18: a backup of another schema is refused with what to do', async (t) => {
+  const { url } = await testDatabase(t);
+  const call = await admin(t, { DATABASE_URL: url });
+  const folder = await temporaryFolder(t);
+  const file = join(folder, 'backup.tar.gz');
+  await call.json('backup', file);
+  const newer = join(folder, 'newer.tar.gz');
+  const source = { tables: [], bytes: 0, createdAt: 1, version: '99.0.0', schema: 9_999, postgres: '18' };
+  await writeArchive(newer, { ...source, read: () => Promise.reject(new Error('no tables')) }, () => undefined);
+  t.match(await call.json('restore', newer), {
+    code: EXIT.refused,
+    error: { code: 'schema', message: /cannot read it/, hint: /99\.0\.0/ },
+  });
+  await runSql(url, 'UPDATE migrations SET number = number + 1 WHERE number = (SELECT max(number) FROM migrations)');
+  t.match(await call.json('backup', join(folder, 'no.tar.gz')), { code: EXIT.refused }, 'nor is one made');
+  t.match(await call.json('restore', file), {
+    code: EXIT.refused,
+    error: { code: 'schema', message: /older schema/, hint: /without tables/ },
+  });
+});
+
+t.test('OPER-19: the embedded database, with its server running and without', async (t) => {
+  const server = await spawnServer(t, { embedded: true });
+  const { dataDir } = server;
+  const device = await claim(server.wire);
+  for (let n = 0; n < 3; n++) await mustWrite(server.wire, device, newItem([device.id]));
+  const call = await admin(t, { DATA_DIR: dataDir });
+  const folder = await temporaryFolder(t);
+  const file = join(folder, 'backup.tar.gz');
+  t.match(await call.json('backup', file), { code: EXIT.ok, data: { rows: { items: 3 } } });
+  t.match(await call.json('restore', file, '--force', '--yes'), { error: { code: 'server_running' } });
+  server.wire.close();
+  t.equal(await server.end('SIGTERM'), 0);
+  t.match(await call.json('tenants', 'list'), { code: EXIT.ok, data: { tenants: [{ items: 3 }] } });
+  t.notOk(existsSync(join(dataDir, 'postgres', 'postmaster.pid')), 'stopped again');
+  const elsewhere = await admin(t, { DATA_DIR: join(folder, 'new') });
+  t.match(await elsewhere.json('restore', file), { code: EXIT.ok, data: { items: 3 } });
+  t.match(await elsewhere.json('verify'), { code: EXIT.ok, data: { items: 3, discrepancies: [] } });
+});

@@ -1,0 +1,44 @@
+/** The reference's page on operating, held against `service-admin` itself. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import t from 'tap';
+import { adminProgramOf } from '../src/cli/admin/program.js';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { nightlyJobs } from '../src/postgres/jobs.js';
+import { REFERENCE_FOLDER } from '../src/root.js';
+
+interface Leaf {
+  readonly path: string;
+  readonly command: Command;
+}
+
+function leaves(command: Command, path = ''): Leaf[] {
+  return command.commands.flatMap((child) => {
+    const own = path === '' ? child.name() : `${path} ${child.name()}`;
+    return [{ path: own, command: child }, ...leaves(child, own)];
+  });
+}
+
+const program = adminProgramOf(() => async () => undefined, '1.2.3');
+const commands = leaves(program);
+const page = readFileSync(join(REFERENCE_FOLDER, 'operating.md'), 'utf8');
+const flagsOf = (command: Command): string[] =>
+  command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag !== undefined));
+
+t.test('OPER-20: the reference names every command with its arguments, every option, code and job', async (t) => {
+  t.ok(commands.length >= 15, 'the commands were found');
+  for (const { path, command } of commands) {
+    const usage = command.registeredArguments.map((argument) =>
+      argument.required ? `<${argument.name()}>` : `[${argument.name()}]`,
+    );
+    t.ok(page.includes(`\`${[path, ...usage].join(' ')}\``), path);
+    const row = page.split('\n').find((line) => line.startsWith(`| \`${path}`)) ?? '';
+    for (const flag of flagsOf(command)) t.ok(new RegExp(`\`${flag}[\` ]`).test(row), `${path} ${flag}`);
+    t.ok(command.summary(), `${path}: a summary`);
+  }
+  for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}\``), flag);
+  for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);
+  for (const { name } of nightlyJobs({ pool: undefined as never, now: () => 0, softDeleteMs: 0 }))
+    t.ok(page.includes(`| ${name} |`), name);
+});
