@@ -73,7 +73,7 @@ export async function runProgram(call: Call): Promise<ExitCode> {
   quietly(program, call.write);
   try {
     if (call.argv.length === 0) {
-      call.write(program.helpInformation());
+      program.outputHelp();
       return EXIT.usage;
     }
     await program.parseAsync([...call.argv], { from: 'user' });
