@@ -19,7 +19,8 @@ const execute = promisify(execFile);
 
 t.test('CLI-31: an unclaimed server prints the command that claims it, and where its pages are', async (t) => {
   const { output, port, wire } = await spawnServer(t);
-  await wire.get('/api/service/status');
+  // Whether it is claimed is asked after it listens: the lines come a little later than the port.
+  for (let asked = 0; asked < 100 && !output.join().includes('/docs'); asked++) await wire.get('/api/service/status');
   const said = output.join('\n');
   t.match(said, `npm run --silent device -- claim http://localhost:${port}`);
   t.match(said, `http://localhost:${port}/docs`);
