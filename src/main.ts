@@ -54,8 +54,10 @@ async function greet(server: Server, log: Logger, apex: string): Promise<void> {
   say(
     '  It is unclaimed: the first device that claims it owns it.',
     '',
-    '  See the whole story in twenty seconds, on a server of its own:  npm run demo',
-    `  How this one stands:                                            curl ${base}/api/service/status`,
+    `  Claim it from this machine (in another terminal):  npm run --silent device -- claim ${base}`,
+    '  See the whole story, on a server of its own:       npm run demo',
+    `  How this one stands:                               curl ${base}/api/service/status`,
+    `  Everything else:                                   ${base}/docs`,
     '',
   );
 }

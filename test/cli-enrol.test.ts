@@ -265,6 +265,9 @@ t.test(
       [/^Once more/, 'correct horse'],
     ];
     t.equal((await first.call(['password', 'set'], { answers: set })).code, EXIT.ok);
+    const again = await first.call(['password', 'set'], { answers: set });
+    t.equal(again.code, EXIT.refused);
+    t.match(again.notes, /set already[^]*password change/);
     const differ: Answers = [
       [/^Current/, 'correct horse'],
       [/^New account password/, 'a'],

@@ -34,7 +34,7 @@ export async function runCall(call: ProgramCall, { build, failureOf }: CalledPro
   quietly(program, call.write);
   try {
     if (call.argv.length === 0) {
-      call.write(program.helpInformation());
+      program.outputHelp();
       return EXIT.usage;
     }
     await program.parseAsync([...call.argv], { from: 'user' });

@@ -28,6 +28,8 @@ export interface Failure {
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
 const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
 
+const ASKED = 'At a terminal it is asked for; scripts give it by --password-file.';
+
 /** Refusals of the server that have a meaning of their own for a person; `message` absent: the server's. */
 const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
   device_revoked: { exitCode: EXIT.refused, message: 'this device was revoked', hint: GONE },
@@ -50,7 +52,7 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
   item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
   rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
-  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given' },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
   password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
   storage_cap_exceeded: { exitCode: EXIT.refused, message: 'the storage of this account is full' },
   device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
@@ -78,7 +80,7 @@ const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
     message: 'the device that answered does not prove that it knows the words',
     hint: 'Nothing was given to it. Start again; if it happens again, somebody may be in between.',
   },
-  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given' },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
 };
 
 const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>> = {
@@ -108,6 +110,8 @@ const SYSTEM: Readonly<Record<string, string>> = {
   ENOTDIR: 'that is no folder',
   EMFILE: 'too many files are open',
 };
+
+const ROOM = 'Nothing was changed. Make room, and run it again; `service-device status` shows the folder.';
 
 /** Any error as a failure. Whatever of a server's words is in its message is made harmless here, for every caller. */
 export function failureOf(thrown: unknown): Failure {
@@ -218,7 +222,8 @@ function ofSystem(error: Error): Failure | undefined {
   const said = SYSTEM[code];
   if (said === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';
-  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}` };
+  const hint = code === 'ENOSPC' ? { hint: ROOM } : {};
+  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}`, ...hint };
 }
 
 const unexpected = (error: Error): Failure => ({

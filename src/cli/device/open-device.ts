@@ -5,6 +5,7 @@ import { isPassing, NetworkError } from '../../client/errors.js';
 import type { Identity } from '../../client/identity.js';
 import { delay, type Platform } from '../../client/platform.js';
 import type { DeviceEntry } from '../../client/replies.js';
+import type { StoreRepair } from '../../client/store-open.js';
 import type { Store } from '../../client/store.js';
 import type { Context, OpenDevice, Profile } from './context.js';
 import { failureOf } from './failure.js';
@@ -43,17 +44,30 @@ export const alone = <T>({ terminal, platform, profile }: Outside, work: () => P
     work,
   );
 
+/** What a damaged copy means for a person: everything acknowledged is on the server, only what waited can be gone. */
+export function repairNote({ carried, lost }: Pick<StoreRepair, 'carried' | 'lost'>): string {
+  const kept =
+    carried === 0
+      ? ''
+      : ` ${counted(carried, 'change')} that waited to be sent ${carried === 1 ? 'was' : 'were'} kept.`;
+  const gone = lost === 0 ? '' : lossNote(lost);
+  const fine = carried === 0 && lost === 0 ? ' Nothing was lost.' : '';
+  return `the local copy was damaged; it is read again from the server.${kept}${gone}${fine}`;
+}
+
+function lossNote(lost: number | null): string {
+  if (lost === null) return ' Changes that waited to be sent may be lost.';
+  const [are, them] = lost === 1 ? ['is', 'it'] : ['are', 'them'];
+  return ` ${counted(lost, 'change')} that waited to be sent ${are} lost: make ${them} again.`;
+}
+
 function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: 'catch up' | 'local'): Promise<T> {
   return alone(outside, async () => {
     const identity = await outside.profile.identity();
     if (identity === undefined) throw noDevice(outside.profile);
     const { store, repair, close } = await openStore({ folder: outside.profile.folder, owner: identity });
     if (repair !== null) {
-      const lost =
-        repair.lost === null ? 'unsent changes may be lost' : `${counted(repair.lost, 'unsent change')} lost`;
-      outside.terminal.note(
-        `Warning: the local copy was damaged and is read anew; ${repair.carried} carried over, ${lost}.`,
-      );
+      outside.terminal.note(`Warning: ${repairNote(repair)}`);
     }
     try {
       const session = await Session.open(outside, identity, store);

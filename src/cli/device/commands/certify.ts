@@ -11,7 +11,7 @@ export const registerCertify: Register = (program, run) => {
     .command('certify <id> <fingerprint...>')
     .summary('vouch for a device after comparing its fingerprint')
     .description(
-      'Vouches for a device that the server lists without a certificate. Read the fingerprint on that device itself\n' +
+      'Vouches for a device that the server lists without a certificate. Read the fingerprint on that device itself ' +
         '(`status`), never from this list: the point is that the server could have put another key there.',
     )
     .addHelpText('after', examples(`${PROGRAM_NAME} certify 01J9ZC4 "1f3a 90bc 77d1 02ee 5b6c 8a10 4410 c3d9"`))

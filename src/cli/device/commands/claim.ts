@@ -22,7 +22,7 @@ export const registerClaim: Register = (program, run) => {
   newcomerOptions(program.command('claim [url]'))
     .summary('claim a new server: this becomes its first device')
     .description(
-      'Claims a new, empty server (default: SERVICE_HOST). Shows twelve words once: they are the only way back when\n' +
+      'Claims a new, empty server (default: SERVICE_HOST). Shows twelve words once: they are the only way back when ' +
         'all your devices are lost. They are stored nowhere, so write them down; two of them are asked back.',
     )
     .option('--claim-token <token>', 'what signup or the operator gave you (or SERVICE_CLAIM_TOKEN)')

@@ -43,7 +43,7 @@ export const registerDevices: Register = (program, run) => {
     .command('devices')
     .summary('list the devices of the account')
     .description(
-      'Lists the devices. "not certified": no device of yours vouches for it, so nothing is written until you compare its\n' +
+      'Lists the devices. "not certified": no device of yours vouches for it, so nothing is written until you compare its ' +
         'fingerprint with the one it shows itself (`status`) and certify it, or revoke it.',
     )
     .option('--all', 'revoked ones too')

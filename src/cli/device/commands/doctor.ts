@@ -51,10 +51,15 @@ export async function runDoctor(context: Context, { idle }: DoctorOptions): Prom
   } else {
     if (report.notChecked.length > 0)
       terminal.print(`Not checked, since something before it failed: ${report.notChecked.join(', ')}.`);
-    terminal.print(problems.length === 0 ? 'No problem was found.' : `${problems.length} problems were found.`);
+    terminal.print(summaryOf(problems.length));
   }
   if (problems.length === 0) return EXIT.ok;
   return report.deviceHere ? EXIT.failure : EXIT.notFound;
+}
+
+function summaryOf(problems: number): string {
+  if (problems === 0) return 'No problem was found.';
+  return problems === 1 ? '1 problem was found.' : `${problems} problems were found.`;
 }
 
 function show({ terminal }: Context, { check, status, what, do: mend }: Finding): void {

@@ -12,7 +12,7 @@ export const registerForget: Register = (program, run) => {
     .command('forget')
     .summary('remove this profile from this machine')
     .description(
-      'Removes identity, keys and local copy from this machine. The server is not told: the device stays in the list of the\n' +
+      'Removes identity, keys and local copy from this machine. The server is not told: the device stays in the list of the ' +
         'others. To sign out, use `revoke` with the id of this device. Changes that were not sent are lost.',
     )
     .option('-y, --yes', 'do not ask')

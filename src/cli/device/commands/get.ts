@@ -23,7 +23,7 @@ export const registerGet: Register = (program, run) => {
     .command('get <id>')
     .summary('read an item')
     .description(
-      'Shows an item; the beginning of its id is enough where no other begins like it. A pipe gets the content alone: the\n' +
+      'Shows an item; the beginning of its id is enough where no other begins like it. A pipe gets the content alone: the ' +
         'text, the address of a link, the secret of a password. On a screen secrets are masked.',
     )
     .option('--field <name>', 'this field alone')

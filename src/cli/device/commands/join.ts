@@ -27,8 +27,8 @@ export const registerJoin: Register = (program, run) => {
   passwordOption(newcomerOptions(program.command('join [url] [words...]')))
     .summary('join from another device: enter the six words that it shows')
     .description(
-      'Makes this machine a device of an account that has one already. On the other device run `pair`; it shows six\n' +
-        'words and a text that holds address and words in one. Then compare the digits on both screens.\n' +
+      'Makes this machine a device of an account that has one already. On the other device run `pair`; it shows six ' +
+        'words and a text that holds address and words in one. Then compare the digits on both screens. ' +
         'Words that are not given are asked for, or read from standard input.',
     )
     .addHelpText(

@@ -27,8 +27,8 @@ export const registerPair: Register = (program, run) => {
     .command('pair')
     .summary('let another device join: shows six words and a QR code')
     .description(
-      'Shows six words, good for five minutes and one device. Enter them there (`join`). Then both screens show six\n' +
-        'digits: say yes only where they are the same and the name is that of your device.\n' +
+      'Shows six words, good for five minutes and one device. Enter them there (`join`). Then both screens show six ' +
+        'digits: say yes only where they are the same and the name is that of your device. ' +
         'Scripts: --yes lets a device in only if --digits fits; "--digits -" reads them from standard input.',
     )
     .option('--yes', 'do not ask; only together with --digits')

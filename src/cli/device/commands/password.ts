@@ -1,4 +1,5 @@
 /** `password`: the account password, which pairing and recovery then need. */
+import { ApiError } from '../../../client/errors.js';
 import type { Command } from 'commander';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
@@ -18,7 +19,7 @@ export const registerPassword: Register = (program, run) => {
     .command('password')
     .summary('set or change the account password')
     .description(
-      'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched\n' +
+      'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched ' +
         'from it leaves this machine.',
     )
     .addHelpText('after', examples(`${PROGRAM_NAME} password set`, `${PROGRAM_NAME} password change`));
@@ -43,12 +44,24 @@ async function setPassword(context: Context, which: 'set' | 'change', options: O
     which === 'set' ? null : await typedOrFile(terminal, 'Current account password: ', options.currentFile);
   const password = await newPassword(terminal, options.passwordFile);
   await context.withDevice(async ({ device }) => {
-    await device.setPassword(password, current);
+    await device.setPassword(password, current).catch((error: unknown) => {
+      // The server can only say that none (what was given) is not the right one.
+      if (which === 'set' && error instanceof ApiError && error.code === 'password_invalid') throw setAlready();
+      throw error;
+    });
     show(terminal, { password: which }, () => [
       which === 'set' ? 'The account password is set.' : 'The account password is changed.',
     ]);
   });
 }
+
+const setAlready = (): CommandError =>
+  new CommandError(
+    EXIT.refused,
+    'an account password is set already',
+    `To set another one: ${PROGRAM_NAME} password change`,
+    { code: 'password_invalid' },
+  );
 
 const typedOrFile = (terminal: Terminal, question: string, file: string | undefined): Promise<string> =>
   file === undefined ? terminal.ask(question, { hidden: true }) : secretFrom(terminal, file);

@@ -35,8 +35,8 @@ export const registerPut: Register = (program, run) => {
     .command('put [text...]')
     .summary('write an item: a text, a link, a file, a password, ...')
     .description(
-      'Writes the arguments, a file or standard input. What it is, is seen from the content: an address is a link, a\n' +
-        'source file is code, the rest is text; --type says otherwise. Fields of the other types come by --set or --payload;\n' +
+      'Writes the arguments, a file or standard input. What it is, is seen from the content: an address is a link, a ' +
+        'source file is code, the rest is text; --type says otherwise. Fields of the other types come by --set or --payload; ' +
         'the secret of a password is asked for, or read from standard input.',
     )
     .option('--file <path>', 'the content of a file ("-": standard input)')

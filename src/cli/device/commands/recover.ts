@@ -30,7 +30,7 @@ export const registerRecover: Register = (program, run) => {
   passwordOption(newcomerOptions(program.command('recover [url]')))
     .summary('come back with the twelve words, when no device is left')
     .description(
-      'Makes this machine a device again with the twelve words shown at `claim`. They are asked for without being shown,\n' +
+      'Makes this machine a device again with the twelve words shown at `claim`. They are asked for without being shown, ' +
         'checked before anything is sent, and kept nowhere. Devices that are lost stay in the list: revoke them.',
     )
     .option('--phrase-file <path>', 'the twelve words, for scripts ("-": standard input)')

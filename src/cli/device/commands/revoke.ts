@@ -13,7 +13,7 @@ export const registerRevoke: Register = (program, run) => {
     .command('revoke <id>')
     .summary("end a device's access; of this one: sign out")
     .description(
-      'Ends the access of a device, named by id or name, on every server instance at once. Items written from then on are\n' +
+      'Ends the access of a device, named by id or name, on every server instance at once. Items written from then on are ' +
         'not sealed for it. What it has read already it has read. With the id of this device: signs out and forgets.',
     )
     .option('-y, --yes', 'do not ask')

@@ -22,7 +22,7 @@ export const registerSearch: Register = (program, run) => {
     .command('search <text...>')
     .summary('find items by their content')
     .description(
-      'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search\n' +
+      'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
         'happens on this machine.',
     )
     .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)

@@ -46,7 +46,14 @@ async function status(context: Context): Promise<void> {
   });
 }
 
-const MEGABYTE = 1024 * 1024;
+const KILOBYTE = 1024;
+const MEGABYTE = 1024 * KILOBYTE;
+
+/** Bytes for a person: small vaults would all be "0.0 MB". */
+export const sizeOf = (bytes: number): string => {
+  if (bytes < KILOBYTE) return `${bytes} bytes`;
+  return bytes < MEGABYTE ? `${Math.ceil(bytes / KILOBYTE)} KB` : `${(bytes / MEGABYTE).toFixed(1)} MB`;
+};
 
 function accountLine({
   itemCount,
@@ -55,7 +62,7 @@ function accountLine({
   storageUsedBytes,
   storageCapBytes,
 }: Me['server']): string {
-  const used = (storageUsedBytes / MEGABYTE).toFixed(1);
-  const cap = storageCapBytes === 0 ? '' : ` of ${Math.round(storageCapBytes / MEGABYTE)}`;
-  return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}${cap} MB`;
+  const cap = storageCapBytes === 0 ? '' : ` of ${sizeOf(storageCapBytes)}`;
+  const used = `${sizeOf(storageUsedBytes)}${cap}`;
+  return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}`;
 }

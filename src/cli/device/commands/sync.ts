@@ -18,7 +18,7 @@ export const registerSync: Register = (program, run) => {
     .command('sync')
     .summary('send, read and compare with the server')
     .description(
-      'Sends what waits, reads what is new, and compares with what the server counts. Gives devices that joined the keys they\n' +
+      'Sends what waits, reads what is new, and compares with what the server counts. Gives devices that joined the keys they ' +
         'still lack. Ends with exit code 6 where items are missing.',
     )
     .option('--full', 'read everything again, not only what is new')

@@ -26,7 +26,7 @@ export const registerWatch: Register = (program, run) => {
     .command('watch')
     .summary('see changes as they happen, newest last')
     .description(
-      'Prints every change as it comes, newest last, until Ctrl-C (exit code 130). A lost connection is made again by itself.\n' +
+      'Prints every change as it comes, newest last, until Ctrl-C (exit code 130). A lost connection is made again by itself. ' +
         'With --json each line is one event; secrets are left out of it unless --show is given.',
     )
     .option('--count <count>', 'end after so many changes, with exit code 0', positive)

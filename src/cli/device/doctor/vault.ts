@@ -5,6 +5,7 @@ import type { HiddenItem } from '../../../client/library.js';
 import type { Held, Pending, Store } from '../../../client/store.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
+import { failureOf } from '../failure.js';
 import { CommandError } from '../terminal.js';
 import { ok, problem, warning, within, type Finding, type Patient } from './finding.js';
 import type { Figures } from './token.js';
@@ -30,11 +31,16 @@ export async function checkVault(patient: Patient, live: Live | undefined): Prom
     );
   } catch (error) {
     if (error instanceof CommandError) return [problem('store', error.message, error.hint ?? 'Run doctor again.')];
-    const code = error instanceof Error ? error.name : 'unknown';
+    const { code, message, hint } = failureOf(error);
+    // A full or read-only disk is no damage: to have the copy rebuilt would not help.
+    if (code !== 'failure')
+      return [
+        problem('store', `The local copy cannot be opened: ${message}.`, hint ?? 'Mend that, and run doctor again.'),
+      ];
     return [
       problem(
         'store',
-        `The local copy cannot be read (${code}).`,
+        'The local copy cannot be read.',
         'It is rebuilt from the server: see the reference, Doctor, "store".',
       ),
     ];

@@ -1,0 +1,78 @@
+/** What a person meets first: the words of a server that starts, `npm run device`, the program without a command. */
+import { execFile } from 'node:child_process';
+import { copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import t from 'tap';
+import { checkVault } from '../src/cli/device/doctor/vault.js';
+import type { Patient } from '../src/cli/device/doctor/finding.js';
+import { sizeOf } from '../src/cli/device/commands/status.js';
+import { failureOf } from '../src/cli/device/failure.js';
+import { repairNote } from '../src/cli/device/open-device.js';
+import { programOf, runProgram } from '../src/cli/device/program.js';
+import { EXIT, type Terminal } from '../src/cli/device/terminal.js';
+import { PROJECT_ROOT } from '../src/root.js';
+import { temporaryFolder } from './support/postgres.js';
+import { spawnServer } from './support/server.js';
+
+const execute = promisify(execFile);
+
+t.test('CLI-31: an unclaimed server prints the command that claims it, and where its pages are', async (t) => {
+  const { output, port, wire } = await spawnServer(t);
+  // Whether it is claimed is asked after it listens: the lines come a little later than the port.
+  for (let asked = 0; asked < 100 && !output.join().includes('/docs'); asked++) await wire.get('/api/service/status');
+  const said = output.join('\n');
+  t.match(said, `npm run --silent device -- claim http://localhost:${port}`);
+  t.match(said, `http://localhost:${port}/docs`);
+});
+
+t.test('CLI-32: from a checkout the program starts without a build where there is one', async (t) => {
+  const folder = await temporaryFolder(t);
+  const main = join(folder, 'build/src/cli/device/main.js');
+  await mkdir(dirname(main), { recursive: true });
+  await copyFile(join(PROJECT_ROOT, 'package.json'), join(folder, 'package.json'));
+  await writeFile(main, 'console.log(JSON.stringify(process.argv.slice(2)))');
+  // There is no compiler in this folder: a build would fail.
+  const { stdout } = await execute('npm', ['run', '--silent', 'device', '--', 'put', 'milk, bread'], { cwd: folder });
+  t.same(JSON.parse(stdout), ['put', 'milk, bread']);
+});
+
+t.test(
+  'CLI-33: the program alone prints its help with examples; help breaks at the width of the terminal only',
+  async (t) => {
+    const printed: string[] = [];
+    const { signal } = new AbortController();
+    const terminal = { interrupted: signal, progress: () => undefined } as unknown as Terminal;
+    const write = (text: string): void => void printed.push(text);
+    const call = {
+      env: {},
+      platform: {} as never,
+      version: '1',
+      terminal: () => terminal,
+      fail: () => undefined,
+      write,
+    };
+    t.equal(await runProgram({ ...call, argv: [] }), EXIT.usage);
+    t.match(printed.join(''), /Examples:\n {2}\$ service-device claim/);
+    for (const command of programOf(() => async () => undefined).commands)
+      t.notMatch(command.description(), /\n/, command.name());
+  },
+);
+
+t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by doctor', async (t) => {
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+  t.match(failureOf(full), { message: 'the disk is full', hint: /Make room/ });
+  const context = { withDevice: () => Promise.reject(full) };
+  const [finding, ...more] = await checkVault({ context } as unknown as Patient, undefined);
+  t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
+  t.notMatch(finding?.do, /rebuilt/);
+  t.same(more, []);
+});
+
+t.test('CLI-35: what a damaged local copy has cost is told in words, and sizes fit what there is', async (t) => {
+  t.match(repairNote({ carried: 0, lost: 0 }), /read again from the server\. Nothing was lost\.$/);
+  t.match(repairNote({ carried: 1, lost: 0 }), /1 change that waited to be sent was kept\.$/);
+  t.match(repairNote({ carried: 0, lost: 2 }), /2 changes that waited to be sent are lost: make them again\.$/);
+  t.match(repairNote({ carried: 3, lost: null }), /were kept\. Changes that waited to be sent may be lost\.$/);
+  t.same([0, 1_500, 3_500_000].map(sizeOf), ['0 bytes', '2 KB', '3.3 MB']);
+});
