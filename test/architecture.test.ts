@@ -226,7 +226,15 @@ t.test("ARCH-09: the service's name stands in one constant", (t) => {
 });
 
 t.test("ARCH-10: every table of a tenant's data has tenant_id", (t) => {
-  const shared = new Set(['installation', 'tenants', 'spent_tickets', 'rate_limits', 'instances', 'migrations']);
+  const shared = new Set([
+    'installation',
+    'tenants',
+    'spent_tickets',
+    'rate_limits',
+    'instances',
+    'migrations',
+    'job_runs',
+  ]);
   const folder = join(PROJECT_ROOT, 'sql');
   const sql = readdirSync(folder)
     .map((file) => readFileSync(join(folder, file), 'utf8'))
