@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { errorCode } from './protocol/error-code.js';
 
 /** A file that only its owner reads and writes. */
 export const FILE_MODE = 0o600;
@@ -20,10 +21,6 @@ const OTHERS = 0o077;
 
 /** True where others than the owner may do something with a file of this mode. Always false on Windows. */
 export const isOpenToOthers = (mode: number): boolean => POSIX && (mode & OTHERS) !== 0;
-
-/** The code of a system error (`ENOENT`), or an empty text. */
-export const errorCode = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 /**
  * Makes a folder's entries durable: what was created, linked or renamed in it survives a power cut. Where a file system

@@ -9,7 +9,7 @@ import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, utimes
 import { join } from 'node:path';
 import { delay } from '../../client/platform.js';
 import type { Clock } from '../../protocol/clock.js';
-import { errorCode } from '../../files.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { privateFolder } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
 

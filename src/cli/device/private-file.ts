@@ -5,7 +5,8 @@
 import { constants } from 'node:fs';
 import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { errorCode, FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from '../../files.js';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from '../../files.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** What is told when something was too open and was closed. */
