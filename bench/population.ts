@@ -51,8 +51,8 @@ export async function settle(client: pg.Client, { tenants, devices }: Population
     [tenants, now],
   );
   await client.query(
-    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at, changed_at_generation)
-     SELECT d.tenant, d.id, 'bench', 'laptop', sha256(d.id::bytea), $3, 1 FROM unnest($1::text[], $2::text[]) AS d(tenant, id)`,
+    `INSERT INTO devices (tenant_id, id, name, glyph, pubkey, paired_at)
+     SELECT d.tenant, d.id, 'bench', 'laptop', sha256(d.id::bytea), $3 FROM unnest($1::text[], $2::text[]) AS d(tenant, id)`,
     [devices.map((device) => device.tenant), devices.map((device) => device.id), now],
   );
   await client.query('COMMIT');

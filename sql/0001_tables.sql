@@ -44,8 +44,6 @@ CREATE TABLE devices (
   last_seen_at bigint,
   -- False from a revocation until the device's entries are gone from the stored keys (contract 5).
   keys_purged boolean NOT NULL DEFAULT true,
-  -- The tenant's generation when this row last changed: a reader finds what is new since the one it knows.
-  changed_at_generation bigint NOT NULL,
   PRIMARY KEY (tenant_id, id)
 );
 
@@ -59,6 +57,7 @@ CREATE TABLE bins (
   -- Set first: writes are refused from then on, while the items are deleted in batches (contract 6).
   closed_at bigint,
   deleted_at bigint,
+  -- The tenant's generation when this row last changed: a reader finds what is new since the one it knows.
   changed_at_generation bigint NOT NULL,
   PRIMARY KEY (tenant_id, id)
 );

@@ -25,8 +25,8 @@ BEGIN
     RETURN;
   END IF;
   UPDATE tenants t SET generation = t.generation + 1 WHERE t.id = p_tenant RETURNING t.generation INTO v_generation;
-  INSERT INTO devices (tenant_id, id, name, glyph, pubkey, cert, token_epoch, paired_at, changed_at_generation)
-    VALUES (p_tenant, p_device, p_name, p_glyph, p_pubkey, p_cert, v_generation, p_now, v_generation);
+  INSERT INTO devices (tenant_id, id, name, glyph, pubkey, cert, token_epoch, paired_at)
+    VALUES (p_tenant, p_device, p_name, p_glyph, p_pubkey, p_cert, v_generation, p_now);
   verdict := 'ok';
   epoch := v_generation;
 END $$;
@@ -123,8 +123,6 @@ CREATE FUNCTION patch_device(
   OUT verdict text, OUT device devices
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE
-  v_generation bigint;
 BEGIN
   PERFORM 1 FROM tenants t WHERE t.id = p_tenant FOR UPDATE;
   PERFORM 1 FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
@@ -141,9 +139,9 @@ BEGIN
     AND (d.name, d.glyph, d.cert) IS DISTINCT FROM (
       coalesce(p_name, d.name), coalesce(p_glyph, d.glyph), CASE WHEN p_set_cert THEN p_cert ELSE d.cert END);
   IF FOUND THEN
-    UPDATE tenants t SET generation = t.generation + 1 WHERE t.id = p_tenant RETURNING t.generation INTO v_generation;
+    UPDATE tenants t SET generation = t.generation + 1 WHERE t.id = p_tenant;
     UPDATE devices d SET name = coalesce(p_name, d.name), glyph = coalesce(p_glyph, d.glyph),
-      cert = CASE WHEN p_set_cert THEN p_cert ELSE d.cert END, changed_at_generation = v_generation
+      cert = CASE WHEN p_set_cert THEN p_cert ELSE d.cert END
       WHERE d.tenant_id = p_tenant AND d.id = p_device;
   END IF;
   SELECT d.* INTO device FROM devices d WHERE d.tenant_id = p_tenant AND d.id = p_device;
@@ -180,8 +178,8 @@ BEGIN
     RETURN;
   END IF;
   UPDATE tenants t SET generation = t.generation + 1 WHERE t.id = p_tenant RETURNING t.generation INTO v_generation;
-  UPDATE devices d SET revoked_at = p_now, token_epoch = v_generation, keys_purged = false,
-    changed_at_generation = v_generation WHERE d.tenant_id = p_tenant AND d.id = p_device;
+  UPDATE devices d SET revoked_at = p_now, token_epoch = v_generation, keys_purged = false
+    WHERE d.tenant_id = p_tenant AND d.id = p_device;
   DELETE FROM pair_sessions s WHERE s.tenant_id = p_tenant
     AND (s.existing_device = p_device OR (s.state = 'wrapped' AND s.new_device = p_device));
   DELETE FROM challenges c WHERE c.tenant_id = p_tenant AND c.device_id = p_device;

@@ -3,28 +3,21 @@
  * The folder is 0700 and the files 0600.
  */
 import { randomBytes } from 'node:crypto';
-import { chmod, link, mkdir, open, readFile, stat, unlink } from 'node:fs/promises';
+import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
-import { syncFolder } from './postgres/sync-folder.js';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from './files.js';
+import { errorCode } from './protocol/error-code.js';
 
-const FOLDER_MODE = 0o700;
-const FILE_MODE = 0o600;
-/** Bits of a mode that let others than the owner in. */
-const OTHERS = 0o077;
 /** Others may pass through DATA_DIR but not list it: started by root, the database runs as another user below it. */
 const DATA_DIR_MODE = 0o711;
 /** Anything shorter cannot be what was written: the file is damaged. */
 const LENGTH_MIN = 16;
 
-function errorCode(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
-}
-
 /** Closes a file or folder to others. An operator's copy or an unpacked backup may have opened it. */
 async function closeToOthers(path: string, mode: number): Promise<void> {
   const { mode: now } = await stat(path);
-  if ((now & OTHERS) !== 0) await chmod(path, mode);
+  if (isOpenToOthers(now)) await chmod(path, mode);
 }
 
 async function readSecret(path: string): Promise<string | undefined> {
@@ -34,7 +27,7 @@ async function readSecret(path: string): Promise<string | undefined> {
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
     throw new Error(
-      `The secret ${path} cannot be read (${errorCode(error) ?? String(error)}): start as the user who owns it.`,
+      `The secret ${path} cannot be read (${errorCode(error) || String(error)}): start as the user who owns it.`,
       {
         cause: error,
       },
@@ -47,27 +40,15 @@ async function readSecret(path: string): Promise<string | undefined> {
   return text;
 }
 
-/**
- * Writes the whole secret under another name and links it into place. A link never replaces: of two starters one
- * wins, and both read the winner's. A crash in between leaves no half-written secret under the final name.
- */
-async function createSecret(folder: string, name: string): Promise<void> {
-  const temporary = join(folder, `.${name}.${randomBytes(8).toString('hex')}`);
-  const handle = await open(temporary, 'wx', FILE_MODE);
+/** Draws it, unless another starter was first: of two one wins, and both read the winner's. */
+async function createSecret(path: string): Promise<void> {
   try {
-    try {
-      await handle.writeFile(`${randomBytes(32).toString('hex')}\n`);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await link(temporary, join(folder, name));
+    await writeWhole(path, Buffer.from(`${randomBytes(32).toString('hex')}\n`), 'keep');
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
-  } finally {
-    await unlink(temporary);
+    // The winner may not be so far yet: what is used from here on must not be gone after a power cut.
+    await syncFolder(dirname(path));
   }
-  await syncFolder(folder);
 }
 
 /** Makes DATA_DIR and what is missing above it, with the same mode whatever the umask is. */
@@ -92,7 +73,7 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
   const path = join(folder, name);
   const kept = await readSecret(path);
   if (kept !== undefined) return kept;
-  await createSecret(folder, name);
+  await createSecret(path);
   const made = await readSecret(path);
   if (made === undefined) throw new Error(`The secret ${path} vanished while it was read.`);
   return made;

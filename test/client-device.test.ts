@@ -1,7 +1,7 @@
 /** Devices in step over a real server, also where it lists devices that are none (contract 5, 6, 9 to 11). */
 import t from 'tap';
 import { ApiError, UncertifiedDeviceError } from '../src/client/errors.js';
-import { fingerprintOf } from '../src/client/roster.js';
+import { fingerprintOfDevice } from '../src/client/roster.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
@@ -208,7 +208,7 @@ t.test('devices that nobody vouches for', async (t) => {
     t.equal(row?.['there'], true);
     t.equal(
       first.device.fingerprint,
-      fingerprintOf(nodeSodium, { id: first.device.id, pubkey: first.identity().keys.publicKey }),
+      fingerprintOfDevice(nodeSodium, { id: first.device.id, pubkey: first.identity().keys.publicKey }),
     );
   });
 });

@@ -6,7 +6,7 @@ import { runDoctor } from '../src/cli/device/commands/doctor.js';
 import { checkDisk } from '../src/cli/device/doctor/place.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
-import { fingerprintOf } from '../src/client/roster.js';
+import { fingerprintOfDevice } from '../src/client/roster.js';
 import { MemoryStore } from '../src/client/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, sealedRow } from './support/client.js';
@@ -119,7 +119,10 @@ t.test('DOCTOR-11 DOCTOR-16: a device that nobody vouches for is named; what wai
   await store.apply({ pending: [{ seq: 1, id: row.id, base: 0, version: null, kind: 'write', row, rewrap: false }] });
   writer.device.close();
   const found = await examined(t, { identity: first.identity(), store });
-  const fingerprint = fingerprintOf(nodeSodium, { id: second.device.id, pubkey: second.identity().keys.publicKey });
+  const fingerprint = fingerprintOfDevice(nodeSodium, {
+    id: second.device.id,
+    pubkey: second.identity().keys.publicKey,
+  });
   const [listed] = found.of('devices');
   t.match(listed, { status: 'problem', what: /Nobody of yours vouches/, do: /certify/ });
   t.ok(listed?.what.includes(second.device.id) && listed.what.includes(fingerprint) && !listed.what.includes(deviceId));

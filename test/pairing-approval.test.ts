@@ -199,7 +199,7 @@ t.test('a revoke and a wrap of the same device at once: no device joins by a rev
     const [wrapped, revoked] = round % 2 === 0 ? ends : ends.toReversed();
     t.equal(revoked, 'ok');
     const order = await a.pool.query<{ id: string; at: number }>(
-      'SELECT id, changed_at_generation AS at FROM devices WHERE id = ANY ($1)',
+      'SELECT id, token_epoch AS at FROM devices WHERE id = ANY ($1)',
       [[existing.id, device.id]],
     );
     const at = (id: string): number | undefined => order.rows.find((row) => row.id === id)?.at;

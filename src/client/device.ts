@@ -14,9 +14,9 @@ import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import type { Platform } from './platform.js';
 import { readPairRequest, type DeviceEntry, type Me, type PairRequest, type Stored } from './replies.js';
-import { fingerprintOf, type Roster } from './roster.js';
+import { fingerprintOfDevice, type Roster } from './roster.js';
 import type { Shelf } from './shelf.js';
-import { StandingBook, type Standing } from './standing.js';
+import { StandingReader, type Standing } from './standing.js';
 import { MemoryStore, type Store } from './store.js';
 import type { Frame } from './wire.js';
 import type { Writer } from './writer.js';
@@ -46,7 +46,7 @@ export class Device {
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private readonly book: StandingBook;
+  private readonly standingReader: StandingReader;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
@@ -74,7 +74,7 @@ export class Device {
     this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
-    this.book = new StandingBook({
+    this.standingReader = new StandingReader({
       ...{ ...platform, store, outbox, library: this.parts.library, roster: this.roster, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
@@ -98,7 +98,7 @@ export class Device {
   /** What another device shows for this one, to be compared before certifying it. */
   get fingerprint(): string {
     const { deviceId, keys } = this.identity;
-    return fingerprintOf(this.options.platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+    return fingerprintOfDevice(this.options.platform.sodium, { id: deviceId, pubkey: keys.publicKey });
   }
 
   /** Listens; the result ends that. */
@@ -259,7 +259,7 @@ export class Device {
 
   /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
   standing(): Promise<Standing> {
-    return this.book.read();
+    return this.standingReader.read();
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {

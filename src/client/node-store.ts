@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
+import { errorCode } from '../protocol/error-code.js';
 import type { Level } from './level-store.js';
 import { isSoundLog } from './node-log.js';
 import type { StoreError } from './store-error.js';
@@ -56,7 +57,7 @@ async function locked(path: string): Promise<ClassicLevel> {
 function faultOf(error: unknown): StoreError {
   const fault = storeErrorOf(error);
   const cause = error instanceof Error ? error.cause : undefined;
-  const misplaced = ['EEXIST', 'ENOTDIR'].includes(String(codeOf(cause)));
+  const misplaced = ['EEXIST', 'ENOTDIR'].includes(errorCode(cause));
   return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
 }
 
@@ -111,7 +112,7 @@ class Folder implements StorePlace {
       const batches = typeof kept === 'object' && kept !== null && 'batches' in kept ? kept.batches : 0;
       return typeof batches === 'number' && Number.isSafeInteger(batches) && batches > 0 ? batches : 0;
     } catch (error) {
-      if (error instanceof SyntaxError || codeOf(error) === 'ENOENT') return 0;
+      if (error instanceof SyntaxError || errorCode(error) === 'ENOENT') return 0;
       throw error;
     }
   }
@@ -166,7 +167,7 @@ async function namesIn(folder: string): Promise<readonly string[]> {
   try {
     return await readdir(folder);
   } catch (error) {
-    if (codeOf(error) === 'ENOTDIR') return [];
+    if (errorCode(error) === 'ENOTDIR') return [];
     throw error;
   }
 }
@@ -191,6 +192,3 @@ async function syncFolder(folder: string): Promise<void> {
     await handle.close();
   }
 }
-
-const codeOf = (error: unknown): unknown =>
-  typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;

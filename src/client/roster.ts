@@ -19,7 +19,10 @@ import type { Subscription } from './shelf.js';
  * What a person compares between two screens: 128 bits of BLAKE2b over id and public key, as eight groups of four hex
  * digits. Both devices show it for the same device.
  */
-export function fingerprintOf(sodium: Sodium, device: { readonly id: string; readonly pubkey: Uint8Array }): string {
+export function fingerprintOfDevice(
+  sodium: Sodium,
+  device: { readonly id: string; readonly pubkey: Uint8Array },
+): string {
   const input = lengthPrefixed(`${SERVICE_NAME}-fingerprint-v1`, device.id, device.pubkey);
   return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
@@ -94,7 +97,7 @@ export class Roster {
     const device = (await this.refresh()).find((entry) => entry.id === id);
     if (device === undefined) throw new ClientError('unknown_device', `there is no device ${id}`);
     const plain = (text: string): string => text.replace(/[\s:-]/g, '').toLowerCase();
-    if (plain(fingerprintOf(sodium, device)) !== plain(fingerprint)) {
+    if (plain(fingerprintOfDevice(sodium, device)) !== plain(fingerprint)) {
       throw new ClientError(
         'fingerprint',
         `device ${id} has another fingerprint than the one given: it is not that device`,
@@ -162,7 +165,7 @@ export class Roster {
         id: device.id,
         name: device.name,
         pairedAt: device.pairedAt,
-        fingerprint: fingerprintOf(sodium, device),
+        fingerprint: fingerprintOfDevice(sodium, device),
       }));
   }
 

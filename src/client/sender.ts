@@ -6,6 +6,7 @@ import { rewrapItem, type Reader } from '../crypto/item.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { text } from '../protocol/bytes.js';
+import { errorCode } from '../protocol/error-code.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import type { DeviceApi } from './api.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
@@ -272,7 +273,7 @@ export class Sender {
   private park({ seq }: Pending, refusal: Error): void {
     const { clock, random, emit } = this.options;
     const { tries, told } = this.parked.get(seq) ?? { tries: 0, told: new Set<string>() };
-    const code = 'code' in refusal && typeof refusal.code === 'string' ? refusal.code : refusal.name;
+    const code = errorCode(refusal) || refusal.name;
     const until = clock.now() + backoffMs(tries, RECONNECT, random);
     this.parked.set(seq, { tries: tries + 1, until, told: new Set([...told, code].slice(-TOLD_MAX)) });
     if (!told.has(code)) emit('problem', { error: refusal });

@@ -9,7 +9,7 @@ import type { Identity } from './identity.js';
 import type { Library } from './library.js';
 import type { Outbox } from './outbox.js';
 import type { HiddenReason } from './reasons.js';
-import { fingerprintOf, type Roster } from './roster.js';
+import { fingerprintOfDevice, type Roster } from './roster.js';
 import type { LineState } from './socket.js';
 import type { Held, Store } from './store.js';
 
@@ -68,7 +68,7 @@ export interface StandingOptions {
 }
 
 /** Remembers the last of what is told once, and reads the rest when it is asked. */
-export class StandingBook {
+export class StandingReader {
   private line: LineState = { state: 'closed' };
   private caughtUp: Standing['caughtUp'] = null;
   private missing: Standing['missing'] = null;
@@ -123,7 +123,7 @@ export class StandingBook {
       devices: roster.standing(),
       tokenExpiresAt: token.expiresAt,
       clockOffsetMs: clockOffset(),
-      fingerprint: fingerprintOf(sodium, { id: deviceId, pubkey: keys.publicKey }),
+      fingerprint: fingerprintOfDevice(sodium, { id: deviceId, pubkey: keys.publicKey }),
       masterFingerprint: fingerprintOfMaster(sodium, masterKey),
     };
   }

@@ -1,4 +1,5 @@
 /** What a durable store's calls throw, whatever library keeps it. */
+import { errorCode } from '../protocol/error-code.js';
 
 /** Why a store could not be opened, read or written. */
 export type StoreFault =
@@ -67,7 +68,8 @@ function toldBy(error: unknown): Told {
   const codes: string[] = [];
   const texts: string[] = [];
   for (let at: unknown = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth++) {
-    if ('code' in at && typeof at.code === 'string') codes.push(at.code);
+    const code = errorCode(at);
+    if (code !== '') codes.push(code);
     texts.push(`${at.name} ${at.message}`);
   }
   return { codes, text: texts.join('\n') };

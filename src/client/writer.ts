@@ -59,7 +59,7 @@ export interface WriterOptions {
 }
 
 /** An item as it stands for its owner: the stream's state, or the own change on top of it. */
-interface Standing {
+interface Latest {
   /** The version a change is made against; 0: the item does not exist; null: not acknowledged yet. */
   readonly base: number | null;
   readonly deleted: boolean;
@@ -100,9 +100,9 @@ export class Writer {
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
     const { outcome } = await this.inTurn(async () => {
-      const standing = await this.standing(id);
-      if (standing.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
-      return this.options.sender.submit({ kind: 'delete', id, sig, base: standing.base });
+      const latest = await this.latest(id);
+      if (latest.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
+      return this.options.sender.submit({ kind: 'delete', id, sig, base: latest.base });
     });
     return outcome;
   }
@@ -111,7 +111,7 @@ export class Writer {
   async move(id: string, binId: string): Promise<Stored> {
     const { outcome } = await this.inTurn(async () => {
       const { sodium, reader, sender } = this.options;
-      const { row, base } = this.writable(id, await this.standing(id));
+      const { row, base } = this.writable(id, await this.latest(id));
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
       const sig = moveTag(sodium, row, { binId, masterKey: reader.masterKey });
       return sender.submit({ kind: 'move', id, base, row: { ...row, binId, sig } });
@@ -124,7 +124,7 @@ export class Writer {
     const { outcome } = await this.inTurn(async () => {
       const { sodium, reader, roster, sender, deviceId } = this.options;
       const devices = await roster.recipients();
-      const { row, base } = this.writable(id, await this.standing(id));
+      const { row, base } = this.writable(id, await this.latest(id));
       if (row === null || base !== 0)
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       const payload = rewrapItem(sodium, row, { ...reader, devices });
@@ -197,9 +197,9 @@ export class Writer {
   }
 
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
-  private async standing(id: string): Promise<Standing> {
+  private async latest(id: string): Promise<Latest> {
     const { entry, own } = await this.options.outbox.look(id);
-    return own === undefined ? standingOf(entry) : standingOfOwn(own);
+    return own === undefined ? latestOf(entry) : latestOfOwn(own);
   }
 
   private async prepare(
@@ -209,19 +209,19 @@ export class Writer {
   ): Promise<Submitted> {
     const { sodium, reader, roster, sender, deviceId, clock } = this.options;
     const devices = await roster.sealFor();
-    const standing = this.writable(id, await this.standing(id));
-    const base = over?.version ?? standing.base;
+    const latest = this.writable(id, await this.latest(id));
+    const base = over?.version ?? latest.base;
     const { binId, type, payload } = request;
     // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
-    const ts = Math.max(request.ts ?? clock.now(), (standing.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
+    const ts = Math.max(request.ts ?? clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
     const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
     const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
-  private writable(id: string, standing: Standing): Standing {
-    if (standing.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
-    return standing;
+  private writable(id: string, latest: Latest): Latest {
+    if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
+    return latest;
   }
 
   private inTurn<T>(prepare: () => Promise<T>): Promise<T> {
@@ -231,13 +231,13 @@ export class Writer {
   }
 }
 
-const standingOf = (entry: Entry | undefined): Standing => ({
+const latestOf = (entry: Entry | undefined): Latest => ({
   base: entry?.version ?? 0,
   deleted: entry?.state === 'deleted' && entry.version > 0,
   row: entry === undefined || entry.state === 'deleted' ? null : entry.row,
 });
 
-const standingOfOwn = (own: Pending): Standing => ({
+const latestOfOwn = (own: Pending): Latest => ({
   base: own.version,
   deleted: own.kind === 'delete',
   row: own.kind === 'delete' ? null : own.row,

@@ -1,7 +1,7 @@
 /** From whatever was thrown to a refusal of the catalogue (contract 3). */
-import { codeOf, ServiceError, type Shape } from '../protocol/errors.js';
+import { codeOf, ServiceError } from '../protocol/errors.js';
 import type { ErrorDetailsReply, ErrorFields } from '../protocol/replies.js';
-import { encode } from '../protocol/shape.js';
+import { encode, type Shape } from '../protocol/shape.js';
 
 /** A refusal of the catalogue. Anything unexpected becomes `internal`, and its cause stays inside. */
 export const asRefusal = (error: unknown): ServiceError =>

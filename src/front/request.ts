@@ -3,7 +3,8 @@
  * is copied first; the response object lives until it is answered or aborted, and is never touched after that.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import { invalid, type ServiceError, type Shape } from '../protocol/errors.js';
+import { invalid, type ServiceError } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
 import type { TenantActor } from './ports.js';
 

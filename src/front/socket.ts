@@ -2,7 +2,8 @@
 import type { WebSocket } from 'uWebSockets.js';
 import type { Clock } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { codeOf, invalid, ServiceError, type Shape } from '../protocol/errors.js';
+import { codeOf, invalid, ServiceError } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../protocol/frames.js';
 import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
 import type { SocketPort } from '../tenant/ports.js';

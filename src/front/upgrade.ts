@@ -1,7 +1,8 @@
 /** Opening a socket: every check of a request, then the upgrade (contract 4, `/ws`; contract 11). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
 import type { TokenClaims } from '../account/tokens.js';
-import { invalid, ServiceError, unavailable, type Shape } from '../protocol/errors.js';
+import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { errorCode } from '../protocol/error-code.js';
 import { unavailable } from '../protocol/errors.js';
 
 const INT8 = 20;
@@ -160,17 +161,13 @@ const LOSS_TEXTS = [
   'Client was closed',
 ];
 
-function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
-}
-
 /**
  * Did the connection, rather than the statement, fail? Then the outcome of a commit under way is unknown,
  * and another connection may succeed.
  */
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  const code = codeOf(error);
+  const code = errorCode(error);
   if (SOCKET_ERRORS.has(code) || ENDED_STATES.has(code) || /^08...$/.test(code)) return true;
   return LOSS_TEXTS.some((text) => error.message.startsWith(text));
 }
@@ -181,14 +178,14 @@ export function isConnectionLoss(error: unknown): boolean {
  */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
-  const code = codeOf(error);
+  const code = errorCode(error);
   if (REFUSED_STATES.has(code)) return true;
   return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
 }
 
 /** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once (contract 13). */
 export function isRetryable(error: unknown): boolean {
-  const code = codeOf(error);
+  const code = errorCode(error);
   return code === '40P01' || code === '40001';
 }
 

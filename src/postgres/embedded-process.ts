@@ -19,6 +19,7 @@ import {
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { errorCode } from '../protocol/error-code.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Binaries } from './embedded-binaries.js';
 import type { SystemUser } from './embedded-user.js';
@@ -161,7 +162,7 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
   try {
     lines = (await readFile(pidFile, 'utf8')).split('\n');
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null;
+    if (errorCode(error) === 'ENOENT') return null;
     throw error;
   }
   const [pid, port] = [Number(lines[0]), Number(lines[3])];

@@ -6,6 +6,7 @@ import { execFile } from 'node:child_process';
 import { realpath, stat } from 'node:fs/promises';
 import { sep } from 'node:path';
 import { promisify } from 'node:util';
+import { errorCode } from '../protocol/error-code.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 
 const run = promisify(execFile);
@@ -56,7 +57,7 @@ export async function ownerOf(folder: string): Promise<SystemUser | undefined> {
     const { uid, gid } = await stat(folder);
     return { uid, gid };
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    if (errorCode(error) === 'ENOENT') return undefined;
     throw error;
   }
 }

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { errorCode } from '../protocol/error-code.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { isUnavailable, openClient } from './database.js';
 import { findBinaries } from './embedded-binaries.js';
@@ -90,7 +91,6 @@ async function freePort(): Promise<number> {
   throw new Error(`No free port between ${PORT_MIN} and ${PORT_MAX} on 127.0.0.1 for the embedded PostgreSQL.`);
 }
 
-const codeOf = (error: unknown): unknown => (error instanceof Error && 'code' in error ? error.code : undefined);
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /**
@@ -231,7 +231,7 @@ export class EmbeddedPostgres {
         this.#postmaster = postmaster;
         return true;
       } catch (error) {
-        if (codeOf(error) === '28P01') {
+        if (errorCode(error) === '28P01') {
           throw new Error(
             `The database in ${this.#cluster.folder} has another password than the one in ${this.#cluster.dataDir}/secrets. ` +
               'Restore that folder from the backup that the database came from.',
@@ -263,7 +263,7 @@ export class EmbeddedPostgres {
       return client;
     } catch (error) {
       await client.end();
-      throw codeOf(error) === '55P03' ? new DataDirInUseError(this.#cluster.dataDir) : error;
+      throw errorCode(error) === '55P03' ? new DataDirInUseError(this.#cluster.dataDir) : error;
     }
   }
 
@@ -345,7 +345,7 @@ export class EmbeddedPostgres {
       try {
         process.kill(postmaster.pid, signal);
       } catch (error) {
-        if (codeOf(error) !== 'ESRCH') throw error; // it ended by itself in between
+        if (errorCode(error) !== 'ESRCH') throw error; // it ended by itself in between
       }
       if (await postmaster.ended(patience)) return;
       this.#options.onLog('error', `the database did not stop within ${patience / 1000} s of ${signal}`);

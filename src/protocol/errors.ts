@@ -3,7 +3,7 @@
  * one of these. A code is stable; the message is for people; `details` helps programs.
  */
 
-export type Shape = 'a' | 'b';
+import type { Shape } from './shape.js';
 
 interface Entry {
   /** Status in shape A, and in shape B where it differs. */

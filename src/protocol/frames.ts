@@ -2,7 +2,7 @@
  * Every frame of the real-time channel, by its keys (specification, Events; contract 11): as the server builds it,
  * and as each shape spells it. The encoders are held to these types, so a wrong key does not compile.
  */
-import type { Shape } from './errors.js';
+import type { Shape } from './shape.js';
 import type { ContentType } from './item.js';
 import type { HelloFrame } from './requests.js';
 

@@ -1,6 +1,7 @@
 /** Items between the two wire shapes and the internal model (specification, Item; contract 2 and 5). */
 import { decodeBase64, toBase64, toBase64Url } from './base64.js';
-import { invalid, ServiceError, type Shape } from './errors.js';
+import { invalid, ServiceError } from './errors.js';
+import type { Shape } from './shape.js';
 import {
   asIs,
   type DeleteFrame,

@@ -3,7 +3,10 @@
  * Replies and frames are built once as plain objects with camelCase keys and raw bytes; `encode` spells them.
  */
 import { toBase64, toBase64Url } from './base64.js';
-import { invalid, type Shape } from './errors.js';
+import { invalid } from './errors.js';
+
+/** One of the two spellings of the wire: A is camelCase and base64url, B snake_case and base64 (contract 2). */
+export type Shape = 'a' | 'b';
 
 /** Bytes as a shape spells them. */
 export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>

@@ -1,5 +1,5 @@
 /** The page that lists every endpoint of a shape, from its OpenAPI document. `npm run reference` writes it. */
-import type { Shape } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import type { Json } from './schemas.js';
 
 const REF = '#/components/schemas/';

@@ -1,5 +1,6 @@
 /** The page on errors, from the catalogue. `npm run reference` writes it; a test holds the file equal. */
-import { CATALOGUE, codeOf, statusOf, type ErrorName, type Shape } from '../protocol/errors.js';
+import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import { ERROR_NOTES } from './error-notes.js';
 
 const NAMES = Object.keys(CATALOGUE) as ErrorName[];

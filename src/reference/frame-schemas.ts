@@ -1,6 +1,6 @@
 /** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document for each shape. */
 import typia from 'typia';
-import type { Shape } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
 import type { LiveFieldsA, LiveRowB, ContentTypeName } from '../protocol/item-replies.js';
 import type { Bytes } from '../protocol/replies.js';

@@ -1,5 +1,6 @@
 /** OpenAPI 3.1 documents, one for each shape, out of the route table, the endpoints in words and the schemas. */
-import { codeOf, statusOf, type ErrorName, type Shape } from '../protocol/errors.js';
+import { codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../protocol/limits.js';
 import { ENDPOINTS, type Endpoint, type Reply, type SchemaName } from './endpoints.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';

@@ -3,12 +3,11 @@
  * requests (src/protocol/requests.ts) and that replies are made by (src/protocol/replies.ts).
  */
 import typia from 'typia';
-import type { Shape } from '../protocol/errors.js';
 import type * as items from '../protocol/item-replies.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
-import { toSnake } from '../protocol/shape.js';
+import { toSnake, type Shape } from '../protocol/shape.js';
 
 /** A JSON Schema, or any part of an OpenAPI document. */
 export type Json = { readonly [key: string]: unknown };

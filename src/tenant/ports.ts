@@ -1,5 +1,5 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
-import type { Shape } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
 import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
 import type { Packed } from './packed.js';

@@ -1,5 +1,5 @@
 /** The last changes of one tenant, kept so that a short absence never reaches the database. */
-import type { Shape } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
 import { frameText } from '../protocol/item-codec.js';
 import type { Item } from '../protocol/item.js';
 import { PackedItem } from './packed.js';

@@ -2,8 +2,7 @@
  * Bringing one session to the actor's position: from the frames in memory when they reach back far enough,
  * else page by page from the database, each page only after the socket has taken the one before (guarantees 1 and 4).
  */
-import { encode } from '../protocol/shape.js';
-import type { Shape } from '../protocol/errors.js';
+import { encode, type Shape } from '../protocol/shape.js';
 import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';

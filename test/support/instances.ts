@@ -1,6 +1,6 @@
 /** Instances of the tenant ring on one database, joined by a network of hints that a test may spoil. */
 import type { Clock } from '../../src/protocol/clock.js';
-import type { Shape } from '../../src/protocol/errors.js';
+import type { Shape } from '../../src/protocol/shape.js';
 import { PostgresDirectory } from '../../src/postgres/directory.js';
 import type { Actor } from '../../src/tenant/actor.js';
 import type { SocketPort } from '../../src/tenant/ports.js';

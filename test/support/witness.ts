@@ -3,7 +3,7 @@
  * A broken promise throws at once, so that the step that broke it is the one on the stack.
  */
 import { frameText } from '../../src/protocol/item-codec.js';
-import type { Shape } from '../../src/protocol/errors.js';
+import type { Shape } from '../../src/protocol/shape.js';
 import type { SocketPort } from '../../src/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
 

@@ -2,7 +2,7 @@
  * A world around one tenant's `step`: it carries effects out against an in-memory log, but when the database reads and
  * when the answer comes are two moments that the test chooses. So every interleaving can be written down or drawn.
  */
-import type { Shape } from '../../src/protocol/errors.js';
+import type { Shape } from '../../src/protocol/shape.js';
 import type { ItemWrite } from '../../src/protocol/item.js';
 import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
 import { Packed } from '../../src/tenant/packed.js';

@@ -23,7 +23,7 @@ import { registerSearch } from './commands/search.js';
 import { registerStatus } from './commands/status.js';
 import { registerSync } from './commands/sync.js';
 import { registerWatch } from './commands/watch.js';
-import { atOnce, type Register } from './run.js';
+import type { Register } from './run.js';
 
 /** See above. */
 export const COMMANDS: readonly Register[] = [
@@ -46,9 +46,9 @@ export const COMMANDS: readonly Register[] = [
   registerPassword,
   registerStatus,
   registerSync,
-  (program, run) => registerExport(program, atOnce(run)),
-  (program, run) => registerImport(program, atOnce(run)),
-  (program, run) => registerDoctor(program, atOnce(run)),
+  registerExport,
+  registerImport,
+  registerDoctor,
   registerForget,
   registerCompletion,
 ];

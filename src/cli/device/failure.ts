@@ -14,6 +14,7 @@ import {
 import { StoreError } from '../../client/store-error.js';
 import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { harmless, harmlessLines } from './output.js';
 import { CommandError, EXIT, type ExitCode } from './terminal.js';
 
@@ -201,7 +202,7 @@ const NETWORK: Readonly<Record<string, string>> = {
 function reasonOf(error: Error): string {
   let at: unknown = error;
   for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
-    const code = 'code' in at && typeof at.code === 'string' ? at.code : '';
+    const code = errorCode(at);
     if (NETWORK[code] !== undefined) return NETWORK[code];
   }
   return error instanceof NetworkError && error.code === 'timeout' ? 'no answer in time' : '';
@@ -218,7 +219,7 @@ function ofCrypto(error: CryptoRefusal): Failure {
 }
 
 function ofSystem(error: Error): Failure | undefined {
-  const code = 'code' in error && typeof error.code === 'string' ? error.code : '';
+  const code = errorCode(error);
   const said = SYSTEM[code];
   if (said === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';

@@ -5,7 +5,7 @@ import { ArchiveError } from '../../client/archive-error.js';
 import { readPlain, type ArchivedBin, type ArchiveManifest, type ArchiveRecord } from '../../client/archive-records.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import { BINS_MAX } from '../../protocol/limits.js';
-import { errorCode } from './private-file.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** A plain export is parsed as one document, so it must fit into memory. */

@@ -2,6 +2,7 @@
  * Brings the records of an export into a vault. What it does to an item depends on the item's state here and on the
  * record alone, so that running it again after an interruption goes on where it stopped.
  */
+import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
 import { lengthPrefixed } from '../../protocol/bytes.js';
 import type { ArchivedBin, ArchivedItem } from '../../client/archive-records.js';
@@ -209,7 +210,7 @@ export class Importer {
     for (const moving of [...this.movers]) moving();
     if (!this.queued.delete(id)) return;
     if (error === undefined) this.counts.written++;
-    else this.refused('code' in error && typeof error.code === 'string' ? error.code : error.name);
+    else this.refused(errorCode(error) || error.name);
   }
 
   /** True at the next change that leaves the outbox; false when none does for long, or the user has had enough. */

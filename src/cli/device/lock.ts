@@ -9,7 +9,8 @@ import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync, utimes
 import { join } from 'node:path';
 import { delay } from '../../client/platform.js';
 import type { Clock } from '../../protocol/clock.js';
-import { errorCode, privateFolder } from './private-file.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { privateFolder } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** Its name in a profile's folder. */

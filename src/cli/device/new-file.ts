@@ -1,8 +1,8 @@
 /** A file that appears whole under its name, 0600 and durable, or not at all. */
-import { randomBytes } from 'node:crypto';
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
-import { errorCode, syncFolder } from './private-file.js';
+import { dirname, resolve } from 'node:path';
+import { besides, FILE_MODE, syncFolder } from '../../files.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** File systems without hard links (memory sticks) say one of these. */
@@ -35,9 +35,9 @@ export class NewFile {
   static async create(name: string, force: boolean): Promise<NewFile> {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
-    const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}.part`);
+    const temporary = besides(path, '.part');
     try {
-      return new NewFile(path, temporary, await open(temporary, 'wx', 0o600), force);
+      return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
     } catch (error) {
       throw told(path, error);
     }

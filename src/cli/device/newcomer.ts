@@ -14,7 +14,7 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import { decodeWords } from '../../crypto/words.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Glyph } from '../../protocol/requests.js';
-import { errorCode } from './private-file.js';
+import { errorCode } from '../../protocol/error-code.js';
 import type { Context } from './context.js';
 import { failureOf } from './failure.js';
 import { harmless } from './output.js';

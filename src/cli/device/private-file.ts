@@ -1,30 +1,19 @@
 /**
- * Files that only their owner may read: folders 0700, files 0600, written whole or not at all, durable when the call
- * returns. On Windows there are no such modes; the user's profile folder is closed to others by its own rules.
+ * Files of a profile that only their owner may read (see `files.ts`): what others can reach is closed, with a warning;
+ * what may be another user's is refused.
  */
-import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { chmod, lstat, mkdir, open, rename, rm, type FileHandle } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from '../../files.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
-
-const FILE_MODE = 0o600;
-const FOLDER_MODE = 0o700;
-const OTHERS = 0o077;
-const POSIX = process.platform !== 'win32';
 
 /** What is told when something was too open and was closed. */
 export type Warn = (text: string) => void;
 
-/** The code of a system error (`ENOENT`), or an empty text. */
-export const errorCode = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
-
 /** Permission bits as one types them: `644`. */
 export const modeText = (mode: number): string => (mode & 0o777).toString(8).padStart(3, '0');
-
-/** True where others than the owner may do something with a file of this mode. Always false on Windows. */
-export const isOpenToOthers = (mode: number): boolean => POSIX && (mode & OTHERS) !== 0;
 
 /** Makes the folder, and closes it to others where it was open. Throws the system's error. */
 export async function privateFolder(folder: string, warn: Warn): Promise<void> {
@@ -37,37 +26,8 @@ export async function privateFolder(folder: string, warn: Warn): Promise<void> {
   if (made === undefined) warn(`${folder} was open to other users (mode ${modeText(mode)}). It is closed now.`);
 }
 
-/** Makes a folder's entries durable. Where a file system cannot do that, it needs no asking. */
-export async function syncFolder(folder: string): Promise<void> {
-  if (!POSIX) return;
-  const handle = await open(folder, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } catch (error) {
-    if (errorCode(error) !== 'EINVAL') throw error;
-  } finally {
-    await handle.close();
-  }
-}
-
 /** Puts `bytes` in the place of the file: whole, 0600, durable. A crash leaves the old file or the new one. */
-export async function writePrivate(path: string, bytes: Uint8Array): Promise<void> {
-  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}.tmp`);
-  const handle = await open(temporary, 'wx', FILE_MODE);
-  try {
-    try {
-      await handle.writeFile(bytes);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(temporary, path);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
-  await syncFolder(dirname(path));
-}
+export const writePrivate = (path: string, bytes: Uint8Array): Promise<void> => writeWhole(path, bytes, 'replace');
 
 /** Removes a file, durably; one that is not there is no error. */
 export async function removePrivate(path: string): Promise<void> {

@@ -7,7 +7,7 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Profile } from './context.js';
 import { systemKeychain } from './keychain.js';
 import { LOCK_FILE } from './lock.js';
-import { errorCode } from './private-file.js';
+import { errorCode } from '../../protocol/error-code.js';
 import { keychainSetting, Secrets } from './secrets.js';
 import { CommandError, EXIT, type Terminal } from './terminal.js';
 

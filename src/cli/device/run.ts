@@ -15,12 +15,6 @@ export type Run = <A extends readonly unknown[]>(work: Work<A>) => (...args: A) 
 /** What a command's file exports. */
 export type Register = (program: Command, run: Run) => void;
 
-/** `run` for a command that calls it in an action of its own. */
-export const atOnce =
-  (run: Run) =>
-  (work: Work<[]>): Promise<void> =>
-    run(work)();
-
 /** Help that ends with examples, one a line. */
 export const examples = (...lines: readonly string[]): string =>
   `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}\n`;

@@ -1,5 +1,5 @@
 /** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
-import { invalid, ServiceError, type Shape } from '../../protocol/errors.js';
+import { invalid, ServiceError } from '../../protocol/errors.js';
 import {
   bytesField,
   decodeWriteA,
@@ -12,7 +12,7 @@ import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
 import type { ErrorFields } from '../../protocol/replies.js';
-import { camelKeys, shapeOfBody } from '../../protocol/shape.js';
+import { camelKeys, shapeOfBody, type Shape } from '../../protocol/shape.js';
 import type { Acknowledged } from '../../tenant/messages.js';
 import type { LogPage } from '../../tenant/ports.js';
 import {

@@ -39,7 +39,7 @@ async function claimToken({ terminal, withReady, config }: AdminContext, slug: s
       { code: verdict },
     );
   });
-  const link = claimLinkOf({ slug, url, claimToken: token });
+  const link = claimLinkOf({ url, claimToken: token });
   show(terminal, { slug, url, claimToken: token, link }, () => [link]);
   terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
 }

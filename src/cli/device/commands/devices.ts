@@ -2,7 +2,7 @@
 import { isCertified } from '../../../crypto/device.js';
 import type { Identity } from '../../../client/identity.js';
 import type { DeviceEntry } from '../../../client/replies.js';
-import { fingerprintOf } from '../../../client/roster.js';
+import { fingerprintOfDevice } from '../../../client/roster.js';
 import type { Platform } from '../../../client/platform.js';
 import type { Context } from '../context.js';
 import { readKnown } from '../known.js';
@@ -34,7 +34,7 @@ export const deviceFacts = (
   devices.map(({ id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, pubkey, cert }) => ({
     ...{ id, name, glyph, thisDevice: id === identity.deviceId, online, pairedAt, lastSeenAt, revokedAt },
     certified: isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
-    fingerprint: fingerprintOf(sodium, { id, pubkey }),
+    fingerprint: fingerprintOfDevice(sodium, { id, pubkey }),
   }));
 
 /** `devices`. */

@@ -1,13 +1,12 @@
 /** `service-device doctor`: what is wrong, and how to mend it. */
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import type { Context } from '../context.js';
 import { isProblem, type Finding } from '../doctor/finding.js';
 import { examine } from '../doctor/run.js';
 import { PROGRAM_NAME } from '../names.js';
 import { harmless } from '../output.js';
-import { examples } from '../run.js';
+import { examples, type Register } from '../run.js';
 import { EXIT, type ExitCode } from '../terminal.js';
-import type { RunCommand } from './export.js';
 
 /** Options of `doctor`. */
 export interface DoctorOptions {
@@ -24,16 +23,16 @@ function seconds(text: string): number {
   return Number(text);
 }
 
-/** Adds the command. */
-export function registerDoctor(program: Command, run: RunCommand): void {
+/** `doctor`. */
+export const registerDoctor: Register = (program, run) => {
   program
     .command('doctor')
     .summary('what is wrong, and how to mend it')
     .description('Say what is wrong, and how to mend it')
     .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
     .addHelpText('after', examples(`${PROGRAM_NAME} doctor`, `${PROGRAM_NAME} doctor --idle 120 --json`))
-    .action((options: DoctorOptions) => run((context) => runDoctor(context, options)));
-}
+    .action(run(runDoctor));
+};
 
 const WORD: Readonly<Record<Finding['status'], string>> = { ok: 'ok', warning: 'warning', problem: 'PROBLEM' };
 const COLOUR: Readonly<Record<Finding['status'], string>> = { ok: '32', warning: '33', problem: '31' };

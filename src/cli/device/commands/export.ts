@@ -1,5 +1,4 @@
 /** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on demand. */
-import type { Command } from 'commander';
 import { ArchiveWriter } from '../../../client/archive.js';
 import {
   PLAIN_FORMAT,
@@ -17,11 +16,8 @@ import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
-import { examples } from '../run.js';
+import { examples, type Register } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
-
-/** How the composition root runs a command's work: opens the context, prints what it throws, sets the exit code. */
-export type RunCommand = (work: (context: Context) => Promise<ExitCode>) => Promise<void>;
 
 /** Options of `export`. */
 export interface ExportOptions {
@@ -48,8 +44,8 @@ interface Output {
 const PROGRESS_EVERY = 250;
 const BUFFER_BYTES = 64 * 1024;
 
-/** Adds the command. */
-export function registerExport(program: Command, run: RunCommand): void {
+/** `export <file>`. */
+export const registerExport: Register = (program, run) => {
   program
     .command('export')
     .summary('the whole vault as one file, encrypted under the twelve words')
@@ -59,10 +55,10 @@ export function registerExport(program: Command, run: RunCommand): void {
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
     .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
-    .action((file: string, options: Omit<ExportOptions, 'file'>) =>
-      run((context) => exportVault(context, { ...options, file })),
+    .action(
+      run((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file })),
     );
-}
+};
 
 /** Writes the vault into a file. Throws `CommandError`; then there is no file. */
 export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {

@@ -1,5 +1,4 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
-import type { Command } from 'commander';
 import { ArchiveError } from '../../../client/archive-error.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import type { Context, OpenDevice } from '../context.js';
@@ -8,9 +7,8 @@ import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { harmless } from '../output.js';
-import { examples } from '../run.js';
+import { examples, type Register } from '../run.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
-import type { RunCommand } from './export.js';
 
 /** Options of `import`. */
 export interface ImportOptions {
@@ -24,8 +22,8 @@ export interface ImportOptions {
 
 const PROGRESS_EVERY = 100;
 
-/** Adds the command. */
-export function registerImport(program: Command, run: RunCommand): void {
+/** `import <file>`. */
+export const registerImport: Register = (program, run) => {
   program
     .command('import')
     .summary('what export wrote, into this vault')
@@ -38,10 +36,10 @@ export function registerImport(program: Command, run: RunCommand): void {
       'after',
       examples(`${PROGRAM_NAME} import vault.archive`, `${PROGRAM_NAME} import vault.json --overwrite`),
     )
-    .action((file: string, options: Omit<ImportOptions, 'file'>) =>
-      run((context) => importVault(context, { ...options, file })),
+    .action(
+      run((context, file: string, options: Omit<ImportOptions, 'file'>) => importVault(context, { ...options, file })),
     );
-}
+};
 
 /** Imports a file. The whole file is read and verified before anything is written. Throws `CommandError`. */
 export async function importVault(context: Context, options: ImportOptions): Promise<ExitCode> {

@@ -1,6 +1,6 @@
 /** `status`: who am I, and how things stand. */
 import type { Me } from '../../../client/replies.js';
-import { fingerprintOf } from '../../../client/roster.js';
+import { fingerprintOfDevice } from '../../../client/roster.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, facts, harmless, paletteOf, show } from '../output.js';
@@ -26,7 +26,7 @@ async function status(context: Context): Promise<void> {
     const pending = (await store.pending()).filter(({ version }) => version === null).length;
     const items = (await device.list()).length;
     const hidden = (await device.hidden()).length;
-    const fingerprint = fingerprintOf(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+    const fingerprint = fingerprintOfDevice(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
     const name = me?.device.name ?? identity.name;
     const told = { server: serverUrl, tenantId, deviceId, name, glyph, fingerprint, profile: profile.name };
     const server = me?.server ?? null;

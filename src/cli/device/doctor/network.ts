@@ -2,7 +2,7 @@
 import { lookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
 import { checkServerIdentity, connect as connectTls, type PeerCertificate } from 'node:tls';
-import { errorCode } from '../private-file.js';
+import { errorCode } from '../../../protocol/error-code.js';
 import { ok, problem, span, warning, within, type CheckName, type Finding, type Patient } from './finding.js';
 
 const WITHIN_MS = 10_000;

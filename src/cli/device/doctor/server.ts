@@ -1,6 +1,6 @@
 /** Is it our server, is its database up, is it this device's vault, and what time is it there? */
 import { count, nullable, object, record, string } from '../../../client/reader.js';
-import { errorCode } from '../private-file.js';
+import { errorCode } from '../../../protocol/error-code.js';
 import { ok, problem, span, warning, type Finding, type Patient } from './finding.js';
 
 const WITHIN_MS = 15_000;

@@ -4,7 +4,7 @@ import { ApiError, isPassing, isRevoked } from '../../../client/errors.js';
 import { Http, type Call } from '../../../client/http.js';
 import type { Token } from '../../../client/identity.js';
 import { count, nonEmpty, object } from '../../../client/reader.js';
-import { fingerprintOf } from '../../../client/roster.js';
+import { fingerprintOfDevice } from '../../../client/roster.js';
 import { Session } from '../../../client/session.js';
 import { isCertified } from '../../../crypto/device.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';
@@ -129,7 +129,7 @@ export async function checkDevices({ platform, identity }: Patient, call: Call):
   const findings: Finding[] = [];
   for (const device of active) {
     const { id, name, pubkey, cert } = device;
-    const fingerprint = fingerprintOf(sodium, device);
+    const fingerprint = fingerprintOfDevice(sodium, device);
     if (id === deviceId) {
       if (!equalBytes(pubkey, keys.publicKey))
         findings.push(

@@ -3,6 +3,7 @@ import { UncertifiedDeviceError } from '../../../client/errors.js';
 import type { DeviceEvents } from '../../../client/events.js';
 import type { HiddenItem } from '../../../client/library.js';
 import type { Held, Pending, Store } from '../../../client/store.js';
+import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
 import { failureOf } from '../failure.js';
@@ -244,7 +245,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   rate_limited: 'The server asks for patience: they go out by themselves.',
 };
 
-const codeOf = (error: Error): string => ('code' in error && typeof error.code === 'string' ? error.code : error.name);
+const codeOf = (error: Error): string => errorCode(error) || error.name;
 
 function stuck(left: readonly Pending[], problems: readonly Error[], rejected: readonly Error[]): Finding[] {
   const findings: Finding[] = [];
