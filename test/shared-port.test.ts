@@ -33,9 +33,12 @@ const alive = (pid: number): boolean => {
 
 const up = async (url: string): Promise<number> =>
   Number(
-    (await runSql(url, "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'service-listen'"))[0]?.[
-      'n'
-    ],
+    (
+      await runSql(
+        url,
+        "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = 'service-listen' AND datname = current_database()",
+      )
+    )[0]?.['n'],
   );
 
 /** Sockets over many connections, so that each instance has some. */

@@ -20,7 +20,7 @@ import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { plainFrame } from '../src/tenant/replay.js';
 
-const PIN = 'dc2260df31c33dba286c5c90c6b8026946f29b30229ebfa762eefbc6d1f321f0';
+const PIN = '4e321d6e7aa54e57057363b8121d9358c4b13c836c56cc151e013f24f765d941';
 
 const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
 const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';
