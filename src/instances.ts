@@ -134,8 +134,7 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
     const failed = ended.find((one) => one.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   };
-  // Any free port will do, but it must be named: a port that the system draws is not shared.
-  const port = config.port === 0 ? await freePort(config.host) : config.port;
+  let { port } = config;
   const start = (n: number): ChildProcess =>
     fork(main, [INSTANCE_FLAG], {
       env: {
@@ -149,6 +148,8 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
     });
   let listening: Listening | undefined;
   try {
+    // Any free port will do, but it must be named: a port that the system draws is not shared.
+    if (port === 0) port = await freePort(config.host);
     // One after the other: the first one migrates.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join as pathOf } from 'node:path';
 import { pino } from 'pino';
 import t from 'tap';
+import { EmbeddedPostgres } from '../src/postgres/embedded.js';
 import { Instance } from '../src/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -176,3 +177,13 @@ t.test('INST-20: an instance whose process cannot be made is tried again', async
   await again;
   t.equal(starts, 4);
 });
+
+t.test(
+  'INST-22: an address that is not this machine’s ends the start, and the embedded database with it',
+  async (t) => {
+    const dataDir = pathOf(await temporaryFolder(t), 'data');
+    const env = { INSTANCES: '2', HOST: '192.0.2.1', PORT: '0' };
+    await t.rejects(spawnServer(t, { embedded: true, dataDir, env }), /before it listened/);
+    t.equal(await EmbeddedPostgres.runningUrl({ dataDir, password: '' }), null);
+  },
+);
