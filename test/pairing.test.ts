@@ -2,7 +2,7 @@
 import t from 'tap';
 import { ulid } from 'ulid';
 import { pairCode } from '../src/pairing/rules.js';
-import { Waiter } from '../src/pairing/waiting.js';
+import { Waiter, Waiters } from '../src/pairing/waiting.js';
 import {
   base64,
   claimedWorld,
@@ -227,7 +227,7 @@ t.test('a wrap on another instance is found within 2 s without any notification'
 
 t.test('a change that comes while a held call looks is not lost', async (t) => {
   const clock = new TestClock();
-  const waiter = new Waiter('tenant', 'session');
+  const waiter = new Waiter('tenant', 'session', 1);
   waiter.nudge();
   t.equal(await waiter.next(clock, 1_000), 'look');
   t.equal(clock.waiting, 0, 'it did not wait');
@@ -253,6 +253,23 @@ t.test('PAIR-24: one held call a session: a second takes over, and who leaves is
   t.equal(await second, 'pending');
   t.equal(b.pairing.held, 0);
   t.equal(clock.waiting, 0, 'no timer is left');
+});
+
+t.test('PAIR-24: of two calls the one that came in later is held, whichever asks the database faster', async (t) => {
+  const waiters = new Waiters();
+  const clock = new TestClock();
+  const [slow, fast] = [waiters.arrive(), waiters.arrive()];
+  const later = waiters.add('tenant', 'session', fast);
+  const earlier = waiters.add('tenant', 'session', slow);
+  t.equal(await earlier.next(clock, 1), 'end', 'the one whose client has gone on');
+  waiters.remove(earlier);
+  later.nudge();
+  t.equal(await later.next(clock, 1), 'look', 'still held');
+  t.equal(waiters.size, 1);
+  const third = waiters.add('tenant', 'session', waiters.arrive());
+  t.equal(await later.next(clock, 1), 'end');
+  waiters.remove(third);
+  t.equal(waiters.size, 0);
 });
 
 t.test('PAIR-09 PAIR-10 PAIR-25: the same key goes on and gets the result again, another key is refused', async (t) => {

@@ -13,7 +13,7 @@ import type { PairFetchEpkBody, PairFetchNpkBody, PairInitBody, PairWrapBody } f
 import { tellChange, type ChangeTeller } from '../protocol/tell.js';
 import type { OpenPair, PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
 import { judge, pairCode, pairHost, wrapOf } from './rules.js';
-import { Waiters } from './waiting.js';
+import { Waiters, type Waiter } from './waiting.js';
 
 /** What the service is made of. */
 export interface PairingOptions extends ChangeTeller {
@@ -82,6 +82,7 @@ export class Pairing {
    */
   async fetchNpk(tenantId: string, body: PairFetchNpkBody, gone: AbortSignal): Promise<Paired | 'pending'> {
     const { store, clock, tickets, maxDevices } = this.options;
+    const arrival = this.waiters.arrive();
     const npk = publicKeyField('pubkey', body.pubkey);
     const ticket = body.passwordTicket ?? null;
     const now = clock.now();
@@ -102,7 +103,7 @@ export class Pairing {
     const joined = await store.join({ ...asked, maxDevices, now });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
-    const release = await this.hold(tenantId, joined.lookupId, gone);
+    const release = await this.hold({ tenantId, lookupId: joined.lookupId, arrival }, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
@@ -149,10 +150,13 @@ export class Pairing {
     await tellChange(this.options, tenantId);
   }
 
-  private async hold(tenantId: string, lookupId: string, gone: AbortSignal): Promise<PairRelease | 'pending'> {
+  private async hold(
+    { tenantId, lookupId, arrival }: Pick<Waiter, 'tenantId' | 'lookupId' | 'arrival'>,
+    gone: AbortSignal,
+  ): Promise<PairRelease | 'pending'> {
     const { store, clock } = this.options;
     const until = clock.now() + PAIR_HOLD_MS;
-    const waiter = this.waiters.add(tenantId, lookupId);
+    const waiter = this.waiters.add(tenantId, lookupId, arrival);
     const leave = (): void => waiter.end();
     gone.addEventListener('abort', leave, { once: true });
     if (gone.aborted) leave();

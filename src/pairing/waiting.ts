@@ -13,6 +13,8 @@ export class Waiter {
   constructor(
     readonly tenantId: string,
     readonly lookupId: string,
+    /** Its place in the order in which calls came in. */
+    readonly arrival: number,
   ) {}
 
   /** Something of the tenant changed. Not lost when the call is just looking. */
@@ -49,19 +51,32 @@ export class Waiter {
 export class Waiters {
   private readonly sessions = new Map<string, Waiter>();
   private readonly tenants = new Map<string, Set<Waiter>>();
+  private arrivals = 0;
+
+  /** Numbers a call as it comes in: what it asks first may take longer than the same for a later one. */
+  arrive(): number {
+    return ++this.arrivals;
+  }
 
   get size(): number {
     return this.sessions.size;
   }
 
-  /** A held call for the session. One that was held for it ends: the same device asks anew. */
-  add(tenantId: string, lookupId: string): Waiter {
+  /**
+   * A held call for the session. Of two for the same session the one that came in later is held and the other ends:
+   * the same device asked anew.
+   */
+  add(tenantId: string, lookupId: string, arrival: number): Waiter {
+    const waiter = new Waiter(tenantId, lookupId, arrival);
     const before = this.sessions.get(lookupId);
+    if (before !== undefined && before.arrival > arrival) {
+      waiter.end();
+      return waiter;
+    }
     if (before !== undefined) {
       this.remove(before);
       before.end();
     }
-    const waiter = new Waiter(tenantId, lookupId);
     this.sessions.set(lookupId, waiter);
     const others = this.tenants.get(tenantId);
     if (others === undefined) this.tenants.set(tenantId, new Set([waiter]));

@@ -1,0 +1,58 @@
+/** What blobs are kept in, as the rest of the server sees it (contract 8). Bindings: src/objects. */
+import type { Readable } from 'node:stream';
+
+/** Names one object. Objects lie under `<tenantId>/<ref>`, after the prefix that the operator chose, in every store. */
+export interface ObjectName {
+  readonly tenantId: string;
+  /** `<ULID>.bin`. */
+  readonly ref: string;
+}
+
+/** A request that a client may make of the store by itself. */
+export interface SignedRequest {
+  /** Absolute. */
+  readonly url: string;
+  /** What the client has to send with it, lower-case names; part of what was signed. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** What an upload URL admits: exactly this many bytes, of this type, until then, once. */
+export interface UploadGrant {
+  readonly size: number;
+  readonly contentType: string;
+  /** Milliseconds since 1970, both. */
+  readonly now: number;
+  readonly expiresAt: number;
+}
+
+/** How long a download URL is good, milliseconds since 1970. */
+export interface DownloadGrant {
+  readonly now: number;
+  readonly expiresAt: number;
+}
+
+/** An object as the store lists it. */
+export interface StoredObject extends ObjectName {
+  readonly size: number;
+  /** Milliseconds since 1970, by the store's clock. */
+  readonly modifiedAt: number;
+}
+
+/**
+ * A store of objects. Whatever goes wrong in reaching it is `storage_unavailable`; its cause goes to the log, without
+ * signatures. Signing makes no network call.
+ */
+export interface ObjectStore {
+  readonly kind: 'local' | 'gcs' | 's3';
+  /** `origin`: scheme and host that the client reached this server by; only the local store's URLs have it. */
+  signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
+  signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedRequest>;
+  /** Undefined: there is no such object, or not all of it yet. */
+  head(name: ObjectName): Promise<StoredObject | undefined>;
+  /** Resolves also where there is none. */
+  remove(name: ObjectName): Promise<void>;
+  /** Every object under the prefix, in pages, in an order of the store's. Names that are not ours are left out. */
+  list(): AsyncIterable<readonly StoredObject[]>;
+  /** Rejects with `blob_not_found` where there is none. */
+  read(name: ObjectName): Promise<Readable>;
+}
