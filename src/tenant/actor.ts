@@ -358,7 +358,8 @@ export class Actor implements CommitSink<Pending> {
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
-      this.post({ kind: 'replay-failed', session, phase });
+      const away = error instanceof ServiceError && error.error === 'unavailable';
+      this.post({ kind: 'replay-failed', session, phase, away });
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {

@@ -151,7 +151,15 @@ function pushTo(
 /** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
 function fallBehind(session: Session, phase: Live, frames: readonly string[]): Effect {
   const { cursor, acks } = phase;
-  const replaying: Replaying = { kind: 'replaying', cursor, acks, greeting: false, committed: null, draining: false };
+  const replaying: Replaying = {
+    kind: 'replaying',
+    cursor,
+    acks,
+    greeting: false,
+    committed: null,
+    draining: false,
+    stalled: false,
+  };
   session.phase = replaying;
   return { kind: 'send', session, frames, phase: replaying };
 }

@@ -63,7 +63,8 @@ export type Message =
     }
   | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
   | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
-  | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying }
+  /** `away`: the database is out of reach at present. */
+  | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying; readonly away: boolean }
   | { readonly kind: 'sent'; readonly session: Session; readonly phase: Replaying; readonly congested: boolean }
   | { readonly kind: 'congested'; readonly session: Session }
   | { readonly kind: 'drained'; readonly session: Session }
