@@ -10,7 +10,7 @@ import { NamedProxy } from './named-proxy.js';
 import { OwnPostgres } from './own-postgres.js';
 import { until } from './events.js';
 import { freePort } from './proxies.js';
-import { Recorder } from './recorder.js';
+import { Recorder, type Address } from './recorder.js';
 import { spawnServer, type Child } from './server.js';
 import { difference, Mirror, notRising, range } from './stream.js';
 import { named, Wire } from './wire.js';
@@ -104,7 +104,7 @@ export class Cluster {
     const id = (await one.get('/service/status')).text('tenantId');
     const sealFor = devices.map((device) => device.id);
     const load = new Load();
-    const places = nodes.map(({ port }) => ({ port, host: `${slug}.${BASE}` }));
+    const places = this.placesOf({ slug });
     const recorders = devices.flatMap((device) => [
       new Recorder(places, device.token),
       new Recorder([...places].reverse(), device.token),
@@ -117,6 +117,11 @@ export class Cluster {
       load.read(common);
     }
     this.tenants.push({ slug, id, devices, wires, insertsOnly, load, recorders });
+  }
+
+  /** Where a tenant's sockets are opened. */
+  placesOf({ slug }: Pick<Tenant, 'slug'>): Address[] {
+    return this.nodes.map(({ port }) => ({ port, host: `${slug}.${BASE}` }));
   }
 
   get recorders(): Recorder[] {
