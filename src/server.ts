@@ -198,6 +198,7 @@ function composeTenants(all: Parts): TenantParts {
     purger,
     onFault,
     clock,
+    meter,
     epoch: () => history.epoch,
   });
   const presence: Presence = new Presence({

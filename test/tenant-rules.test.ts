@@ -108,7 +108,10 @@ t.test('INST-26: a hello while the database is away gets what memory holds, and 
   world.fail(world.find('page'), true);
   t.equal(far.witness.cursor, 0, 'memory does not reach so far back');
   for (const { witness } of [near, far, live]) t.equal(witness.closedWith, null, 'no socket is closed');
-  t.notOk(world.underWay.some(({ name }) => name === 'page' || name === 'head'), 'nothing is asked again at once');
+  t.notOk(
+    world.underWay.some(({ name }) => name === 'page' || name === 'head'),
+    'nothing is asked again at once',
+  );
   world.compare();
   world.settle();
   t.strictSame([near.witness.live, far.witness.live], [true, true], 'the next comparison has them go on');

@@ -49,7 +49,15 @@ function refuseHello(session: Session): Effect[] {
 function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
   // The buffer that has to empty is the socket's, whichever replay filled it.
   const draining = isDraining(session);
-  const phase: Replaying = { kind: 'replaying', cursor, acks, greeting: true, committed: null, draining, stalled: false };
+  const phase: Replaying = {
+    kind: 'replaying',
+    cursor,
+    acks,
+    greeting: true,
+    committed: null,
+    draining,
+    stalled: false,
+  };
   session.phase = phase;
   return phase;
 }

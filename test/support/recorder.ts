@@ -64,7 +64,9 @@ export class Recorder {
   async reach(version: number, maxMs: number): Promise<void> {
     await until(`version ${version}, not only ${this.cursor}`, () => this.cursor >= version, maxMs).catch(
       (error: unknown) => {
-        throw new Error(`${String(error)}: ${JSON.stringify(this.connections.slice(-4))}, ${this.refused.slice(-3).join()}`);
+        throw new Error(
+          `${String(error)}: ${JSON.stringify(this.connections.slice(-4))}, ${this.refused.slice(-3).join()}`,
+        );
       },
     );
   }
