@@ -39,7 +39,7 @@ t.test('INST-25 WS-20: an instance of two is told to end', async (t) => {
     for (;;) {
       const item = newItem(all);
       const body = spelled('a', writeBody('a', item));
-      const answer = await connection.post({ token: first.token, path: '/items', body });
+      const answer = await connection.ask({ token: first.token, path: '/items', body });
       if (answer === undefined) wrong.push('not answered');
       else if (answer.status === 200) acked.set((JSON.parse(answer.body) as { version: number }).version, item.id);
       else if (answer.status !== 503) wrong.push(`${answer.status} ${answer.body}`);

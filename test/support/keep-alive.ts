@@ -5,6 +5,7 @@ import { once } from 'node:events';
 /** An answer as it stood on the wire. */
 export interface RawAnswer {
   readonly status: number;
+  readonly retryAfter: string | undefined;
   readonly body: string;
   /** The server will close the connection. */
   readonly last: boolean;
@@ -13,7 +14,8 @@ export interface RawAnswer {
 export interface RawRequest {
   readonly token: string;
   readonly path: string;
-  readonly body: unknown;
+  /** Left out: a GET; else a POST of this as JSON. */
+  readonly body?: unknown;
 }
 
 const HEAD_END = '\r\n\r\n';
@@ -43,14 +45,15 @@ export class KeepAlive {
   }
 
   /** Undefined where the connection closed without a whole answer. */
-  async post({ token, path, body }: RawRequest): Promise<RawAnswer | undefined> {
-    const content = JSON.stringify(body);
+  async ask({ token, path, body }: RawRequest): Promise<RawAnswer | undefined> {
+    const content = body === undefined ? '' : JSON.stringify(body);
     const head = [
-      `POST /api${path} HTTP/1.1`,
+      `${body === undefined ? 'GET' : 'POST'} /api${path} HTTP/1.1`,
       'Host: localhost',
       `Authorization: Bearer ${token}`,
-      'Content-Type: application/json',
-      `Content-Length: ${Buffer.byteLength(content)}`,
+      ...(body === undefined
+        ? []
+        : ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(content)}`]),
     ].join('\r\n');
     this.socket.write(head + HEAD_END + content);
     for (;;) {
@@ -70,7 +73,8 @@ export class KeepAlive {
     if (this.text.length < from + length) return undefined;
     const body = this.text.slice(from, from + length);
     this.text = this.text.slice(from + length);
-    return { status: Number(head.split(' ')[1]), body, last: /^connection: *close$/im.test(head) };
+    const retryAfter = /^retry-after: *(.+)$/im.exec(head)?.[1];
+    return { status: Number(head.split(' ')[1]), retryAfter, body, last: /^connection: *close$/im.test(head) };
   }
 
   end(): void {
