@@ -33,23 +33,26 @@ async function world(t: WithTeardown): Promise<World> {
   return { proxy, pool, told, reach, url };
 }
 
-t.test('DUR-07: links that carry nothing are cut, and nobody waits for new ones until there is an answer', async (t) => {
-  const { proxy, pool, told, reach } = await world(t);
-  proxy.swallowNew(true);
-  proxy.swallow('');
-  const waiting = pool.query('SELECT 1').catch((error: unknown) => error);
-  const queued = Array.from({ length: 30 }, async () => pool.query('SELECT 1').catch((error: unknown) => error));
-  await told.until(1);
-  t.same([told.all, reach.within], [[false], false]);
-  for (const error of await Promise.all([waiting, ...queued])) t.ok(isConnectionLoss(error));
-  const opened = proxy.count('pool');
-  t.ok(isConnectionLoss(await pool.query('SELECT 1').catch((error: unknown) => error)));
-  t.equal(proxy.count('pool'), opened, 'it was not even tried');
-  proxy.swallowNew(false);
-  await told.until(2);
-  t.same([told.all, reach.within], [[false, true], true]);
-  t.equal((await pool.query('SELECT 1')).rowCount, 1);
-});
+t.test(
+  'DUR-07: links that carry nothing are cut, and nobody waits for new ones until there is an answer',
+  async (t) => {
+    const { proxy, pool, told, reach } = await world(t);
+    proxy.swallowNew(true);
+    proxy.swallow('');
+    const waiting = pool.query('SELECT 1').catch((error: unknown) => error);
+    const queued = Array.from({ length: 30 }, async () => pool.query('SELECT 1').catch((error: unknown) => error));
+    await told.until(1);
+    t.same([told.all, reach.within], [[false], false]);
+    for (const error of await Promise.all([waiting, ...queued])) t.ok(isConnectionLoss(error));
+    const opened = proxy.count('pool');
+    t.ok(isConnectionLoss(await pool.query('SELECT 1').catch((error: unknown) => error)));
+    t.equal(proxy.count('pool'), opened, 'it was not even tried');
+    proxy.swallowNew(false);
+    await told.until(2);
+    t.same([told.all, reach.within], [[false, true], true]);
+    t.equal((await pool.query('SELECT 1')).rowCount, 1);
+  },
+);
 
 t.test('DUR-07: a link of its own that breaks, a slow statement or a refusal is no silence', async (t) => {
   const { pool, told, url } = await world(t);
