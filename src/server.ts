@@ -117,8 +117,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
-  const { metricsPort: port, host } = config;
-  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
+  const { metricsPort: port, metricsHost: host } = config;
+  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
   const parts: Parts = { log, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
 
   const tenants = composeTenants(parts);
