@@ -27,7 +27,8 @@ const signer: Signer = {
 function callOf({ method, headers = {}, expectedUrl }: Vector): SignedCall {
   const target = expectedUrl.replace(/^https?:\/\/[^/]+/, ''); // as it stands: a parser would tidy the path
   const sent = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]);
-  return { method, host: new URL(expectedUrl).hostname, target, headers: Object.fromEntries(sent) };
+  const byName = Object.fromEntries(sent) as Record<string, string>;
+  return { method, host: new URL(expectedUrl).hostname, target, headers: byName };
 }
 
 const start = ({ timestamp }: Vector): number => Date.parse(timestamp);

@@ -64,23 +64,26 @@ export class GcsStore implements ObjectStore {
 
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
     const { size, contentType } = grant;
+    const file = this.file(name);
     const bound = { 'x-goog-content-length-range': `${size},${size}`, 'x-goog-if-generation-match': '0' };
     return this.sign('sign upload', { 'content-type': contentType, ...bound }, async () => {
       const options = { action: 'write', contentType, extensionHeaders: bound, ...validity(grant) } as const;
-      return (await this.file(name).getSignedUrl(options))[0];
+      return (await file.getSignedUrl(options))[0];
     });
   }
 
   signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
+    const file = this.file(name);
     return this.sign('sign download', {}, async () => {
       const options = { action: 'read', responseDisposition: 'attachment', ...validity(grant) } as const;
-      return (await this.file(name).getSignedUrl(options))[0];
+      return (await file.getSignedUrl(options))[0];
     });
   }
 
   async head(name: ObjectName): Promise<StoredObject | undefined> {
+    const file = this.file(name);
     try {
-      const [found] = await this.call('head', () => this.file(name).getMetadata());
+      const [found] = await this.call('head', () => file.getMetadata());
       return storedAs(name, found, 'gcs head');
     } catch (error) {
       if (!(error instanceof NotThere)) throw error;
@@ -91,8 +94,9 @@ export class GcsStore implements ObjectStore {
   }
 
   async remove(name: ObjectName): Promise<void> {
+    const file = this.file(name);
     try {
-      await this.call('remove', () => this.file(name).delete());
+      await this.call('remove', () => file.delete());
     } catch (error) {
       if (!(error instanceof NotThere)) throw error;
       await this.page({ maxResults: 1 });
@@ -202,6 +206,8 @@ function gcsFault(call: string, error: unknown): StoreFault {
   const code = codeOfError(error);
   const fault = connectionFault(call, error);
   if (fault !== undefined) return fault;
+  if (code?.startsWith('CONTENT_') === true)
+    return new StoreFault('broken', `${call}: damaged on the way (${code})`, code);
   // Whatever fails before a connection is made, fails over the key: absent, not to be read, not a key.
   return new StoreFault('credentials', `${call}: the credentials cannot be used (${code ?? 'unknown error'})`, code);
 }

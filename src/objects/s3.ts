@@ -79,10 +79,11 @@ export class S3Store implements ObjectStore {
       });
       return Promise.reject(refusal);
     }
+    const at = this.at(name);
     const headers = { 'content-length': String(size), 'content-type': contentType, 'if-none-match': '*' };
     return this.sign('sign upload', headers, () => {
       const command = new PutObjectCommand({
-        ...this.at(name),
+        ...at,
         ContentLength: size,
         ContentType: contentType,
         IfNoneMatch: '*',
@@ -92,20 +93,14 @@ export class S3Store implements ObjectStore {
   }
 
   signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest> {
-    return this.sign('sign download', {}, () =>
-      getSignedUrl(
-        this.signer,
-        new GetObjectCommand({ ...this.at(name), ResponseContentDisposition: 'attachment' }),
-        validity(grant),
-      ),
-    );
+    const command = new GetObjectCommand({ ...this.at(name), ResponseContentDisposition: 'attachment' });
+    return this.sign('sign download', {}, () => getSignedUrl(this.signer, command, validity(grant)));
   }
 
   async head(name: ObjectName): Promise<StoredObject | undefined> {
+    const command = new HeadObjectCommand(this.at(name));
     try {
-      const found = await this.call('head', (abortSignal) =>
-        this.client.send(new HeadObjectCommand(this.at(name)), { abortSignal }),
-      );
+      const found = await this.call('head', (abortSignal) => this.client.send(command, { abortSignal }));
       return storedAs(name, found.ContentLength, found.LastModified, 's3 head');
     } catch (error) {
       if (!(error instanceof NotThere)) throw error;
@@ -116,10 +111,9 @@ export class S3Store implements ObjectStore {
   }
 
   async remove(name: ObjectName): Promise<void> {
+    const command = new DeleteObjectCommand(this.at(name));
     try {
-      await this.call('remove', (abortSignal) =>
-        this.client.send(new DeleteObjectCommand(this.at(name)), { abortSignal }),
-      );
+      await this.call('remove', (abortSignal) => this.client.send(command, { abortSignal }));
     } catch (error) {
       if (!(error instanceof NotThere)) throw error;
     }
@@ -144,9 +138,10 @@ export class S3Store implements ObjectStore {
   }
 
   async read(name: ObjectName): Promise<Readable> {
+    const command = new GetObjectCommand(this.at(name));
     try {
       const { Body, ContentLength } = await this.call('read', (abortSignal) =>
-        this.client.send(new GetObjectCommand(this.at(name)), { abortSignal }),
+        this.client.send(command, { abortSignal }),
       );
       if (!(Body instanceof Readable)) throw storageUnavailable(new StoreFault('broken', 's3 read: no body'));
       const { silenceMs } = this.bounds;
@@ -192,11 +187,18 @@ export class S3Store implements ObjectStore {
     return { url: await this.guarded(`s3 ${what}`, work), headers };
   }
 
-  private call<T>(what: string, work: (abortSignal: AbortSignal) => Promise<T>): Promise<T> {
-    return this.guarded(`s3 ${what}`, () => work(AbortSignal.timeout(this.bounds.callMs)));
+  /** The signal ends what is given up; a body that was handed out lives on without it. */
+  private async call<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const given = new AbortController();
+    try {
+      return await this.guarded(`s3 ${what}`, () => work(given.signal));
+    } catch (error) {
+      given.abort();
+      throw error;
+    }
   }
 
-  /** A signal does not end everything that a call waits for, such as the role of the machine: hence the second bound. */
+  /** Bounds also what comes before a call, such as the wait for the machine's role. */
   private async guarded<T>(call: string, work: () => Promise<T>): Promise<T> {
     try {
       return await inTime(call, this.bounds.callMs, work);
@@ -240,7 +242,6 @@ function clientConfig(options: S3Options, bounds: Bounds, endpoint: string | und
     maxAttempts: bounds.retries + 1,
     requestHandler: {
       connectionTimeout: bounds.callMs,
-      socketTimeout: bounds.silenceMs,
       httpAgent: { keepAlive: true, maxSockets: CONNECTIONS_MAX },
       httpsAgent: { keepAlive: true, maxSockets: CONNECTIONS_MAX },
     },
