@@ -68,7 +68,7 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return serve(context);
     }
     default:
-      throw new McpError('usage', command === '' ? 'which command?' : `there is no command ${harmless(command)}`);
+      throw new McpError('usage', command === '' ? 'a command is missing' : `there is no command ${harmless(command)}`);
   }
 }
 
