@@ -2,7 +2,7 @@
  * What agents did, for the person: one JSON line a tool call in a file beside the pairing, 0600. It has time, tool, bin,
  * ids and outcome, never a payload or a query: it must not become a second copy of what is encrypted everywhere else.
  */
-import { closeSync, constants, fchmodSync, fstatSync, openSync, renameSync, writeSync } from 'node:fs';
+import { closeSync, constants, fchmodSync, fstatSync, lstatSync, openSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { FILE_MODE, isOpenToOthers, POSIX } from '../client/node-files.js';
 import { privateFolder } from '../client/node-private.js';
@@ -69,16 +69,21 @@ export class Audit {
   }
 
   private append(text: string): void {
-    let file = this.opened();
+    if (this.size() + text.length > AUDIT_MAX) this.rotate();
+    const file = this.opened();
     try {
-      if (fstatSync(file).size + text.length > AUDIT_MAX) {
-        closeSync(file);
-        this.rotate();
-        file = this.opened();
-      }
       writeSync(file, text);
     } finally {
       closeSync(file);
+    }
+  }
+
+  private size(): number {
+    try {
+      return lstatSync(this.path).size;
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT') return 0;
+      throw error;
     }
   }
 

@@ -49,7 +49,11 @@ export class BinScope {
       named: (name) => {
         const id = this.pinned.get(name) ?? find(name);
         if (id !== undefined && allows(id)) return id;
-        throw refusal(name, [...slugs].flatMap(([one, slug]) => (allows(one) ? [slug ?? one] : [])), allowed !== null);
+        throw refusal(
+          name,
+          [...slugs].flatMap(([one, slug]) => (allows(one) ? [slug ?? one] : [])),
+          allowed !== null,
+        );
       },
       unknown: (this.names ?? []).filter((name) => !this.pinned.has(name)),
       limited: allowed !== null,

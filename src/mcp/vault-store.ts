@@ -243,7 +243,7 @@ const TIME_CHARS = 10;
 
 /** ms since 1970 out of a ULID. */
 const timeOf = (id: string): number =>
-  [...id.slice(0, TIME_CHARS)].reduce((time, letter) => time * 32 + CROCKFORD.indexOf(letter), 0);
+  Array.from(id.slice(0, TIME_CHARS)).reduce((time, letter) => time * 32 + CROCKFORD.indexOf(letter), 0);
 
 /** The newest of many, without sorting them all. */
 export class Newest {
