@@ -82,6 +82,21 @@ export const ERRORS = {
     exit: EXIT.refused,
     hint: 'To leave this machine only run `service-mcp unpair --force`; the twelve words bring you back.',
   },
+  /** A variable of the environment has a value that it does not take. */
+  bad_setting: { exit: EXIT.usage, hint: 'Correct the variable where the MCP client starts this program.' },
+  /** The arguments of a tool call are not those of the tool. */
+  bad_input: { exit: EXIT.usage, hint: "Correct the arguments: the tool's input schema says what it takes." },
+  bad_payload: { exit: EXIT.usage, hint: 'Correct the payload and call again.' },
+  too_large: { exit: EXIT.usage, hint: 'Put it in several smaller items.' },
+  bin_not_found: { exit: EXIT.notFound, hint: 'Name a bin by its slug or id.' },
+  bin_not_allowed: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_BINS.' },
+  item_not_found: { exit: EXIT.notFound, hint: 'Take the id from a list or a search.' },
+  read_only: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_READ_ONLY.' },
+  /** A change that is kept in this program and sent when the server is back. */
+  queued: { exit: EXIT.unavailable, hint: 'Do not call again for the same change: it would be made twice.' },
+  clock_wrong: { exit: EXIT.failure, hint: "Set this machine's clock." },
+  /** More calls at once than are worked on. */
+  busy: { exit: EXIT.unavailable, hint: 'Wait for the calls that are under way, then call again.' },
   /** A refusal by the server that has no code of its own here; the message says it. */
   refused: { exit: EXIT.refused, hint: "The message is the server's." },
   disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or mend the permissions, then try again.' },

@@ -83,7 +83,9 @@ async function addressFrom({ terminal, env, note }: CommandContext, given: strin
   let typed = (given ?? env['SERVICE_HOST'] ?? '').trim();
   if (typed === '' && terminal.interactive) typed = (await terminal.ask('Address of the server: ')).trim();
   if (typed === '') {
-    throw new McpError('usage', 'the address of the server is missing', { hint: 'Give its address by --host, or set SERVICE_HOST.' });
+    throw new McpError('usage', 'the address of the server is missing', {
+      hint: 'Give its address by --host, or set SERVICE_HOST.',
+    });
   }
   let url: string;
   try {
