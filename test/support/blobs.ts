@@ -43,3 +43,6 @@ export function openBlob(
   const decryptor = blobDecryptor(sodium, item, reader);
   return concat([...decryptor.push(ct), decryptor.finish()]);
 }
+
+/** For devices of tests that upload nothing. */
+export const noBlobs = { upload: (): Promise<never> => Promise.reject(new Error('this test uploads nothing')) };
