@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import t from 'tap';
-import { ConfigError, publicHosts, readConfig, unusedVariables } from '../src/config.js';
+import { ConfigError, publicHosts, readConfig } from '../src/config.js';
 import { keptSecret, serverSecrets } from '../src/secrets.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -243,26 +243,6 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
   env['PORT'] = '4321';
   t.equal(config.port, 1234);
   for (const value of [config, config.corsOrigins, config.trustedProxies]) t.ok(Object.isFrozen(value));
-  t.end();
-});
-
-t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
-  const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
-    ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
-  ];
-  for (const [name, values, rule] of bad) {
-    for (const value of values) {
-      const { problems } = problemsOf({ [name]: value });
-      t.match(problems, [{ name, got: JSON.stringify(value), takes: rule }], `${name}=${value}`);
-      t.equal(problems.length, 1);
-    }
-  }
-  const env = { MAX_BLOB_SIZE_MB: '9', PORT: '1' };
-  t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
-  t.strictSame(
-    unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['MAX_BLOB_SIZE_MB'],
-  );
   t.end();
 });
 

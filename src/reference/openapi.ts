@@ -8,9 +8,9 @@ import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 /** What the route table says of a route (src/front/router.ts). */
 export interface RouteFacts {
   readonly method: string;
-  /** `:id` stands for one part of the path. */
+  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
   readonly path: string;
-  readonly auth: 'device' | 'admin' | 'none';
+  readonly auth: 'device' | 'admin' | 'url' | 'none';
   readonly limit: string;
   /** Tenant states that are served. */
   readonly state: 'any' | 'read' | 'write';
