@@ -82,7 +82,7 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
 /** What the server signs with, and what its operator should be told. */
 export interface ServerSecrets {
   readonly tokenSecret: string;
-  /** Signs the URLs of the local blob store. */
+  /** Signs the URLs of the local blob store; empty where blobs are elsewhere. */
   readonly blobUrlSecret: string;
   /** For the log; empty when all is well. */
   readonly warnings: readonly string[];
@@ -109,7 +109,8 @@ export async function serverSecrets(
   const warnings: string[] = [];
   const secretOf = async ({ variable, name, configured, signs, used }: Secret): Promise<string> => {
     if (configured !== null) return configured;
-    if (used && config.databaseUrl !== null) {
+    if (!used) return '';
+    if (config.databaseUrl !== null) {
       warnings.push(
         `${variable} is not set: this instance signs ${signs} with the one kept in ${join(config.dataDir, 'secrets')}. ` +
           `Set the same ${variable} on every instance that shares this database; else each refuses the ${signs} of the others.`,

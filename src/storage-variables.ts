@@ -47,13 +47,13 @@ export const STORAGE_VARIABLES = {
   /** Another server than Google's. */
   gcsEndpoint: endpoint('GCS_ENDPOINT'),
   s3Bucket: bucket('S3_BUCKET'),
-  /** What requests are signed for. */
+  /** What requests are signed for; null: as the AWS SDK finds it. */
   s3Region: {
     name: 'S3_REGION',
     takes: 'a region such as eu-central-1; auto for R2',
-    fallback: 'us-east-1',
+    fallback: null,
     parse: (text) => (/^[a-z0-9-]{2,64}$/.test(text) ? text : undefined),
-  } satisfies Variable<string>,
+  } satisfies Variable<string | null>,
   /** Another server than AWS: R2, MinIO, Ceph. */
   s3Endpoint: endpoint('S3_ENDPOINT'),
   /** What clients reach that server by; null: the same. */

@@ -46,6 +46,17 @@ const DEFAULTS = {
   rateWritePerS: 10,
   ratePairPerMin: 5,
   storageCapBytes: 0,
+  storageKind: 'local',
+  blobUrlSecret: null,
+  maxBlobBytes: 1_024 * 1_024 * 1_024,
+  storagePrefix: null,
+  gcsBucket: null,
+  gcsEndpoint: null,
+  s3Bucket: null,
+  s3Region: null,
+  s3Endpoint: null,
+  s3PublicEndpoint: null,
+  s3ForcePathStyle: null,
   softDeleteMs: 30 * DAY_MS,
   purgeAt: 210,
   paymentBillingEnabled: false,
@@ -288,20 +299,59 @@ t.test('CFG-05: a secret that was opened to others is closed; a damaged one is n
   await t.rejects(keptSecret(dataDir, '../escape'), { message: /not a secret's name/ });
 });
 
-t.test('CFG-05 CFG-07: the token secret: configured, kept, or kept with a warning', async (t) => {
+t.test('CFG-05 CFG-07: the secrets: configured, kept, or kept with a warning', async (t) => {
   const dataDir = await temporaryFolder(t);
   const given = 'configured-by-the-operator';
   const external = 'postgres://u:p@h/d';
-  t.strictSame(await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: given }), {
-    tokenSecret: given,
-    warnings: [],
-  });
+  const unset = { dataDir, databaseUrl: null, tokenSecret: null, blobUrlSecret: null, storageKind: 'local' } as const;
+  const set = { ...unset, databaseUrl: external, tokenSecret: given, blobUrlSecret: given };
+  t.strictSame(await serverSecrets(set), { tokenSecret: given, blobUrlSecret: given, warnings: [] });
+  const elsewhere = { ...set, blobUrlSecret: null, storageKind: 's3' } as const;
+  t.strictSame(await serverSecrets(elsewhere), { tokenSecret: given, blobUrlSecret: '', warnings: [] });
   t.strictSame(await readdir(dataDir), [], 'nothing is drawn that is not needed');
-  const kept = await serverSecrets({ dataDir, databaseUrl: null, tokenSecret: null });
+  const kept = await serverSecrets(unset);
   t.strictSame(kept.warnings, []);
-  const warned = await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: null });
+  t.not(kept.tokenSecret, kept.blobUrlSecret);
+  const warned = await serverSecrets({ ...unset, databaseUrl: external });
   t.equal(warned.tokenSecret, kept.tokenSecret);
-  t.equal(warned.warnings.length, 1);
+  t.equal(warned.blobUrlSecret, kept.blobUrlSecret);
+  t.equal(warned.warnings.length, 2);
   t.match(warned.warnings[0], /^TOKEN_SECRET is not set/);
-  t.notOk(warned.warnings[0]?.includes(kept.tokenSecret), 'the secret itself is not told');
+  t.match(warned.warnings[1], /^BLOB_URL_SECRET is not set/);
+  for (const warning of warned.warnings) {
+    t.notOk(warning.includes(kept.tokenSecret) || warning.includes(kept.blobUrlSecret), 'no secret itself is told');
+  }
+});
+
+t.test('CFG-02 BLOB-30: the variables of the object store, and what a bucket needs', (t) => {
+  const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
+    ['MAX_BLOB_SIZE_MB', ['0', '1GB', '1048577'], /from 1 to 1048576 \(MiB\)/],
+    ['STORAGE_KIND', ['azure', 'S3'], /one of local, gcs, s3/],
+    ['STORAGE_PREFIX', ['/a', 'a/', '../b', 'a//b', 'a b'], /joined by slashes/],
+    ['GCS_BUCKET', ['A', 'x y', '-ab'], /a bucket's name/],
+    ['S3_BUCKET', ['a/b', 'x'], /a bucket's name/],
+    ['S3_REGION', ['EU', 'a b'], /a region/],
+    ['GCS_ENDPOINT', ['ftp://h', 'host'], /an http or https URL/],
+    ['S3_ENDPOINT', ['minio:9000', 'http://u:p@h'], /an http or https URL/],
+    ['S3_PUBLIC_ENDPOINT', ['s3', 'http://h?x=1'], /an http or https URL/],
+    ['S3_FORCE_PATH_STYLE', ['1', 'yes'], /true or false/],
+    ['BLOB_URL_SECRET', ['short'], /at least 16 visible/],
+  ];
+  for (const [name, values, rule] of bad) {
+    for (const value of values) {
+      const { problems } = problemsOf({ [name]: value });
+      t.match(problems, [{ name, takes: rule }], `${name}=${value}`);
+      t.equal(problems.length, 1);
+    }
+  }
+  t.match(problemsOf({ STORAGE_KIND: 's3' }).problems, [{ name: 'S3_BUCKET', got: 'nothing' }]);
+  t.match(problemsOf({ STORAGE_KIND: 'gcs', S3_BUCKET: 'abc' }).problems, [{ name: 'GCS_BUCKET', got: 'nothing' }]);
+  const config = readConfig({
+    STORAGE_KIND: 's3',
+    S3_BUCKET: 'my.bucket',
+    STORAGE_PREFIX: 'a/b',
+    MAX_BLOB_SIZE_MB: '2',
+  });
+  t.match(config, { storageKind: 's3', s3Bucket: 'my.bucket', storagePrefix: 'a/b', maxBlobBytes: 2_097_152 });
+  t.end();
 });

@@ -86,9 +86,10 @@ t.test('ERR-03: a code has one status in each shape, and every row and frame is 
       statuses.set(key, (statuses.get(key) ?? new Set()).add(statusOf(name, shape)));
     }
   }
+  // A blob that an item names and a blob that is asked for are missing in two ways (contract 3).
   t.same(
     [...statuses].filter(([, set]) => set.size > 1).map(([key]) => key),
-    [],
+    ['a blob_not_found', 'b blob_not_found'],
   );
   for (const shape of ['a', 'b'] as const) {
     for (const item of [live, { ...live, inline: null }, deleted]) {

@@ -11,7 +11,7 @@ export interface StorageSettings {
   readonly gcsBucket: string | null;
   readonly gcsEndpoint: string | null;
   readonly s3Bucket: string | null;
-  readonly s3Region: string;
+  readonly s3Region: string | null;
   readonly s3Endpoint: string | null;
   readonly s3PublicEndpoint: string | null;
   readonly s3ForcePathStyle: boolean | null;
@@ -58,9 +58,8 @@ export async function openBucket(settings: StorageSettings, log: StoreLog): Prom
   const forcePathStyle = settings.s3ForcePathStyle ?? endpoint !== null;
   return new S3Store({
     bucket: bucket ?? '',
-    region,
     forcePathStyle,
-    ...given({ prefix, endpoint, publicEndpoint }),
+    ...given({ prefix, region, endpoint, publicEndpoint }),
     log,
   });
 }

@@ -96,6 +96,11 @@ export interface BinList<B = Bytes> {
 
 // Blobs (contract 8).
 
+/** Names of headers, lower case, and their values. */
+export interface SentHeaders {
+  readonly [name: string]: string;
+}
+
 /** Room for a blob is reserved. */
 export interface BlobUpload {
   /** What the item names it by. */
@@ -103,8 +108,8 @@ export interface BlobUpload {
   /** Takes one PUT of exactly the declared size and type. */
   readonly url: string;
   readonly expiresAt: Millis;
-  /** What the client must send with the PUT: names of headers, lower case, and their values. */
-  readonly headers: Readonly<Record<string, string>>;
+  /** What the client must send with the PUT. */
+  readonly headers: SentHeaders;
 }
 
 /** Where a blob can be fetched from. */
