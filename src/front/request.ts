@@ -146,9 +146,6 @@ export class Call {
         case 'content-type':
           this.contentType = value;
           break;
-        case 'stripe-signature':
-          this.signature = value;
-          break;
         case 'content-length':
           lengths++;
           this.lengthDeclared = true;
@@ -173,27 +170,14 @@ export class Call {
         case 'x-request-id':
           this.givenId = value;
           break;
-        case 'if-none-match':
-          this.ifNoneMatch = value;
-          break;
-        case 'range':
-          this.range = this.range === '' ? value : `${this.range},${value}`;
-          break;
-        case 'if-range':
-          this.ifRange = value;
-          break;
-        case 'x-forwarded-proto':
-          this.forwardedProto = value;
-          break;
         case 'origin':
           this.origin = value;
-          break;
-        case 'access-control-request-method':
-          this.preflightMethod = value;
           break;
         case 'upgrade':
           this.upgrade = value;
           break;
+        default:
+          this.copyRare(key, value);
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
@@ -201,6 +185,30 @@ export class Call {
     if (encodings > 1) this.framing = 'transfer-encoding: given twice';
     if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
+  }
+
+  /** Headers that few requests have. */
+  private copyRare(key: string, value: string): void {
+    switch (key) {
+      case 'stripe-signature':
+        this.signature = value;
+        break;
+      case 'if-none-match':
+        this.ifNoneMatch = value;
+        break;
+      case 'range':
+        this.range = this.range === '' ? value : `${this.range},${value}`;
+        break;
+      case 'if-range':
+        this.ifRange = value;
+        break;
+      case 'x-forwarded-proto':
+        this.forwardedProto = value;
+        break;
+      case 'access-control-request-method':
+        this.preflightMethod = value;
+        break;
+    }
   }
 
   /** The query is the last word: it is in the URL that somebody wrote for this one request. */

@@ -3,6 +3,7 @@
  * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
  */
 import type { ErrorName } from '../protocol/errors.js';
+import { BLOBS } from './endpoints-blobs.js';
 
 /** A named schema (src/reference/schemas.ts), or one for each shape. */
 export type SchemaName = string | { readonly a: string; readonly b: string };
@@ -39,8 +40,6 @@ const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status
 const ITEM_ID = { schema: 'Ulid', what: "The item's id." };
 const BIN_ID = { schema: 'BinId', what: "The bin's id." };
 const DEVICE_ID = { schema: 'Ulid', what: "The device's id." };
-
-const BLOB_REF = { schema: 'BlobRef', what: "The blob's name." };
 
 const WRITE_ERRORS = [
   'item_too_large',
@@ -121,46 +120,6 @@ const BINS: Readonly<Record<string, Endpoint>> = {
     body: 'BinDeleteBody',
     replies: done('Ok'),
     errors: ['bin_not_found', 'conflict'],
-  },
-};
-
-const BLOBS: Readonly<Record<string, Endpoint>> = {
-  'POST /api/blobs/upload-url': {
-    group: 'Blobs',
-    summary: 'Room for a blob, and a URL to upload it to',
-    text: 'Good for 15 minutes and one PUT of exactly the declared size and type. The size counts towards the storage cap from now on. `rate_limited`: so many uploads are open already. See [Blobs](blobs.md).',
-    body: { a: 'UploadBodyA', b: 'UploadBodyB' },
-    replies: done('BlobUpload', 'Room is reserved.'),
-    errors: ['blob_too_large', 'storage_cap_exceeded'],
-  },
-  'GET /api/blobs/:ref/url': {
-    group: 'Blobs',
-    summary: 'A URL to download a blob from',
-    text: 'Good for 5 minutes and any number of requests. Ask for another one when it runs out.',
-    id: BLOB_REF,
-    replies: done('BlobDownload'),
-    errors: ['no_blob', 'storage_unavailable'],
-  },
-  'PUT /blobs/:tenant/:ref': {
-    group: 'Blobs',
-    summary: 'Upload a blob to the local store',
-    text: 'Only by a URL that the server gave, with exactly the `headers` that came with it. The blob is durable when the reply is there. With another store the URL leads there, and this is 404.',
-    id: BLOB_REF,
-    bytes: true,
-    replies: done('Ok', 'The blob is stored.'),
-    errors: ['storage_unavailable'],
-  },
-  'GET /blobs/:tenant/:ref': {
-    group: 'Blobs',
-    summary: 'Download a blob from the local store',
-    text: 'Only by a URL that the server gave. Takes `Range` (one range), `If-Range`, `If-None-Match`, and HEAD. With another store the URL leads there, and this is 404.',
-    id: BLOB_REF,
-    replies: [
-      { status: 200, when: 'All of it.', bytes: true },
-      { status: 206, when: 'The part that was asked for.', bytes: true },
-      { status: 304, when: 'The tag that was given is still right.' },
-    ],
-    errors: ['no_blob', 'range_invalid', 'storage_unavailable'],
   },
 };
 
