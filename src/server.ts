@@ -38,6 +38,7 @@ import { systemClock, type Clock } from './protocol/clock.js';
 import { openReference } from './reference/open.js';
 import { REFERENCE_FOLDER, SERVER_VERSION } from './root.js';
 import { serverSecrets } from './secrets.js';
+import { composeStorage, type Storage } from './storage.js';
 import { TenantRegistry } from './tenant/registry.js';
 
 /** Two lanes commit 1.6 times what one does; a third adds nothing (bench S1). */
@@ -121,7 +122,11 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const secret = new TextEncoder().encode(secrets.tokenSecret);
   const { metricsPort: port, metricsHost: host } = config;
   const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
-  const parts: Parts = { log, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
+  const { blobUrlSecret } = secrets;
+  const parts: Parts = {
+    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
+    ...{ stops, onFault, tenantId, meter },
+  };
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
@@ -134,7 +139,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   await composeNightly(parts);
-  const front = await listen(parts, { options, tenants, services, hosted });
+  const storage = await composeStorage(parts);
+  const front = await listen(parts, { options, tenants, services, hosted, storage });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
@@ -270,14 +276,17 @@ interface Listening {
   readonly tenants: TenantParts;
   readonly services: Services;
   readonly hosted: Hosted | undefined;
+  readonly storage: Storage;
 }
 
-async function listen(parts: Parts, { options, tenants, services, hosted }: Listening): Promise<Front> {
+async function listen(parts: Parts, { options, tenants, services, hosted, storage }: Listening): Promise<Front> {
   const { log, config, clock, database, tenantId } = parts;
   const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
   const byHost = (host: string): string | undefined => hosted?.hosts.tenantOf(host);
   return startFront({
     ...services,
+    blobs: storage.blobs,
+    transfers: storage.transfers,
     config,
     sharePort: options.sharePort ?? false,
     meter: parts.meter,
