@@ -2,11 +2,11 @@
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
  * (contract 14; specification, Configuration constants).
  */
-import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from './protocol/limits.js';
 import { STORAGE_VARIABLES, storageConflicts } from './storage-variables.js';
 import {
+  address,
   cidr,
   DAY_MS,
   databaseUrl,
@@ -48,6 +48,7 @@ const PRIVATE_RANGES = ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12',
 
 const HOUR_MS = 3_600_000;
 const RATE_MAX = 1_000_000;
+const PORT_MAX = 65_535;
 
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
@@ -59,7 +60,7 @@ const VARIABLES = {
     name: 'HOST',
     takes: 'an IP address or a host name',
     fallback: '0.0.0.0',
-    parse: (text) => (isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined),
+    parse: address,
   } satisfies Variable<string>,
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
   tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
@@ -134,6 +135,13 @@ const VARIABLES = {
   } satisfies Variable<string>,
   /** Port of the Prometheus metrics; 0: off. */
   metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
+  /** Address that the metrics listen on: nobody is asked who he is there, so only this machine by default. */
+  metricsHost: {
+    name: 'METRICS_HOST',
+    takes: 'an IP address or a host name',
+    fallback: '127.0.0.1',
+    parse: address,
+  } satisfies Variable<string>,
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
   trustedProxies: {
@@ -256,7 +264,17 @@ function conflicts(config: Config): ConfigProblem[] {
       takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
     });
   }
-  return [...found, ...storageConflicts(config), ...billingConflicts(config)];
+  return [...found, ...storageConflicts(config), ...metricsConflicts(config), ...billingConflicts(config)];
+}
+
+/** Each instance has a port for its metrics, counted up from the first: all of them must be ports, and free of ours. */
+function metricsConflicts({ metricsPort: first, instances, port }: Config): ConfigProblem[] {
+  const last = first + instances - 1;
+  const got = instances === 1 ? String(first) : `${first}, and ${last} for the last of ${instances} INSTANCES`;
+  if (first === 0) return [];
+  if (last > PORT_MAX) return [{ name: 'METRICS_PORT', got, takes: `at most ${PORT_MAX - instances + 1}` }];
+  if (port < first || port > last) return [];
+  return [{ name: 'METRICS_PORT', got, takes: `other ports than PORT (${port})` }];
 }
 
 /** What billing needs, all of it named at once. */

@@ -4,6 +4,7 @@ import { pino, type Logger } from 'pino';
 import { apexOf, ConfigError, readConfig } from './config.js';
 import { describe } from './front/fail.js';
 import { INSTANCE_FLAG, startInstances, type Listening } from './instances.js';
+import { ClusterVersionError } from './postgres/embedded-version.js';
 import { startServer, type Server } from './server.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
@@ -94,9 +95,9 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
 
 /** Says why the server cannot run, and ends. */
 function end(error: unknown): void {
-  const text =
-    error instanceof ConfigError || !(error instanceof Error) ? String(error) : (error.stack ?? error.message);
-  process.stderr.write(`${error instanceof ConfigError ? error.message : text}\n`);
+  const told = error instanceof ConfigError || error instanceof ClusterVersionError;
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.stderr.write(`${told ? error.message : text}\n`);
   process.exit(1);
 }
 

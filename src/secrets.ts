@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
-import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from './files.js';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from './client/node-files.js';
 import { errorCode } from './protocol/error-code.js';
 
 /** Others may pass through DATA_DIR but not list it: started by root, the database runs as another user below it. */

@@ -112,14 +112,16 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
-  // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
+  // Both need the registry, which needs the database: the arrows are tied afterwards.
   let onOtherHistory = (): void => undefined;
-  const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
+  let onBack = (): void => undefined;
+  const hooks = { stops, onFault, onOtherHistory: () => onOtherHistory(), onBack: () => onBack() };
+  const database = await openDatabase(options, hooks);
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
-  const { metricsPort: port, host } = config;
-  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
+  const { metricsPort: port, metricsHost: host } = config;
+  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
   const { blobUrlSecret } = secrets;
   const parts: Parts = {
     ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
@@ -128,6 +130,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
+  onBack = () => void tenants.registry.compareHeads();
   const services = composeServices(parts, tenants);
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
@@ -201,6 +204,7 @@ function composeTenants(all: Parts): TenantParts {
     purger,
     onFault,
     clock,
+    meter,
     epoch: () => history.epoch,
   });
   const presence: Presence = new Presence({
