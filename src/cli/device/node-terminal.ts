@@ -60,6 +60,10 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       clear();
       output.write(`${text}\n`);
     },
+    write: (bytes) =>
+      new Promise((resolve, reject) => {
+        output.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+      }),
     data: (value) => {
       clear();
       output.write(`${jsonLine(value)}\n`);
@@ -86,6 +90,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       }
       return asked({ input, errors, interrupted, interrupt }, question, hidden);
     },
+    openInput: () => input,
     readInput: async (max) => {
       const chunks: Buffer[] = [];
       let size = 0;

@@ -1,16 +1,16 @@
 /** The ten shapes of contract 7: what a payload of each type holds, checked before it is sealed. */
 import type { JsonObject } from '../../crypto/payload.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
-import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
+import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from '../../client/payload-blob.js';
 import { CommandError, EXIT } from './terminal.js';
 
 type Kind = 'text' | 'number';
 
-/** A type's fields; `main` is what a pipe gets, and must say something; blob: its content is a blob, which cannot be put yet. */
+/** A type's fields; `main` is what a pipe gets, and must say something; file: what it describes is one. */
 interface Shape {
   readonly fields: Readonly<Record<string, Kind>>;
   readonly main: readonly string[];
-  readonly blob?: boolean;
+  readonly file?: boolean;
 }
 
 const SHAPES: Readonly<Record<ContentType, Shape>> = {
@@ -18,10 +18,10 @@ const SHAPES: Readonly<Record<ContentType, Shape>> = {
   link: { fields: { url: 'text', title: 'text', desc: 'text', site: 'text' }, main: ['url'] },
   text: { fields: { text: 'text' }, main: ['text'] },
   code: { fields: { lang: 'text', label: 'text', text: 'text' }, main: ['text'] },
-  image: { fields: { w: 'number', h: 'number', label: 'text', mime: 'text' }, main: ['label'], blob: true },
-  file: { fields: { name: 'text', size: 'number', mime: 'text' }, main: ['name'], blob: true },
-  audio: { fields: { duration: 'number', label: 'text', mime: 'text' }, main: ['label'], blob: true },
-  video: { fields: { title: 'text', duration: 'number', mime: 'text' }, main: ['title'], blob: true },
+  image: { fields: { w: 'number', h: 'number', label: 'text', mime: 'text' }, main: ['label'], file: true },
+  file: { fields: { name: 'text', size: 'number', mime: 'text' }, main: ['name'], file: true },
+  audio: { fields: { duration: 'number', label: 'text', mime: 'text' }, main: ['label'], file: true },
+  video: { fields: { title: 'text', duration: 'number', mime: 'text' }, main: ['title'], file: true },
   contact: { fields: { name: 'text', role: 'text', email: 'text', phone: 'text' }, main: ['name'] },
   location: { fields: { name: 'text', addr: 'text', lat: 'number', lng: 'number' }, main: [] },
 };
@@ -29,19 +29,19 @@ const SHAPES: Readonly<Record<ContentType, Shape>> = {
 /** Fields that are masked on a screen, never searched and never shown in lists. */
 const SECRET: Readonly<Partial<Record<ContentType, readonly string[]>>> = { password: ['secret'] };
 
-/** Payload JSON of this many bytes still fits inline (contract 5). */
-export const PAYLOAD_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
-
 const bad = (message: string, hint?: string): CommandError =>
   new CommandError(EXIT.usage, message, hint, { code: 'bad_payload' });
 
-/** Said of everything that would need a blob. */
-export const needsBlob = (what: string): CommandError =>
+/** Bytes of JSON that an item takes, in a blob where it has to (`PutRequest.payload`). */
+export { PAYLOAD_MAX };
+
+/** Said of what cannot be the text of an item. */
+export const notText = (what: string): CommandError =>
   new CommandError(
     EXIT.usage,
-    `${what}: files of that kind come with blob storage, which this version does not have yet`,
-    `Texts up to ${PAYLOAD_MAX} bytes can be put.`,
-    { code: 'needs_blob' },
+    `${what}: a text is UTF-8, and has at most ${PAYLOAD_MAX} bytes`,
+    'Put it as a file: --type file --file <path>.',
+    { code: 'no_text' },
   );
 
 /** A type as typed. Throws `CommandError` `usage` for one outside the ten. */
@@ -74,11 +74,12 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
 
 /**
  * A payload in its type's shape: known fields only, each of its kind, texts that were not given empty, so that every
- * client finds them. Throws `CommandError` code `bad_payload`, naming the field and never its value, or `too_large`.
+ * client finds them. `of.file`: a file comes with it. Throws `CommandError` code `bad_payload`, naming the field and never
+ * its value, `needs_file` or `no_text`.
  */
-export function shaped(type: ContentType, given: JsonObject): JsonObject {
-  const { fields, main, blob } = SHAPES[type];
-  if (blob === true) throw needsBlob(`type ${type}`);
+export function shaped(type: ContentType, given: JsonObject, of: { readonly file?: boolean } = {}): JsonObject {
+  const { fields, main, file = false } = SHAPES[type];
+  if (file && of.file !== true) throw needsFile(type);
   for (const [name, value] of Object.entries(given)) {
     const kind = Object.hasOwn(fields, name) ? fields[name] : undefined;
     if (kind === undefined) throw bad(`type ${type} has no field "${name.slice(0, 40)}"`, known(type));
@@ -93,9 +94,15 @@ export function shaped(type: ContentType, given: JsonObject): JsonObject {
   const texts = Object.entries(fields).filter(([, kind]) => kind === 'text');
   const payload = { ...Object.fromEntries(texts.map(([name]) => [name, ''])), ...given };
   const bytes = Buffer.byteLength(JSON.stringify(payload));
-  if (bytes > PAYLOAD_MAX) throw needsBlob(`${bytes} bytes are more than an item holds`);
+  const room = file ? PAYLOAD_INLINE_MAX : PAYLOAD_MAX;
+  if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);
   return payload;
 }
+
+const needsFile = (type: ContentType): CommandError =>
+  new CommandError(EXIT.usage, `type ${type} is a file`, `Give it by --file <path>, or pipe it in with --file -.`, {
+    code: 'needs_file',
+  });
 
 const known = (type: ContentType): string => `Fields of ${type}: ${fieldsOf(type).join(', ')}.`;
 
