@@ -13,7 +13,7 @@ import { Writer } from '../src/client/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
-import { noBlobs } from './support/blobs.js';
+import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
 import { note, refusal } from './support/client-world.js';
 

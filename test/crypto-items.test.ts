@@ -18,7 +18,7 @@ import { equalBytes, text } from '../src/protocol/bytes.js';
 import { decodeWriteA, decodeWriteB, rowText } from '../src/protocol/item-codec.js';
 import { CONTENT_TYPES, type LiveItem, type Payload } from '../src/protocol/item.js';
 import type { ItemBodyA, ItemBodyB } from '../src/protocol/requests.js';
-import { openBlob, sealBlob, sealOnePiece } from './support/blobs.js';
+import { openBlob, sealBlob, sealOnePiece } from './support/sealed-blobs.js';
 import { fixed } from './vectors/cases.js';
 
 const node = nodeSodium;

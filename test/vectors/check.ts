@@ -34,7 +34,7 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
-import { openBlob } from '../support/blobs.js';
+import { openBlob } from '../support/sealed-blobs.js';
 import { archiveCheck } from './check-archive.js';
 import { blobCheck } from './check-blob.js';
 import type { Vector } from './cases.js';

@@ -1,14 +1,9 @@
 /** What kind of content something is that was put without `--type`. */
 import { extname } from 'node:path';
 import mime from 'mime';
+import type { Detected } from '../../client/payload-detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
-
-/** A type, and the fields that follow from the content. */
-export interface Detected {
-  readonly type: ContentType;
-  readonly payload: JsonObject;
-}
 
 /** Extension to the name that `lang` takes. */
 const LANGUAGES: Readonly<Record<string, string>> = {
@@ -52,15 +47,6 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
-
-/** An address alone is a link, anything else a text. */
-export function ofText(text: string): Detected {
-  const trimmed = text.trim();
-  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
-    return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
-  }
-  return { type: 'text', payload: { text } };
-}
 
 /** Bytes as the text that they are; undefined: they are none. */
 export function textOf(bytes: Uint8Array): string | undefined {

@@ -1,11 +1,11 @@
 /** What `put` is given, as content of a type: a text, or a file of any size. */
 import { basename } from 'node:path';
-import { PAYLOAD_INLINE_MAX } from '../../client/payload-blob.js';
+import { textDetected, type Detected } from '../../client/payload-detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
-import { holdsFile } from '../../client/payload-blob.js';
+import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payload-blob.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { Context } from './context.js';
-import { describeFile, mediaType, ofText, sourceOrText, textOf, type Detected } from './detect.js';
+import { describeFile, mediaType, sourceOrText, textOf } from './detect.js';
 import { FileSource, type HeldSource } from './file-source.js';
 import { PROGRAM_NAME } from './names.js';
 import { notText, PAYLOAD_MAX } from './payloads.js';
@@ -79,7 +79,7 @@ async function piped(
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
     if (text === '') throw nothing();
-    return type === undefined ? ofText(text) : { type: 'text', payload: { text } };
+    return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
   }
   if (type !== undefined && !holdsFile(type)) {
     await iterator.return?.();

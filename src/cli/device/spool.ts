@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { BlobSource } from '../../client/blob-source.js';
 import { BlobDecryptor, BlobEncryptor, streamNonce } from '../../crypto/blob-stream.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { besides, FILE_MODE, POSIX } from '../../files.js';
+import { besides, FILE_MODE, POSIX } from '../../client/node-files.js';
 import { KEY_BYTES } from '../../protocol/limits.js';
 import { told } from './new-file.js';
 

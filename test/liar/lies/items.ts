@@ -4,7 +4,7 @@ import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { readItem, writeBody } from '../../../src/client/wire.js';
 import type { LiveItem } from '../../../src/protocol/item.js';
-import { sealBlob } from '../../support/blobs.js';
+import { sealBlob } from '../../support/sealed-blobs.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
 import type { Json } from '../proxy.js';

@@ -6,12 +6,14 @@ import type { ContentType } from '../../../protocol/item.js';
 import { isUlid } from '../../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../../protocol/limits.js';
 import type { Context, OpenDevice } from '../context.js';
-import { languageOf, ofText, type Detected } from '../detect.js';
+import { textDetected, type Detected } from '../../../client/payload-detect.js';
+import { mainField } from '../../../client/payload-shapes.js';
+import { languageOf } from '../detect.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf } from '../known.js';
 import { PROGRAM_NAME } from '../names.js';
 import { paletteOf, show } from '../output.js';
-import { assigned, contentType, mainField, notText, PAYLOAD_MAX, shaped } from '../payloads.js';
+import { assigned, contentType, notText, PAYLOAD_MAX, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
@@ -156,7 +158,7 @@ async function detected(
   { file }: Options,
   type: ContentType | undefined,
 ): Promise<Found> {
-  if (words.length > 0) return ofText(words.join(' '));
+  if (words.length > 0) return textDetected(words.join(' '));
   if (file !== undefined) return foundIn(context, file, type);
   if (context.terminal.interactive) {
     throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
