@@ -25,6 +25,11 @@ export class StoreFault extends Error {
   }
 }
 
+/** Of the server's log, what the stores write to. */
+export interface StoreLog {
+  warn(fields: object, message: string): void;
+}
+
 /** Whole seconds after which a client tries again: a store that is down is rarely back at once. */
 const COME_BACK_S = 5;
 
