@@ -16,11 +16,12 @@ export interface Storage {
 }
 
 /** Opens the store of the configuration. Nothing is asked of it yet: a store that is down is no reason not to start. */
-export async function composeStorage({ config, log, clock, database, blobUrlSecret }: Parts): Promise<Storage> {
+export async function composeStorage({ config, log, clock, database, blobUrlSecret, stops }: Parts): Promise<Storage> {
   const { storageKind, maxBlobBytes: maxBytes, storageCapBytes: capBytes } = config;
   const rows = new BlobStore(database.pool);
   const local = storageKind === 'local' ? localStore(config, blobUrlSecret) : undefined;
   const store = local ?? (await openBucket(config, log));
+  stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
   const transfers =
     local === undefined ? undefined : new Transfers({ files: local, rows, clock, secret: blobUrlSecret });

@@ -9,16 +9,9 @@ import type {
   StoredObject,
   UploadGrant,
 } from '../blobs/ports.js';
-import { ServiceError } from '../protocol/errors.js';
+import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
-import {
-  codeOfError,
-  connectionFault,
-  StoreFault,
-  storageUnavailable,
-  type FaultReason,
-  type StoreLog,
-} from './fault.js';
+import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
 import { keysUnder, type Keys } from './names.js';
 
 /**

@@ -70,20 +70,19 @@ export function reasonOfAnswer(status: number, code: string | undefined, kind: S
   if (kind === 'gcs' && code === 'ExpiredToken') return 'clock';
   const known = code === undefined ? undefined : reasonOfS3Code(code);
   if (known !== undefined) return known;
-  if (status === 401) return 'credentials';
+  // Of this server's own URLs the secret is the only credential.
+  if (status === 401 || (kind === 'local' && status === 403)) return 'credentials';
   if (status === 403) return 'denied';
   return status >= 500 ? 'broken' : 'refused';
 }
 
 const SECOND_MS = 1000;
 const MINUTE_MS = 60 * SECOND_MS;
-const HOUR_MS = 60 * MINUTE_MS;
 
 /** `2 h 5 min`, `40 s`. */
 export function spanOf(ms: number): string {
   const whole = Math.abs(ms);
   if (whole < MINUTE_MS) return `${Math.round(whole / SECOND_MS)} s`;
-  const hours = Math.floor(whole / HOUR_MS);
-  const minutes = Math.round((whole % HOUR_MS) / MINUTE_MS);
-  return hours === 0 ? `${minutes} min` : `${hours} h ${minutes} min`;
+  const minutes = Math.round(whole / MINUTE_MS);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
