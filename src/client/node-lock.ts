@@ -45,6 +45,12 @@ export function tryLock(path: string, onLost: () => void = () => undefined): Att
   };
 }
 
+/** Process id of who holds the lock `path`; undefined where nobody does, or a holder that died. */
+export function lockHolder(path: string): number | undefined {
+  const found = holder(path);
+  return found === undefined || isAbandoned(path, found) ? undefined : pidOf(found);
+}
+
 /** One attempt, without a pause in it: what is decided here on a lock's content holds until it is acted on. */
 function taken(path: string, owner: string): boolean {
   if (created(path, owner)) return true;

@@ -1,6 +1,7 @@
 /** What the companion's commands and its server share: where files are, what they run on, whom they tell. */
 import type { Platform } from '../client/platform.js';
 import type { Machine } from './machine.js';
+import type { Terminal } from './terminal.js';
 
 /** Where the companion keeps its files, and what its secrets are bound to. */
 export interface Place {
@@ -22,6 +23,11 @@ export interface Context {
   readonly interrupted: AbortSignal;
   /** A line for the person, on standard error. Standard output belongs to the protocol, or to a command's result. */
   readonly note: (text: string) => void;
+}
+
+/** What a command runs in that is not the server: somebody may be there to ask. */
+export interface CommandContext extends Context {
+  readonly terminal: Terminal;
 }
 
 /** Environment variables. */

@@ -15,6 +15,7 @@ const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: str
   password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
   password_invalid: { code: 'password_invalid', says: 'that is not the account password' },
   device_limit: { code: 'device_limit' },
+  last_device: { code: 'last_device', says: 'this is the last device of the account, which cannot be revoked' },
   rate_limited: { code: 'rate_limited', says: 'the server asks for a slower pace' },
   tenant_suspended: { code: 'tenant_suspended', says: 'the account is suspended' },
   payment_required: { code: 'payment_required', says: 'the account is not paid for' },

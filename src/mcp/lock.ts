@@ -1,6 +1,6 @@
 /** One running companion a machine and user (specification, Agent tools), and one writer of the pairing's file at a time. */
 import { join } from 'node:path';
-import { tryLock, type FileLock } from '../client/node-lock.js';
+import { lockHolder, tryLock, type FileLock } from '../client/node-lock.js';
 import { privateFolder } from '../client/node-private.js';
 import { delay } from '../client/platform.js';
 import { systemClock } from '../protocol/clock.js';
@@ -24,6 +24,9 @@ export async function holdInstance(place: Place, onLost: () => void): Promise<Fi
   const who = attempt.heldBy === undefined ? 'another instance' : `another instance (process ${attempt.heldBy})`;
   throw new McpError('already_running', `${who} runs on this machine`);
 }
+
+/** Process id of the instance that runs on this machine; undefined where none does. */
+export const runningInstance = (place: Place): number | undefined => lockHolder(instancePath(place));
 
 /** Runs `work` while nobody else changes the pairing's file; its folder is made where it is missing. */
 export async function alone<T>(place: Place, work: () => Promise<T>): Promise<T> {
