@@ -9,6 +9,7 @@ import { loadIdentity, renewIdentity } from './config-file.js';
 import type { Context } from './context.js';
 import { EXIT, McpError, type ExitCode } from './errors.js';
 import { holdInstance } from './lock.js';
+import { keepSmall } from './memory.js';
 import { readPolicy, type Policy } from './policy.js';
 import { createServer, type ToolServer } from './server.js';
 import { guarded } from './stdio.js';
@@ -34,6 +35,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   const { place, platform, interrupted } = options;
   const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
   const context = { place, platform, note };
+  keepSmall();
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
