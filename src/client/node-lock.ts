@@ -20,11 +20,15 @@ export interface FileLock {
 /** What became of an attempt. `pid`: of who holds it; undefined where the file does not say. */
 export type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
 
-/**
- * One attempt to hold the lock `path`, whose folder exists. `onLost`: told once when another process has taken it over,
- * which happens where this one was stopped for long (a machine that slept). Throws the system's error.
- */
-export function tryLock(path: string, onLost: () => void = () => undefined): Attempt {
+/** How a lock is held. */
+export interface LockOptions {
+  /** Told once when another process has taken it over, which happens where this one was stopped for long (a machine that slept). */
+  readonly onLost?: () => void;
+  readonly touchEveryMs?: number;
+}
+
+/** One attempt to hold the lock `path`, whose folder exists. Throws the system's error. */
+export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   if (!taken(path, owner)) return { heldBy: pidOf(holder(path)) };
   const touching = setInterval(() => {
@@ -32,8 +36,8 @@ export function tryLock(path: string, onLost: () => void = () => undefined): Att
     // Taken away by hand: nobody else has it, as far as can be told.
     if (found === undefined || found === owner) return touch(path);
     clearInterval(touching);
-    onLost();
-  }, TOUCH_EVERY_MS);
+    onLost?.();
+  }, touchEveryMs);
   touching.unref();
   return {
     lock: {

@@ -1,4 +1,5 @@
 /** Which command was meant, with which options, and how it ends. */
+import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { harmless } from '../protocol/harmless.js';
 import { errorCode } from '../protocol/error-code.js';
@@ -11,8 +12,8 @@ import { unpair } from './unpair.js';
 
 /** Everything of a process: a command takes what it needs. */
 export interface ProcessContext extends CommandContext {
-  readonly input: NodeJS.ReadableStream;
-  readonly output: NodeJS.WritableStream;
+  readonly input: Readable;
+  readonly output: Writable;
 }
 
 const HELP = `service-mcp: your bins for AI agents, over the Model Context Protocol
@@ -68,7 +69,7 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return serve(context);
     }
     default:
-      throw new McpError('usage', command === '' ? 'which command?' : `there is no command ${harmless(command)}`);
+      throw new McpError('usage', command === '' ? 'a command is missing' : `there is no command ${harmless(command)}`);
   }
 }
 

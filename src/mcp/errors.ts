@@ -77,6 +77,11 @@ export const ERRORS = {
   tenant_suspended: { exit: EXIT.refused, hint: 'Reading works. Writing works again when the account is paid for.' },
   payment_required: { exit: EXIT.refused, hint: 'The account is inactive until it is paid for.' },
   storage_full: { exit: EXIT.refused, hint: 'Delete what is no longer needed.' },
+  /** No other device is left that could pair this one again. */
+  last_device: {
+    exit: EXIT.refused,
+    hint: 'To leave this machine only run `service-mcp unpair --force`; the twelve words bring you back.',
+  },
   /** A variable of the environment has a value that it does not take. */
   bad_setting: { exit: EXIT.usage, hint: 'Correct the variable where the MCP client starts this program.' },
   /** The arguments of a tool call are not those of the tool. */
@@ -92,11 +97,6 @@ export const ERRORS = {
   clock_wrong: { exit: EXIT.failure, hint: "Set this machine's clock." },
   /** More calls at once than are worked on. */
   busy: { exit: EXIT.unavailable, hint: 'Wait for the calls that are under way, then call again.' },
-  /** No other device is left that could pair this one again. */
-  last_device: {
-    exit: EXIT.refused,
-    hint: 'To leave this machine only run `service-mcp unpair --force`; the twelve words bring you back.',
-  },
   /** A refusal by the server that has no code of its own here; the message says it. */
   refused: { exit: EXIT.refused, hint: "The message is the server's." },
   disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or mend the permissions, then try again.' },

@@ -3,26 +3,43 @@ import { join } from 'node:path';
 import { lockHolder, tryLock, type FileLock } from '../client/node-lock.js';
 import { privateFolder } from '../client/node-private.js';
 import { delay } from '../client/platform.js';
-import { systemClock } from '../protocol/clock.js';
+import { systemClock, type Clock } from '../protocol/clock.js';
 import type { Place } from './context.js';
 import { McpError } from './errors.js';
 
 /** A write of the file takes milliseconds; whoever holds its lock longer was stopped in the middle. */
-const LOOK_EVERY_MS = 20;
-const LOOKS_MAX = 1_500;
+const LOOK_EVERY_MS = 50;
+const LOOKS_MAX = 600;
 
 const instancePath = ({ folder }: Place): string => join(folder, 'mcp.lock');
 
+/** How long the instance before is waited for, and by which clock. */
+export interface Patience {
+  readonly clock: Clock;
+  readonly patienceMs: number;
+}
+
+/** An MCP client that restarts ends its old instance while it starts the new one; the old one may take its grace. */
+const RESTART: Patience = { clock: systemClock, patienceMs: 6_000 };
+
 /**
- * Makes this process the one that runs. Throws `McpError` `already_running`, which names the other's process id; one that
- * died is taken over. `onLost`: another instance took over while this one was stopped; it must end.
+ * Makes this process the one that runs. One that died is taken over, one that is ending is waited for. Throws `McpError`
+ * `already_running`, which names the other's process id. `onLost`: another instance took over while this one was stopped
+ * for long; it must end.
  */
-export async function holdInstance(place: Place, onLost: () => void): Promise<FileLock> {
+export async function holdInstance(place: Place, onLost: () => void, patience: Patience = RESTART): Promise<FileLock> {
   await privateFolder(place.folder, () => undefined);
-  const attempt = tryLock(instancePath(place), onLost);
-  if ('lock' in attempt) return attempt.lock;
-  const who = attempt.heldBy === undefined ? 'another instance' : `another instance (process ${attempt.heldBy})`;
-  throw new McpError('already_running', `${who} runs on this machine`);
+  const { clock, patienceMs } = patience;
+  const until = clock.now() + patienceMs;
+  for (;;) {
+    const attempt = tryLock(instancePath(place), { onLost });
+    if ('lock' in attempt) return attempt.lock;
+    if (clock.now() >= until) {
+      const who = attempt.heldBy === undefined ? 'another instance' : `another instance (process ${attempt.heldBy})`;
+      throw new McpError('already_running', `${who} runs on this machine`);
+    }
+    await delay(clock, LOOK_EVERY_MS);
+  }
 }
 
 /** Process id of the instance that runs on this machine; undefined where none does. */

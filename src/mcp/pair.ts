@@ -44,9 +44,9 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
   const serverUrl = await addressFrom(context, offer?.url ?? options.host);
   const name = nameFrom(options.name);
+  const words = await wordsFrom(context, options.code ?? offer?.words);
   // The words are good for one pairing: a folder that cannot be written must show before they are spent.
   await alone(place, () => Promise.resolve());
-  const words = await wordsFrom(context, options.code ?? offer?.words);
   const request: Omit<JoinRequest, 'onDigits'> = {
     ...{ platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted },
     password: passwordFrom(context, options.passwordFile),
@@ -83,7 +83,9 @@ async function addressFrom({ terminal, env, note }: CommandContext, given: strin
   let typed = (given ?? env['SERVICE_HOST'] ?? '').trim();
   if (typed === '' && terminal.interactive) typed = (await terminal.ask('Address of the server: ')).trim();
   if (typed === '') {
-    throw new McpError('usage', 'which server?', { hint: 'Give its address by --host, or set SERVICE_HOST.' });
+    throw new McpError('usage', 'the address of the server is missing', {
+      hint: 'Give its address by --host, or set SERVICE_HOST.',
+    });
   }
   let url: string;
   try {
@@ -115,7 +117,7 @@ function defaultName(): string {
 async function wordsFrom({ terminal, platform }: CommandContext, given: string | undefined): Promise<string> {
   if (given === undefined && !terminal.interactive) {
     const hint = 'Give them by --code "one two three four five six"; at a terminal they are asked for.';
-    throw new McpError('usage', 'which six words?', { hint });
+    throw new McpError('usage', 'the six words are missing', { hint });
   }
   for (let tries = 1; ; tries++) {
     const typed = normalizeWords(given ?? (await terminal.ask('The six words that the other device shows: ')));

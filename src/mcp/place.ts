@@ -10,8 +10,8 @@ import { systemMachine, type Machine } from './machine.js';
  * `XDG_CONFIG_HOME` is ignored, as the XDG base directory specification demands: an MCP client starts the program in any
  * folder.
  */
-export function placeOf(env: Env, machine: Machine = systemMachine()): Place {
-  const set = process.platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
+export function placeOf(env: Env, machine: Machine = systemMachine(), platform = process.platform): Place {
+  const set = platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
   const base = set !== undefined && isAbsolute(set) ? set : join(env['HOME'] ?? homedir(), '.config');
   const folder = join(base, SERVICE_NAME);
   return { folder, configPath: join(folder, 'mcp.json'), machine };
