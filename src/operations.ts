@@ -33,5 +33,5 @@ export async function listenForMetrics({ log, config, stops }: Parts, meter: Met
   meter.observe(gauges);
   const listening = await meter.listen();
   stops.push(() => listening.close());
-  log.info({ port: listening.port, host: config.host }, 'metrics');
+  log.info({ port: listening.port, host: config.metricsHost }, 'metrics');
 }

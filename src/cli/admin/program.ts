@@ -12,6 +12,7 @@ import { registerPasswordReset } from './commands/password-reset.js';
 import { registerPurge } from './commands/purge.js';
 import { registerRestore } from './commands/restore.js';
 import { registerTenants } from './commands/tenants.js';
+import { registerUpgradePostgres } from './commands/upgrade-postgres.js';
 import { registerVerify } from './commands/verify.js';
 import { ADMIN_NAME, adminContext, type AdminRegister, type AdminRun } from './context.js';
 import { adminFailureOf } from './failure.js';
@@ -21,6 +22,7 @@ const COMMANDS: readonly AdminRegister[] = [
   registerRestore,
   registerVerify,
   registerMigrate,
+  registerUpgradePostgres,
   registerPurge,
   registerTenants,
   registerClaimToken,

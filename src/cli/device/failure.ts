@@ -96,6 +96,8 @@ const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'messa
   },
   cancelled: { exitCode: EXIT.interrupted },
   too_many: { exitCode: EXIT.failure },
+  no_blob: { exitCode: EXIT.notFound },
+  source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
   deleted_item: { exitCode: EXIT.notFound },
   unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
