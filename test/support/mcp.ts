@@ -104,9 +104,5 @@ export async function paired(t: WithTeardown, world: World, env?: CompanionOptio
   await world.first.device.connect();
   const second = await world.pair('Agent');
   second.device.close();
-  return companion(t, {
-    identity: second.identity(),
-    platform: second.tap.platform,
-    ...(env === undefined ? {} : { env }),
-  });
+  return companion(t, { identity: second.identity(), ...(env === undefined ? {} : { env }) });
 }
