@@ -246,6 +246,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
     upgrader.closing = true;
+    pipeline.beginEnd();
     let timer: Timer | undefined;
     const grace = new Promise<void>((resolve) => {
       timer = clock.setTimer(graceMs, resolve);
