@@ -88,6 +88,8 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
+  /** What limits per address count the client by; only where the row takes its body raw. */
+  address = '';
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */
   bytes: Uint8Array = new Uint8Array();

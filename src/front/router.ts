@@ -34,7 +34,7 @@ export interface Row {
   readonly path: string;
   readonly auth: 'device' | 'admin' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
-  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'none';
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
   /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
