@@ -1,10 +1,10 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (contract 14; specification, Configuration constants). Of the parts that are not built yet (blobs) nothing is in Config: an option without effect would be a lie. Their numbers are checked
- * all the same (LATER), and the operator is told that they do nothing.
+ * (contract 14; specification, Configuration constants).
  */
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from './protocol/limits.js';
+import { STORAGE_VARIABLES, storageConflicts } from './storage-variables.js';
 import {
   address,
   cidr,
@@ -168,6 +168,7 @@ const VARIABLES = {
     max: Number.MAX_SAFE_INTEGER,
     unit: 'bytes, 0 is unlimited',
   }),
+  ...STORAGE_VARIABLES,
   /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
   softDeleteMs: {
     name: 'SOFT_DELETE_DAYS',
@@ -231,11 +232,6 @@ const VARIABLES = {
   wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', { fallback: 90_000, min: 40, max: 3 * HOUR_MS, unit: 'milliseconds' }),
 };
 
-/** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
-const LATER: readonly Variable<unknown>[] = [
-  wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
-];
-
 /** A variable's text; an empty one counts as unset, as compose files write it. */
 const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
 
@@ -268,7 +264,7 @@ function conflicts(config: Config): ConfigProblem[] {
       takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
     });
   }
-  return [...found, ...metricsConflicts(config), ...billingConflicts(config)];
+  return [...found, ...storageConflicts(config), ...metricsConflicts(config), ...billingConflicts(config)];
 }
 
 /** Each instance has a port for its metrics, counted up from the first: all of them must be ports, and free of ours. */
@@ -321,7 +317,6 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     return value;
   };
   for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
-  LATER.forEach(read);
   if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
@@ -341,15 +336,7 @@ export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'd
   return [...new Set(domain === null ? named : [...named, domain])];
 }
 
-/** One line for each variable that is set and does nothing in this version. */
-export function unusedVariables(env: NodeJS.ProcessEnv): readonly string[] {
-  return LATER.filter(({ name }) => textOf(env, name) !== '').map(
-    ({ name }) => `${name} is set, but this version has no use for it yet.`,
-  );
-}
-
 /** Every variable in words, in the order of VARIABLES: what the reference's page on configuration is held against. */
 export const CONFIG_VARIABLES: readonly Pick<Variable<unknown>, 'name' | 'takes' | 'fallback' | 'parse'>[] = [
   ...Object.values(VARIABLES),
-  ...LATER,
 ];

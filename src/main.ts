@@ -1,7 +1,7 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { apexOf, ConfigError, readConfig, unusedVariables } from './config.js';
+import { apexOf, ConfigError, readConfig } from './config.js';
 import { describe } from './front/fail.js';
 import { INSTANCE_FLAG, startInstances, type Listening } from './instances.js';
 import { ClusterVersionError } from './postgres/embedded-version.js';
@@ -17,7 +17,6 @@ const say = (...lines: readonly string[]): void => void process.stdout.write(`${
 async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-  for (const warning of unusedVariables(process.env)) log.warn(warning);
   const instance = process.argv.includes(INSTANCE_FLAG);
   const starting =
     config.instances > 1 && !instance

@@ -56,6 +56,8 @@ const HOMES: Readonly<Record<string, string>> = {
   stripe: 'payments',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
+  '@modelcontextprotocol/sdk': 'mcp',
+  zod: 'mcp',
 };
 
 interface Import {

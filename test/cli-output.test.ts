@@ -3,15 +3,18 @@ import { CommanderError } from 'commander';
 import t from 'tap';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
-import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
+import { languageOf, ofFile } from '../src/cli/device/detect.js';
+import { textDetected } from '../src/client/payload-detect.js';
+import { PAYLOAD_MAX, titleOf, withoutSecrets } from '../src/client/payload-shapes.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
 import { addressOf } from '../src/cli/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/device/known.js';
 import { jsonLine } from '../src/cli/device/node-terminal.js';
 import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
-import { offerText, qrLines, readOfferText } from '../src/cli/device/pair-text.js';
-import { assigned, PAYLOAD_MAX, shaped, titleOf, withoutSecrets } from '../src/cli/device/payloads.js';
+import { qrLines } from '../src/cli/device/pair-text.js';
+import { offerText, readOfferText } from '../src/client/address.js';
+import { assigned, shaped } from '../src/cli/device/payloads.js';
 import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -65,12 +68,12 @@ t.test('CLI-13: times are told as people tell them', async (t) => {
 });
 
 t.test('CLI-06: the type is seen from the content', async (t) => {
-  t.match(ofText('https://example.org/a?b'), {
+  t.match(textDetected('https://example.org/a?b'), {
     type: 'link',
     payload: { url: 'https://example.org/a?b', site: 'example.org' },
   });
-  t.match(ofText('see https://example.org'), { type: 'text' });
-  t.match(ofText('ftp://example.org'), { type: 'text' });
+  t.match(textDetected('see https://example.org'), { type: 'text' });
+  t.match(textDetected('ftp://example.org'), { type: 'text' });
   t.match(ofFile('/tmp/main.ts', Buffer.from('let a')), {
     type: 'code',
     payload: { lang: 'typescript', label: 'main.ts', text: 'let a' },

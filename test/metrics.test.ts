@@ -5,16 +5,8 @@ import t from 'tap';
 import { ConfigError, readConfig } from '../src/config.js';
 import { Metrics } from '../src/metrics/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
+import { freePort } from './support/proxies.js';
 import { runServer } from './support/server.js';
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as { port: number };
-  probe.close();
-  await once(probe, 'close');
-  return port;
-}
 
 /** A sample's value; labels as they are written. */
 const valueOf = (text: string, name: string): number =>
@@ -38,7 +30,7 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
   t.equal(valueOf(text, 'service_actors'), 1);
   t.equal(valueOf(text, 'service_pending_changes'), 0);
   t.ok(valueOf(text, 'service_commit_batch_changes_sum') >= 5);
-  for (const name of ['commit_seconds', 'write_to_push_seconds'])
+  for (const name of ['commit_seconds', 'write_seconds', 'write_to_push_seconds'])
     t.ok(valueOf(text, `service_${name}_sum`) > 0 && valueOf(text, `service_${name}_count`) >= 1, name);
   t.ok(valueOf(text, 'service_read_rows_total') >= 5);
   t.equal(valueOf(text, 'service_refusals_total{code="not_found"}'), 1);
@@ -109,4 +101,29 @@ t.test('METRIC-06: a fault after the start', async (t) => {
     code: 'EADDRINUSE',
   });
   busy.close();
+});
+
+t.test('METRIC-02: write to push is measured where frames are handed to sockets, and only there', async (t) => {
+  const port = await freePort();
+  const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const figures = async (): Promise<{ commits: number; pushes: number }> => {
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    const count = (name: string): number => valueOf(text, `service_${name}_count`);
+    return { commits: count('commit_seconds'), pushes: count('write_to_push_seconds') };
+  };
+  const first = await claim(server.wire);
+  const second = await join(server.wire, first);
+  const ids = [first.id, second.id];
+  const own = await server.wire.connect({ token: first.token });
+  await own.hello(0, { acks: true });
+  for (let n = 0; n < 3; n++) await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'an ack is no push');
+  const other = await server.wire.connect({ token: second.token });
+  await other.hello();
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'nor is a replay');
+  for (let n = 0; n < 2; n++) await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 5, pushes: 2 });
+  await other.close();
+  await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 6, pushes: 2 }, 'with nobody to send to it stands still');
 });

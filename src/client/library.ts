@@ -49,6 +49,14 @@ export class Library {
     return this.view(await store.get(id), id, { own: outbox });
   }
 
+  /** An item as it stands, still sealed. Throws `ClientError` `unknown_item`. */
+  async row(id: string): Promise<LiveItem> {
+    const { outbox, store } = this.options;
+    const row = rowOf(await store.get(id), id, outbox);
+    if (row === undefined) throw new ClientError('unknown_item', `there is no item ${id}`);
+    return row;
+  }
+
   /** All items, or those of a bin, newest first. */
   async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
     const own = this.options.outbox.frozen();

@@ -2,6 +2,10 @@
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
 import type { Returned } from '../billing/checkout.js';
+import type { UploadWish } from '../blobs/blobs.js';
+import type { ObjectName } from '../blobs/ports.js';
+import type { SignedCall } from '../blobs/signed-url.js';
+import type { BlobFile, BlobSource } from '../blobs/transfers.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName } from '../protocol/errors.js';
@@ -152,6 +156,22 @@ export interface BinService {
   remove(tenantId: string, id: string, body: bodies.BinDeleteBody, by: string): Promise<replies.Ok>;
 }
 
+/** Blobs as devices ask for them (src/blobs/blobs.ts). */
+export interface BlobService {
+  uploadUrl(tenantId: string, wish: UploadWish): Promise<replies.BlobUpload>;
+  downloadUrl(tenantId: string, ref: string, origin: string): Promise<replies.BlobDownload>;
+  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`. */
+  settle(tenantId: string, ref: string): Promise<boolean>;
+}
+
+/** Uploads and downloads through this server (src/blobs/transfers.ts). */
+export interface TransferService {
+  /** Throws `url_invalid`. */
+  check(call: SignedCall): ObjectName;
+  upload(name: ObjectName, size: number, source: BlobSource): Promise<void>;
+  download(name: ObjectName): Promise<BlobFile>;
+}
+
 /** Limits per purpose and caller, across instances (src/account/rates.ts). */
 export interface AddressLimiter {
   /** `key`: a client's address, or `tenant/device` where the limit is a device's. Rejects with `rate_limited`. */
@@ -199,6 +219,9 @@ export interface FrontConfig {
   readonly host: string;
   readonly port: number;
   readonly tenantMode: 'single' | 'multi';
+  /** Without a trailing slash. */
+  readonly publicUrl: string | null;
+  readonly domain: string | null;
   readonly region: string;
   readonly wireShape: Shape;
   readonly requireSig: RequireSig;
@@ -256,6 +279,9 @@ export interface FrontOptions {
   readonly passwords: PasswordService;
   readonly pairing: PairingService;
   readonly bins: BinService;
+  readonly blobs: BlobService;
+  /** Left out: blobs are in a store that clients reach by themselves. */
+  readonly transfers?: TransferService | undefined;
   readonly addressLimits: AddressLimiter;
   readonly presence: PresenceService;
   readonly identities: IdentityReader;

@@ -38,6 +38,7 @@ export class Metrics implements Meter {
   private readonly batchSize: Histogram;
   private readonly commitSeconds: Histogram;
   private readonly writeSeconds: Histogram;
+  private readonly pushSeconds: Histogram;
   private readonly rows: Counter;
   private readonly notifications: Counter<'direction'>;
   private readonly refusals: Counter<'code'>;
@@ -50,8 +51,13 @@ export class Metrics implements Meter {
     this.batchSize = histogram('commit_batch_changes', 'Changes in one commit of a lane.', SIZES);
     this.commitSeconds = histogram('commit_seconds', 'Time of one commit in the database.', SECONDS);
     this.writeSeconds = histogram(
+      'write_seconds',
+      'From the arrival of the oldest change of a commit until it was answered.',
+      SECONDS,
+    );
+    this.pushSeconds = histogram(
       'write_to_push_seconds',
-      'From the arrival of the oldest change of a batch until its frames were handed to the sockets.',
+      'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
       SECONDS,
     );
     this.rows = new Counter({
@@ -98,6 +104,10 @@ export class Metrics implements Meter {
     this.batchSize.observe(changes);
     this.commitSeconds.observe(commitMs / 1_000);
     this.writeSeconds.observe(waitMs / 1_000);
+  }
+
+  pushed(ms: number): void {
+    this.pushSeconds.observe(ms / 1_000);
   }
 
   read(rows: number): void {

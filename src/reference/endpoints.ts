@@ -3,6 +3,7 @@
  * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
  */
 import type { ErrorName } from '../protocol/errors.js';
+import { BLOBS } from './endpoints-blobs.js';
 
 /** A named schema (src/reference/schemas.ts), or one for each shape. */
 export type SchemaName = string | { readonly a: string; readonly b: string };
@@ -11,8 +12,9 @@ export type SchemaName = string | { readonly a: string; readonly b: string };
 export interface Reply {
   readonly status: number;
   readonly when: string;
-  /** Left out: text for people. */
+  /** Left out: text for people, or bytes. */
   readonly schema?: SchemaName;
+  readonly bytes?: true;
 }
 
 /** One endpoint. Its place in the route table is the key of ENDPOINTS. */
@@ -21,11 +23,13 @@ export interface Endpoint {
   readonly summary: string;
   /** Markdown. */
   readonly text?: string;
-  /** Where `:id` stands for something: the schema of it. */
+  /** Where the path's last parameter stands for something: the schema of it. */
   readonly id?: { readonly schema: string; readonly what: string };
   /** Takes the parameters of a page of items. */
   readonly paged?: true;
   readonly body?: SchemaName;
+  /** The body is bytes. */
+  readonly bytes?: true;
   readonly replies: readonly Reply[];
   /** Refusals of its own. */
   readonly errors?: readonly ErrorName[];
@@ -41,6 +45,7 @@ const WRITE_ERRORS = [
   'item_too_large',
   'unknown_type',
   'blob_not_found',
+  'storage_unavailable',
   'bin_not_found',
   'version_conflict',
   'storage_cap_exceeded',
@@ -343,6 +348,7 @@ const PAGE: Endpoint = {
 export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...ITEMS,
   ...BINS,
+  ...BLOBS,
   ...DEVICES,
   ...PAIRING,
   ...OTHERS,

@@ -1,15 +1,8 @@
 /** What kind of content something is that was put without `--type`. */
 import { basename, extname } from 'node:path';
 import mime from 'mime';
-import type { JsonObject } from '../../crypto/payload.js';
-import type { ContentType } from '../../protocol/item.js';
+import type { Detected } from '../../client/payload-detect.js';
 import { needsBlob } from './payloads.js';
-
-/** A type, and the fields that follow from the content. */
-export interface Detected {
-  readonly type: ContentType;
-  readonly payload: JsonObject;
-}
 
 /** Extension to the name that `lang` takes. */
 const LANGUAGES: Readonly<Record<string, string>> = {
@@ -53,15 +46,6 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
-
-/** An address alone is a link, anything else a text. */
-export function ofText(text: string): Detected {
-  const trimmed = text.trim();
-  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
-    return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
-  }
-  return { type: 'text', payload: { text } };
-}
 
 /** Bytes of nobody knows what: text where they are UTF-8. Throws `CommandError` code `needs_blob` for anything else. */
 export function ofBytes(bytes: Uint8Array, what: string): string {

@@ -4,7 +4,7 @@ import type { Context } from '../context.js';
 import { findItem } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
 import { facts, harmlessLines, onScreen, paletteOf, relative } from '../output.js';
-import { fieldsOf, fieldText, isSecretField, mainField } from '../payloads.js';
+import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payload-shapes.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';

@@ -7,12 +7,14 @@ import type { ContentType } from '../../../protocol/item.js';
 import { isUlid } from '../../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../../protocol/limits.js';
 import type { Context, OpenDevice } from '../context.js';
-import { languageOf, ofBytes, ofFile, ofText, type Detected } from '../detect.js';
+import { textDetected, type Detected } from '../../../client/payload-detect.js';
+import { mainField, PAYLOAD_MAX } from '../../../client/payload-shapes.js';
+import { languageOf, ofBytes, ofFile } from '../detect.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf } from '../known.js';
 import { PROGRAM_NAME } from '../names.js';
 import { paletteOf, show } from '../output.js';
-import { assigned, contentType, mainField, needsBlob, PAYLOAD_MAX, shaped } from '../payloads.js';
+import { assigned, contentType, needsBlob, shaped } from '../payloads.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { noteQueued, written } from '../writes.js';
@@ -120,14 +122,14 @@ function under(type: ContentType, found: Detected, file: string | undefined): Js
 }
 
 async function detected({ terminal }: Context, words: readonly string[], { file }: Options): Promise<Detected> {
-  if (words.length > 0) return ofText(words.join(' '));
+  if (words.length > 0) return textDetected(words.join(' '));
   if (file !== undefined && file !== '-') return ofFile(file, await smallFile(file));
   if (file === undefined && terminal.interactive) {
     throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
   }
   const input = ofBytes(await terminal.readInput(PAYLOAD_MAX), 'standard input');
   if (input === '') throw new CommandError(EXIT.usage, 'standard input is empty: nothing was written');
-  return ofText(input);
+  return textDetected(input);
 }
 
 /** A file that may fit. What is larger is not read. */
