@@ -205,7 +205,8 @@ async function asked(
 t.test('HOST-22: whatever stands where a host should', async (t) => {
   const server = await billed(t);
   const [anna, berta] = [await furnished(server, 'anna'), await furnished(server, 'berta')];
-  for (const attack of ATTACKS) {
+  // All at once: the library waits ten seconds for the rest of a line that it cannot read.
+  const each = ATTACKS.map(async (attack) => {
     const { what } = attack;
     const hers = await asked(t, server, attack, anna.device.token);
     t.equal(hers.status === '200', SERVED.has(what), `${what}: ${hers.status}`);
@@ -213,7 +214,8 @@ t.test('HOST-22: whatever stands where a host should', async (t) => {
     const others = await asked(t, server, attack, berta.device.token);
     t.not(others.status, '200', `${what}, with the other's token: ${others.status}`);
     t.notOk(others.text.includes(anna.id) || others.text.includes(berta.id), what);
-  }
+  });
+  await Promise.all(each);
   // Links are made of the configuration, not of what a client writes.
   const headers = {
     host: `${BASE.toUpperCase()}:666`,
