@@ -165,6 +165,8 @@ export class Pipeline {
     if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
       // Health has no tenant: it answers whatever host was asked for.
       if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      // Now: a dead response has no peer any more.
+      if (row.raw === true) call.address = this.addressOf(call);
       return undefined;
     }
     call.tenantId = this.authenticator.tenantOf(call.host);

@@ -144,7 +144,7 @@ export const BILLED_ROWS: readonly Row[] = [
     body: 0,
     run: billing.portal,
   },
-  { ...APEX, method: 'GET', path: '/signup/done', limit: 'none', body: 0, run: billing.returned },
+  { ...APEX, method: 'GET', path: '/signup/done', limit: 'return', body: 0, run: billing.returned },
   { ...APEX, method: 'POST', path: '/signup/pay', limit: 'payment', body: BODY_MAX, form: true, run: billing.resume },
 ];
 
