@@ -24,6 +24,8 @@ export interface MetricsOptions {
   readonly host: string;
   readonly port: number;
   readonly version: string;
+  /** Told of what befalls the port later on; scraping fails then, the service goes on. */
+  readonly onFault: (error: unknown) => void;
 }
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -137,6 +139,8 @@ export class Metrics implements Meter {
     server.maxConnections = 32;
     server.listen(this.options.port, this.options.host);
     await once(server, 'listening');
+    // Unheard it would end the process: a system without free files, for one, tells of it here.
+    server.on('error', this.options.onFault);
     const address = server.address();
     return {
       port: address !== null && typeof address === 'object' ? address.port : 0,
