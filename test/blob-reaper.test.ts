@@ -104,7 +104,7 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
   t.equal((await wire.get(`/blobs/${edited.ref}/url`, stage.scene.as('a'))).outcome, '404 blob_not_found');
   await stage.sound();
   stage.store.broken = true;
-  await t.rejects(stage.reaper.removeUnused(), { error: 'storage_unavailable' });
+  await t.rejects(stage.reaper.removeUnused(), /out of reach/);
   t.equal((await stage.files()).length, 3, 'what cannot be removed stays, and counts');
   t.ok((await stage.used()) >= start + 6_000);
   stage.store.broken = false;
@@ -121,7 +121,8 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
 t.test('BLOB-22: an item that is written while the reaper is at work has its blob, or is refused', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
-  const refs = await Promise.all(Array.from({ length: 24 }, () => uploaded(wire, first, randomBytes(100))));
+  const refs: string[] = [];
+  for (let n = 0; n < 24; n++) refs.push(await uploaded(wire, first, randomBytes(100)));
   stage.clock.advance(DAY_MS + MINUTE_MS);
   const writes = refs.map((ref) => wire.post('/items', blobItem('a', ids, ref), stage.scene.as('a')));
   const reaping = (async () => {
