@@ -3,21 +3,19 @@ import { payloadBytes, payloadObject, type JsonObject } from '../crypto/payload.
 import type { PlainPayload } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { ContentType } from '../protocol/item.js';
-import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../protocol/limits.js';
+import { isBlobType, PAYLOAD_MAX as INLINE_MAX } from './payload-shapes.js';
 
 /** Bytes of JSON that an item holds by itself (contract 5). */
-export const PAYLOAD_INLINE_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
+export const PAYLOAD_INLINE_MAX = INLINE_MAX;
 
 /** Bytes of JSON that a payload in a blob may have: it is held as a whole by whoever reads it. */
 export const PAYLOAD_MAX = 16 * 1024 * 1024;
-
-const FILES: ReadonlySet<ContentType> = new Set(['image', 'file', 'audio', 'video']);
 
 /**
  * True for the types whose blob is a file's own bytes, with the payload beside it. A blob of any other type is the
  * whole payload, as JSON, and what is beside it is cut.
  */
-export const holdsFile = (type: ContentType): boolean => FILES.has(type);
+export const holdsFile = (type: ContentType): boolean => isBlobType(type);
 
 /** A payload as JSON. Throws `CryptoRefusal` `too_large`. */
 export function wholePayload(payload: PlainPayload): Uint8Array {

@@ -13,7 +13,7 @@ const taken = (path: string): CommandError =>
   new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as what the user can do about it. */
-function told(path: string, error: unknown): unknown {
+export function told(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
   if (code === 'ENOENT' || code === 'ENOTDIR')

@@ -59,6 +59,10 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       clear();
       output.write(`${text}\n`);
     },
+    write: (bytes) =>
+      new Promise((resolve, reject) => {
+        output.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+      }),
     data: (value) => {
       clear();
       output.write(`${jsonLine(value)}\n`);
@@ -87,6 +91,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
         throw interruption(error);
       });
     },
+    openInput: () => input,
     readInput: async (max) => {
       const chunks: Buffer[] = [];
       let size = 0;

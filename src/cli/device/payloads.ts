@@ -1,13 +1,6 @@
 /** Payloads as they are typed on a command line: read, held against the shapes of contract 7, refused in its words. */
-import {
-  fieldsOf,
-  isBlobType,
-  kindOf,
-  PAYLOAD_MAX,
-  PayloadError,
-  payloadSize,
-  shapedPayload,
-} from '../../client/payload-shapes.js';
+import { fieldsOf, isBlobType, kindOf, PayloadError, payloadSize, shapedPayload } from '../../client/payload-shapes.js';
+import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from '../../client/payload-blob.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { CommandError, EXIT } from './terminal.js';
@@ -15,13 +8,16 @@ import { CommandError, EXIT } from './terminal.js';
 const bad = (message: string, hint?: string): CommandError =>
   new CommandError(EXIT.usage, message, hint, { code: 'bad_payload' });
 
-/** Said of everything that would need a blob. */
-export const needsBlob = (what: string): CommandError =>
+/** Bytes of JSON that an item takes, in a blob where it has to (`PutRequest.payload`). */
+export { PAYLOAD_MAX };
+
+/** Said of what cannot be the text of an item. */
+export const notText = (what: string): CommandError =>
   new CommandError(
     EXIT.usage,
-    `${what}: files of that kind come with blob storage, which this version does not have yet`,
-    `Texts up to ${PAYLOAD_MAX} bytes can be put.`,
-    { code: 'needs_blob' },
+    `${what}: a text is UTF-8, and has at most ${PAYLOAD_MAX} bytes`,
+    'Put it as a file: --type file --file <path>.',
+    { code: 'no_text' },
   );
 
 /** A type as typed. Throws `CommandError` `usage` for one outside the ten. */
@@ -46,16 +42,23 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
 }
 
 /**
- * A payload in its type's shape (`shapedPayload`). Throws `CommandError` code `bad_payload`, naming the field and never
- * its value, or `needs_blob`.
+ * A payload in its type's shape (`shapedPayload`). `of.file`: a file comes with it. Throws `CommandError` code
+ * `bad_payload`, naming the field and never its value, `needs_file` or `no_text`.
  */
-export function shaped(type: ContentType, given: JsonObject): JsonObject {
-  if (isBlobType(type)) throw needsBlob(`type ${type}`);
+export function shaped(type: ContentType, given: JsonObject, of: { readonly file?: boolean } = {}): JsonObject {
+  const file = isBlobType(type);
+  if (file && of.file !== true) throw needsFile(type);
   const payload = inShape(type, given);
   const bytes = payloadSize(payload);
-  if (bytes > PAYLOAD_MAX) throw needsBlob(`${bytes} bytes are more than an item holds`);
+  const room = file ? PAYLOAD_INLINE_MAX : PAYLOAD_MAX;
+  if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);
   return payload;
 }
+
+const needsFile = (type: ContentType): CommandError =>
+  new CommandError(EXIT.usage, `type ${type} is a file`, `Give it by --file <path>, or pipe it in with --file -.`, {
+    code: 'needs_file',
+  });
 
 function inShape(type: ContentType, given: JsonObject): JsonObject {
   try {
