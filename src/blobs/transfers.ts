@@ -166,9 +166,8 @@ export class Transfers {
     }
     if (await rows.markReady(name, size)) return;
     // An item may have been written in this very moment: then it was settled, and must stay.
-    const row = await rows.find(name);
-    if (row?.state === 'ready') return;
-    if (row === undefined) await files.remove(name);
+    if ((await rows.find(name))?.state === 'ready') return;
+    await files.remove(name);
     throw used();
   }
 
