@@ -161,7 +161,7 @@ t.test('BLOB-23: room of an upload that never came is given back, at once where 
   await stage.sound();
 });
 
-t.test('BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
+t.test('BLOB-07 BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
   const whole = await uploadOf(wire, first, { size: 100 });
@@ -180,8 +180,10 @@ t.test('BLOB-23: one that was uploaded past the server stays, and an item may ta
   await stage.reaper.releaseExpired();
   t.strictSame(await stage.files(), [whole.blobRef, early.blobRef].sort(), 'the short one is removed');
   t.equal(await write(whole.blobRef), '200');
-  const got = await send('GET', await downloadUrl(wire, first, whole.blobRef));
-  t.equal(got.bytes.length, 100);
+  const url = await downloadUrl(wire, first, whole.blobRef);
+  t.equal((await send('GET', url)).bytes.length, 100);
+  stage.clock.advance(6 * MINUTE_MS);
+  t.equal((await send('GET', url)).outcome, '403 url_invalid', 'late');
   await stage.sound();
 });
 

@@ -22,7 +22,7 @@ export function registerBackup(program: Command, run: AdminRun): void {
     .summary('the whole database in one file, while servers run')
     .description(
       'Write the whole database into one file, as it is at one moment; servers go on meanwhile. The secrets are not in ' +
-        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it',
+        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Nor are the blobs: copy DATA_DIR/blobs, or the bucket, after it',
     )
     .argument('<file>', 'the file to write, a gzipped tar')
     .option('--force', 'replace a file of that name')
@@ -52,7 +52,9 @@ async function backup(context: AdminContext, file: string, { force }: { readonly
     `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
       `(deleted ones too); ${sized(size)}.`,
   ]);
-  const { tokenSecret, dataDir } = config();
+  const { tokenSecret, dataDir, storageKind } = config();
+  const blobs = storageKind === 'local' ? `the folder ${dataDir}/blobs` : 'the bucket';
+  terminal.note(`Not in it: the blobs. Copy ${blobs} after it, never before.`);
   const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
   terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
 }
