@@ -31,6 +31,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Operator: INSTANCES,
   Metrics: CONFIG,
   Backup: "needs the server's database",
+  Blobs: "needs the server's object store, its configuration or its clock; this project's own tests prove it",
   Deployment: "speaks of the project's own files",
   Billing: 'needs multi mode and a payment provider',
 };
