@@ -45,3 +45,8 @@ export async function openBucket(settings: StorageSettings, log: StoreLog): Prom
     log,
   });
 }
+
+/** The store that the configuration names. `secret`: BLOB_URL_SECRET, for those who sign URLs. */
+export async function openStore(settings: StorageSettings, log: StoreLog, secret = ''): Promise<ObjectStore> {
+  return settings.storageKind === 'local' ? localStore(settings, secret) : openBucket(settings, log);
+}
