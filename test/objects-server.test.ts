@@ -1,14 +1,20 @@
 /** A server whose blobs lie in a bucket: from the upload URL to the bytes on another device, and when the bucket fails. */
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { ulid } from 'ulid';
+import type { Comparison } from '../src/blobs/reaper.js';
+import { createPool } from '../src/postgres/database.js';
+import { reaperOf } from '../src/storage.js';
 import { blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { Ceph, cephMissing } from './support/ceph.js';
+import { ShiftedClock } from './support/clock.js';
 import { writeBody } from './support/devices.js';
 import { newServiceAccount } from './support/gcs-server.js';
 import { gcsBucket, s3Bucket, type BucketUnderTest } from './support/object-stores.js';
 import { Scene } from './support/scene.js';
 import { SHAPES } from './support/wire.js';
 
+const HOUR_MS = 3_600_000;
 const PREFIX = 'of/the-tests';
 const sha = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 
@@ -87,6 +93,51 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
     t.ok(causes.length > 0, 'the log has the cause');
     t.notMatch(JSON.stringify(scene.server.logs), /Signature=|Bearer|X-Amz-|X-Goog-/);
   });
+
+  t.test(
+    'OBJ-22: the reaper removes what no item needs, finds what is missing, and waits for a bucket that is away',
+    async (t) => {
+      const { scene, bucket } = await setUp(t);
+      const { wire, first, server } = scene;
+      const store = bucket.open({ prefix: PREFIX });
+      const clock = new ShiftedClock();
+      const pool = createPool({ url: server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
+      t.teardown(() => pool.end());
+      const reaper = reaperOf({ store, pool, clock });
+      const night = async (): Promise<Comparison> => {
+        await reaper.releaseExpired();
+        await reaper.removeUnused();
+        return reaper.compare(true, new AbortController().signal);
+      };
+      const refs = async (): Promise<string[]> => {
+        const found = [];
+        for await (const page of store.list()) found.push(...page);
+        return found.map(({ ref }) => ref).sort();
+      };
+      const kept = await uploaded(wire, first, randomBytes(100));
+      t.equal((await wire.post('/items', blobItem('a', scene.ids, kept), scene.as('a'))).status, 200);
+      const loose = await uploaded(wire, first, randomBytes(200));
+      await uploadOf(wire, first, { size: 300 });
+      const stray = `${ulid()}.bin`;
+      await bucket.place(`${PREFIX}/${server.tenantId}/${stray}`, randomBytes(10));
+      await bucket.place(`${PREFIX}/notes.txt`, randomBytes(10));
+      await night();
+      t.same(await refs(), [kept, loose, stray].sort(), 'nothing is old enough');
+      // The first night finds the upload that came and went unseen, the second one that no item took it.
+      clock.advance(25 * HOUR_MS);
+      await bucket.down();
+      await t.rejects(night(), /out of reach/);
+      await bucket.up();
+      await night();
+      clock.advance(25 * HOUR_MS);
+      await night();
+      t.same(await refs(), [kept]);
+      t.equal((await scene.me()).number('server.storageUsedBytes') < 600, true, 'and only it counts');
+      t.strictSame(await server.sql('SELECT * FROM discrepancies()'), []);
+      await store.remove({ tenantId: server.tenantId, ref: kept });
+      t.match(await night(), { missing: 1, examples: [{ ref: kept }] });
+    },
+  );
 }
 
 t.test('Google', async (t) => {

@@ -85,7 +85,8 @@ export class Reaper {
         await this.seeTo(strays, remove, found);
         strays = await audit.takeStrays(old, PAGE);
       }
-      return { ...found, whole: await this.seek(audit, before, found, stopped) };
+      const whole = await this.seek(audit, before, found, stopped);
+      return { ...found, whole };
     } finally {
       await audit.close();
     }
