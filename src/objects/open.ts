@@ -46,7 +46,16 @@ export async function openBucket(settings: StorageSettings, log: StoreLog): Prom
   });
 }
 
-/** The store that the configuration names. `secret`: BLOB_URL_SECRET, for those who sign URLs. */
-export async function openStore(settings: StorageSettings, log: StoreLog, secret = ''): Promise<ObjectStore> {
-  return settings.storageKind === 'local' ? localStore(settings, secret) : openBucket(settings, log);
+/** Gives `work` the store that the configuration names, and closes it after. It can sign nothing with the local store. */
+export async function withStore<T>(
+  settings: StorageSettings,
+  log: StoreLog,
+  work: (store: ObjectStore) => Promise<T>,
+): Promise<T> {
+  const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, log);
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
 }
