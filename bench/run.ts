@@ -1,5 +1,5 @@
 /**
- * npm run bench -- [S1 S2 S3 S4 S5 S7] [--rounds N] [--seconds N] [--quick] [--markdown] [--node]
+ * npm run bench -- [S1 S2 S3 S4 S5 S7 BLOBS] [--rounds N] [--seconds N] [--quick] [--markdown] [--node]
  *
  * Exit code 1 only when the floor of a ratio is missed or an audit fails; see README.md.
  */
@@ -11,12 +11,13 @@ import { AuditError } from './audit.js';
 import { Context, type Options, type ScenarioId } from './context.js';
 import { buildDrivers } from './drivers.js';
 import { machineFacts, stolenTicks, type MachineFacts } from './machine.js';
+import { blobs } from './scenarios/blobs.js';
 import { idleSockets } from './scenarios/idle.js';
 import { replays } from './scenarios/replay.js';
 import { WriteScenarios } from './scenarios/writes.js';
 import { meets, table, type Outcome } from './stats.js';
 
-const ALL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S7'];
+const ALL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S7', 'BLOBS'];
 const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
 
 const USAGE = `npm run bench -- [${ALL.join(' ')}] [--rounds N] [--seconds N] [--quick] [--markdown] [--node]
@@ -64,6 +65,7 @@ async function scenarios(context: Context): Promise<Outcome[]> {
   if (has('S1', 'S2', 'S3', 'S4')) outcomes.push(...(await WriteScenarios.run(context)));
   if (has('S5')) outcomes.push(await idleSockets(context));
   if (has('S7')) outcomes.push(await replays(context));
+  if (has('BLOBS')) outcomes.push(await blobs(context));
   return outcomes;
 }
 
