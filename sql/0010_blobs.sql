@@ -72,3 +72,20 @@ BEGIN
   SELECT count(*)::integer INTO v_done FROM gone;
   RETURN v_done;
 END $$;
+
+-- Tenants that are gone and whose objects may still be there. Of a tenant that is neither here nor among these nothing
+-- is ever removed from the store: a server on the wrong database would remove everything.
+CREATE TABLE gone_tenants (
+  tenant_id text COLLATE "C" PRIMARY KEY
+);
+
+CREATE FUNCTION note_gone_tenant() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM blobs b WHERE b.tenant_id = OLD.id) THEN
+    INSERT INTO gone_tenants (tenant_id) VALUES (OLD.id) ON CONFLICT DO NOTHING;
+  END IF;
+  RETURN OLD;
+END $$;
+
+-- Before: the rows of its blobs go with it.
+CREATE TRIGGER note_gone_tenant BEFORE DELETE ON tenants FOR EACH ROW EXECUTE FUNCTION note_gone_tenant();

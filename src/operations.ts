@@ -1,15 +1,19 @@
 /** What runs beside the service: the nightly jobs and the metrics, put together. */
 import type { Front } from './front/server.js';
 import { Nightly } from './jobs/nightly.js';
+import type { Job } from './jobs/ports.js';
 import type { Gauges, Metrics } from './metrics/metrics.js';
 import type { Parts, TenantParts } from './parts.js';
 import { nightlyJobs, PostgresJobTurn } from './postgres/jobs.js';
 
-/** What happens by night, on one instance. */
-export async function composeNightly({ log, config, clock, database, stops, onFault }: Parts): Promise<void> {
+/** What happens by night, on one instance; `more`: jobs beside those of the database alone. */
+export async function composeNightly(
+  { log, config, clock, database, stops, onFault }: Parts,
+  more: readonly Job[],
+): Promise<void> {
   const { pool, url } = database;
   const nightly = new Nightly({
-    jobs: nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }),
+    jobs: [...nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }), ...more],
     turn: new PostgresJobTurn(pool, url),
     clock,
     at: config.purgeAt,

@@ -138,8 +138,8 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const hosted = multi ? await composeHosted(parts, tenants) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
-  await composeNightly(parts);
   const storage = await composeStorage(parts);
+  await composeNightly(parts, storage.jobs);
   const front = await listen(parts, { options, tenants, services, hosted, storage });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));

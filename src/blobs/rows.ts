@@ -1,5 +1,5 @@
 /** What blobs ask of the database (sql/0010_blobs.sql; src/postgres/blob-store.ts). Times are ms since 1970. */
-import type { ObjectName } from './ports.js';
+import type { ObjectName, StoredObject } from './ports.js';
 
 /** A blob's row. States: sql/0001_tables.sql. */
 export interface BlobRow {
@@ -47,4 +47,29 @@ export interface BlobRows {
   takeUnused(before: number, limit: number): Promise<ObjectName[]>;
   /** Removes rows that are dying, and their sizes from the tenants' storage. Gives their number. */
   free(names: readonly ObjectName[]): Promise<number>;
+}
+
+/** An object that no row names. */
+export interface Stray extends ObjectName {
+  readonly size: number;
+  /** Its tenant is here, or was: else it is somebody else's, and stays. */
+  readonly ours: boolean;
+}
+
+/** A blob whose object is not there, or has another size than its row. */
+export interface Missing extends ObjectName {
+  readonly size: number;
+  /** The item that names it; null: none does. */
+  readonly itemId: string | null;
+}
+
+/** A listing of the store beside the rows, held by the database: it may be longer than the memory is large. */
+export interface BlobAudit {
+  /** A page of the listing. */
+  add(page: readonly StoredObject[]): Promise<void>;
+  /** Objects that were last changed before then and have no row; each is given once. */
+  takeStrays(before: number, limit: number): Promise<Stray[]>;
+  /** Ready blobs, older than `before`, that were not listed with their size; those after a name, in order of names. */
+  missing(before: number, after: ObjectName, limit: number): Promise<Missing[]>;
+  close(): Promise<void>;
 }

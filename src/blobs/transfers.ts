@@ -72,6 +72,7 @@ export class Transfers {
   private all = 0;
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, BlobSource>();
+  private readonly receiving = new Set<Promise<void>>();
 
   constructor(private readonly options: TransfersOptions) {}
 
@@ -92,9 +93,12 @@ export class Transfers {
     const key = `${name.tenantId}/${name.ref}`;
     this.uploads.get(key)?.cut();
     this.uploads.set(key, source);
+    const received = this.receive(name, size, source);
+    this.receiving.add(received);
     try {
-      await this.receive(name, size, source);
+      await received;
     } finally {
+      this.receiving.delete(received);
       if (this.uploads.get(key) === source) this.uploads.delete(key);
       leave();
     }
@@ -115,6 +119,12 @@ export class Transfers {
       leave();
       throw error;
     }
+  }
+
+  /** Ends the uploads that are under way, and resolves when nothing is left of them. */
+  async close(): Promise<void> {
+    for (const source of this.uploads.values()) source.cut();
+    await Promise.allSettled(this.receiving);
   }
 
   /** Transfers under way. */

@@ -23,7 +23,7 @@ export interface ServeOptions extends Context {
 }
 
 /** A message that is longer ends the conversation. */
-const MESSAGE_MAX = 16 * 1024 * 1024;
+const MESSAGE_MAX = 20 * 1024 * 1024;
 /** How long calls under way are waited for when nobody listens any more. */
 const GRACE_MS = 5_000;
 

@@ -1,5 +1,6 @@
 /** The object store that the configuration names (contract 14). */
 import { join } from 'node:path';
+import type { Logger } from 'pino';
 import type { ObjectStore } from '../blobs/ports.js';
 import { LocalStore } from './local.js';
 
@@ -17,24 +18,6 @@ export interface StorageSettings {
   readonly s3ForcePathStyle: boolean | null;
 }
 
-/** Of pino's logger, what the stores use. */
-export interface StoreLog {
-  warn(fields: object, message: string): void;
-}
-
-/** A bucket of a hosted store. What is left out is the library's default. */
-export interface BucketOptions {
-  readonly bucket: string;
-  readonly prefix?: string;
-  readonly endpoint?: string;
-  readonly region?: string;
-  readonly publicEndpoint?: string;
-  readonly forcePathStyle?: boolean;
-  readonly log: StoreLog;
-}
-
-type BucketStore = new (options: BucketOptions) => ObjectStore;
-
 /** The local store under this data folder. */
 export const localStore = ({ dataDir }: Pick<StorageSettings, 'dataDir'>, secret: string): LocalStore =>
   new LocalStore({ folder: join(dataDir, 'blobs'), secret });
@@ -46,14 +29,14 @@ function given<T extends Readonly<Record<string, unknown>>>(values: T): { [K in 
 }
 
 /** Whoever keeps blobs in a folder does without the hosted stores' libraries, which take long to load. */
-export async function openBucket(settings: StorageSettings, log: StoreLog): Promise<ObjectStore> {
+export async function openBucket(settings: StorageSettings, log: Logger): Promise<ObjectStore> {
   const { storageKind, storagePrefix: prefix } = settings;
   if (storageKind === 'gcs') {
-    const { GcsStore } = await load<{ GcsStore: BucketStore }>('./gcs.js');
+    const { GcsStore } = await import('./gcs.js');
     const { gcsBucket: bucket, gcsEndpoint: endpoint } = settings;
     return new GcsStore({ bucket: bucket ?? '', ...given({ prefix, endpoint }), log });
   }
-  const { S3Store } = await load<{ S3Store: BucketStore }>('./s3.js');
+  const { S3Store } = await import('./s3.js');
   const { s3Bucket: bucket, s3Region: region, s3Endpoint: endpoint, s3PublicEndpoint: publicEndpoint } = settings;
   const forcePathStyle = settings.s3ForcePathStyle ?? endpoint !== null;
   return new S3Store({
@@ -64,7 +47,7 @@ export async function openBucket(settings: StorageSettings, log: StoreLog): Prom
   });
 }
 
-/** A module beside this one. */
-async function load<M>(file: string): Promise<M> {
-  return (await import(new URL(file, import.meta.url).href)) as M;
+/** The store that the configuration names. `secret`: BLOB_URL_SECRET, for those who sign URLs. */
+export async function openStore(settings: StorageSettings, log: Logger, secret = ''): Promise<ObjectStore> {
+  return settings.storageKind === 'local' ? localStore(settings, secret) : openBucket(settings, log);
 }
