@@ -103,7 +103,12 @@ ALTER TABLE items ALTER COLUMN blob_keys SET STORAGE EXTERNAL;
 -- It carries what counts of bins and the deletion of one look at: an index of their own is a third of a write's work.
 CREATE UNIQUE INDEX items_version ON items (tenant_id, version) INCLUDE (bin_id, deleted_at) WHERE version > 0;
 
--- Blobs by name. `ready`: uploaded with its declared size; only such a blob may be named by an item (contract 8).
+-- Blobs by name; their bytes lie in the object store (contract 8). Every row's size counts in its tenant's
+-- storage_bytes, from the reservation until the object is gone. States:
+--   reserved  an upload URL was given
+--   ready     uploaded with its declared size; only such a blob may be named by an item
+--   orphan    its item was deleted or replaced
+--   dying     the object is being removed; nobody may name it any more
 CREATE TABLE blobs (
   tenant_id text COLLATE "C" NOT NULL REFERENCES tenants ON DELETE CASCADE,
   ref text COLLATE "C" NOT NULL,
@@ -111,8 +116,17 @@ CREATE TABLE blobs (
   state text NOT NULL,
   item_id text COLLATE "C",
   created_at bigint NOT NULL,
+  content_type text NOT NULL DEFAULT 'application/octet-stream',
+  -- So long is the upload URL good.
+  expires_at bigint NOT NULL DEFAULT 0,
+  -- So long does an upload through this server count as under way; it moves on while bytes come.
+  uploading_until bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (tenant_id, ref)
 );
+CREATE INDEX blobs_reserved ON blobs (tenant_id, expires_at) WHERE state = 'reserved';
+-- What the nightly job may have to remove.
+CREATE INDEX blobs_unused ON blobs (created_at)
+  WHERE state IN ('orphan', 'dying') OR (state = 'ready' AND item_id IS NULL);
 
 -- Pairing between two devices (contract 9). Rows outlive their session by a little, so that a late code is told
 -- apart from a wrong one.

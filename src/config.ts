@@ -1,12 +1,12 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (contract 14; specification, Configuration constants). Of the parts that are not built yet (blobs) nothing is in Config: an option without effect would be a lie. Their numbers are checked
- * all the same (LATER), and the operator is told that they do nothing.
+ * (contract 14; specification, Configuration constants).
  */
-import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from './protocol/limits.js';
+import { STORAGE_VARIABLES, storageConflicts } from './storage-variables.js';
 import {
+  address,
   cidr,
   DAY_MS,
   databaseUrl,
@@ -48,6 +48,7 @@ const PRIVATE_RANGES = ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12',
 
 const HOUR_MS = 3_600_000;
 const RATE_MAX = 1_000_000;
+const PORT_MAX = 65_535;
 
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
@@ -59,7 +60,7 @@ const VARIABLES = {
     name: 'HOST',
     takes: 'an IP address or a host name',
     fallback: '0.0.0.0',
-    parse: (text) => (isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined),
+    parse: address,
   } satisfies Variable<string>,
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
   tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
@@ -134,6 +135,13 @@ const VARIABLES = {
   } satisfies Variable<string>,
   /** Port of the Prometheus metrics; 0: off. */
   metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
+  /** Address that the metrics listen on: nobody is asked who he is there, so only this machine by default. */
+  metricsHost: {
+    name: 'METRICS_HOST',
+    takes: 'an IP address or a host name',
+    fallback: '127.0.0.1',
+    parse: address,
+  } satisfies Variable<string>,
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
   trustedProxies: {
@@ -160,6 +168,7 @@ const VARIABLES = {
     max: Number.MAX_SAFE_INTEGER,
     unit: 'bytes, 0 is unlimited',
   }),
+  ...STORAGE_VARIABLES,
   /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
   softDeleteMs: {
     name: 'SOFT_DELETE_DAYS',
@@ -223,11 +232,6 @@ const VARIABLES = {
   wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', { fallback: 90_000, min: 40, max: 3 * HOUR_MS, unit: 'milliseconds' }),
 };
 
-/** Numbers of parts that are not built yet, by the contract's names. A wrong one shall not wait for its part. */
-const LATER: readonly Variable<unknown>[] = [
-  wholeNumber('MAX_BLOB_SIZE_MB', { fallback: 1_024, min: 1, max: 1_048_576, unit: 'MiB' }),
-];
-
 /** A variable's text; an empty one counts as unset, as compose files write it. */
 const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
 
@@ -260,7 +264,17 @@ function conflicts(config: Config): ConfigProblem[] {
       takes: 'the domain whose subdomains are the tenants: TENANT_MODE is multi',
     });
   }
-  return [...found, ...billingConflicts(config)];
+  return [...found, ...storageConflicts(config), ...metricsConflicts(config), ...billingConflicts(config)];
+}
+
+/** Each instance has a port for its metrics, counted up from the first: all of them must be ports, and free of ours. */
+function metricsConflicts({ metricsPort: first, instances, port }: Config): ConfigProblem[] {
+  const last = first + instances - 1;
+  const got = instances === 1 ? String(first) : `${first}, and ${last} for the last of ${instances} INSTANCES`;
+  if (first === 0) return [];
+  if (last > PORT_MAX) return [{ name: 'METRICS_PORT', got, takes: `at most ${PORT_MAX - instances + 1}` }];
+  if (port < first || port > last) return [];
+  return [{ name: 'METRICS_PORT', got, takes: `other ports than PORT (${port})` }];
 }
 
 /** What billing needs, all of it named at once. */
@@ -303,7 +317,6 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     return value;
   };
   for (const [field, variable] of Object.entries(VARIABLES)) values[field] = read(variable);
-  LATER.forEach(read);
   if (problems.length > 0) throw new ConfigError(problems);
   const config = Object.freeze(values) as Config;
   const clashes = conflicts(config);
@@ -323,15 +336,7 @@ export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'd
   return [...new Set(domain === null ? named : [...named, domain])];
 }
 
-/** One line for each variable that is set and does nothing in this version. */
-export function unusedVariables(env: NodeJS.ProcessEnv): readonly string[] {
-  return LATER.filter(({ name }) => textOf(env, name) !== '').map(
-    ({ name }) => `${name} is set, but this version has no use for it yet.`,
-  );
-}
-
 /** Every variable in words, in the order of VARIABLES: what the reference's page on configuration is held against. */
 export const CONFIG_VARIABLES: readonly Pick<Variable<unknown>, 'name' | 'takes' | 'fallback' | 'parse'>[] = [
   ...Object.values(VARIABLES),
-  ...LATER,
 ];

@@ -7,6 +7,7 @@ import { createPool, openClient } from './postgres/database.js';
 import { EmbeddedPostgres } from './postgres/embedded.js';
 import { History } from './postgres/history.js';
 import { migrate } from './postgres/migrate.js';
+import { Reach } from './postgres/reach.js';
 import { SQL_FOLDER } from './root.js';
 import { keptSecret } from './secrets.js';
 
@@ -37,6 +38,8 @@ export interface DatabaseHooks {
   readonly onFault: (error: unknown) => void;
   /** A connection found another history: a restored or failed-over database. */
   readonly onOtherHistory: () => void;
+  /** It was away and answers again: what was committed meanwhile, by others, is not known here. */
+  readonly onBack: () => void;
 }
 
 /** Opens it. Rejects with `MigrationError`, or whatever keeps it from being reached. */
@@ -49,8 +52,18 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
     log.warn({ epoch }, 'the database has another history: all sockets start anew');
     hooks.onOtherHistory();
   });
+  const reach = new Reach({
+    url,
+    onChange(within, cause) {
+      if (within) log.warn('the database answers again');
+      else log.error({ cause: String(cause) }, 'the database does not answer: its connections are cut');
+      if (within) hooks.onBack();
+    },
+  });
+  const { link } = reach;
   const pool = createPool({
     url,
+    link,
     name: 'service',
     size: POOL_SIZE,
     onIdleError: hooks.onFault,
@@ -58,12 +71,14 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   });
   hooks.stops.push(() => pool.end());
   await pool.query('SELECT 1');
+  reach.start();
+  hooks.stops.push(() => reach.close());
   return {
     pool,
     history,
     url,
     async openLane(onLost) {
-      const client = await openClient({ url, name: 'service-commit', onLost });
+      const client = await openClient({ url, link, name: 'service-commit', onLost });
       try {
         await history.check(client);
         await client.query(LANE_SETTINGS);

@@ -1,9 +1,10 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { apexOf, ConfigError, readConfig, unusedVariables } from './config.js';
+import { apexOf, ConfigError, readConfig } from './config.js';
 import { describe } from './front/fail.js';
 import { INSTANCE_FLAG, startInstances, type Listening } from './instances.js';
+import { ClusterVersionError } from './postgres/embedded-version.js';
 import { startServer, type Server } from './server.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
@@ -16,7 +17,6 @@ const say = (...lines: readonly string[]): void => void process.stdout.write(`${
 async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-  for (const warning of unusedVariables(process.env)) log.warn(warning);
   const instance = process.argv.includes(INSTANCE_FLAG);
   const starting =
     config.instances > 1 && !instance
@@ -95,9 +95,9 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
 
 /** Says why the server cannot run, and ends. */
 function end(error: unknown): void {
-  const text =
-    error instanceof ConfigError || !(error instanceof Error) ? String(error) : (error.stack ?? error.message);
-  process.stderr.write(`${error instanceof ConfigError ? error.message : text}\n`);
+  const told = error instanceof ConfigError || error instanceof ClusterVersionError;
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.stderr.write(`${told ? error.message : text}\n`);
   process.exit(1);
 }
 

@@ -1,15 +1,19 @@
 /** What runs beside the service: the nightly jobs and the metrics, put together. */
 import type { Front } from './front/server.js';
 import { Nightly } from './jobs/nightly.js';
+import type { Job } from './jobs/ports.js';
 import type { Gauges, Metrics } from './metrics/metrics.js';
 import type { Parts, TenantParts } from './parts.js';
 import { nightlyJobs, PostgresJobTurn } from './postgres/jobs.js';
 
-/** What happens by night, on one instance. */
-export async function composeNightly({ log, config, clock, database, stops, onFault }: Parts): Promise<void> {
+/** What happens by night, on one instance; `more`: jobs beside those of the database alone. */
+export async function composeNightly(
+  { log, config, clock, database, stops, onFault }: Parts,
+  more: readonly Job[],
+): Promise<void> {
   const { pool, url } = database;
   const nightly = new Nightly({
-    jobs: nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }),
+    jobs: [...nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }), ...more],
     turn: new PostgresJobTurn(pool, url),
     clock,
     at: config.purgeAt,
@@ -33,5 +37,5 @@ export async function listenForMetrics({ log, config, stops }: Parts, meter: Met
   meter.observe(gauges);
   const listening = await meter.listen();
   stops.push(() => listening.close());
-  log.info({ port: listening.port, host: config.host }, 'metrics');
+  log.info({ port: listening.port, host: config.metricsHost }, 'metrics');
 }

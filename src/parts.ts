@@ -18,6 +18,8 @@ export interface Parts {
   readonly database: Database;
   readonly instanceId: string;
   readonly secret: Uint8Array;
+  /** Signs the URLs of the local blob store. */
+  readonly blobUrlSecret: string;
   /** Run in reverse when the server stops. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown, tenantId?: string) => void;

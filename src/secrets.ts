@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Config } from './config.js';
-import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from './files.js';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from './client/node-files.js';
 import { errorCode } from './protocol/error-code.js';
 
 /** Others may pass through DATA_DIR but not list it: started by root, the database runs as another user below it. */
@@ -82,22 +82,55 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
 /** What the server signs with, and what its operator should be told. */
 export interface ServerSecrets {
   readonly tokenSecret: string;
+  /** Signs the URLs of the local blob store; empty where blobs are elsewhere. */
+  readonly blobUrlSecret: string;
   /** For the log; empty when all is well. */
   readonly warnings: readonly string[];
 }
 
+interface Secret {
+  readonly variable: string;
+  /** Of its file. */
+  readonly name: string;
+  readonly configured: string | null;
+  /** What it signs, and what another instance with another one refuses. */
+  readonly signs: string;
+  /** Whether it is in use at all. */
+  readonly used: boolean;
+}
+
 /**
  * The configured secrets, or the kept ones where none is configured.
- * With an external database other instances may share it, and they cannot read this folder: hence the warning.
+ * With an external database other instances may share it, and they cannot read this folder: hence the warnings.
  */
 export async function serverSecrets(
-  config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret'>,
+  config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret' | 'blobUrlSecret' | 'storageKind'>,
 ): Promise<ServerSecrets> {
-  if (config.tokenSecret !== null) return { tokenSecret: config.tokenSecret, warnings: [] };
-  const tokenSecret = await keptSecret(config.dataDir, 'token-secret');
-  if (config.databaseUrl === null) return { tokenSecret, warnings: [] };
-  const warning =
-    `TOKEN_SECRET is not set: this instance signs tokens with the one kept in ${join(config.dataDir, 'secrets')}. ` +
-    'Set the same TOKEN_SECRET on every instance that shares this database; else each refuses the tokens of the others.';
-  return { tokenSecret, warnings: [warning] };
+  const warnings: string[] = [];
+  const secretOf = async ({ variable, name, configured, signs, used }: Secret): Promise<string> => {
+    if (configured !== null) return configured;
+    if (!used) return '';
+    if (config.databaseUrl !== null) {
+      warnings.push(
+        `${variable} is not set: this instance signs ${signs} with the one kept in ${join(config.dataDir, 'secrets')}. ` +
+          `Set the same ${variable} on every instance that shares this database; else each refuses the ${signs} of the others.`,
+      );
+    }
+    return keptSecret(config.dataDir, name);
+  };
+  const tokenSecret = await secretOf({
+    variable: 'TOKEN_SECRET',
+    name: 'token-secret',
+    configured: config.tokenSecret,
+    signs: 'tokens',
+    used: true,
+  });
+  const blobUrlSecret = await secretOf({
+    variable: 'BLOB_URL_SECRET',
+    name: 'blob-url-secret',
+    configured: config.blobUrlSecret,
+    signs: 'blob URLs',
+    used: config.storageKind === 'local',
+  });
+  return { tokenSecret, blobUrlSecret, warnings };
 }

@@ -38,6 +38,7 @@ import { systemClock, type Clock } from './protocol/clock.js';
 import { openReference } from './reference/open.js';
 import { REFERENCE_FOLDER, SERVER_VERSION } from './root.js';
 import { serverSecrets } from './secrets.js';
+import { composeStorage, type Storage } from './storage.js';
 import { TenantRegistry } from './tenant/registry.js';
 
 /** Two lanes commit 1.6 times what one does; a third adds nothing (bench S1). */
@@ -111,27 +112,35 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
-  // Restarting every tenant needs the registry, which needs the database: the arrow is tied afterwards.
+  // Both need the registry, which needs the database: the arrows are tied afterwards.
   let onOtherHistory = (): void => undefined;
-  const database = await openDatabase(options, { stops, onFault, onOtherHistory: () => onOtherHistory() });
+  let onBack = (): void => undefined;
+  const hooks = { stops, onFault, onOtherHistory: () => onOtherHistory(), onBack: () => onBack() };
+  const database = await openDatabase(options, hooks);
   const multi = config.tenantMode === 'multi';
   const tenantId = multi ? null : await ensureSingleTenant(database.pool, clock.now());
   const secret = new TextEncoder().encode(secrets.tokenSecret);
-  const { metricsPort: port, host } = config;
-  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION });
-  const parts: Parts = { log, config, clock, database, instanceId, secret, stops, onFault, tenantId, meter };
+  const { metricsPort: port, metricsHost: host } = config;
+  const meter = port === 0 ? undefined : new Metrics({ host, port, version: SERVER_VERSION, onFault });
+  const { blobUrlSecret } = secrets;
+  const parts: Parts = {
+    ...{ log, config, clock, database, instanceId, secret, blobUrlSecret },
+    ...{ stops, onFault, tenantId, meter },
+  };
 
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
+  onBack = () => void tenants.registry.compareHeads();
   const services = composeServices(parts, tenants);
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
-  const hosted = multi ? await composeHosted(parts, tenants) : undefined;
+  const hosted = multi ? await composeHosted(parts, tenants, services.addressLimits) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
-  await composeNightly(parts);
-  const front = await listen(parts, { options, tenants, services, hosted });
+  const storage = await composeStorage(parts);
+  await composeNightly(parts, storage.jobs);
+  const front = await listen(parts, { options, tenants, services, hosted, storage });
   let graceMs = 0;
   stops.push(() => front.close(graceMs));
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
@@ -195,6 +204,7 @@ function composeTenants(all: Parts): TenantParts {
     purger,
     onFault,
     clock,
+    meter,
     epoch: () => history.epoch,
   });
   const presence: Presence = new Presence({
@@ -266,14 +276,17 @@ interface Listening {
   readonly tenants: TenantParts;
   readonly services: Services;
   readonly hosted: Hosted | undefined;
+  readonly storage: Storage;
 }
 
-async function listen(parts: Parts, { options, tenants, services, hosted }: Listening): Promise<Front> {
+async function listen(parts: Parts, { options, tenants, services, hosted, storage }: Listening): Promise<Front> {
   const { log, config, clock, database, tenantId } = parts;
   const docs = await openReference({ folder: REFERENCE_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
   const byHost = (host: string): string | undefined => hosted?.hosts.tenantOf(host);
   return startFront({
     ...services,
+    blobs: storage.blobs,
+    transfers: storage.transfers,
     config,
     sharePort: options.sharePort ?? false,
     meter: parts.meter,

@@ -79,6 +79,10 @@ function parsedUrl(text: string): URL | undefined {
   return URL.canParse(text) ? new URL(text) : undefined;
 }
 
+/** Where to listen: an IP address or a host name. */
+export const address = (text: string): string | undefined =>
+  isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined;
+
 /** The address of a PostgreSQL database. */
 export function databaseUrl(text: string): string | undefined {
   const url = parsedUrl(text);

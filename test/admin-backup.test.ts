@@ -2,9 +2,12 @@
 import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { writeArchive } from '../src/backup/archive.js';
 import { EXIT } from '../src/cli/device/terminal.js';
+import { dumpDatabase, DUMPED_TABLES } from '../src/postgres/dump.js';
+import { migrate } from '../src/postgres/migrate.js';
+import { SQL_FOLDER } from '../src/root.js';
 import { admin } from './support/admin.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
@@ -99,6 +102,60 @@ t.test('OPER-18: a backup of another schema is refused with what to do', async (
     code: EXIT.refused,
     error: { code: 'schema', message: /older schema/, hint: /without tables/ },
   });
+});
+
+/** A database of an older schema with the rows of another one, as far as that schema has their tables and columns. */
+async function olderDatabase(t: Test, upTo: number, from: string): Promise<string> {
+  const { url } = await testDatabase(t, 'empty');
+  await migrate({ url, folder: SQL_FOLDER, upTo });
+  const there = await runSql(
+    url,
+    `SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`,
+  );
+  const names = new Set(there.map((row) => row['name']));
+  for (const table of DUMPED_TABLES.filter((name) => names.has(name))) {
+    const [all] = await runSql(from, `SELECT json_agg(x) AS rows FROM ${table} x`);
+    const rows = JSON.stringify(all?.['rows'] ?? []);
+    await runSql(url, `INSERT INTO ${table} SELECT * FROM json_populate_recordset(NULL::${table}, $1)`, [rows]);
+  }
+  return url;
+}
+
+t.test('BACKUP-09: a backup of an older schema', async (t) => {
+  const scene = await Scene.start(t);
+  for (let n = 0; n < 5; n++) await scene.written();
+  await scene.wire.delete(`/items/${(await scene.written()).id}`, scene.as('a'));
+  const rows = await scene.rows();
+  const { first } = scene;
+  await scene.server.stop();
+  const folder = await temporaryFolder(t);
+  const writeOlder = async (file: string, url: string): Promise<void> =>
+    dumpDatabase(url, async ({ about, tables, bytes, read }) => {
+      await writeArchive(file, { tables, read, bytes, createdAt: 1, version: 'older', ...about }, () => undefined);
+    });
+  for (const upTo of [1, 5, 8]) {
+    const url = await olderDatabase(t, upTo, scene.server.databaseUrl);
+    const file = join(folder, `${upTo}.tar.gz`);
+    await writeOlder(file, url);
+    t.match(await (await admin(t, {})).json('verify', file), { code: EXIT.ok, data: { schema: upTo } });
+    const fresh = await testDatabase(t, 'empty');
+    const call = await admin(t, { DATABASE_URL: fresh.url, TOKEN_SECRET });
+    const done = await call.json('restore', file);
+    t.match(done, { code: EXIT.ok, data: { items: 5, devices: 2, schema: upTo } }, done.stderr);
+    t.match(await call.json('verify'), { code: EXIT.ok, data: { discrepancies: [] } });
+    t.match(await call.json('migrate', '--dry-run'), { data: { applied: [] } }, 'the present schema');
+    const server = await runServer(t, { database: fresh });
+    const reply = await server.wire.get('/items?since=0', { token: first.token });
+    t.same(reply.list('items'), rows, `schema ${upTo}: every row`);
+    await mustWrite(server.wire, first, newItem(scene.ids));
+    await server.stop();
+
+    await runSql(url, 'UPDATE tenants SET item_count = 7');
+    await writeOlder(file, url);
+    const empty = await testDatabase(t, 'empty');
+    const told = await (await admin(t, { DATABASE_URL: empty.url })).json('restore', file);
+    t.match(told, { code: EXIT.untrusted, error: { code: 'damaged', message: /do not fit/ } }, told.stderr);
+  }
 });
 
 t.test('OPER-19: the embedded database, with its server running and without', async (t) => {

@@ -7,6 +7,7 @@ import { adminProgramOf } from '../src/cli/admin/program.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { nightlyJobs } from '../src/postgres/jobs.js';
 import { REFERENCE_FOLDER } from '../src/root.js';
+import { blobJobs } from '../src/storage.js';
 
 interface Leaf {
   readonly path: string;
@@ -39,6 +40,10 @@ t.test('OPER-20: the reference names every command with its arguments, every opt
   }
   for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}\``), flag);
   for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);
-  for (const { name } of nightlyJobs({ pool: undefined as never, now: () => 0, softDeleteMs: 0 }))
-    t.ok(page.includes(`| ${name} |`), name);
+  const none = undefined as never;
+  const jobs = [
+    ...nightlyJobs({ pool: none, now: () => 0, softDeleteMs: 0 }),
+    ...blobJobs({ store: none, pool: none, clock: none }, () => undefined),
+  ];
+  for (const { name } of jobs) t.ok(page.includes(`| ${name} |`), name);
 });

@@ -37,6 +37,7 @@ const itemOf = (payload: Record<string, unknown>, ts = 1_750_000_000_000): Archi
   ts,
   payload,
   blob: false,
+  content: null,
 });
 
 async function written(records: readonly ArchiveRecord[], by: Sodium = sodium): Promise<Uint8Array> {

@@ -3,15 +3,18 @@ import { CommanderError } from 'commander';
 import t from 'tap';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
-import { languageOf, ofFile, ofText } from '../src/cli/device/detect.js';
+import { describeFile, languageOf, mediaType, sourceOrText, textOf } from '../src/cli/device/detect.js';
+import { textDetected } from '../src/client/payload-detect.js';
+import { titleOf, withoutSecrets } from '../src/client/payload-shapes.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
 import { addressOf } from '../src/cli/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/device/known.js';
 import { jsonLine } from '../src/cli/device/node-terminal.js';
 import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
-import { offerText, qrLines, readOfferText } from '../src/cli/device/pair-text.js';
-import { assigned, PAYLOAD_MAX, shaped, titleOf, withoutSecrets } from '../src/cli/device/payloads.js';
+import { qrLines } from '../src/cli/device/pair-text.js';
+import { offerText, readOfferText } from '../src/client/address.js';
+import { assigned, PAYLOAD_MAX, shaped } from '../src/cli/device/payloads.js';
 import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -65,23 +68,28 @@ t.test('CLI-13: times are told as people tell them', async (t) => {
 });
 
 t.test('CLI-06: the type is seen from the content', async (t) => {
-  t.match(ofText('https://example.org/a?b'), {
+  t.match(textDetected('https://example.org/a?b'), {
     type: 'link',
     payload: { url: 'https://example.org/a?b', site: 'example.org' },
   });
-  t.match(ofText('see https://example.org'), { type: 'text' });
-  t.match(ofText('ftp://example.org'), { type: 'text' });
-  t.match(ofFile('/tmp/main.ts', Buffer.from('let a')), {
+  t.match(textDetected('see https://example.org'), { type: 'text' });
+  t.match(textDetected('ftp://example.org'), { type: 'text' });
+  t.match(sourceOrText('main.ts', 'let a'), {
     type: 'code',
     payload: { lang: 'typescript', label: 'main.ts', text: 'let a' },
   });
-  t.match(ofFile('notes.md', Buffer.from('# x')), { type: 'text', payload: { text: '# x' } });
-  t.match(ofFile('without-extension', Buffer.from('x')), { type: 'text' });
+  t.match(sourceOrText('notes.md', '# x'), { type: 'text', payload: { text: '# x' } });
+  t.match(sourceOrText('without-extension', 'x'), { type: 'text' });
   t.equal(languageOf('Dockerfile'), 'dockerfile');
   t.equal(languageOf('constructor'), undefined, 'a name is no way into the table');
-  t.throws(() => ofFile('photo.jpg', Buffer.from('x')), { code: 'needs_blob' });
-  t.throws(() => ofFile('data.bin', Buffer.from([0xff, 0xfe])), { code: 'needs_blob' });
-  t.throws(() => ofFile('zero.txt', Buffer.from('a\0b')), { code: 'needs_blob' });
+  t.strictSame(['a.jpg', 'a.mp3', 'a.mp4', 'a.pdf', 'main.ts'].map(mediaType), [
+    ...['image', 'audio', 'video'],
+    ...[undefined, undefined],
+  ]);
+  t.equal(textOf(Buffer.from([0xff, 0xfe])), undefined);
+  t.equal(textOf(Buffer.from('a\0b')), undefined);
+  t.same(describeFile('file', 'a.pdf', 7), { name: 'a.pdf', size: 7, mime: 'application/pdf' });
+  t.same(describeFile('image', 'a.jpg', 7), { label: 'a.jpg', mime: 'image/jpeg' });
 });
 
 t.test('CLI-07: a payload has the shape of its type', async (t) => {
@@ -106,10 +114,10 @@ t.test('CLI-07: a payload has the shape of its type', async (t) => {
   ];
   for (const wrong of refused) t.throws(wrong, { code: 'bad_payload', exitCode: EXIT.usage });
   for (const type of ['image', 'file', 'audio', 'video'] as const)
-    t.throws(() => shaped(type, {}), { code: 'needs_blob' });
+    t.throws(() => shaped(type, {}), { code: 'needs_file' });
   const room = PAYLOAD_MAX - JSON.stringify({ text: '' }).length;
   t.ok(shaped('text', { text: 'x'.repeat(room) }));
-  t.throws(() => shaped('text', { text: 'x'.repeat(room + 1) }), { code: 'needs_blob' }, 'one byte over 64 KB');
+  t.throws(() => shaped('text', { text: 'x'.repeat(room + 1) }), { code: 'no_text' }, 'one byte over 16 MiB');
   for (const type of CONTENT_TYPES)
     t.type(titleOf(type, { text: 7 }), 'string', `${type}: a title whatever the payload`);
 });

@@ -101,7 +101,7 @@ t.test('CLI-24: a real shell completes with it', async (t) => {
 
 t.test('CLI-15: the codes of failures that the reference names are those there are', async (t) => {
   t.equal(failureOf(new Error('x')).code, 'failure');
-  for (const code of ['ambiguous', 'busy', 'needs_blob', 'no_device', 'digits_differ', 'incomplete', 'damaged']) {
+  for (const code of ['ambiguous', 'busy', 'needs_file', 'no_device', 'digits_differ', 'incomplete', 'damaged']) {
     t.ok(page.includes(`\`${code}\``), code);
   }
 });

@@ -13,6 +13,7 @@ import { Writer } from '../src/client/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
+import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
 import { note, refusal } from './support/client-world.js';
 
@@ -105,7 +106,17 @@ async function parts(store: MemoryStore, me: Identity = newIdentity()) {
   const outbox = await Outbox.load(store, clock);
   const roster = new Roster({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random: () => 0, emit });
-  const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId: me.deviceId, clock });
+  const writer = new Writer({
+    store,
+    outbox,
+    sender,
+    roster,
+    sodium,
+    reader,
+    deviceId: me.deviceId,
+    clock,
+    blobs: noBlobs,
+  });
   await roster.list();
   return { me, clock, sent, problems, rejected, store, outbox, sender, writer };
 }

@@ -129,7 +129,7 @@ t.test('SDK-04: moves, deletes, replaces, quarantine, reset and discard are foll
 t.test('SDK-02: changes carried out one after the other give the next result', (t) => {
   const view = (id: number, version: number): ItemView => ({
     ...{ id: String(id), binId: 'inbox', type: 'text', ts: id, senderDevice: 'd', version },
-    ...{ pending: false, payload: null },
+    ...{ pending: false, payload: null, blob: null },
   });
   const lists = fc.array(fc.uniqueArray(fc.tuple(fc.nat(8), fc.nat(2)), { selector: ([id]) => id }), {
     minLength: 1,

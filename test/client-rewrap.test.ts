@@ -13,6 +13,7 @@ import { Writer, type RewrapProgress } from '../src/client/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newIdentity, sealedRow, settle } from './support/client.js';
+import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
 import { refusal } from './support/client-world.js';
 
@@ -75,7 +76,17 @@ async function crowd(count: number) {
   const outbox = await Outbox.load(store, clock);
   const roster = new Roster({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
-  const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId: me.deviceId, clock });
+  const writer = new Writer({
+    store,
+    outbox,
+    sender,
+    roster,
+    sodium,
+    reader,
+    deviceId: me.deviceId,
+    clock,
+    blobs: noBlobs,
+  });
   const rewrapper = new Rewrapper({ writer, roster, clock, random, emit });
   /** Turns the clock until `over`, as if the pauses took their time. */
   const until = async (over: () => boolean): Promise<number> => {

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import t from 'tap';
-import { ConfigError, publicHosts, readConfig, unusedVariables } from '../src/config.js';
+import { ConfigError, publicHosts, readConfig } from '../src/config.js';
 import { keptSecret, serverSecrets } from '../src/secrets.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -40,12 +40,24 @@ const DEFAULTS = {
   requireSig: 'a',
   region: 'local',
   metricsPort: 0,
+  metricsHost: '127.0.0.1',
   logLevel: 'info',
   trustedProxies: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
   rateReadPerS: 100,
   rateWritePerS: 10,
   ratePairPerMin: 5,
   storageCapBytes: 0,
+  storageKind: 'local',
+  blobUrlSecret: null,
+  maxBlobBytes: 1_024 * 1_024 * 1_024,
+  storagePrefix: null,
+  gcsBucket: null,
+  gcsEndpoint: null,
+  s3Bucket: null,
+  s3Region: null,
+  s3Endpoint: null,
+  s3PublicEndpoint: null,
+  s3ForcePathStyle: null,
   softDeleteMs: 30 * DAY_MS,
   purgeAt: 210,
   paymentBillingEnabled: false,
@@ -92,12 +104,24 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['REQUIRE_SIG', ['true', 'b'], /one of always, a, never/],
   ['REGION', ['eu west', 'x'.repeat(65)], /1 to 64 of the characters/],
   ['METRICS_PORT', ['0', '65536', 'on'], /from 1 to 65535/],
+  ['METRICS_HOST', ['10.0.0.0/8', 'a b', 'http://x'], /an IP address or a host name/],
   ['LOG_LEVEL', ['verbose', 'INFO'], /one of fatal, error, warn, info, debug, trace, silent/],
   ['TRUSTED_PROXIES', ['10.0.0.0/33', '::/129', 'proxy', '10.0.0.1,', '10.0.0.0/'], /or none/],
   ['RATE_READ_PER_S', ['-1', '1.5', 'off'], /from 0 to 1000000 \(per second, 0 is off\)/],
   ['RATE_WRITE_PER_S', ['-1', 'off'], /per second, 0 is off/],
   ['RATE_PAIR_PER_MIN', ['-1', 'off'], /per minute, 0 is off/],
   ['STORAGE_CAP_BYTES', ['-1', '1GB', '9007199254740992'], /bytes, 0 is unlimited/],
+  ['STORAGE_KIND', ['azure', 'S3'], /one of local, gcs, s3/],
+  ['BLOB_URL_SECRET', ['hunter2'], /at least 16 visible/],
+  ['MAX_BLOB_SIZE_MB', ['0', '1GB', '1048577'], /from 1 to 1048576 \(MiB\)/],
+  ['STORAGE_PREFIX', ['/a', 'a/', '../b', 'a//b', 'a b'], /joined by slashes/],
+  ['GCS_BUCKET', ['A', 'x y', '-ab'], /a bucket's name/],
+  ['GCS_ENDPOINT', ['ftp://h', 'host'], /an http or https URL/],
+  ['S3_BUCKET', ['a/b', 'x'], /a bucket's name/],
+  ['S3_REGION', ['EU', 'a b'], /a region/],
+  ['S3_ENDPOINT', ['minio:9000', 'http://u:hunter2@h'], /an http or https URL/],
+  ['S3_PUBLIC_ENDPOINT', ['s3', 'http://h?x=1'], /an http or https URL/],
+  ['S3_FORCE_PATH_STYLE', ['1', 'yes'], /true or false/],
   ['SOFT_DELETE_DAYS', ['abc', '-1', '1.5', '3651'], /days from 0 to 3650/],
   ['PURGE_AT', ['3:30', '24:00', '12:60', 'night'], /a time of day such as 03:30/],
   ['PAYMENT_BILLING_ENABLED', ['yes', 'TRUE', '1'], /true or false/],
@@ -110,7 +134,7 @@ const BAD: readonly (readonly [string, readonly string[], RegExp])[] = [
   ['WS_PONG_GRACE_MS', ['0', '90s'], /milliseconds/],
 ];
 
-t.test('CFG-01: what is not set, or empty, takes its default', (t) => {
+t.test('CFG-01 BLOB-30: what is not set, or empty, takes its default', (t) => {
   t.strictSame(readConfig({}), DEFAULTS);
   const names = [...new Set(BAD.map(([name]) => name))];
   t.equal(names.length, Object.keys(DEFAULTS).length, 'the list of bad values below knows every variable');
@@ -143,10 +167,22 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     RATE_WRITE_PER_S: '1',
     RATE_PAIR_PER_MIN: '2',
     STORAGE_CAP_BYTES: '9007199254740991',
+    STORAGE_KIND: 's3',
+    BLOB_URL_SECRET: 'y'.repeat(16),
+    MAX_BLOB_SIZE_MB: '2',
+    STORAGE_PREFIX: 'a/b',
+    GCS_BUCKET: 'my-bucket',
+    GCS_ENDPOINT: 'https://storage.example/',
+    S3_BUCKET: 'my.bucket',
+    S3_REGION: 'auto',
+    S3_ENDPOINT: 'http://minio:9000',
+    S3_PUBLIC_ENDPOINT: 'https://files.example',
+    S3_FORCE_PATH_STYLE: 'false',
     WS_PING_INTERVAL_MS: '50',
     SOFT_DELETE_DAYS: '7',
     PURGE_AT: '23:59',
     METRICS_PORT: '9000',
+    METRICS_HOST: '::',
     PAYMENT_BILLING_ENABLED: 'false',
     PAYMENT_SECRET_KEY: 'sk_test_1234',
     PAYMENT_WEBHOOK_SECRET: 'whsec_1234',
@@ -180,7 +216,19 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
     rateWritePerS: 1,
     ratePairPerMin: 2,
     storageCapBytes: Number.MAX_SAFE_INTEGER,
+    storageKind: 's3',
+    blobUrlSecret: 'y'.repeat(16),
+    maxBlobBytes: 2 * 1_024 * 1_024,
+    storagePrefix: 'a/b',
+    gcsBucket: 'my-bucket',
+    gcsEndpoint: 'https://storage.example',
+    s3Bucket: 'my.bucket',
+    s3Region: 'auto',
+    s3Endpoint: 'http://minio:9000',
+    s3PublicEndpoint: 'https://files.example',
+    s3ForcePathStyle: false,
     metricsPort: 9000,
+    metricsHost: '::',
     softDeleteMs: 7 * DAY_MS,
     purgeAt: 23 * 60 + 59,
     paymentBillingEnabled: false,
@@ -197,10 +245,10 @@ t.test('CFG-01: what is set is read with its unit', (t) => {
   t.end();
 });
 
-t.test('CFG-02: a bad value stops the start with its name, what it got and what it takes', (t) => {
+t.test('CFG-02 BLOB-30: a bad value stops the start with its name, what it got and what it takes', (t) => {
   const secrets = [
     ...['DATABASE_URL', 'TOKEN_SECRET', 'ADMIN_TOKEN', 'BOOTSTRAP_TOKEN'],
-    ...['PAYMENT_SECRET_KEY', 'PAYMENT_WEBHOOK_SECRET'],
+    ...['PAYMENT_SECRET_KEY', 'PAYMENT_WEBHOOK_SECRET', 'BLOB_URL_SECRET'],
   ];
   for (const [name, values, rule] of BAD) {
     for (const value of values) {
@@ -246,26 +294,6 @@ t.test('CFG-08: the configuration does not change after it was read', (t) => {
   t.end();
 });
 
-t.test('CFG-02: numbers of parts that are not built yet are checked too, and said to do nothing', (t) => {
-  const bad: readonly (readonly [string, readonly string[], RegExp])[] = [
-    ['MAX_BLOB_SIZE_MB', ['0', '1GB'], /from 1 to 1048576 \(MiB\)/],
-  ];
-  for (const [name, values, rule] of bad) {
-    for (const value of values) {
-      const { problems } = problemsOf({ [name]: value });
-      t.match(problems, [{ name, got: JSON.stringify(value), takes: rule }], `${name}=${value}`);
-      t.equal(problems.length, 1);
-    }
-  }
-  const env = { MAX_BLOB_SIZE_MB: '9', PORT: '1' };
-  t.strictSame(readConfig(env), { ...DEFAULTS, port: 1 });
-  t.strictSame(
-    unusedVariables(env).map((line) => line.split(' ')[0]),
-    ['MAX_BLOB_SIZE_MB'],
-  );
-  t.end();
-});
-
 t.test('RECOV-10: the names that clients may dial, whatever Host a proxy passes on', (t) => {
   const hosts = (env: NodeJS.ProcessEnv): readonly string[] => publicHosts(readConfig(env));
   t.strictSame(hosts({}), []);
@@ -308,20 +336,32 @@ t.test('CFG-05: a secret that was opened to others is closed; a damaged one is n
   await t.rejects(keptSecret(dataDir, '../escape'), { message: /not a secret's name/ });
 });
 
-t.test('CFG-05 CFG-07: the token secret: configured, kept, or kept with a warning', async (t) => {
+t.test('CFG-05 CFG-07: the secrets: configured, kept, or kept with a warning', async (t) => {
   const dataDir = await temporaryFolder(t);
   const given = 'configured-by-the-operator';
   const external = 'postgres://u:p@h/d';
-  t.strictSame(await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: given }), {
-    tokenSecret: given,
-    warnings: [],
-  });
+  const unset = { dataDir, databaseUrl: null, tokenSecret: null, blobUrlSecret: null, storageKind: 'local' } as const;
+  const set = { ...unset, databaseUrl: external, tokenSecret: given, blobUrlSecret: given };
+  t.strictSame(await serverSecrets(set), { tokenSecret: given, blobUrlSecret: given, warnings: [] });
+  const elsewhere = { ...set, blobUrlSecret: null, storageKind: 's3' } as const;
+  t.strictSame(await serverSecrets(elsewhere), { tokenSecret: given, blobUrlSecret: '', warnings: [] });
   t.strictSame(await readdir(dataDir), [], 'nothing is drawn that is not needed');
-  const kept = await serverSecrets({ dataDir, databaseUrl: null, tokenSecret: null });
+  const kept = await serverSecrets(unset);
   t.strictSame(kept.warnings, []);
-  const warned = await serverSecrets({ dataDir, databaseUrl: external, tokenSecret: null });
+  t.not(kept.tokenSecret, kept.blobUrlSecret);
+  const warned = await serverSecrets({ ...unset, databaseUrl: external });
   t.equal(warned.tokenSecret, kept.tokenSecret);
-  t.equal(warned.warnings.length, 1);
+  t.equal(warned.blobUrlSecret, kept.blobUrlSecret);
+  t.equal(warned.warnings.length, 2);
   t.match(warned.warnings[0], /^TOKEN_SECRET is not set/);
-  t.notOk(warned.warnings[0]?.includes(kept.tokenSecret), 'the secret itself is not told');
+  t.match(warned.warnings[1], /^BLOB_URL_SECRET is not set/);
+  for (const warning of warned.warnings) {
+    t.notOk(warning.includes(kept.tokenSecret) || warning.includes(kept.blobUrlSecret), 'no secret itself is told');
+  }
+});
+
+t.test('BLOB-30: what a bucket needs', (t) => {
+  t.match(problemsOf({ STORAGE_KIND: 's3' }).problems, [{ name: 'S3_BUCKET', got: 'nothing' }]);
+  t.match(problemsOf({ STORAGE_KIND: 'gcs', S3_BUCKET: 'abc' }).problems, [{ name: 'GCS_BUCKET', got: 'nothing' }]);
+  t.end();
 });

@@ -10,16 +10,7 @@ import {
   type ItemHead,
   type SealedItem,
 } from '../src/crypto/item-tag.js';
-import {
-  moveTag,
-  openBlob,
-  openItem,
-  rewrapItem,
-  sealBlob,
-  sealBlobItem,
-  sealItem,
-  type Reader,
-} from '../src/crypto/item.js';
+import { moveTag, openItem, rewrapItem, sealBlobItem, sealItem, type Reader } from '../src/crypto/item.js';
 import { loadBrowserSodium } from '../src/crypto/sodium-browser.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { Sodium } from '../src/crypto/sodium.js';
@@ -27,6 +18,7 @@ import { equalBytes, text } from '../src/protocol/bytes.js';
 import { decodeWriteA, decodeWriteB, rowText } from '../src/protocol/item-codec.js';
 import { CONTENT_TYPES, type LiveItem, type Payload } from '../src/protocol/item.js';
 import type { ItemBodyA, ItemBodyB } from '../src/protocol/requests.js';
+import { openBlob, sealBlob, sealOnePiece } from './support/sealed-blobs.js';
 import { fixed } from './vectors/cases.js';
 
 const node = nodeSodium;
@@ -97,6 +89,10 @@ void t.test('CRYPTO-01 CRYPTO-02: what one binding seals the other opens, for an
       t.ok(equalBytes(openBlob(opener, { item: { ...item, master: null }, ct }, reader(PHONE)), CONTENT), 'own key');
     }
   }
+  const { ct, ...draft } = sealOnePiece(browser, { type: 'file', ts: HEAD.ts, bytes: CONTENT });
+  const part = { id: HEAD.id, binId: HEAD.binId, draft, ref: '01JAB0B10B0000000000000001.bin', metadata: null };
+  const item = { ...HEAD, type: 'file' as const, ...sealBlobItem(browser, part, TO) };
+  t.ok(equalBytes(openBlob(node, { item, ct }, reader(PHONE)), CONTENT), 'a blob in one piece');
   t.same(openItem(node, { ...HEAD, ...sealItem(node, { ...HEAD, payload: text('{"text":"raw"}') }, TO) }, BY_MASTER), {
     text: 'raw',
   });

@@ -33,6 +33,7 @@ const TABLE = `
 403 url_invalid
 404 not_found
 404 item_not_found
+404 blob_not_found
 404 bin_not_found
 404 tenant_not_found
 404 device_not_found
@@ -47,6 +48,7 @@ const TABLE = `
 413 blob_too_large
 413 storage_cap_exceeded
 413 payload_too_large
+416 range_invalid
 429 rate_limited
 500 internal
 503 storage_unavailable

@@ -1,18 +1,12 @@
 /** What Prometheus reads (contract 14, METRICS_PORT). */
-import { createServer } from 'node:net';
+import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
+import { ConfigError, readConfig } from '../src/config.js';
+import { Metrics } from '../src/metrics/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
+import { freePort } from './support/proxies.js';
 import { runServer } from './support/server.js';
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as { port: number };
-  probe.close();
-  await once(probe, 'close');
-  return port;
-}
 
 /** A sample's value; labels as they are written. */
 const valueOf = (text: string, name: string): number =>
@@ -36,7 +30,7 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
   t.equal(valueOf(text, 'service_actors'), 1);
   t.equal(valueOf(text, 'service_pending_changes'), 0);
   t.ok(valueOf(text, 'service_commit_batch_changes_sum') >= 5);
-  for (const name of ['commit_seconds', 'write_to_push_seconds'])
+  for (const name of ['commit_seconds', 'write_seconds', 'write_to_push_seconds'])
     t.ok(valueOf(text, `service_${name}_sum`) > 0 && valueOf(text, `service_${name}_count`) >= 1, name);
   t.ok(valueOf(text, 'service_read_rows_total') >= 5);
   t.equal(valueOf(text, 'service_refusals_total{code="not_found"}'), 1);
@@ -53,4 +47,83 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
   t.equal((await server.wire.get('//metrics')).status, 404, 'not on the port of clients');
   await server.stop();
   await t.rejects(scrape());
+});
+
+t.test('METRIC-04: on the loopback address alone, unless told otherwise', async (t) => {
+  const port = await freePort();
+  const at = async (host: string): Promise<number> => (await fetch(`http://${host}:${port}/metrics`)).status;
+  const server = await runServer(t, { env: { METRICS_PORT: String(port), HOST: '0.0.0.0' } });
+  t.equal(await at('127.0.0.1'), 200);
+  t.equal((await fetch(`http://127.0.0.2:${server.port}/api/health`)).status, 200, 'clients may come from elsewhere');
+  await t.rejects(at('127.0.0.2'), 'Prometheus may not');
+  await server.stop();
+  await runServer(t, { env: { METRICS_PORT: String(port), METRICS_HOST: '0.0.0.0' } });
+  t.equal(await at('127.0.0.2'), 200, 'as it was told');
+});
+
+t.test('METRIC-05: ports that cannot be', (t) => {
+  const takes = (env: NodeJS.ProcessEnv): string => {
+    try {
+      readConfig(env);
+      return '';
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      return error.problems.map((problem) => `${problem.name} takes ${problem.takes}`).join();
+    }
+  };
+  t.equal(takes({ METRICS_PORT: '65535' }), '');
+  t.equal(takes({ METRICS_PORT: '65533', INSTANCES: '3' }), '');
+  t.equal(takes({ METRICS_PORT: '65534', INSTANCES: '3' }), 'METRICS_PORT takes at most 65533');
+  t.equal(takes({ METRICS_PORT: '9000', PORT: '9000' }), 'METRICS_PORT takes other ports than PORT (9000)');
+  t.equal(
+    takes({ METRICS_PORT: '9000', PORT: '9001', INSTANCES: '2' }),
+    'METRICS_PORT takes other ports than PORT (9001)',
+  );
+  t.equal(takes({ METRICS_PORT: '9000', PORT: '9001' }), '');
+  t.equal(takes({ INSTANCES: '256', PORT: '65535' }), '', 'without metrics nothing is counted');
+  t.end();
+});
+
+t.test('METRIC-06: a fault after the start', async (t) => {
+  const listened = t.capture(Server.prototype, 'listen', Server.prototype.listen);
+  const faults: unknown[] = [];
+  const metrics = new Metrics({ host: '127.0.0.1', port: 0, version: '1', onFault: (error) => faults.push(error) });
+  const { port, close } = await metrics.listen();
+  const fault = new Error('too many open files');
+  (listened()[0]?.receiver as Server).emit('error', fault);
+  t.same(faults, [fault]);
+  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200, 'and it goes on');
+  await close();
+  const busy = createServer().listen(0, '127.0.0.1');
+  await once(busy, 'listening');
+  const taken = (busy.address() as { port: number }).port;
+  await t.rejects(new Metrics({ host: '127.0.0.1', port: taken, version: '1', onFault: () => undefined }).listen(), {
+    code: 'EADDRINUSE',
+  });
+  busy.close();
+});
+
+t.test('METRIC-02: write to push is measured where frames are handed to sockets, and only there', async (t) => {
+  const port = await freePort();
+  const server = await runServer(t, { env: { METRICS_PORT: String(port) } });
+  const figures = async (): Promise<{ commits: number; pushes: number }> => {
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    const count = (name: string): number => valueOf(text, `service_${name}_count`);
+    return { commits: count('commit_seconds'), pushes: count('write_to_push_seconds') };
+  };
+  const first = await claim(server.wire);
+  const second = await join(server.wire, first);
+  const ids = [first.id, second.id];
+  const own = await server.wire.connect({ token: first.token });
+  await own.hello(0, { acks: true });
+  for (let n = 0; n < 3; n++) await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'an ack is no push');
+  const other = await server.wire.connect({ token: second.token });
+  await other.hello();
+  t.same(await figures(), { commits: 3, pushes: 0 }, 'nor is a replay');
+  for (let n = 0; n < 2; n++) await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 5, pushes: 2 });
+  await other.close();
+  await mustWrite(server.wire, first, newItem(ids));
+  t.same(await figures(), { commits: 6, pushes: 2 }, 'with nobody to send to it stands still');
 });

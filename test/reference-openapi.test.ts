@@ -96,6 +96,26 @@ async function items(driver: Driver): Promise<void> {
   await driver.mine('GET', '/items?since=0', 200);
 }
 
+async function blobs(driver: Driver): Promise<void> {
+  const { scene, shape } = driver;
+  const wish = (size: number): Json => (shape === 'a' ? { contentLength: size, contentType: 'a/b' } : { size });
+  const given = await driver.mine('POST', '/blobs/upload-url', 200, wish(9));
+  await driver.mine('POST', '/blobs/upload-url', 400, wish(0));
+  await driver.mine('POST', '/blobs/upload-url', 413, wish(2 ** 40));
+  const { url, blobRef, headers } = camel(given.body) as { url: string; blobRef: string; headers: Ask['headers'] };
+  const put = `/${url.slice(new URL(url).origin.length)}`;
+  await driver.ask('PUT', put, 403, { body: Buffer.alloc(8), headers: { ...headers, 'content-length': '8' } });
+  driver.check('PUT', put, 200, await scene.wire.ask('PUT', put, { shape, body: Buffer.alloc(9), headers }));
+  const asked = await driver.mine('GET', `/blobs/${blobRef}/url`, 200);
+  await driver.mine('GET', `/blobs/${newId()}.bin/url`, 404);
+  const get = `/${asked.text('url').slice(new URL(url).origin.length)}`;
+  const { etag } = (await driver.ask('GET', get, 200)).headers;
+  await driver.ask('GET', get, 206, { headers: { range: 'bytes=1-2' } });
+  await driver.ask('GET', get, 304, { headers: { 'if-none-match': String(etag) } });
+  await driver.ask('GET', get, 416, { headers: { range: 'bytes=9-' } });
+  await driver.ask('GET', `${get}x`, 403);
+}
+
 async function binsAndDevices(driver: Driver): Promise<void> {
   const { scene } = driver;
   const { first, second } = scene;
@@ -300,6 +320,7 @@ for (const shape of SHAPES) {
     const documented = new Documented(served.body as Json);
     const driver = new Driver(t, scene, shape, documented);
     await items(driver);
+    await blobs(driver);
     await binsAndDevices(driver);
     await pairing(driver);
     await passwordAndRecovery(driver, seed);

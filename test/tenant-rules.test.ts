@@ -110,6 +110,57 @@ t.test('ITEM-32: the first item write after a revocation starts the purge, once'
   t.end();
 });
 
+t.test('INST-26: a hello while the database is away gets what memory holds, and caught_up when it is back', (t) => {
+  const world = new World();
+  const live = world.connect(1);
+  const first = world.write(writeOf({ inline: inline('one', BOTH) }));
+  world.settle();
+  t.equal(first.version, 1);
+  const [near, far] = [world.enter(1), world.enter(1)];
+  world.hello(near, { since: 0 });
+  world.fail(world.find('head'), true);
+  t.strictSame([near.witness.cursor, near.witness.live], [1, false], 'the version that memory holds');
+  for (let n = 2; n < 400; n++) world.write(writeOf({ id: itemId(n), inline: inline(`text ${n}`, BOTH) }));
+  world.commitAll();
+  world.hello(far, { since: 0 });
+  world.fail(world.find('page'), true);
+  t.equal(far.witness.cursor, 0, 'memory does not reach so far back');
+  for (const { witness } of [near, far, live]) t.equal(witness.closedWith, null, 'no socket is closed');
+  t.notOk(
+    world.underWay.some(({ name }) => name === 'page' || name === 'head'),
+    'nothing is asked again at once',
+  );
+  world.compare();
+  world.settle();
+  t.strictSame([near.witness.live, far.witness.live], [true, true], 'the next comparison has them go on');
+  t.end();
+});
+
+t.test('DUR-10: hints without end cost one read, and what is committed here meanwhile is held up to a bound', (t) => {
+  const world = new World({ gapRows: 5_000, pageRows: 5_000 });
+  const live = world.connect(2);
+  world.remote(
+    writeChange(writeOf({ inline: inline('elsewhere', BOTH) }), { tenantId: TENANT, deviceId: deviceId(1) }),
+  );
+  for (let n = 0; n < 5_000; n++) world.post({ kind: 'nudge', head: 1 + n, generation: 0 });
+  const reads = (): number => world.underWay.filter(({ name }) => name === 'gap').length;
+  t.equal(reads(), 1);
+  for (let n = 2; n < 1_600; n++) {
+    world.write(writeOf({ id: itemId(n), inline: inline(`text ${n}`, BOTH) }));
+    if (n % 200 === 0) world.commitAll();
+  }
+  world.commitAll();
+  t.equal(reads(), 1);
+  t.ok(world.state.held.length <= 1_000, `${world.state.held.length} rows are held`);
+  world.settle();
+  t.strictSame(
+    live.witness.versions,
+    Array.from({ length: 1_599 }, (_, at) => at + 1),
+    'nothing is lost by it',
+  );
+  t.end();
+});
+
 t.test('the database does not answer: who waits is told, and nothing stays stuck', (t) => {
   const world = new World();
   const live = world.connect(1);

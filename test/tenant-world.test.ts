@@ -103,7 +103,7 @@ const HAPPENINGS = {
   },
   fail: (world: World, { a, b }: Happening) => {
     const operation = pick(world.underWay, a);
-    if (operation !== undefined && b % 4 === 0 && operation.name !== 'closed') world.fail(operation);
+    if (operation !== undefined && b % 4 === 0 && operation.name !== 'closed') world.fail(operation, b % 8 === 0);
   },
   stall: (world: World, { a }: Happening) => {
     const socket = liveSocket(world, a);

@@ -131,7 +131,7 @@ t.test('ARCHIVE-13: an import goes out in batches, and files without content are
   const posts = at.client.tap.calls.slice(sent).filter(({ path }) => path.startsWith('/items') && !path.includes('?'));
   t.ok(posts.length <= 12, `${posts.length} requests for 450 items`);
   t.equal(writes(at.client).length, 450);
-  t.match(terminal.notes.join('\n'), /1 items are files whose content is not in an export/);
+  t.match(terminal.notes.join('\n'), /1 items are files whose content is not in this export/);
   t.match(terminal.steps, /Imported 400 of 451 items/);
   t.equal((await at.client.device.list()).length, 450);
 });

@@ -145,6 +145,15 @@ export class DeviceApi {
     return replies.expectPage(page, from.since);
   }
 
+  /** Repeated where the answer was lost: what the first one reserved is released when its address is late. */
+  uploadUrl(body: { readonly contentLength: number; readonly contentType: string }) {
+    return read(this.call, { path: '/blobs/upload-url', body, repeatable: true }, replies.readUploadUrl);
+  }
+
+  downloadUrl(ref: string): Promise<replies.DownloadUrl> {
+    return read(this.call, { path: `/blobs/${encodeURIComponent(ref)}/url` }, replies.readDownloadUrl);
+  }
+
   async devices(): Promise<readonly replies.DeviceEntry[]> {
     return (await read(this.call, { path: '/devices' }, replies.readDevices)).devices;
   }

@@ -1,13 +1,27 @@
 /** What an export holds, as records: in an archive one line of JSON each, in a plain export one document of them. */
 import type { JsonObject } from '../crypto/payload.js';
+import { toBase64Url } from '../protocol/base64.js';
 import { text } from '../protocol/bytes.js';
 import { isBinId } from '../protocol/ids.js';
 import { isContentType, type ContentType } from '../protocol/item.js';
-import { AEAD_TAG_BYTES, BINS_MAX, INLINE_CIPHERTEXT_MAX, SERVICE_NAME, TS_MIN } from '../protocol/limits.js';
+import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../protocol/limits.js';
 import { ArchiveError } from './archive-error.js';
 import type { BinLabel } from './bins.js';
+import { PAYLOAD_MAX } from './payload-blob.js';
 import { ProtocolError } from './errors.js';
-import { array, boolean, count, nonEmpty, nullable, object, record, string, ulidText, type Reader } from './reader.js';
+import {
+  array,
+  boolean,
+  bytes,
+  count,
+  nonEmpty,
+  nullable,
+  object,
+  record,
+  string,
+  ulidText,
+  type Reader,
+} from './reader.js';
 
 /** Which vault it is, and when it was written. The first record. */
 export interface ArchiveManifest {
@@ -28,7 +42,10 @@ export interface ArchivedBin {
   readonly label: BinLabel | null;
 }
 
-/** An item. `blob` true: its content is in the object store and not here; `payload` is what describes it, or null. */
+/**
+ * An item. `blob` true: its content is in the object store, and `payload` is what describes it, or null. `content`: so
+ * many bytes of that content follow as parts; null: there is none, or it is not in the export.
+ */
 export interface ArchivedItem {
   readonly record: 'item';
   readonly id: string;
@@ -38,6 +55,13 @@ export interface ArchivedItem {
   readonly ts: number;
   readonly payload: JsonObject | null;
   readonly blob: boolean;
+  readonly content: number | null;
+}
+
+/** Bytes of the content of the item before: 1 to `PART_BYTES`. */
+export interface ArchivedPart {
+  readonly record: 'part';
+  readonly data: Uint8Array;
 }
 
 /** How many of each there were. The last record. */
@@ -48,10 +72,12 @@ export interface ArchiveEnd {
 }
 
 /** One record. */
-export type ArchiveRecord = ArchiveManifest | ArchivedBin | ArchivedItem | ArchiveEnd;
+export type ArchiveRecord = ArchiveManifest | ArchivedBin | ArchivedItem | ArchivedPart | ArchiveEnd;
+
+/** Most bytes of a part: as text they fit well into a record. */
+export const PART_BYTES = 128 * 1024;
 
 const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
-const PAYLOAD_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
 /** Characters of a bin's slug in an export. */
 export const SLUG_MAX = 63;
 
@@ -82,21 +108,30 @@ const itemFields = object({
   ts: count,
   payload: nullable(record),
   blob: nullable(boolean),
+  content: nullable(count),
 });
 
 const readArchivedItem: Reader<ArchivedItem> = (value, path) => {
-  const { id, bin, type, ts, payload, blob } = itemFields(value, path);
+  const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
   if (!isBinId(bin)) throw wrong(`${path}.bin`, 'must be a bin id');
   if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
   if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
   if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
   if (payload !== null && text(JSON.stringify(payload)).length > PAYLOAD_MAX)
     throw wrong(`${path}.payload`, `must have at most ${PAYLOAD_MAX} bytes`);
-  return { record: 'item', id, bin, type, ts, payload, blob: blob === true };
+  if (content !== null && blob !== true) throw wrong(`${path}.content`, 'belongs to a blob');
+  return { record: 'item', id, bin, type, ts, payload, blob: blob === true, content };
+};
+
+const readPart: Reader<ArchivedPart> = (value, path) => {
+  const { data } = object({ data: bytes() })(value, path);
+  if (data.length === 0 || data.length > PART_BYTES) throw wrong(`${path}.data`, `must have 1 to ${PART_BYTES} bytes`);
+  return { record: 'part', data };
 };
 
 /** A record as one line of JSON in UTF-8. */
-export const encodeRecord = (one: ArchiveRecord): Uint8Array => text(`${JSON.stringify(one)}\n`);
+export const encodeRecord = (one: ArchiveRecord): Uint8Array =>
+  text(`${JSON.stringify(one.record === 'part' ? { ...one, data: toBase64Url(one.data) } : one)}\n`);
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -138,6 +173,8 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
         return readBin(value, 'bin');
       case 'item':
         return readArchivedItem(value, 'item');
+      case 'part':
+        return readPart(value, 'part');
       case 'end':
         return { record: 'end', ...object({ bins: count, items: count })(value, '') };
       default:
@@ -146,19 +183,25 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
   });
 }
 
-const RANK: Readonly<Record<ArchiveRecord['record'], number>> = { manifest: 0, bin: 1, item: 2, end: 3 };
+const RANK: Readonly<Record<ArchiveRecord['record'], number>> = { manifest: 0, bin: 1, item: 2, part: 2, end: 3 };
 
-/** Holds the records to their order: a manifest, bins, items, the end with the right counts. */
+/** Holds the records to their order: a manifest, bins, items, each with its content, the end with the right counts. */
 export class RecordOrder {
   private rank = -1;
   private bins = 0;
   private items = 0;
+  /** Bytes that are still to come of the last item's content. */
+  private due = 0;
 
   /** Takes note of the next record. Throws `ArchiveError` where it does not belong here. */
   next(one: ArchiveRecord): void {
     const rank = RANK[one.record];
     const fits = this.rank === -1 ? rank === 0 : rank >= this.rank && rank > 0 && this.rank < 3;
-    if (!fits) throw new ArchiveError('bad_record', 'its records are out of order');
+    const part = one.record === 'part' ? one.data.length : 0;
+    // A part belongs to an item, and an item's parts come before anything else.
+    if (!fits || part > this.due || (part === 0 && this.due > 0))
+      throw new ArchiveError('bad_record', 'its records are out of order');
+    this.due = one.record === 'item' ? (one.content ?? 0) : this.due - part;
     this.rank = rank;
     if (one.record === 'bin' && ++this.bins > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
     if (one.record === 'item') this.items++;

@@ -2,6 +2,7 @@
 import type { Reader } from '../crypto/item.js';
 import { DeviceApi } from './api.js';
 import { Bins } from './bins.js';
+import { Blobs } from './blobs.js';
 import type { Emit } from './events.js';
 import { Http } from './http.js';
 import type { Identity, Token } from './identity.js';
@@ -43,6 +44,7 @@ export interface Parts {
   readonly sync: Sync;
   readonly line: Line;
   readonly bins: Bins;
+  readonly blobs: Blobs;
   readonly rewrapper: Rewrapper;
 }
 
@@ -75,11 +77,14 @@ export function assemble(base: Foundation): Parts {
   const onProblem = (error: Error): void => emit('problem', { error });
   const library = new Library({ store, outbox, sodium, reader, onProblem });
   const shelf = new Shelf({ store, outbox, sodium, reader, onProblem });
-  const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId, clock });
+  const { baseUrl } = http;
+  const clockOffset = (): number | null => http.clockOffset;
+  const blobs = new Blobs({ ...platform, api, reader, baseUrl, clockOffset, lifetime: base.lifetime });
+  const writer = new Writer({ store, outbox, sender, roster, sodium, reader, deviceId, clock, blobs });
   const { line, sync } = stream(base, { http, api, session, sender, reader });
   const bins = new Bins({ api, sodium, masterKey, library, writer, pull: () => sync.pull(), emit });
   const rewrapper = new Rewrapper({ ...platform, writer, roster, emit });
-  return { http, api, session, roster, library, shelf, writer, sender, sync, line, bins, rewrapper };
+  return { http, api, session, roster, library, shelf, writer, sender, sync, line, bins, blobs, rewrapper };
 }
 
 /** The ordered stream and what applies it; each needs the other. */

@@ -40,8 +40,10 @@ export type { Identity, Token } from './identity.js';
 export type { BinLabel, BinView } from './bins.js';
 export type { HiddenItem } from './library.js';
 export type { PutRequest, RewrapProgress } from './writer.js';
-export type { DeviceEntry, Me, Stored } from './replies.js';
-export type { Fetch, OpenSocket, Platform, SocketEvents, SocketPort } from './platform.js';
+export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
+export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blob-source.js';
+export { holdsFile, PAYLOAD_INLINE_MAX } from './payload-blob.js';
+export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
 export type { Cursor } from './cursor.js';
 export {
   MemoryStore,

@@ -3,17 +3,27 @@
  * server that it does not trust with anything but delivery (specification, What the service does; contract 5, 9 to 11).
  */
 import { stretchPassword } from '../crypto/password.js';
+import type { JsonObject } from '../crypto/payload.js';
 import type { LiveItem } from '../protocol/item.js';
 import { assemble, type Hooks, type Parts } from './assemble.js';
 import type { Bins } from './bins.js';
+import type { TransferOptions } from './blob-source.js';
 import { ClientError, isRevoked, REVOKED } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
+import { holdsFile } from './payload-blob.js';
 import type { Platform } from './platform.js';
-import { readPairRequest, type DeviceEntry, type Me, type PairRequest, type Stored } from './replies.js';
+import {
+  readPairRequest,
+  type DeviceEntry,
+  type DownloadUrl,
+  type Me,
+  type PairRequest,
+  type Stored,
+} from './replies.js';
 import { fingerprintOfDevice, type Roster } from './roster.js';
 import type { Shelf } from './shelf.js';
 import { StandingReader, type Standing } from './standing.js';
@@ -185,6 +195,29 @@ export class Device {
   /** See `Library.get`, and so on. */
   readonly get: Library['get'] = (id) => this.parts.library.get(id);
   readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
+  /**
+   * The bytes of an item's blob, decrypted: each was authenticated, and all of them are there when it ends without an
+   * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
+   */
+  async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
+    this.expectOpen();
+    yield* this.parts.blobs.read(await this.parts.library.row(id), options);
+  }
+
+  /** An item's whole payload, from its blob where it lies there: of a large text or code (see `ItemView.blob`). */
+  async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
+    this.expectOpen();
+    const row = await this.parts.library.row(id);
+    const cut = row.blob !== null && !holdsFile(row.type);
+    return cut ? this.parts.blobs.payload(row, options) : this.parts.library.opened(row).payload;
+  }
+
+  /** Where the ciphertext of an item's blob is to be had for some minutes, without a token. See `Blobs.url`. */
+  async blobUrl(id: string): Promise<DownloadUrl> {
+    this.expectOpen();
+    return this.parts.blobs.url(await this.parts.library.row(id));
+  }
+
   readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
   readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
   /** See `Shelf.query`: a live query. */

@@ -60,7 +60,9 @@ export type ProtocolFault =
   /** A page whose rows do not rise, or which ends elsewhere than its last row. */
   | 'bad_listing'
   /** The history changes its name in the middle, or begins anew again and again. */
-  | 'epoch_changed';
+  | 'epoch_changed'
+  /** The address for a blob is none that a client may use, or leads elsewhere. */
+  | 'bad_url';
 
 /** An answer or a frame that breaks the contract. */
 export class ProtocolError extends Error {
@@ -155,6 +157,10 @@ export type ClientFailure =
   | 'fingerprint'
   /** The caller ended it. */
   | 'cancelled'
+  /** The item has no blob. */
+  | 'no_blob'
+  /** What is uploaded was changed meanwhile. */
+  | 'source_changed'
   /** More live queries or subscriptions than a device keeps. */
   | 'too_many';
 

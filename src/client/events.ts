@@ -23,6 +23,11 @@ export interface ItemView {
   /** True while this is this device's own change and the server has not acknowledged it. */
   readonly pending: boolean;
   readonly payload: JsonObject | null;
+  /**
+   * Null: everything is in `payload`. Else there is a blob; `holds` `file`: a file, which `payload` describes (read it by
+   * `Device.blob`); `payload`: the whole payload, and the one here has its long texts cut (read it by `Device.payload`).
+   */
+  readonly blob: { readonly ref: string; readonly holds: 'file' | 'payload' } | null;
 }
 
 /** An item and a version of it. */

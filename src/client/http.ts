@@ -216,6 +216,10 @@ function errorOf(response: Response, text: string): Read<typeof readError>['erro
   }
 }
 
+/** What an answer without success says, ours or a store's. */
+export const refusalOf = async (response: Response): Promise<ApiError> =>
+  refusal(response, errorOf(response, await readCapped(response)));
+
 function refusal(response: Response, error: Read<typeof readError>['error']): ApiError {
   const seconds = response.headers.get('retry-after');
   return new ApiError({

@@ -49,6 +49,14 @@ export class Library {
     return this.view(await store.get(id), id, { own: outbox });
   }
 
+  /** An item as it stands, still sealed. Throws `ClientError` `unknown_item`. */
+  async row(id: string): Promise<LiveItem> {
+    const { outbox, store } = this.options;
+    const row = rowOf(await store.get(id), id, outbox);
+    if (row === undefined) throw new ClientError('unknown_item', `there is no item ${id}`);
+    return row;
+  }
+
   /** All items, or those of a bin, newest first. */
   async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
     const own = this.options.outbox.frozen();
@@ -79,8 +87,10 @@ export class Library {
 
   /** Bins that hold an item which is here. Nothing is decrypted for it. */
   async binIds(): Promise<ReadonlySet<string>> {
+    const { store } = this.options;
+    if (store.binIds !== undefined) return store.binIds();
     const ids = new Set<string>();
-    for await (const entry of this.options.store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
+    for await (const entry of store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
     return ids;
   }
 

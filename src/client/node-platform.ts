@@ -1,6 +1,7 @@
 /** Everything of Node that a client touches. */
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { systemClock } from '../protocol/clock.js';
+import { sendBody } from './node-send.js';
 import { nodeSockets } from './node-socket.js';
 import type { Platform } from './platform.js';
 
@@ -8,6 +9,7 @@ import type { Platform } from './platform.js';
 export const nodePlatform = (): Platform => ({
   sodium: nodeSodium,
   fetch: (url, init) => fetch(url, init),
+  sendBody,
   sockets: nodeSockets,
   clock: systemClock,
   random: Math.random,

@@ -28,10 +28,25 @@ export interface SocketPort {
 /** The platform's own `fetch`, or one like it. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
+/** A request whose body is made while it is sent. */
+export interface StreamedPut {
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Bytes of the body, exactly: sent as `Content-Length`. */
+  readonly size: number;
+  readonly body: AsyncGenerator<Uint8Array, void, undefined>;
+  readonly signal: AbortSignal;
+}
+
+/** Sends a PUT as its body comes, with its length, following no redirect. Rejects as `fetch` does. */
+export type SendBody = (put: StreamedPut) => Promise<Response>;
+
 /** Everything of the outside that a client touches. */
 export interface Platform {
   readonly sodium: Sodium;
   readonly fetch: Fetch;
+  /** Where requests can be streamed (Node). Absent: a body is given to `fetch` as a `Blob`. */
+  readonly sendBody?: SendBody;
   readonly sockets: SocketPort;
   readonly clock: Clock;
   /** For jitter only, never for keys. */

@@ -16,6 +16,7 @@ import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Emit, ItemView, Named } from './events.js';
 import { contradiction, isNews, keptOf, lastGood, sameSig } from './judgement.js';
 import type { Outbox } from './outbox.js';
+import { holdsFile } from './payload-blob.js';
 import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
 import type { Change, Completeness } from './wire.js';
 
@@ -368,4 +369,5 @@ export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = fals
   version: row.version,
   pending,
   payload,
+  blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
 });

@@ -1,5 +1,6 @@
 /** What the endpoints answer, as typed values (specification, Endpoints; contract 4, 6, 9, 9b). */
 import { ApiError, ProtocolError } from './errors.js';
+import { BLOB_REF } from '../protocol/ids.js';
 import {
   array,
   binIdText,
@@ -136,6 +137,28 @@ export const readBins = object({ bins: array(bin) });
 export const readStored = object({ id: ulidText, version: count });
 /** An item's id and the version it has now. */
 export type Stored = Read<typeof readStored>;
+
+/** Longest address that is taken: those of the stores have about 1,000 characters. */
+const URL_MAX = 8_192;
+
+const blobRef: Reader<string> = (value, path) => {
+  const ref = short(64)(value, path);
+  if (!BLOB_REF.test(ref)) throw new ProtocolError(`${path}: must be a blob's name`);
+  return ref;
+};
+
+/** `POST /blobs/upload-url`. */
+export const readUploadUrl = object({
+  blobRef,
+  url: short(URL_MAX),
+  expiresAt: count,
+  headers: nullable(record),
+});
+
+/** `GET /blobs/:ref/url`. */
+export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, size: nullable(count) });
+/** Where a blob is to be had, until when (ms), and how many bytes it has there; null: the server does not say. */
+export type DownloadUrl = Read<typeof readDownloadUrl>;
 
 const batchError = object({ code: string, message: string, details: nullable(record) });
 const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(batchError) });

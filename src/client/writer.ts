@@ -4,27 +4,34 @@
  */
 import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
-import { moveTag, rewrapItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
+import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
+import { bytesSource, type BlobSource, type TransferOptions } from './blob-source.js';
+import type { UploadedBlob } from './blob-upload.js';
+import type { Blobs } from './blobs.js';
 import { ApiError, ClientError } from './errors.js';
 import type { Outbox } from './outbox.js';
+import { cutPayload, holdsFile, PAYLOAD_INLINE_MAX, wholePayload } from './payload-blob.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
 import type { Entry, Pending, Store } from './store.js';
 import { ulid } from './ulid.js';
 
-/** A new item, or new content of one. */
-export interface PutRequest {
+/** A new item, or new content of one. Transfer options are those of its upload, where there is one. */
+export interface PutRequest extends TransferOptions {
   /** Drawn where it is absent: a new item. */
   readonly id?: string;
   readonly binId: string;
   readonly type: ContentType;
+  /** One that is too large for an item goes into a blob, up to 16 MiB; of `image`, `file`, `audio`, `video` it may not be. */
   readonly payload: PlainPayload;
+  /** The bytes of the file that `payload` describes: of `image`, `file`, `audio` and `video` only. */
+  readonly content?: BlobSource;
   /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
   readonly ts?: number;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
@@ -55,7 +62,19 @@ export interface WriterOptions {
   readonly sodium: Sodium;
   readonly reader: Reader;
   readonly deviceId: string;
+  readonly blobs: Pick<Blobs, 'upload'>;
   readonly clock: Clock;
+}
+
+/** What a write names beside its payload: an uploaded blob, and the ts of what the item was when the upload began. */
+interface Attached extends UploadedBlob {
+  readonly seen: number;
+}
+
+/** What stands in a conflict's way. */
+interface Obstacle {
+  readonly version: number;
+  readonly ts: number;
 }
 
 /** An item as it stands for its owner: the stream's state, or the own change on top of it. */
@@ -78,22 +97,61 @@ export class Writer {
   /**
    * Creates or replaces an item. Resolves when the server has it durably. Throws `UncertifiedDeviceError` (nothing was
    * written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the outbox.
+   *
+   * What goes into a blob is uploaded first, and needs the server: while it cannot be reached nothing is kept for later,
+   * and what `uploadBlob` throws means that nothing was written. Any other error comes after the upload: the item was
+   * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
    */
   async put(request: PutRequest): Promise<Stored> {
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
-    let over: { readonly version: number; readonly ts: number } | null = null;
-    for (let attempt = 0; ; attempt++) {
-      const { outcome } = await this.inTurn(() => this.prepare(id, request, over));
-      try {
-        return await outcome;
-      } catch (error) {
-        over =
-          request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX
-            ? newerThan(error, this.options.clock.now())
-            : null;
-        if (over === null) throw error;
+    const source = sourceOf(request);
+    let over: Obstacle | null = null;
+    let attached: Attached | null = null;
+    try {
+      for (let attempt = 0; ; attempt++) {
+        if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
+        const from = { over, attached };
+        try {
+          const { outcome } = await this.inTurn(() => this.prepare(id, request, from));
+          return await outcome;
+        } catch (error) {
+          over = this.obstacle(request, attempt, error);
+        }
       }
+    } finally {
+      if (attached !== null) this.options.sodium.memzero(attached.draft.key);
     }
+  }
+
+  /** What is to be written over; throws the error where it is not to be. */
+  private obstacle(request: PutRequest, attempt: number, error: unknown): Obstacle {
+    const wanted = request.onConflict === 'overwrite' && attempt < OVERWRITES_MAX;
+    const over = wanted ? newerThan(error, this.options.clock.now()) : null;
+    if (over === null) throw error;
+    return over;
+  }
+
+  /** Uploads, or keeps what is uploaded where its ts will do: the blob is bound to it. */
+  private async attach(
+    id: string,
+    to: {
+      readonly request: PutRequest;
+      readonly source: BlobSource;
+      readonly over: Obstacle | null;
+      readonly before: Attached | null;
+    },
+  ): Promise<Attached> {
+    const { request, source, over, before } = to;
+    // Whatever stands in the way of the write is better known before so much is sent.
+    await this.options.roster.sealFor();
+    const latest = await this.inTurn(async () => this.writable(id, await this.latest(id)));
+    const seen = latest.row?.ts ?? 0;
+    const ts = this.laterThan(request, latest, over);
+    if (before !== null) {
+      if (before.draft.ts > Math.max(seen, over?.ts ?? 0)) return { ...before, seen };
+      this.options.sodium.memzero(before.draft.key);
+    }
+    return { ...(await this.options.blobs.upload({ type: request.type, ts }, source, request)), seen };
   }
 
   /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
@@ -205,18 +263,32 @@ export class Writer {
   private async prepare(
     id: string,
     request: PutRequest,
-    over: { readonly version: number; readonly ts: number } | null,
+    { over, attached }: { readonly over: Obstacle | null; readonly attached: Attached | null },
   ): Promise<Submitted> {
-    const { sodium, reader, roster, sender, deviceId, clock } = this.options;
+    const { sodium, reader, roster, sender, deviceId } = this.options;
     const devices = await roster.sealFor();
     const latest = this.writable(id, await this.latest(id));
     const base = over?.version ?? latest.base;
     const { binId, type, payload } = request;
-    // Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5).
-    const ts = Math.max(request.ts ?? clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
-    const sealed = sealItem(sodium, { id, binId, type, ts, payload }, { masterKey: reader.masterKey, devices });
-    const row: LiveItem = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+    const to = { masterKey: reader.masterKey, devices };
+    let row: LiveItem;
+    if (attached === null) {
+      const ts = this.laterThan(request, latest, over);
+      const sealed = sealItem(sodium, { id, binId, type, ts, payload }, to);
+      row = { id, binId, type, ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+    } else {
+      expectUnchanged(id, latest, attached);
+      const { draft, ref } = attached;
+      const metadata = holdsFile(type) ? payload : cutPayload(payload);
+      const sealed = sealBlobItem(sodium, { id, binId, draft, ref, metadata }, to);
+      row = { id, binId, type, ts: draft.ts, ...sealed, senderDevice: deviceId, version: 0, deletedAt: null };
+    }
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
+  }
+
+  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5). */
+  private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
+    return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
 
   private writable(id: string, latest: Latest): Latest {
@@ -229,6 +301,25 @@ export class Writer {
     this.preparing = turn.catch(() => undefined);
     return turn;
   }
+}
+
+/** What is to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */
+function sourceOf({ type, payload, content }: PutRequest): BlobSource | null {
+  if (content !== undefined) {
+    if (!holdsFile(type)) throw new RangeError(`content goes with image, file, audio and video, not with ${type}`);
+    return content;
+  }
+  if (holdsFile(type)) return null;
+  const whole = wholePayload(payload);
+  return whole.length > PAYLOAD_INLINE_MAX ? bytesSource(whole) : null;
+}
+
+/** A change that came while the content was uploaded was not seen by whoever wrote it. */
+function expectUnchanged(id: string, { base, row }: Latest, { seen }: Attached): void {
+  const ts = row?.ts ?? 0;
+  if (ts === seen) return;
+  const message = `item ${id} was changed while its content was being uploaded`;
+  throw new ApiError({ code: 'conflict', status: 409, message, details: { version: base, ts } });
 }
 
 const latestOf = (entry: Entry | undefined): Latest => ({
@@ -254,7 +345,7 @@ const AHEAD_MAX_MS = 24 * 3_600_000;
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
 
 /** What stands in a conflict's way, where the server says so; of a deleted item it cannot be overcome. */
-function newerThan(error: unknown, now: number): { readonly version: number; readonly ts: number } | null {
+function newerThan(error: unknown, now: number): Obstacle | null {
   if (!isConflict(error)) return null;
   const { version, ts } = error.details;
   const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;

@@ -8,11 +8,12 @@
 import { text } from '../protocol/bytes.js';
 import type { Blob, ContentType, Inline, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
 import { INLINE_CIPHERTEXT_MAX, KEY_BYTES, NONCE_BYTES, AEAD_TAG_BYTES } from '../protocol/limits.js';
+import { BlobDecryptor, BlobEncryptor, streamNonce } from './blob-stream.js';
 import { expectCertified, type ListedDevice, type OwnDevice } from './device.js';
 import { checkItemTag, makeItemTag, type ItemHead, type SealedItem } from './item-tag.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
-import type { Sodium } from './sodium.js';
+import { expectLength, type Sodium } from './sodium.js';
 
 /** Whom an item is sealed for: every non-revoked device with its certificate, and whoever holds the master key. */
 export interface Recipients {
@@ -29,13 +30,15 @@ export interface Reader {
 /** A payload: an object, or its JSON text as UTF-8 bytes (contract 7). */
 export type PlainPayload = JsonObject | Uint8Array;
 
-/** An encrypted blob, not yet an item: upload `ct`, then `sealBlobItem`. Erase `key` once the item is written. */
+/**
+ * A blob that is being uploaded, not yet an item: encrypt its bytes by `blobEncryptor`, upload them, then
+ * `sealBlobItem`. Erase `key` once the item is written, and never encrypt other bytes under the same draft.
+ */
 export interface BlobDraft {
   readonly type: ContentType;
   readonly ts: number;
   readonly key: Uint8Array;
   readonly nonce: Uint8Array;
-  readonly ct: Uint8Array;
 }
 
 /** AAD: UTF-8 `type|ts`. The bin is left out, so that a move needs a new tag only. */
@@ -92,14 +95,17 @@ export function sealItem(sodium: Sodium, item: ItemHead & { readonly payload: Pl
   }
 }
 
-/** Encrypts a blob's bytes under a fresh item key; 16 bytes longer than the plaintext. */
-export function sealBlob(
-  sodium: Sodium,
-  blob: { readonly type: ContentType; readonly ts: number; readonly bytes: Uint8Array },
-): BlobDraft {
-  const key = sodium.random(KEY_BYTES);
-  return { type: blob.type, ts: blob.ts, key, ...encrypt(sodium, blob, { key, message: blob.bytes }) };
-}
+/** A blob to be uploaded, under a fresh item key and nonce. */
+export const draftBlob = (sodium: Sodium, { type, ts }: Pick<BlobDraft, 'type' | 'ts'>): BlobDraft => ({
+  type,
+  ts,
+  key: sodium.random(KEY_BYTES),
+  nonce: streamNonce(sodium),
+});
+
+/** Encrypts the bytes of a draft, once. */
+export const blobEncryptor = (sodium: Sodium, draft: BlobDraft): BlobEncryptor =>
+  new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
 
 /**
  * Seals the item of an uploaded blob, with its small metadata beside it, or none (null): one item key opens both
@@ -189,15 +195,21 @@ export function openItem(sodium: Sodium, item: SealedItem, reader: Reader): Json
   return decryptWith(sodium, { item, reader, part: item.inline }, payloadObject);
 }
 
-/** Verifies a blob item and decrypts the downloaded bytes. Throws as `openItem`; `bad_payload` for an inline item. */
-export function openBlob(
-  sodium: Sodium,
-  { item, ct }: { readonly item: SealedItem; readonly ct: Uint8Array },
-  reader: Reader,
-): Uint8Array {
+/**
+ * Verifies a blob item, and gives what decrypts its bytes as they are downloaded, whichever of the two forms they have.
+ * Throws `no_sig`, `bad_sig`, `no_key`, and `bad_payload` for an inline item.
+ */
+export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader): BlobDecryptor {
   checkItemTag(sodium, reader.masterKey, item);
   if (item.blob === null) throw new CryptoRefusal('bad_payload', `item ${item.id} has no blob`);
-  return decryptWith(sodium, { item, reader, part: { ct, nonce: item.blob.nonce } }, (plaintext) => plaintext);
+  const { nonce } = item.blob;
+  expectLength('blobNonce', nonce, NONCE_BYTES);
+  const keys: Uint8Array[] = [];
+  for (const key of offeredKeys(sodium, item, reader)) keys.push(new Uint8Array(key));
+  if (keys.length === 0) throw new CryptoRefusal('no_key', `item ${item.id} has no key for this device`);
+  const decryptor = new BlobDecryptor(sodium, { keys, nonce, aad: itemAad(item) });
+  for (const key of keys) sodium.memzero(key);
+  return decryptor;
 }
 
 /**

@@ -8,6 +8,7 @@ import { DeviceRates, Load } from './admit.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
 import { KeptBody, readBody, takeBody, takeForm } from './body.js';
 import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
+import { Inflow } from './inflow.js';
 import type { FrontOptions, LoadBounds } from './ports.js';
 import { Replier } from './reply.js';
 import { Call } from './request.js';
@@ -58,7 +59,7 @@ export class Pipeline {
     this.proxies = new TrustedProxies(config.trustedProxies);
     this.replier = new Replier({
       log,
-      now: this.now,
+      clock,
       load: this.devices,
       proxies: this.proxies,
       corsOrigins: config.corsOrigins,
@@ -75,6 +76,7 @@ export class Pipeline {
   begin(res: HttpResponse, req: HttpRequest): Call {
     const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape });
     res.onAborted(() => {
+      call.aborted = true;
       call.end();
       call.unsent?.();
     });
@@ -116,6 +118,7 @@ export class Pipeline {
 
   private admitAndRun(call: Call, row: Row): void {
     const load = row.auth === 'none' ? this.strangers : this.devices;
+    if (row.stream === true) return this.admitStream(call, { row, load });
     const admitted = this.admit(call, row);
     if (admitted !== undefined) this.runLater(call, { row, load }, admitted);
     else if (row.body === 0) this.run(call, { row, load }, NOTHING);
@@ -123,6 +126,16 @@ export class Pipeline {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, { row, load }, bytes, fault);
       readBody(call, { cap: row.body, load, now: this.now, done });
     }
+  }
+
+  /** Nothing is listened to before the signature held: whoever has none cannot have the server hold anything. */
+  private admitStream(call: Call, { row, load }: Way): void {
+    // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
+    if (call.chunked || !call.lengthDeclared) throw invalid('content-length', 'required');
+    const admitted = this.admit(call, row);
+    call.inflow = new Inflow(call, this.app.clock);
+    if (admitted === undefined) this.run(call, { row, load }, NOTHING);
+    else this.hold(call, load, admitted, () => this.run(call, { row, load }, NOTHING));
   }
 
   /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
@@ -152,6 +165,8 @@ export class Pipeline {
     if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
       // Health has no tenant: it answers whatever host was asked for.
       if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      // Now: a dead response has no peer any more.
+      if (row.raw === true) call.address = this.addressOf(call);
       return undefined;
     }
     call.tenantId = this.authenticator.tenantOf(call.host);
@@ -159,6 +174,7 @@ export class Pipeline {
       checkAdmin(call.authorization, this.app.config.adminToken);
       return undefined;
     }
+    if (row.auth === 'url') return this.admitSigned(call, row);
     if (row.auth === 'none') {
       // Before anything is asked that has to be waited for.
       this.strangers.check();
@@ -179,6 +195,27 @@ export class Pipeline {
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') this.rates.take(`${call.tenantId}/${device.id}`, row.limit);
     this.app.devices.touch(call.tenantId, device);
+  }
+
+  /** The signature stands for the token: it was given to a device of the tenant that it names (contract 8). */
+  private admitSigned(call: Call, row: Row): Promise<void> | undefined {
+    const { transfers } = this.app;
+    if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
+    const put = row.method === 'PUT';
+    const { tenantId } = transfers.check({
+      method: put ? 'PUT' : 'GET',
+      path: call.id,
+      exp: call.query.get('exp'),
+      sig: call.query.get('sig'),
+      ...(put ? { size: call.contentLength, contentType: call.contentType } : {}),
+    });
+    // Of another tenant than the host's: good on that one's own host only.
+    if (tenantId !== call.tenantId) throw new ServiceError('url_invalid');
+    this.devices.check();
+    const actor = this.authenticator.actorOf(tenantId);
+    if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
+    checkState(actor.state, row.state);
+    return undefined;
   }
 
   private async admitStranger(call: Call, row: Row): Promise<void> {
@@ -281,10 +318,17 @@ export class Pipeline {
     return this.waiting.size;
   }
 
-  /** Ends held calls and resolves when every other call has its answer. */
-  drained(): Promise<void> {
+  /**
+   * From now on each answer ends its connection, and held calls are ended. Begins while the sockets are being closed:
+   * a connection that was kept until the very end would be cut with its next request on it.
+   */
+  beginEnd(): void {
     this.replier.closing = true;
     for (const call of this.waiting) this.giveUp(call);
+  }
+
+  /** Resolves when every call has its answer. */
+  drained(): Promise<void> {
     return new Promise((resolve) => {
       this.whenIdle = resolve;
       if (this.waiting.size === 0) resolve();

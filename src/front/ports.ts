@@ -2,6 +2,10 @@
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
 import type { Returned } from '../billing/checkout.js';
+import type { UploadWish } from '../blobs/blobs.js';
+import type { ObjectName } from '../blobs/ports.js';
+import type { SignedCall } from '../blobs/signed-url.js';
+import type { BlobFile, BlobSource } from '../blobs/transfers.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName } from '../protocol/errors.js';
@@ -124,8 +128,11 @@ export interface PairingService {
 /** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
 export interface HostingService {
   isApex(host: string): boolean;
-  /** Shall there be a certificate for it? */
-  serves(host: string): boolean;
+  /**
+   * Shall there be a certificate for it? A promise for a name that is new: it rejects with `rate_limited` after too many
+   * of them, and with `unavailable`.
+   */
+  certifies(host: string): boolean | Promise<boolean>;
   signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
 }
 
@@ -147,6 +154,22 @@ export interface BinService {
   create(tenantId: string, body: bodies.BinCreateBody, by: string): Promise<replies.BinReply<Raw>>;
   patch(tenantId: string, id: string, body: bodies.BinPatchBody, by: string): Promise<replies.BinReply<Raw>>;
   remove(tenantId: string, id: string, body: bodies.BinDeleteBody, by: string): Promise<replies.Ok>;
+}
+
+/** Blobs as devices ask for them (src/blobs/blobs.ts). */
+export interface BlobService {
+  uploadUrl(tenantId: string, wish: UploadWish): Promise<replies.BlobUpload>;
+  downloadUrl(tenantId: string, ref: string, origin: string): Promise<replies.BlobDownload>;
+  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`. */
+  settle(tenantId: string, ref: string): Promise<boolean>;
+}
+
+/** Uploads and downloads through this server (src/blobs/transfers.ts). */
+export interface TransferService {
+  /** Throws `url_invalid`. */
+  check(call: SignedCall): ObjectName;
+  upload(name: ObjectName, size: number, source: BlobSource): Promise<void>;
+  download(name: ObjectName): Promise<BlobFile>;
 }
 
 /** Limits per purpose and caller, across instances (src/account/rates.ts). */
@@ -196,6 +219,9 @@ export interface FrontConfig {
   readonly host: string;
   readonly port: number;
   readonly tenantMode: 'single' | 'multi';
+  /** Without a trailing slash. */
+  readonly publicUrl: string | null;
+  readonly domain: string | null;
   readonly region: string;
   readonly wireShape: Shape;
   readonly requireSig: RequireSig;
@@ -253,6 +279,9 @@ export interface FrontOptions {
   readonly passwords: PasswordService;
   readonly pairing: PairingService;
   readonly bins: BinService;
+  readonly blobs: BlobService;
+  /** Left out: blobs are in a store that clients reach by themselves. */
+  readonly transfers?: TransferService | undefined;
   readonly addressLimits: AddressLimiter;
   readonly presence: PresenceService;
   readonly identities: IdentityReader;

@@ -1,21 +1,25 @@
 /** Writing replies: status, headers and body in one cork, once, and never to a dead response. */
 import { randomBytes } from 'node:crypto';
 import type { HttpResponse } from 'uWebSockets.js';
-import { codeOf, COME_BACK_S, statusOf } from '../protocol/errors.js';
+import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../protocol/errors.js';
+import type { Clock } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { encode } from '../protocol/shape.js';
 import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
+import { Outflow } from './outflow.js';
 import type { DocsPage, FrontLog } from './ports.js';
+import { hasTag, partOf, type Part } from './range.js';
 import type { Call } from './request.js';
-import { Page, Text, type Answer } from './router.js';
+import { Download, Page, Text, type Answer, type FileSource } from './router.js';
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',
   202: '202 Accepted',
   204: '204 No Content',
+  206: '206 Partial Content',
   304: '304 Not Modified',
   400: '400 Bad Request',
   401: '401 Unauthorized',
@@ -26,6 +30,7 @@ const STATUS_LINES: Readonly<Record<number, string>> = {
   409: '409 Conflict',
   410: '410 Gone',
   413: '413 Payload Too Large',
+  416: '416 Range Not Satisfiable',
   429: '429 Too Many Requests',
   500: '500 Internal Server Error',
   503: '503 Service Unavailable',
@@ -40,6 +45,10 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
+const BYTES = 'application/octet-stream';
+/** What browsers on other origins may send, and may read. */
+const ASKED = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
+const EXPOSED = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
 /** A page may show itself and its style sheet, and nothing else: no script, no frame, no other host. */
 const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /** What comes with the plain texts and pages: a form may be sent to this host, and the one secret page goes into no frame. */
@@ -48,12 +57,20 @@ const PLAIN: Headers = [
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
+/** What comes with a blob: nobody knows what it is but the devices, and no browser shall make anything of it. */
+const OPAQUE: Headers = [
+  ['x-content-type-options', 'nosniff'],
+  ['content-disposition', 'attachment'],
+  ['content-security-policy', "default-src 'none'; sandbox"],
+  ['cross-origin-resource-policy', 'cross-origin'],
+  ['accept-ranges', 'bytes'],
+];
 const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /** What replies are made with. */
 export interface ReplierOptions {
   readonly log: FrontLog;
-  readonly now: () => number;
+  readonly clock: Clock;
   /** Counts long replies until their clients have read them. */
   readonly load: Load;
   readonly proxies: TrustedProxies;
@@ -68,11 +85,8 @@ interface Outgoing {
   readonly headers: Headers;
   /** `Cache-Control`; left out: nothing is kept. */
   readonly cache?: string;
-}
-
-/** Whether one of the tags of an `If-None-Match` header is this one (RFC 9110, 13.1.2: weakly compared). */
-function hasTag(header: string, etag: string): boolean {
-  return header.split(',').some((tag) => [etag, `W/${etag}`, '*'].includes(tag.trim()));
+  /** Of an answer to HEAD: the length that is told, where it is not the text's. */
+  readonly length?: number;
 }
 
 /** Writes every reply and refusal, gives requests their ids and leaves one line a request in the log. */
@@ -106,6 +120,7 @@ export class Replier {
   answer(call: Call, answer: Answer): void {
     const headers = call.status === 503 ? COME_BACK : NO_HEADERS;
     if (answer instanceof Page) this.sendPage(call, answer.page);
+    else if (answer instanceof Download) this.sendFile(call, answer);
     else if (answer instanceof Text) {
       // Items are texts too, of JSON: nothing is shown of them, and these bytes would come with each.
       const texts = answer.type.startsWith('text/') ? [...headers, ...PLAIN] : headers;
@@ -127,6 +142,62 @@ export class Replier {
     ];
     const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text };
     this.send(call, { ...content, headers, cache: 'no-cache' });
+  }
+
+  /** Sends a file, or the part of it that is asked for (RFC 9110, 13 and 14). */
+  private sendFile(call: Call, { file, etag }: Download): void {
+    const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
+    const tagged: Headers = [['etag', etag], ...OPAQUE];
+    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag);
+    if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
+      const range = part === 'whole' ? { start: 0, end: file.size } : part;
+      this.sendPart(call, file, { part: range, status: part === 'whole' ? 200 : 206, headers: tagged });
+      return;
+    }
+    this.closeFile(call, file);
+    if (kept) this.send(call, { status: 304, type: '', text: '', headers: tagged });
+    else if (part === 'outside') {
+      this.fail(call, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
+    } else this.send(call, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
+  }
+
+  /** Headers go out with the first bytes: a disk that cannot be read is a refusal, not a broken file. */
+  private sendPart(
+    call: Call,
+    file: FileSource,
+    { part, status, headers }: { readonly part: Part; readonly status: number; readonly headers: Headers },
+  ): void {
+    const { clock, log } = this.options;
+    const done = (error?: unknown): void => {
+      call.unsent = undefined;
+      if (error !== undefined) log.error({ requestId: call.requestId, cause: describe(error) }, 'a blob was cut off');
+      this.closeFile(call, file);
+    };
+    const outflow = new Outflow({ res: call.res, file, part, clock, done });
+    outflow.fill().then(
+      (held) => {
+        if (call.over) return outflow.abort();
+        call.end();
+        call.unsent = () => outflow.abort();
+        call.res.cork(() => {
+          const range: Headers =
+            status === 206 ? [['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]] : NO_HEADERS;
+          this.writeHead(call, { status, type: BYTES, headers: [...headers, ...range] });
+          outflow.begin(held);
+        });
+        this.record(call, status);
+      },
+      (error: unknown) => {
+        outflow.abort();
+        this.fail(call, error);
+      },
+    );
+  }
+
+  private closeFile({ requestId }: Call, file: FileSource): void {
+    file.close().catch((error: unknown) => {
+      this.options.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
+    });
   }
 
   /** Answers with a refusal; `headers` come beside it. */
@@ -160,7 +231,7 @@ export class Replier {
   preflight(call: Call, methods: string): void {
     const headers: Headers = [
       ['access-control-allow-methods', methods],
-      ['access-control-allow-headers', 'authorization, content-type, x-wire-shape, x-request-id'],
+      ['access-control-allow-headers', ASKED],
       ['access-control-max-age', '600'],
     ];
     this.send(call, { status: 204, type: '', text: '', headers });
@@ -169,7 +240,7 @@ export class Replier {
   private send(call: Call, out: Outgoing): void {
     if (call.over) return;
     // The library does not read trailers, so nobody can say where a chunked request ends.
-    if (call.chunked || call.contentLength > SWALLOW_MAX) call.closing = 'cut';
+    if (call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX) call.closing = 'cut';
     if (call.closing !== 'cut') this.deliver(call, out);
     // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
     // from the connection but drops it, so what stands behind doubtful framing is never run.
@@ -183,7 +254,22 @@ export class Replier {
     this.record(call, out.status);
   }
 
-  private write(call: Call, { status, type, text, headers, cache = 'no-store' }: Outgoing): void {
+  private write(call: Call, out: Outgoing): void {
+    const { res } = call;
+    const { status, text } = out;
+    this.writeHead(call, out);
+    const cut = this.closing || call.closing === 'cut';
+    if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
+    if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
+    else if (call.method === 'HEAD') res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
+    else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
+    else res.end(text, cut);
+  }
+
+  private writeHead(
+    call: Call,
+    { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
+  ): void {
     const { res } = call;
     if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? String(status));
     if (type !== '') res.writeHeader('content-type', type);
@@ -191,18 +277,12 @@ export class Replier {
     res.writeHeader('x-request-id', call.requestId);
     for (const [name, value] of headers) res.writeHeader(name, value);
     if (call.origin !== '') this.writeOrigin(res, call.origin);
-    const cut = this.closing || call.closing === 'cut';
-    if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
-    if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
-    else if (call.method === 'HEAD') res.endWithoutBody(Buffer.byteLength(text), cut);
-    else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
-    else res.end(text, cut);
   }
 
   private writeOrigin(res: HttpResponse, origin: string): void {
     if (!this.allows(origin)) return;
     res.writeHeader('access-control-allow-origin', this.anyOrigin ? '*' : origin);
-    res.writeHeader('access-control-expose-headers', 'x-request-id, retry-after');
+    res.writeHeader('access-control-expose-headers', EXPOSED);
     if (!this.anyOrigin) res.writeHeader('vary', 'origin');
   }
 
@@ -227,7 +307,7 @@ export class Replier {
 
   private record(call: Call, status: number): void {
     if (!this.debug) return;
-    const { log, now } = this.options;
+    const { log, clock } = this.options;
     log.debug(
       {
         requestId: call.requestId,
@@ -235,7 +315,7 @@ export class Replier {
         // The table's path, not the request's: an unknown path may hold anything, a code or a token too.
         path: call.route || 'unknown',
         status,
-        ms: now() - call.startedAt,
+        ms: clock.now() - call.startedAt,
         tenantId: call.tenantId || undefined,
         deviceId: call.deviceId || undefined,
       },

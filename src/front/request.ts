@@ -6,6 +6,7 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, type ServiceError } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
+import type { Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
 
 /** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
@@ -43,11 +44,14 @@ export function parseQuery(text: string): ParsedQuery {
   return { values, malformed };
 }
 
-/** The host name of a Host header: lower case, without port. */
-export function hostName(header: string): string {
-  const end = header.startsWith('[') ? header.indexOf(']') + 1 : header.indexOf(':');
-  return (end > 0 ? header.slice(0, end) : header).toLowerCase();
-}
+/** A name or an address in brackets, and maybe a port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
+const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
+
+/**
+ * The host name of a Host header: lower case, without port. Empty for one of another form, such as one with a user's
+ * part: a proxy could read that as another host than we do.
+ */
+export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
 
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
@@ -71,9 +75,15 @@ export class Call {
   givenId = '';
   /** Tags of what the client has already. */
   ifNoneMatch = '';
+  /** Which part of a file is asked for, and of which one. */
+  range = '';
+  ifRange = '';
+  /** The scheme that a proxy says the client used. */
+  forwardedProto = '';
   upgrade = '';
   /** Declared length of the body in bytes; 0 where none is declared. */
   contentLength = 0;
+  lengthDeclared = false;
   chunked = false;
   /** Says what is wrong with the framing: a proxy in front could read this request otherwise (contract 4). */
   framing: string | undefined;
@@ -88,9 +98,13 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
+  /** What limits per address count the client by; only where the row takes its body raw. */
+  address = '';
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */
   bytes: Uint8Array = new Uint8Array();
+  /** The body on its way in, where the row streams it. */
+  inflow: Inflow | undefined;
   /** Status of a success. */
   status = 200;
   /** Of a held call: what it is answered with when the server stops before it has its answer. */
@@ -99,6 +113,8 @@ export class Call {
   closing: Closing = 'keep';
   /** Answered or aborted: the response may not be touched any more. */
   over = false;
+  /** The client is gone; set before `over`. */
+  aborted = false;
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
@@ -135,11 +151,9 @@ export class Call {
         case 'content-type':
           this.contentType = value;
           break;
-        case 'stripe-signature':
-          this.signature = value;
-          break;
         case 'content-length':
           lengths++;
+          this.lengthDeclared = true;
           if (!/^\d{1,15}$/.test(value)) this.framing = 'content-length: must be a whole number';
           else this.contentLength = Number(value);
           break;
@@ -161,18 +175,14 @@ export class Call {
         case 'x-request-id':
           this.givenId = value;
           break;
-        case 'if-none-match':
-          this.ifNoneMatch = value;
-          break;
         case 'origin':
           this.origin = value;
-          break;
-        case 'access-control-request-method':
-          this.preflightMethod = value;
           break;
         case 'upgrade':
           this.upgrade = value;
           break;
+        default:
+          this.copyRare(key, value);
       }
     });
     if (hosts > 1) this.framing = 'host: given twice';
@@ -180,6 +190,30 @@ export class Call {
     if (encodings > 1) this.framing = 'transfer-encoding: given twice';
     if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
     if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
+  }
+
+  /** Headers that few requests have. */
+  private copyRare(key: string, value: string): void {
+    switch (key) {
+      case 'stripe-signature':
+        this.signature = value;
+        break;
+      case 'if-none-match':
+        this.ifNoneMatch = value;
+        break;
+      case 'range':
+        this.range = this.range === '' ? value : `${this.range},${value}`;
+        break;
+      case 'if-range':
+        this.ifRange = value;
+        break;
+      case 'x-forwarded-proto':
+        this.forwardedProto = value;
+        break;
+      case 'access-control-request-method':
+        this.preflightMethod = value;
+        break;
+    }
   }
 
   /** The query is the last word: it is in the URL that somebody wrote for this one request. */

@@ -15,8 +15,26 @@ export class Page {
   constructor(readonly page: DocsPage) {}
 }
 
-/** What a handler gives: an object with camelCase keys and raw bytes, finished text, or a page. */
-export type Answer = object | Text | Page;
+/** What a blob is read from (src/blobs/transfers.ts). */
+export interface FileSource {
+  /** Bytes. */
+  readonly size: number;
+  /** Fills `into` from `position` on; gives the number of bytes. */
+  read(into: Uint8Array, position: number): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** A file, of which the reply is all or a part. Whoever is given it closes it. */
+export class Download {
+  constructor(
+    readonly file: FileSource,
+    /** Entity tag with its quotes. */
+    readonly etag: string,
+  ) {}
+}
+
+/** What a handler gives: an object with camelCase keys and raw bytes, finished text, a page, or a file. */
+export type Answer = object | Text | Page | Download;
 
 /**
  * What answers a row's calls; `A` is the reply as the reference has it (src/protocol/replies.ts). It throws, or rejects
@@ -25,16 +43,17 @@ export type Answer = object | Text | Page;
 export type Handler<A extends Answer = Answer> = (call: Call, app: FrontOptions) => A | Promise<A>;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
-export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 /** One row of the route table. */
 export interface Row {
   readonly method: Method;
-  /** `:id` stands for one part of the path. */
+  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
   readonly path: string;
-  readonly auth: 'device' | 'admin' | 'none';
+  /** `url`: the signature in the query (contract 8). */
+  readonly auth: 'device' | 'admin' | 'url' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
-  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'none';
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
   /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
@@ -47,6 +66,8 @@ export interface Row {
   readonly form?: true;
   /** The body is not looked at here: its signature covers the bytes. Such a call is refused under load, like others. */
   readonly raw?: true;
+  /** The body is not held: the handler takes it from the call's `inflow`, as it comes. */
+  readonly stream?: true;
   readonly run: Handler;
 }
 
@@ -60,7 +81,12 @@ interface Route {
 interface Pattern extends Route {
   readonly prefix: string;
   readonly suffix: string;
+  /** Parts of the path that the parameters stand for. */
+  readonly parts: number;
 }
+
+/** `:id`, or `:tenant/:ref`: parameters stand side by side. */
+const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
 
 function routeOf(path: string, rows: readonly Row[]): Route {
   const methods = new Map<string, Row>(rows.map((row) => [row.method, row]));
@@ -72,7 +98,7 @@ function routeOf(path: string, rows: readonly Row[]): Route {
 /** What a path leads to. */
 export interface Found {
   readonly route: Route;
-  /** What stands for `:id`. */
+  /** What stands for `:id`; for `:tenant/:ref` both, with the slash. */
   readonly id: string;
 }
 
@@ -87,9 +113,13 @@ export class Router {
         path,
         rows.filter((row) => row.path === path),
       );
-      const [prefix = '', suffix] = path.split(':id');
-      if (suffix === undefined) this.exact.set(path, { route, id: '' });
-      else this.patterns.push({ ...route, prefix, suffix });
+      const [parameters] = PARAMETERS.exec(path) ?? [];
+      if (parameters === undefined) {
+        this.exact.set(path, { route, id: '' });
+        continue;
+      }
+      const [prefix = '', suffix = ''] = path.split(parameters);
+      this.patterns.push({ ...route, prefix, suffix, parts: parameters.split('/').length });
     }
   }
 
@@ -100,7 +130,8 @@ export class Router {
     for (const route of this.patterns) {
       if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
       const id = path.slice(route.prefix.length, path.length - route.suffix.length);
-      if (id !== '' && !id.includes('/')) return { route, id };
+      const parts = id.split('/');
+      if (parts.length === route.parts && !parts.includes('')) return { route, id };
     }
     return undefined;
   }

@@ -8,6 +8,7 @@ import type { FrontOptions } from './ports.js';
 import type { Handler, Method, Row } from './router.js';
 import * as billing from './routes/billing.js';
 import * as bins from './routes/bins.js';
+import * as blobs from './routes/blobs.js';
 import * as devices from './routes/devices.js';
 import { docsPage } from './routes/docs.js';
 import * as hosting from './routes/hosting.js';
@@ -47,6 +48,9 @@ const ROUTES: readonly Columns[] = [
   ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.patchBin],
   ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.deleteBin],
 
+  ['POST',   '/blobs/upload-url',            'device', 'read',      'write', BODY_MAX,       blobs.uploadUrl],
+  ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,              blobs.downloadUrl],
+
   ['GET',    '/devices',                     'device', 'read',      'read',  0,              devices.listDevices],
   ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,       devices.patchDevice],
   ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,       devices.revokeDevice],
@@ -69,6 +73,14 @@ const ROUTES: readonly Columns[] = [
 
   ['GET',    '/me',                          'device', 'read',      'any',   0,              status.me],
   ['GET',    '/service/status',              'none',   'none',      'any',   0,              status.serviceStatus],
+];
+
+const SIGNED = { path: '/blobs/:tenant/:ref', auth: 'url', limit: 'none', body: 0 } as const;
+
+/** Blobs of the local store, by signed URLs; elsewhere clients reach the store by themselves (contract 8). */
+export const TRANSFER_ROWS: readonly Row[] = [
+  { ...SIGNED, method: 'PUT', state: 'write', stream: true, run: blobs.upload },
+  { ...SIGNED, method: 'GET', state: 'read', run: blobs.download },
 ];
 
 const HOSTED = { auth: 'none', state: 'any' } as const;
@@ -132,18 +144,19 @@ export const BILLED_ROWS: readonly Row[] = [
     body: 0,
     run: billing.portal,
   },
-  { ...APEX, method: 'GET', path: '/signup/done', limit: 'none', body: 0, run: billing.returned },
+  { ...APEX, method: 'GET', path: '/signup/done', limit: 'return', body: 0, run: billing.returned },
   { ...APEX, method: 'POST', path: '/signup/pay', limit: 'payment', body: BODY_MAX, form: true, run: billing.resume },
 ];
 
-function rowsOf({ hosting, billing: billed }: FrontOptions): readonly Row[] {
-  if (hosting === undefined) return ROWS;
-  return billed === undefined ? HOSTED_ROWS : BILLED_ROWS;
+function rowsOf({ hosting, billing: billed, transfers }: FrontOptions): readonly Row[] {
+  const rows = hosting === undefined ? ROWS : billed === undefined ? HOSTED_ROWS : BILLED_ROWS;
+  return transfers === undefined ? rows : [...rows, ...TRANSFER_ROWS];
 }
 
 /** Every row of either mode, each once: what the reference documents. */
 export const ALL_ROWS: readonly Row[] = [
   ...ROWS,
+  ...TRANSFER_ROWS,
   ...BILLED_ROWS.filter((row) => !ROWS.some((known) => known.method === row.method && known.path === row.path)),
 ];
 
@@ -233,6 +246,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
     upgrader.closing = true;
+    pipeline.beginEnd();
     let timer: Timer | undefined;
     const grace = new Promise<void>((resolve) => {
       timer = clock.setTimer(graceMs, resolve);

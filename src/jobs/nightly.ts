@@ -57,7 +57,7 @@ export async function runJobs(
     let rows = 0;
     try {
       for (let batches = 0; batches < BATCHES_MAX && !stopped.aborted; batches++) {
-        const done = await job.batch();
+        const done = await job.batch(stopped);
         rows += done;
         if (done < job.full) break;
       }

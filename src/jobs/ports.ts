@@ -3,8 +3,11 @@
 /** One job. A batch is one transaction of a bounded size, so that a night that is cut off goes on where it stopped. */
 export interface Job {
   readonly name: string;
-  /** Does the next batch; resolves with the rows it changed: fewer than `full` means that nothing is left. */
-  batch(): Promise<number>;
+  /**
+   * Does the next batch; resolves with the rows it changed: fewer than `full` means that nothing is left. One that takes
+   * long ends early when `stopped` is aborted.
+   */
+  batch(stopped: AbortSignal): Promise<number>;
   /** Rows of a full batch. */
   readonly full: number;
 }

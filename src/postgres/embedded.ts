@@ -9,18 +9,20 @@ import type pg from 'pg';
 import { errorCode } from '../protocol/error-code.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { isUnavailable, openClient } from './database.js';
-import { findBinaries } from './embedded-binaries.js';
+import { type Binaries, findBinaries } from './embedded-binaries.js';
 import {
   type Cluster,
   clusterFolder,
   DATABASE_USER,
+  finishUpgrade,
   initialise,
   launch,
   logLines,
   type Postmaster,
   runningPostmaster,
 } from './embedded-process.js';
-import { databaseUser, requireReachable } from './embedded-user.js';
+import { databaseUser, requireReachable, type SystemUser } from './embedded-user.js';
+import { requireSameMajor } from './embedded-version.js';
 
 /** What `EmbeddedPostgres.start` needs. */
 export interface EmbeddedOptions {
@@ -32,6 +34,10 @@ export interface EmbeddedOptions {
   readonly onLog: (level: 'info' | 'error', message: string) => void;
   /** More or other settings of PostgreSQL; tests switch `fsync` off here. */
   readonly settings?: Readonly<Record<string, string>>;
+  /** Programs other than those of the package: an upgrade runs the old ones. They must be of the folder's major version. */
+  readonly binaries?: Binaries;
+  /** Another folder in `dataDir` than `postgres`, and its owner: an upgrade makes the new cluster beside the old one. */
+  readonly place?: { readonly folder: string; readonly user: SystemUser | null };
 }
 
 /** Another living server holds the database of this DATA_DIR. */
@@ -124,18 +130,20 @@ export class EmbeddedPostgres {
   /**
    * Makes the cluster on first use, starts it or takes over the postmaster that a killed server left, and becomes
    * its owner. From then on a database that dies is started again on the same port until `stop`.
-   * @throws DataDirInUseError, or an Error that says what is wrong and what to do.
+   * @throws DataDirInUseError, ClusterVersionError, or an Error that says what is wrong and what to do.
    */
   static async start(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
     if (process.platform === 'win32') throw new Error('No embedded PostgreSQL on Windows: set DATABASE_URL.');
-    const { dataDir, password, settings = {} } = options;
+    const { dataDir, password, settings = {}, place } = options;
     await mkdir(dataDir, { recursive: true });
-    const folder = await clusterFolder(dataDir);
-    const user = await databaseUser(folder);
+    const folder = place?.folder ?? (await clusterFolder(dataDir));
+    await finishUpgrade(dataDir);
+    const user = place === undefined ? await databaseUser(folder) : place.user;
     await requireReachable(dataDir, user);
-    const binaries = await findBinaries(dataDir, user);
+    const binaries = options.binaries ?? (await findBinaries(dataDir, user));
     const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
     await initialise(cluster, password, settings['fsync'] === 'off');
+    await requireSameMajor(folder, binaries);
     const embedded = new EmbeddedPostgres(cluster, options);
     embedded.#logSeen = (await logLines(cluster.logFile)).size;
     try {

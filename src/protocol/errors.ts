@@ -47,6 +47,7 @@ export const CATALOGUE = {
   password_invalid: entry(403, 'password_invalid', 'The account password is wrong.'),
   url_invalid: entry(403, 'url_invalid', 'A signed blob URL was altered, is late, or was used otherwise than signed.'),
   not_found: entry(404, 'not_found', 'No such route or resource.'),
+  no_blob: entry(404, 'blob_not_found', 'There is no such blob, or it was not uploaded.'),
   item_not_found: entry(404, 'item_not_found', 'The item is unknown or was hard-deleted.'),
   bin_not_found: entry(404, 'bin_not_found', 'The bin does not exist or was deleted.'),
   tenant_not_found: entry(404, 'tenant_not_found', 'No tenant belongs to this host.'),
@@ -71,6 +72,7 @@ export const CATALOGUE = {
   blob_too_large: entry(413, 'blob_too_large', 'The blob is over MAX_BLOB_SIZE_MB.'),
   storage_cap_exceeded: entry(413, 'storage_cap_exceeded', 'The write would pass the storage cap.'),
   payload_too_large: entry(413, 'payload_too_large', 'The request body is larger than the endpoint takes.'),
+  range_invalid: entry(416, 'range_invalid', 'The range lies outside of the blob; Content-Range says its size.'),
   rate_limited: entry(429, 'rate_limited', 'Too many requests; wait as Retry-After says.'),
   internal: entry(500, 'internal', 'Unexpected error; the log has the cause under the request id.'),
   storage_unavailable: entry(503, 'storage_unavailable', 'The blob store is out of reach; try again.'),
@@ -108,6 +110,13 @@ export const COME_BACK_S = 2;
 /** The database is down or a queue is full: the client should come back after `retryAfter` seconds. */
 export const unavailable = (message?: string, retryAfter = COME_BACK_S): ServiceError =>
   new ServiceError('unavailable', message, undefined, retryAfter);
+
+/** The object store, or what it lies on, cannot do its work: 503, with the cause for the log. */
+export function storageUnavailable(cause: unknown): ServiceError {
+  const error = new ServiceError('storage_unavailable', undefined, undefined, COME_BACK_S);
+  error.cause = cause;
+  return error;
+}
 
 /** HTTP status of an error in a shape. */
 export function statusOf(name: ErrorName, shape: Shape): number {

@@ -4,6 +4,8 @@
 export interface Meter {
   /** A batch of changes was answered: `waitMs` after its oldest change came in, of which `commitMs` in the database. */
   committed(changes: number, commitMs: number, waitMs: number): void;
+  /** Frames of changes that were made here were handed to sockets, `ms` after the oldest of them came in. */
+  pushed(ms: number): void;
   /** A page of a replay, a gap or a listing was read. */
   read(rows: number): void;
   /** Notifications of tenants that changed, to or from other instances. */
@@ -15,6 +17,7 @@ export interface Meter {
 /** For when nobody listens. */
 export const NO_METER: Meter = {
   committed: () => undefined,
+  pushed: () => undefined,
   read: () => undefined,
   notified: () => undefined,
   refused: () => undefined,

@@ -94,6 +94,33 @@ export interface BinList<B = Bytes> {
   readonly bins: readonly Bin<B>[];
 }
 
+// Blobs (contract 8).
+
+/** Names of headers, lower case, and their values. */
+export interface SentHeaders {
+  readonly [name: string]: string;
+}
+
+/** Room for a blob is reserved. */
+export interface BlobUpload {
+  /** What the item names it by. */
+  readonly blobRef: string;
+  /** Takes one PUT of exactly the declared size and type. */
+  readonly url: string;
+  readonly expiresAt: Millis;
+  /** What the client must send with the PUT. */
+  readonly headers: SentHeaders;
+}
+
+/** Where a blob can be fetched from. */
+export interface BlobDownload {
+  /** Takes GET and HEAD, with `Range`, until it expires. */
+  readonly url: string;
+  readonly expiresAt: Millis;
+  /** Bytes. */
+  readonly size: Count;
+}
+
 // Devices (contract 9).
 
 /** A device. `pairedAt` is milliseconds since 1970. */

@@ -113,6 +113,27 @@ export interface BatchBody {
   items: unknown[] & tags.MinItems<1> & tags.MaxItems<100>;
 }
 
+/** 1 to 127 visible characters of ASCII and spaces between them, such as image/jpeg. */
+export type MediaType = string & tags.MaxLength<127> & tags.Pattern<'^[!-~]+( [!-~]+)*$'>;
+/** Bytes of a blob, at least 1. */
+export type BlobSize = number & tags.Type<'int64'> & tags.Minimum<1> & tags.Maximum<9007199254740991>;
+
+/** Room for a blob, in shape A. */
+export interface UploadBodyA {
+  /** Bytes of ciphertext: exactly so many are taken. */
+  contentLength: BlobSize;
+  /** Left out: application/octet-stream. */
+  contentType?: MediaType | null;
+}
+
+/** Room for a blob, in shape B. */
+export interface UploadBodyB {
+  /** Bytes of ciphertext: exactly so many are taken. */
+  size: BlobSize;
+  /** Left out: application/octet-stream. */
+  contentType?: MediaType | null;
+}
+
 export interface DeleteBody {
   /** Delete tag, 32 bytes. */
   sig?: Base64 | null;

@@ -3,6 +3,7 @@
  * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
  */
 import type { ErrorName } from '../protocol/errors.js';
+import { BLOBS } from './endpoints-blobs.js';
 
 /** A named schema (src/reference/schemas.ts), or one for each shape. */
 export type SchemaName = string | { readonly a: string; readonly b: string };
@@ -11,8 +12,9 @@ export type SchemaName = string | { readonly a: string; readonly b: string };
 export interface Reply {
   readonly status: number;
   readonly when: string;
-  /** Left out: text for people. */
+  /** Left out: text for people, or bytes. */
   readonly schema?: SchemaName;
+  readonly bytes?: true;
 }
 
 /** One endpoint. Its place in the route table is the key of ENDPOINTS. */
@@ -21,11 +23,13 @@ export interface Endpoint {
   readonly summary: string;
   /** Markdown. */
   readonly text?: string;
-  /** Where `:id` stands for something: the schema of it. */
+  /** Where the path's last parameter stands for something: the schema of it. */
   readonly id?: { readonly schema: string; readonly what: string };
   /** Takes the parameters of a page of items. */
   readonly paged?: true;
   readonly body?: SchemaName;
+  /** The body is bytes. */
+  readonly bytes?: true;
   readonly replies: readonly Reply[];
   /** Refusals of its own. */
   readonly errors?: readonly ErrorName[];
@@ -41,6 +45,7 @@ const WRITE_ERRORS = [
   'item_too_large',
   'unknown_type',
   'blob_not_found',
+  'storage_unavailable',
   'bin_not_found',
   'version_conflict',
   'storage_cap_exceeded',
@@ -276,7 +281,7 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'POST /api/signup': {
     group: 'Hosting',
     summary: 'Make a tenant: a name under the domain of the service',
-    text: 'At the apex only, five an hour and address. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
     body: 'SignupBody',
     replies: done('SignedUp', 'The tenant is there.'),
     errors: ['slug_taken'],
@@ -291,9 +296,9 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'GET /api/tls-check': {
     group: 'Hosting',
     summary: 'Shall there be a certificate for this host?',
-    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by.",
+    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by. Of names that were signed up lately sixty an hour are let through, on all instances together; those known before never count.",
     replies: done('Ok', "It is the apex, or an existing tenant's host."),
-    errors: ['tenant_not_found'],
+    errors: ['tenant_not_found', 'rate_limited'],
   },
 };
 
@@ -302,9 +307,9 @@ const BILLING: Readonly<Record<string, Endpoint>> = {
   'POST /api/billing/webhook': {
     group: 'Hosting',
     summary: "The payment provider's events",
-    text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again.',
+    text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again. Forged ones are counted by address, and 429 from the sixth a minute on.',
     replies: done('Received', 'The event is durable, or is none of ours.'),
-    errors: ['webhook_invalid', 'unavailable', 'payload_too_large'],
+    errors: ['webhook_invalid', 'rate_limited', 'unavailable', 'payload_too_large'],
   },
   'GET /api/billing/portal': {
     group: 'Hosting',
@@ -343,6 +348,7 @@ const PAGE: Endpoint = {
 export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...ITEMS,
   ...BINS,
+  ...BLOBS,
   ...DEVICES,
   ...PAIRING,
   ...OTHERS,

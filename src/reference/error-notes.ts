@@ -30,6 +30,10 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, ErrorNote>> = {
     todo: 'Upload the blob first, then write the item.',
     details: '`path`, where the name could never have been handed out',
   },
+  no_blob: {
+    todo: 'Sync: the item that named it was replaced or deleted. If it is your own upload: upload it anew.',
+  },
+  range_invalid: { todo: 'Ask for a part of what is there: `Content-Range: bytes */<size>` says how much that is.' },
   no_token: { todo: 'Send `Authorization: Bearer <token>`.' },
   bad_token: {
     todo: 'Re-authenticate. Where that fails too the server does not know this device: pair it again.',
@@ -69,7 +73,10 @@ export const ERROR_NOTES: Readonly<Record<ErrorName, ErrorNote>> = {
   device_exists: { todo: 'Draw a new id. If the device is your own and the reply was lost: re-authenticate.' },
   last_device: { todo: 'Pair another device first.' },
   device_limit: { todo: 'Revoke a device that is not used any more.' },
-  blob_too_large: { todo: 'There is no way around it but the operator: `MAX_BLOB_SIZE_MB`.' },
+  blob_too_large: {
+    todo: 'There is no way around it but the operator: `MAX_BLOB_SIZE_MB`.',
+    details: '`maxBytes`, the largest blob',
+  },
   storage_cap_exceeded: { todo: 'Delete something; inline items free their bytes at once.' },
   payload_too_large: {
     todo: 'Send less: split a batch, make the content a blob.',

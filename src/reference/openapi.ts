@@ -8,9 +8,9 @@ import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 /** What the route table says of a route (src/front/router.ts). */
 export interface RouteFacts {
   readonly method: string;
-  /** `:id` stands for one part of the path. */
+  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
   readonly path: string;
-  readonly auth: 'device' | 'admin' | 'none';
+  readonly auth: 'device' | 'admin' | 'url' | 'none';
   readonly limit: string;
   /** Tenant states that are served. */
   readonly state: 'any' | 'read' | 'write';
@@ -40,6 +40,7 @@ function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): Erro
   if (tenantless) return errors;
   errors.push('tenant_not_found', 'unavailable');
   if (auth === 'device') errors.push('no_token', 'bad_token', 'expired_token', 'device_revoked');
+  if (auth === 'url') errors.push('url_invalid', 'rate_limited');
   if (auth === 'admin') errors.push('no_token', 'forbidden');
   if (limit !== 'none') errors.push('rate_limited');
   if (state !== 'any') errors.push('payment_required');
@@ -72,10 +73,13 @@ function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly R
   return out;
 }
 
+/** Content that is nobody's but the devices'. */
+const BYTES: Json = { 'application/octet-stream': {} };
+
 function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
   const out: Record<string, Json> = {};
-  for (const { status, when, schema } of endpoint.replies) {
-    const text = status === 304 ? {} : { 'text/html': { schema: { type: 'string' } } };
+  for (const { status, when, schema, bytes } of endpoint.replies) {
+    const text = status === 304 ? {} : bytes ? BYTES : { 'text/html': { schema: { type: 'string' } } };
     const content = schema === undefined ? text : json(refTo(nameIn(shape, schema)));
     out[String(status)] = { description: when, content };
   }
@@ -110,13 +114,26 @@ function pageParameters(shape: Shape): Json[] {
   ];
 }
 
-function parametersOf(shape: Shape, endpoint: Endpoint): Json[] {
-  const id = endpoint.id === undefined ? [] : [pathParameter(endpoint.id)];
-  return [...id, ...(endpoint.paged ? pageParameters(shape) : [])];
+function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoint): Json[] {
+  const names = [...path.matchAll(PARAMETER)].map(([, name = '']) => name);
+  const inPath = names.flatMap((name) => {
+    const parameter = name === 'tenant' ? TENANT : endpoint.id;
+    return parameter === undefined ? [] : [pathParameter(name, parameter)];
+  });
+  return [...inPath, ...(auth === 'url' ? SIGNED : []), ...(endpoint.paged ? pageParameters(shape) : [])];
 }
 
-const pathParameter = ({ schema, what }: { readonly schema: string; readonly what: string }): Json => ({
-  name: 'id',
+const PARAMETER = /:([a-z]+)/g;
+const TENANT = { schema: 'Ulid', what: "The tenant's id." };
+
+/** What a signed URL says; clients take it as it is. */
+const SIGNED: readonly Json[] = [
+  { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
+  { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
+];
+
+const pathParameter = (name: string, { schema, what }: { readonly schema: string; readonly what: string }): Json => ({
+  name,
   in: 'path',
   required: true,
   description: what,
@@ -145,8 +162,9 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
     summary: endpoint.summary,
     ...(endpoint.text === undefined ? {} : { description: endpoint.text }),
     security: row.auth === 'none' ? [] : [{ [row.auth]: [] }],
-    parameters: [...parametersOf(shape, endpoint), ...(isApi ? shapeParameters(shape) : [])],
+    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? shapeParameters(shape) : [])],
     ...(body === undefined ? {} : { requestBody: { required, content: json(refTo(nameIn(shape, body))) } }),
+    ...(endpoint.bytes === true ? { requestBody: { required: true, content: BYTES } } : {}),
     responses: { ...successes, ...failures },
     'x-limit': LIMITS[row.limit] ?? row.limit,
     'x-body-max': row.body,
@@ -155,11 +173,12 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
 }
 
 /** The path as OpenAPI writes it. */
-export const templateOf = (path: string): string => path.replace(':id', '{id}');
+export const templateOf = (path: string): string => path.replaceAll(PARAMETER, '{$1}');
 
 const SECURITY: Json = {
   device: { type: 'http', scheme: 'bearer', description: 'The token of a device.' },
   admin: { type: 'http', scheme: 'bearer', description: "The operator's ADMIN_TOKEN." },
+  url: { type: 'apiKey', in: 'query', name: 'sig', description: 'A signed URL that the server gave.' },
 };
 
 function info(shape: Shape, version: string): Json {

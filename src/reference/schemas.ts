@@ -33,6 +33,9 @@ type Requests = [
   bodies.PasswordSetBody,
   bodies.PasswordVerifyBody,
   bodies.SignupBody,
+  bodies.UploadBodyA,
+  bodies.UploadBodyB,
+  bodies.BlobRef,
   bodies.BinId,
 ];
 
@@ -49,6 +52,8 @@ type Replies = [
   replies.ErrorReply,
   replies.BinReply,
   replies.BinList,
+  replies.BlobUpload,
+  replies.BlobDownload,
   replies.DeviceList,
   replies.KnownDeviceReply,
   replies.Claimed,

@@ -20,6 +20,7 @@ const ORDER = [
   'endpoints-b',
   'sockets',
   'errors',
+  'blobs',
   'pairing',
   'content-types',
   'cryptography',

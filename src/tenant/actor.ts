@@ -6,7 +6,8 @@
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
-import type { Acknowledged, Ask, Effect, Message, Pending, Reply } from './messages.js';
+import type { Meter } from '../protocol/meter.js';
+import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
 import { Packed } from './packed.js';
 import type {
   ChangeAnnouncer,
@@ -49,6 +50,7 @@ export interface ActorPorts {
   readonly onMemory: (actor: Actor) => void;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
+  readonly meter?: Meter;
 }
 
 export class Actor implements CommitSink<Pending> {
@@ -57,6 +59,8 @@ export class Actor implements CommitSink<Pending> {
   private running = false;
   private pending = 0;
   private retired = false;
+  /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
+  private pushedSince = Infinity;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
@@ -159,6 +163,7 @@ export class Actor implements CommitSink<Pending> {
     return new Promise((resolve, reject) => {
       this.pending++;
       const reply = {
+        since: performance.now(),
         resolve: (value: Acknowledged): void => {
           this.pending--;
           resolve(value);
@@ -235,10 +240,18 @@ export class Actor implements CommitSink<Pending> {
     try {
       for (let next = this.mailbox.shift(); next !== undefined; next = this.mailbox.shift()) {
         for (const effect of this.apply(next)) this.carryOut(effect);
+        this.measure();
       }
     } finally {
       this.running = false;
     }
+  }
+
+  /** Only what was handed to sockets counts: of pushes that have stopped, nothing is measured. */
+  private measure(): void {
+    if (this.pushedSince === Infinity) return;
+    this.ports.meter?.pushed(performance.now() - this.pushedSince);
+    this.pushedSince = Infinity;
   }
 
   private apply(message: Message): Effect[] {
@@ -310,8 +323,9 @@ export class Actor implements CommitSink<Pending> {
     }
   }
 
-  private send({ session, frames, phase }: Extract<Effect, { kind: 'send' }>): void {
+  private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {
     const waiting = session.port.send(frames);
+    if (since < this.pushedSince) this.pushedSince = since;
     // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
     if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
     const congested = waiting > HIGH_WATER_BYTES;
@@ -361,7 +375,8 @@ export class Actor implements CommitSink<Pending> {
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
-      this.post({ kind: 'replay-failed', session, phase });
+      const away = error instanceof ServiceError && error.error === 'unavailable';
+      this.post({ kind: 'replay-failed', session, phase, away });
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {
@@ -373,18 +388,5 @@ export class Actor implements CommitSink<Pending> {
     this.ports.log
       .page({ tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS })
       .then((page) => this.post({ kind: 'page', session, phase, page }), failed);
-  }
-}
-
-function waitersOf(message: Message): readonly Reply[] {
-  switch (message.kind) {
-    case 'ask':
-      return [message.reply];
-    case 'committed':
-      return message.outcomes.map((outcome) => outcome.change.reply);
-    case 'failed':
-      return message.changes.map((change) => change.reply);
-    default:
-      return [];
   }
 }

@@ -99,16 +99,17 @@ function hold(state: TenantState, rows: readonly LogRow[], summary: Summary): vo
 /** The stored row that a change made, where the change or its outcome tells it. */
 function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogRow | null {
   if (version === null) return null;
-  if (stored !== null && stored !== undefined) return stored;
+  const { since } = change.reply;
+  if (stored !== null && stored !== undefined) return { ...stored, since };
   if (verdict === 'delete') {
     const { id, sig, deviceId } = change;
     // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
     const gone = { binId: '', type: null, senderDevice: null, ts: null, deletedAt: at };
-    return { item: { id, version, sig, ...gone }, changedBy: deviceId };
+    return { item: { id, version, sig, ...gone }, changedBy: deviceId, since };
   }
   if (change.write === null || (verdict !== 'insert' && verdict !== 'replace')) return null;
   const item = new PackedItem(change.write, change.packed, version, change.deviceId);
-  return { item, changedBy: change.deviceId };
+  return { item, changedBy: change.deviceId, since };
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
@@ -130,6 +131,7 @@ function pushTo(
 ): void {
   const out: string[] = [];
   let bytes = 0;
+  let since = Infinity;
   for (const frame of batch.frames) {
     // A session that came out of replay ahead of `delivered` has this version already.
     if (frame.version <= phase.cursor) continue;
@@ -137,21 +139,31 @@ function pushTo(
     if (text !== null) {
       bytes += text.length;
       if (bytes > BURST_BYTES && out.length > 0) {
-        batch.effects.push(fallBehind(session, phase, out));
+        batch.effects.push({ ...fallBehind(session, phase, out), since });
         return;
       }
       out.push(text);
+      // An `ack` tells the writer's own device: that is no push.
+      if (frame.changedBy !== session.deviceId && frame.since < since) since = frame.since;
     }
     phase.cursor = frame.version;
   }
   if (phase.cursor < batch.position) phase.cursor = batch.position;
-  if (out.length > 0) batch.effects.push({ kind: 'send', session, frames: out });
+  if (out.length > 0) batch.effects.push({ kind: 'send', session, frames: out, since });
 }
 
 /** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
-function fallBehind(session: Session, phase: Live, frames: readonly string[]): Effect {
+function fallBehind(session: Session, phase: Live, frames: readonly string[]): Extract<Effect, { kind: 'send' }> {
   const { cursor, acks } = phase;
-  const replaying: Replaying = { kind: 'replaying', cursor, acks, greeting: false, committed: null, draining: false };
+  const replaying: Replaying = {
+    kind: 'replaying',
+    cursor,
+    acks,
+    greeting: false,
+    committed: null,
+    draining: false,
+    stalled: false,
+  };
   session.phase = replaying;
   return { kind: 'send', session, frames, phase: replaying };
 }

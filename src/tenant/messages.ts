@@ -14,6 +14,8 @@ export interface Acknowledged {
 
 /** Where the answer to a request goes. Used exactly once. */
 export interface Reply {
+  /** When the request came, ms of `performance.now()`; where it is not known nothing is measured. */
+  readonly since?: number;
   resolve(value: Acknowledged): void;
   reject(error: Error): void;
 }
@@ -63,7 +65,8 @@ export type Message =
     }
   | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
   | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
-  | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying }
+  /** `away`: the database is out of reach at present. */
+  | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying; readonly away: boolean }
   | { readonly kind: 'sent'; readonly session: Session; readonly phase: Replaying; readonly congested: boolean }
   | { readonly kind: 'congested'; readonly session: Session }
   | { readonly kind: 'drained'; readonly session: Session }
@@ -81,8 +84,31 @@ export type Effect =
   | { readonly kind: 'read-head'; readonly session: Session; readonly phase: Replaying }
   /** Read a replay page above the phase's cursor; answered by `page` or `replay-failed`. */
   | { readonly kind: 'read-page'; readonly session: Session; readonly phase: Replaying }
-  /** Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full. */
-  | { readonly kind: 'send'; readonly session: Session; readonly frames: readonly string[]; readonly phase?: Replaying }
+  /**
+   * Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full.
+   * `since`: when the oldest of the changes came that were made here and are pushed with it (see `Reply`).
+   */
+  | {
+      readonly kind: 'send';
+      readonly session: Session;
+      readonly frames: readonly string[];
+      readonly phase?: Replaying;
+      readonly since?: number;
+    }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
   | { readonly kind: 'announce'; readonly head: number; readonly generation: number }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
+
+/** Who waits for what this message brings: each must get an answer, also where the message cannot be applied. */
+export function waitersOf(message: Message): readonly Reply[] {
+  switch (message.kind) {
+    case 'ask':
+      return [message.reply];
+    case 'committed':
+      return message.outcomes.map((outcome) => outcome.change.reply);
+    case 'failed':
+      return message.changes.map((change) => change.reply);
+    default:
+      return [];
+  }
+}

@@ -69,6 +69,8 @@ export interface TenantStandings {
 export interface LogRow {
   readonly item: Item;
   readonly changedBy: string | null;
+  /** Where it was made on this instance: when its request came (see `Reply`). */
+  readonly since?: number;
 }
 
 /** Rows above a version in version order, and where the history stood in the same snapshot. */

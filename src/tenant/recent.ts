@@ -13,12 +13,15 @@ export const RECENT_BYTES = 256 * 1024;
 export class FramedChange {
   readonly item: Item;
   readonly changedBy: string | null;
+  /** When its request came to this instance, ms of `performance.now()`; Infinity for any other. */
+  readonly since: number;
   private a: string | undefined;
   private b: string | undefined;
 
   constructor(row: LogRow) {
     this.item = row.item;
     this.changedBy = row.changedBy;
+    this.since = row.since ?? Infinity;
   }
 
   get version(): number {

@@ -30,13 +30,14 @@ export class TenantRegistry {
   private comparing = false;
 
   constructor(private readonly options: RegistryOptions) {
-    const { lanes, log, directory, announcer, purger, onFault, clock } = options;
+    const { lanes, log, directory, announcer, purger, onFault, clock, meter } = options;
     const onMemory = (actor: Actor): void => this.account(actor);
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, onBroken, now: () => clock.now() };
+    const now = (): number => clock.now();
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, onBroken, now, meter };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */

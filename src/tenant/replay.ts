@@ -2,6 +2,7 @@
  * Bringing one session to the actor's position: from the frames in memory when they reach back far enough,
  * else page by page from the database, each page only after the socket has taken the one before (guarantees 1 and 4).
  */
+import { CLOSE } from '../protocol/close-codes.js';
 import { encode, type Shape } from '../protocol/shape.js';
 import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
@@ -11,7 +12,7 @@ import type { Effect } from './messages.js';
 import type { LogPage } from './ports.js';
 import { FramedChange } from './recent.js';
 import type { Replaying, Session } from './session.js';
-import type { TenantState } from './state.js';
+import { dismiss, type TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
@@ -48,7 +49,15 @@ function refuseHello(session: Session): Effect[] {
 function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
   // The buffer that has to empty is the socket's, whichever replay filled it.
   const draining = isDraining(session);
-  const phase: Replaying = { kind: 'replaying', cursor, acks, greeting: true, committed: null, draining };
+  const phase: Replaying = {
+    kind: 'replaying',
+    cursor,
+    acks,
+    greeting: true,
+    committed: null,
+    draining,
+    stalled: false,
+  };
   session.phase = phase;
   return phase;
 }
@@ -59,7 +68,7 @@ function resetFrame(state: TenantState, session: Session): Effect {
 
 /** The cursor points past the history: it belongs to another one. Everything comes from 0 (contract 11, `epoch`). */
 function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
-  const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null };
+  const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
   session.phase = fresh;
   return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
 }
@@ -122,7 +131,37 @@ export function onSent(
 ): Effect[] {
   if (session.phase !== phase) return [];
   phase.draining = congested;
-  return congested ? [] : advance(state, session, phase);
+  return congested || phase.stalled ? [] : advance(state, session, phase);
+}
+
+/**
+ * The log cannot be read. While the database is away the socket stays: it gets what memory holds above its cursor, and
+ * `caught_up`, which must not lie below a head that nobody can know now, once the database answers. A fault of another
+ * kind would come again, so that socket is sent away; its client's cursor has not moved.
+ */
+export function onReplayFailed(
+  state: TenantState,
+  { session, phase, away }: { session: Session; phase: Replaying; away: boolean },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (!away) return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
+  phase.stalled = true;
+  if (!state.recent.covers(phase.cursor) || phase.cursor >= state.delivered) return [];
+  const frames = texts(session, phase, state.recent.above(phase.cursor));
+  phase.cursor = state.delivered;
+  return frames.length === 0 ? [] : [{ kind: 'send', session, frames, phase }];
+}
+
+/** The database was heard of: replays that it held up go on. */
+export function goOn(state: TenantState): Effect[] {
+  const effects: Effect[] = [];
+  for (const session of state.sessions) {
+    const { phase } = session;
+    if (phase.kind !== 'replaying' || !phase.stalled) continue;
+    phase.stalled = false;
+    if (!phase.draining) effects.push(...advance(state, session, phase));
+  }
+  return effects;
 }
 
 /** A live session's buffer is too full: it goes back to replay from its cursor once the buffer has emptied. */
@@ -136,6 +175,7 @@ export function onCongested(session: Session): Effect[] {
     greeting: false,
     committed: null,
     draining: true,
+    stalled: false,
   };
   return [];
 }
@@ -145,7 +185,7 @@ export function onDrained(state: TenantState, session: Session): Effect[] {
   const { phase } = session;
   if (phase.kind !== 'replaying' || !phase.draining) return [];
   phase.draining = false;
-  return advance(state, session, phase);
+  return phase.stalled ? [] : advance(state, session, phase);
 }
 
 /** Serves the rest from memory and goes live. */

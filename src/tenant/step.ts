@@ -3,16 +3,15 @@
  * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because a
  * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
  */
-import { CLOSE } from '../protocol/close-codes.js';
 import type { ErrorName } from '../protocol/errors.js';
 import { ask, onCommitted, onFailed, recheck } from './changes.js';
 import { noticeHead, onGap } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { SocketPort } from './ports.js';
-import { onCongested, onDrained, onHead, onHello, onPage, onSent } from './replay.js';
-import { CLOSED, Session, type Replaying } from './session.js';
+import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
+import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
-import { dismiss, type TenantState } from './state.js';
+import type { TenantState } from './state.js';
 
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
@@ -31,6 +30,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'nudge':
       return [
         ...noticeHead(state, message.head),
+        ...goOn(state),
         ...(message.generation === 'newer' || message.generation > state.generation ? requestReload(state) : []),
       ];
     case 'gap':
@@ -79,10 +79,4 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
   const waiting = state.waiting;
   state.waiting = [];
   return onFailed(waiting, error);
-}
-
-/** The database cannot be read: the client comes back with its cursor, which has not moved. */
-function onReplayFailed(state: TenantState, { session, phase }: { session: Session; phase: Replaying }): Effect[] {
-  if (session.phase !== phase) return [];
-  return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
 }

@@ -40,6 +40,9 @@ export function validateBatchBody(input: unknown): bodies.BatchBody {
   return body;
 }
 
+export const validateUploadBodyA = throwing(typia.createValidate<bodies.UploadBodyA>());
+/** Keys camelCase; its errors name the keys as shape B spells them. */
+export const validateUploadBodyB = throwing(typia.createValidate<bodies.UploadBodyB>(), toSnake);
 export const validateDeleteBody = throwing(typia.createValidate<bodies.DeleteBody>());
 export const validateReconcileBody = throwing(typia.createValidate<bodies.ReconcileBody>());
 export const validateBinCreateBody = throwing(typia.createValidate<bodies.BinCreateBody>());

@@ -23,6 +23,8 @@ const PHRASES: readonly Phrase[] = [
   [literal(BIN_ID.source), 'a bin id: 1 to 64 of A-Z a-z 0-9 _ -'],
   [literal(BIN_SLUG.source), 'a slug: 1 to 63 of a-z 0-9 -, the first not -'],
   [literal(`Minimum<${TS_MIN}>`), 'integer milliseconds, not seconds'],
+  [literal('^[!-~]+( [!-~]+)*$'), 'a media type such as image/jpeg: 1 to 127 visible ASCII characters'],
+  [/Minimum<1>/, 'a whole number of bytes, at least 1'],
   [/Minimum<0>/, 'an integer from 0 to 2^53-1'],
   [/Maximum<|Type<"int64">/, 'an integer of at most 2^53-1'],
   [/Record</, 'an object that maps device ids to base64'],

@@ -4,6 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { systemKeychain } from '../../src/cli/device/keychain.js';
 import { runProgram } from '../../src/cli/device/program.js';
 import { Secrets } from '../../src/cli/device/secrets.js';
@@ -35,6 +36,8 @@ export interface Result {
   readonly code: number;
   readonly out: string;
   readonly notes: string;
+  /** What was written to standard output as bytes. */
+  readonly bytes: Buffer;
   /** Documents on standard output, with `--json`. */
   readonly data: readonly Json[];
   /** The `error` of `--json`. */
@@ -93,6 +96,7 @@ function started(
   const out: string[] = [];
   const notes: string[] = [];
   const data: Json[] = [];
+  const written: Buffer[] = [];
   const questions: string[] = [];
   let error: Json | undefined;
   const waiting = new Set<() => void>();
@@ -116,6 +120,7 @@ function started(
       out.push(text);
       heard(text);
     },
+    write: (bytes) => Promise.resolve(void written.push(Buffer.from(bytes))),
     data: (value) => {
       data.push(JSON.parse(JSON.stringify(value)) as Json);
       out.push(JSON.stringify(value));
@@ -135,6 +140,7 @@ function started(
       if (answer === undefined) throw new Error(`nobody was expected to ask: ${question}`);
       return typeof answer[1] === 'string' ? answer[1] : answer[1]();
     },
+    openInput: () => Readable.from(options.input === undefined ? [] : [Buffer.from(options.input)]),
     readInput: async (max) => {
       const input = Buffer.from(options.input ?? '');
       if (input.length > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
@@ -149,7 +155,15 @@ function started(
     terminal,
     write: (text) => void out.push(text),
     fail: (value) => (error = (value as { error: Json }).error),
-  }).then((code) => ({ code, out: out.join('\n'), notes: notes.join('\n'), data, error, questions }));
+  }).then((code) => ({
+    code,
+    out: out.join('\n'),
+    notes: notes.join('\n'),
+    bytes: Buffer.concat(written),
+    data,
+    error,
+    questions,
+  }));
   const line = async (fits: RegExp): Promise<RegExpExecArray> => {
     for (;;) {
       for (const text of lines) {

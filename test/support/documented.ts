@@ -47,10 +47,8 @@ export class Documented {
     const candidates = path in paths ? [path] : Object.keys(paths);
     return candidates.find((template) => {
       if (!(method.toLowerCase() in objectOf(paths[template]))) return false;
-      const [prefix = '', suffix] = template.split('{id}');
-      if (suffix === undefined) return template === path;
-      const id = path.slice(prefix.length, path.length - suffix.length);
-      return path.startsWith(prefix) && path.endsWith(suffix) && id !== '' && !id.includes('/');
+      const literal = template.split(/\{[a-z]+\}/).map((part) => part.replaceAll(/[.*+?^$()[\]\\|]/g, '\\$&'));
+      return new RegExp(`^${literal.join('[^/]+')}$`).test(path);
     });
   }
 

@@ -1,5 +1,6 @@
 /** What a command is given, in the test's hand: a terminal that answers from a list, a keychain in memory, a context. */
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { KeychainError, type Keychain } from '../../src/cli/device/keychain.js';
 import type { Context, OpenDevice } from '../../src/cli/device/context.js';
 import { Secrets, type KeychainSetting } from '../../src/cli/device/secrets.js';
@@ -53,6 +54,7 @@ export function fakeTerminal(
         ...terminal.steps,
       ].join('\n'),
     print: (text) => void terminal.printed.push(text),
+    write: (bytes) => Promise.resolve(void terminal.printed.push(Buffer.from(bytes).toString('latin1'))),
     data: (value) => void terminal.documents.push(value),
     note: (text) => {
       terminal.notes.push(text);
@@ -68,6 +70,7 @@ export function fakeTerminal(
       if (answer === undefined) return Promise.reject(new CommandError(EXIT.usage, 'nobody can be asked here'));
       return Promise.resolve(answer);
     },
+    openInput: () => Readable.from([Buffer.from(input)]),
     readInput: (max) => {
       const bytes = Buffer.from(input);
       if (bytes.length > max) return Promise.reject(new CommandError(EXIT.usage, 'too much input'));

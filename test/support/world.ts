@@ -26,7 +26,7 @@ const ROUNDS_MAX = 20_000;
 export interface Operation {
   readonly name: 'reload' | 'gap' | 'head' | 'page' | 'commit' | 'closed';
   readonly read: () => Message;
-  readonly failed: () => Message;
+  readonly failed: (away: boolean) => Message;
   answer?: Message;
 }
 
@@ -162,7 +162,7 @@ export class World {
       return this.begin('gap', read, () => ({ kind: 'gap-failed' }));
     }
     const { session, phase } = effect;
-    const failed = (): Message => ({ kind: 'replay-failed', session, phase });
+    const failed = (away: boolean): Message => ({ kind: 'replay-failed', session, phase, away });
     if (effect.kind === 'read-head') {
       return this.begin('head', () => ({ kind: 'head', session, phase, summary: this.log.summary(TENANT) }), failed);
     }
@@ -171,7 +171,7 @@ export class World {
     return this.begin('page', read, failed);
   }
 
-  private begin(name: Operation['name'], read: () => Message, failed: () => Message = read): void {
+  private begin(name: Operation['name'], read: () => Message, failed: Operation['failed'] = read): void {
     this.underWay.push({ name, read, failed });
   }
 
@@ -181,9 +181,9 @@ export class World {
     else this.finish(operation, operation.answer);
   }
 
-  /** It fails: before it was read, or with the answer lost on the way. */
-  fail(operation: Operation): void {
-    this.finish(operation, operation.failed());
+  /** It fails: before it was read, or with the answer lost on the way; because the database is away, or for a fault. */
+  fail(operation: Operation, away = false): void {
+    this.finish(operation, operation.failed(away));
   }
 
   private finish(operation: Operation, message: Message): void {

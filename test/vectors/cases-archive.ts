@@ -65,6 +65,7 @@ const records = [
     ts: 1_750_000_000_000,
     payload: { text: 'zwölf Äpfel\nund ein Korb' },
     blob: false,
+    content: null,
   },
   {
     record: 'item',
@@ -74,9 +75,22 @@ const records = [
     ts: 1_750_000_000_001,
     payload: { name: 'plan.pdf', size: 123456, mime: 'application/pdf' },
     blob: true,
+    content: null,
   },
+  {
+    record: 'item',
+    id: '01JAB0ARCH1VE0000000000003',
+    bin: 'inbox',
+    type: 'file',
+    ts: 1_750_000_000_002,
+    payload: { name: 'note.bin', size: 5, mime: 'application/octet-stream' },
+    blob: true,
+    content: 5,
+  },
+  { record: 'part', data: 'AAEC' },
+  { record: 'part', data: '_v8' },
 ];
-const end = { record: 'end', bins: 2, items: 2 };
+const end = { record: 'end', bins: 2, items: 3 };
 
 const lines = (all: readonly object[]): Bytes => utf8(all.map((one) => `${JSON.stringify(one)}\n`).join(''));
 
@@ -93,10 +107,12 @@ export async function archives(): Promise<Vector[]> {
   const spoiltHeader = new Uint8Array(header);
   spoiltHeader[50] = (spoiltHeader[50] ?? 0) ^ 1;
   const cut = { header, chunks: small.chunks.slice(0, -1) };
-  const wrongEnd = await archive(phrase, lines([...records, { ...end, items: 3 }]), OWN_CHUNK);
+  const wrongEnd = await archive(phrase, lines([...records, { ...end, items: 2 }]), OWN_CHUNK);
+  const lessContent = await archive(phrase, lines([...records.slice(0, -1), end]), OWN_CHUNK);
+  const moreContent = await archive(phrase, lines([...records, records.at(-1) ?? {}, end]), OWN_CHUNK);
   const noEnd = await archive(phrase, lines(records), OWN_CHUNK);
   return [
-    valid('two bins and two items in one chunk', of(own), { records, rewritten: true }),
+    valid('two bins and three items, one with its content, in one chunk', of(own), { records, rewritten: true }),
     valid('the same in chunks of 200 bytes', of(small), { records }),
     refused('other words', { phrase: other, archive: hexOf(own) }, 'wrong_words'),
     refused('a changed nonce prefix', of({ header: spoiltHeader, chunks: small.chunks }), 'wrong_words'),
@@ -107,6 +123,8 @@ export async function archives(): Promise<Vector[]> {
     refused('the header alone', { phrase, archive: hexOf(own).slice(0, HEADER_LENGTH * 2) }, 'truncated'),
     refused('a byte behind the end', { phrase, archive: `${hexOf(small)}00` }, 'damaged'),
     refused('an end that counts another number of items', of(wrongEnd), 'bad_record'),
+    refused('content with a part too few', of(lessContent), 'bad_record'),
+    refused('content with a part too many', of(moreContent), 'bad_record'),
     refused('no end record', of(noEnd), 'truncated'),
     refused(
       'another version',

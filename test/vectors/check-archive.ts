@@ -3,6 +3,7 @@ import { ArchiveWriter, readArchive } from '../../src/client/archive.js';
 import { ArchiveError } from '../../src/client/archive-error.js';
 import type { ArchiveRecord } from '../../src/client/archive-records.js';
 import { phraseSeed } from '../../src/crypto/master-key.js';
+import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { bytesSink, bytesSource } from '../support/archives.js';
 
@@ -25,12 +26,13 @@ export async function archiveCheck(
     throw error;
   }
   const view = new DataView(input.archive.buffer, input.archive.byteOffset);
-  if (view.getUint32(CHUNK_SIZE_AT) !== OWN_CHUNK) return { records };
+  const told = records.map((one) => (one.record === 'part' ? { ...one, data: toBase64Url(one.data) } : one));
+  if (view.getUint32(CHUNK_SIZE_AT) !== OWN_CHUNK) return { records: told };
   const drawn = [input.archive.slice(SALT_AT, PREFIX_AT), input.archive.slice(PREFIX_AT, PREFIX_AT + 16)];
   const { sink, written } = bytesSink();
   const fixed: Sodium = { ...sodium, random: () => drawn.shift() ?? new Uint8Array(0) };
   const writer = await ArchiveWriter.create(fixed, seed, sink);
   for (const record of records) await writer.add(record);
   await writer.finish();
-  return { records, rewritten: Buffer.from(written()).equals(Buffer.from(input.archive)) };
+  return { records: told, rewritten: Buffer.from(written()).equals(Buffer.from(input.archive)) };
 }

@@ -13,7 +13,7 @@ import {
   makeItemTag,
   type SealedItem,
 } from '../../src/crypto/item-tag.js';
-import { itemAad, moveTag, openBlob, openItem, type Reader } from '../../src/crypto/item.js';
+import { itemAad, moveTag, openItem, type Reader } from '../../src/crypto/item.js';
 import { fingerprintOfMaster } from '../../src/crypto/fingerprint.js';
 import { itemMacKey, keysOfPhrase, phraseSeed } from '../../src/crypto/master-key.js';
 import {
@@ -34,7 +34,9 @@ import { decodeWords, encodeWords } from '../../src/crypto/words.js';
 import { lengthPrefixed, text } from '../../src/protocol/bytes.js';
 import { isContentType } from '../../src/protocol/item.js';
 import { PROJECT_ROOT } from '../../src/root.js';
+import { openBlob } from '../support/sealed-blobs.js';
 import { archiveCheck } from './check-archive.js';
+import { blobCheck } from './check-blob.js';
 import type { Vector } from './cases.js';
 
 type Fields = Record<string, unknown>;
@@ -347,6 +349,7 @@ export const checks: Readonly<Record<string, Check>> = {
     checkDeleteTag(sodium, masterKey, { id: str(input, 'id'), sig: maybeBytes(input, 'sig') });
     return { sig: toHex(makeDeleteTag(sodium, masterKey, str(input, 'id'))) };
   },
+  blob: blobCheck,
   archive: (sodium, input) => archiveCheck(sodium, { phrase: str(input, 'phrase'), archive: bytes(input, 'archive') }),
   'bin-meta': (sodium, input) => ({
     meta: openBinMeta(

@@ -1,8 +1,7 @@
 /** What every command of `service-admin` is given, and how it is hung into the program. */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Command } from 'commander';
 import { readConfig, type Config } from '../../config.js';
+import { hasCluster } from '../../postgres/embedded-process.js';
 import { migrate } from '../../postgres/migrate.js';
 import { OperatorStore } from '../../postgres/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
@@ -63,8 +62,7 @@ export function adminContext(terminal: Terminal, version: string): AdminContext 
 }
 
 /** Is there an embedded database under this configuration's `DATA_DIR`? */
-export const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean =>
-  existsSync(join(dataDir, 'postgres', 'PG_VERSION'));
+export const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean => hasCluster(dataDir);
 
 /** A command in the wrong folder would make a new, empty database, and tell of that one. */
 function requireDatabase(config: Config): void {

@@ -4,6 +4,7 @@ import { ConfigError } from '../../config.js';
 import { isUnavailable } from '../../postgres/database.js';
 import { RestoreError } from '../../postgres/dump.js';
 import { DataDirInUseError } from '../../postgres/embedded.js';
+import { ClusterVersionError } from '../../postgres/embedded-version.js';
 import { MigrationError } from '../../postgres/migrate.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { failureOf, type Failure } from '../device/failure.js';
@@ -22,6 +23,9 @@ export function adminFailureOf(error: unknown): Failure {
   }
   if (error instanceof ArchiveError || error instanceof RestoreError) {
     return { exitCode: EXIT.untrusted, code: 'damaged', message: harmless(error.message), hint: BACKUP_HINT };
+  }
+  if (error instanceof ClusterVersionError) {
+    return { exitCode: EXIT.refused, code: 'postgres_version', message: harmless(error.message) };
   }
   if (error instanceof DataDirInUseError) {
     return { exitCode: EXIT.unavailable, code: 'busy', message: harmless(error.message) };

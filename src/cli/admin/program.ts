@@ -5,6 +5,7 @@ import { examples } from '../device/run.js';
 import { EXIT, type ExitCode } from '../device/terminal.js';
 import { registerBackup } from './commands/backup.js';
 import { registerBootstrapRestart } from './commands/bootstrap-restart.js';
+import { registerCheckStorage } from './commands/check-storage.js';
 import { registerClaimToken } from './commands/claim-token.js';
 import { registerEpoch } from './commands/epoch.js';
 import { registerMigrate } from './commands/migrate.js';
@@ -12,6 +13,7 @@ import { registerPasswordReset } from './commands/password-reset.js';
 import { registerPurge } from './commands/purge.js';
 import { registerRestore } from './commands/restore.js';
 import { registerTenants } from './commands/tenants.js';
+import { registerUpgradePostgres } from './commands/upgrade-postgres.js';
 import { registerVerify } from './commands/verify.js';
 import { ADMIN_NAME, adminContext, type AdminRegister, type AdminRun } from './context.js';
 import { adminFailureOf } from './failure.js';
@@ -20,7 +22,9 @@ const COMMANDS: readonly AdminRegister[] = [
   registerBackup,
   registerRestore,
   registerVerify,
+  registerCheckStorage,
   registerMigrate,
+  registerUpgradePostgres,
   registerPurge,
   registerTenants,
   registerClaimToken,

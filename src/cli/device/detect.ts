@@ -1,15 +1,9 @@
 /** What kind of content something is that was put without `--type`. */
-import { basename, extname } from 'node:path';
+import { extname } from 'node:path';
 import mime from 'mime';
+import type { Detected } from '../../client/payload-detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
-import { needsBlob } from './payloads.js';
-
-/** A type, and the fields that follow from the content. */
-export interface Detected {
-  readonly type: ContentType;
-  readonly payload: JsonObject;
-}
 
 /** Extension to the name that `lang` takes. */
 const LANGUAGES: Readonly<Record<string, string>> = {
@@ -54,35 +48,36 @@ const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', make
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** An address alone is a link, anything else a text. */
-export function ofText(text: string): Detected {
-  const trimmed = text.trim();
-  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
-    return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
-  }
-  return { type: 'text', payload: { text } };
-}
-
-/** Bytes of nobody knows what: text where they are UTF-8. Throws `CommandError` code `needs_blob` for anything else. */
-export function ofBytes(bytes: Uint8Array, what: string): string {
+/** Bytes as the text that they are; undefined: they are none. */
+export function textOf(bytes: Uint8Array): string | undefined {
   try {
     const text = utf8.decode(bytes);
-    if (!text.includes('\0')) return text;
+    return text.includes('\0') ? undefined : text;
   } catch {
-    // Not UTF-8: said below, with everything else that is no text.
+    // Not UTF-8.
+    return undefined;
   }
-  throw needsBlob(`${what} is no text`);
 }
 
-/** A file by its name and content: a source file is code. Throws as `ofBytes`. */
-export function ofFile(path: string, bytes: Uint8Array): Detected {
-  const name = basename(path);
-  const kind = mime.getType(name) ?? '';
-  if (/^(image|audio|video|font)\//.test(kind) && !isSource(name)) throw needsBlob(`${name} is ${kind}`);
-  const text = ofBytes(bytes, name);
+/** A text that has a file's name: a source file is code. */
+export function sourceOrText(name: string, text: string): Detected {
   const lang = languageOf(name);
   if (lang !== undefined) return { type: 'code', payload: { lang, label: name, text } };
   return { type: 'text', payload: { text } };
+}
+
+/** What a file is by its name, where that is a picture, a recording or a film. */
+export function mediaType(name: string): ContentType | undefined {
+  const [kind] = (mime.getType(name) ?? '').split('/');
+  const media = kind === 'image' || kind === 'audio' || kind === 'video' ? kind : undefined;
+  return isSource(name) ? undefined : media;
+}
+
+/** The payload of a file: what can be told without reading it. */
+export function describeFile(type: ContentType, name: string, size: number): JsonObject {
+  const kind = mime.getType(name) ?? 'application/octet-stream';
+  if (type === 'file') return { name, size, mime: kind };
+  return type === 'video' ? { title: name, mime: kind } : { label: name, mime: kind };
 }
 
 const isSource = (name: string): boolean => languageOf(name) !== undefined;

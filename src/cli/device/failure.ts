@@ -11,6 +11,7 @@ import {
   UncertifiedDeviceError,
   type PairingFailure,
 } from '../../client/errors.js';
+import { networkReason } from '../../client/network-reason.js';
 import { StoreError } from '../../client/store-error.js';
 import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
@@ -95,6 +96,8 @@ const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'messa
   },
   cancelled: { exitCode: EXIT.interrupted },
   too_many: { exitCode: EXIT.failure },
+  no_blob: { exitCode: EXIT.notFound },
+  source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
   deleted_item: { exitCode: EXIT.notFound },
   unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
   fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
@@ -180,32 +183,9 @@ const LATER = 'Try again later; `service-device doctor` says more.';
 
 function ofNetwork(error: NetworkError): Failure {
   if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
-  const cause = reasonOf(error);
+  const cause = networkReason(error);
   const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;
   return { exitCode: EXIT.unavailable, code: error.code, message, hint: LATER };
-}
-
-const NETWORK: Readonly<Record<string, string>> = {
-  ECONNREFUSED: 'nothing listens at its address',
-  ENOTFOUND: 'its name is not known',
-  EAI_AGAIN: 'its name could not be looked up',
-  ECONNRESET: 'the connection was cut',
-  ETIMEDOUT: 'no answer in time',
-  CERT_HAS_EXPIRED: 'its certificate has expired',
-  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is not trusted',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate is not trusted',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is for another name',
-};
-
-/** The first known code in the chain of causes, in plain words. */
-function reasonOf(error: Error): string {
-  let at: unknown = error;
-  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
-    const code = errorCode(at);
-    if (NETWORK[code] !== undefined) return NETWORK[code];
-  }
-  return error instanceof NetworkError && error.code === 'timeout' ? 'no answer in time' : '';
 }
 
 function ofCrypto(error: CryptoRefusal): Failure {

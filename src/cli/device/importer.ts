@@ -4,8 +4,10 @@
  */
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
-import { lengthPrefixed } from '../../protocol/bytes.js';
+import { concat, lengthPrefixed } from '../../protocol/bytes.js';
 import type { ArchivedBin, ArchivedItem } from '../../client/archive-records.js';
+import { portionsOf, type BlobSource } from '../../client/blob-source.js';
+import { holdsFile, PAYLOAD_MAX } from '../../client/payload-blob.js';
 import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../../client/errors.js';
 import { asError, type ItemView } from '../../client/events.js';
 import { delay } from '../../client/platform.js';
@@ -24,7 +26,7 @@ export interface ImportCounts {
   same: number;
   /** Kept as it is here, since it is newer. */
   newer: number;
-  /** Left out: its content is a file that an export does not hold. */
+  /** Left out: its content is a file that this export does not hold. */
   blobs: number;
   /** In the outbox: sent when the server is back. */
   waiting: number;
@@ -53,6 +55,8 @@ const OF_ONE_ITEM: ReadonlySet<string> = new Set([
   'item_too_large',
   'payload_too_large',
   'item_not_found',
+  'blob_not_found',
+  'blob_too_large',
   'bin_not_found',
   'conflict',
 ]);
@@ -71,8 +75,13 @@ function canonical(value: unknown): string {
   return `{${fields.map(([key, field]) => `${JSON.stringify(key)}:${canonical(field)}`).join(',')}}`;
 }
 
+/** Of a blob the time decides too: files of one name and size may differ. */
 const isSame = (item: ArchivedItem, here: ItemView): boolean =>
-  item.bin === here.binId && item.type === here.type && canonical(item.payload) === canonical(here.payload);
+  item.bin === here.binId &&
+  item.type === here.type &&
+  item.blob === (here.blob !== null) &&
+  (!item.blob || item.ts === here.ts) &&
+  canonical(item.payload) === canonical(here.payload);
 
 /** One import; see above. */
 export class Importer {
@@ -130,10 +139,13 @@ export class Importer {
     }
   }
 
-  /** Takes an item. Resolves when there is room for the next; throws what ends the whole import. */
-  async take(item: ArchivedItem): Promise<void> {
+  /**
+   * Takes an item, and its content where `wants` said so: that is used until this resolves. Resolves when there is room
+   * for the next; throws what ends the whole import.
+   */
+  async take(item: ArchivedItem, content?: BlobSource): Promise<void> {
     const { terminal } = this.context;
-    if (item.blob) {
+    if (item.blob && item.content === null) {
       this.counts.blobs++;
       return;
     }
@@ -143,10 +155,11 @@ export class Importer {
     if (this.stopped !== undefined) throw this.stopped;
     if (terminal.interrupted.aborted)
       throw new CommandError(EXIT.interrupted, 'Interrupted.', 'Run the same command again to go on.');
-    const work: Promise<void> = this.put(item)
+    const work: Promise<void> = this.put(item, content)
       .catch((error: unknown) => this.failed(asError(error)))
       .finally(() => this.underWay.delete(work));
     this.underWay.add(work);
+    if (item.blob) await work;
   }
 
   /** Waits for what is under way, and for what the server will take in a while. Throws what ends the import. */
@@ -162,14 +175,14 @@ export class Importer {
     for (const end of this.ends) end();
   }
 
-  private async put(item: ArchivedItem): Promise<void> {
+  private async put(item: ArchivedItem, content: BlobSource | undefined): Promise<void> {
     const { device } = this.open;
     const { sodium } = this.context.platform;
     for (let round = 0; round < ROUNDS; round++) {
       const id = round === 0 ? item.id : renewedId(sodium, item.id, round);
       const renamed = round > 0 ? 1 : 0;
       try {
-        const outcome = await this.putAs(id, item, await device.get(id));
+        const outcome = await this.putAs(id, { item, content }, await device.get(id));
         this.counts[outcome]++;
         this.counts.renamed += outcome === 'newer' ? 0 : renamed;
         return;
@@ -185,12 +198,33 @@ export class Importer {
     this.refused('deleted_item');
   }
 
-  private async putAs(id: string, item: ArchivedItem, here: ItemView | undefined): Promise<Outcome> {
-    if (here !== undefined && isSame(item, here)) return 'same';
-    if (here !== undefined && !this.overwrite && here.ts >= item.ts) return 'newer';
-    const { bin: binId, type, ts, payload } = item;
-    await this.open.device.put({ id, binId, type, ts, payload: payload ?? {} });
+  private async putAs(
+    id: string,
+    { item, content }: { readonly item: ArchivedItem; readonly content: BlobSource | undefined },
+    here: ItemView | undefined,
+  ): Promise<Outcome> {
+    const standing = this.standing(item, here);
+    if (standing !== undefined) return standing;
+    // It was here when its content was asked for, and is not any more: the next run brings it.
+    if (item.blob && content === undefined) return 'same';
+    const { bin: binId, type, ts } = item;
+    const signal = this.context.terminal.interrupted;
+    if (content === undefined || holdsFile(type))
+      await this.open.device.put({ id, binId, type, ts, payload: item.payload ?? {}, content, signal });
+    else await this.open.device.put({ id, binId, type, ts, payload: await payloadIn(content), signal });
     return 'written';
+  }
+
+  /** What becomes of an item that is here already; undefined: it is written. */
+  private standing(item: ArchivedItem, here: ItemView | undefined): Outcome | undefined {
+    if (here === undefined) return undefined;
+    if (isSame(item, here)) return 'same';
+    return !this.overwrite && here.ts >= item.ts ? 'newer' : undefined;
+  }
+
+  /** True where an item's content will be needed: what is here already need not be put aside again. */
+  async wants(item: ArchivedItem): Promise<boolean> {
+    return item.content !== null && this.standing(item, await this.open.device.get(item.id)) === undefined;
   }
 
   /** It is in the outbox. A server that is there and asks for patience gets it; one that is not is not waited for. */
@@ -286,3 +320,11 @@ const unreachable = (cause: Error): CommandError =>
     'Run the same command again when it is back: it goes on where it stopped.',
     { cause },
   );
+
+/** A payload that lay in a blob, as JSON. */
+async function payloadIn(content: BlobSource): Promise<Uint8Array> {
+  if (content.size > PAYLOAD_MAX) throw new CryptoRefusal('too_large', `a payload may have ${PAYLOAD_MAX} bytes`);
+  const parts: Uint8Array[] = [];
+  for await (const part of portionsOf(content)) parts.push(part);
+  return concat(parts);
+}

@@ -9,7 +9,8 @@ import { array, count, nonEmpty, object } from '../../client/reader.js';
 import { readDevices, type DeviceEntry } from '../../client/replies.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import type { Context, OpenDevice } from './context.js';
-import { readPrivate, writePrivate } from './private-file.js';
+import { writePrivate } from '../../client/node-private.js';
+import { readPrivate } from './private-file.js';
 
 const KNOWN_FILE = 'known.json';
 const KNOWN_MAX_BYTES = 4 * 1024 * 1024;

@@ -1,7 +1,7 @@
 /** A file that appears whole under its name, 0600 and durable, or not at all. */
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { besides, FILE_MODE, syncFolder } from '../../files.js';
+import { besides, FILE_MODE, syncFolder } from '../../client/node-files.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
@@ -13,7 +13,7 @@ const taken = (path: string): CommandError =>
   new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as what the user can do about it. */
-function told(path: string, error: unknown): unknown {
+export function told(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
   if (code === 'ENOENT' || code === 'ENOTDIR')

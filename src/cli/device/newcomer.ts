@@ -4,10 +4,10 @@ import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import { isLocalHost, serverAddress } from '../../client/address.js';
 import { backoffMs, RECONNECT } from '../../client/backoff.js';
 import type { AskPassword, NewDevice } from '../../client/enrol.js';
 import { ApiError, isUndecided } from '../../client/errors.js';
-import { baseOf } from '../../client/http.js';
 import type { Identity } from '../../client/identity.js';
 import { delay } from '../../client/platform.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
@@ -72,7 +72,7 @@ async function serverOf(terminal: Terminal, given: string | undefined): Promise<
     throw new CommandError(EXIT.usage, 'which server?', 'Give its address, or set SERVICE_HOST.');
   }
   const url = addressOf(typed);
-  if (url.startsWith('http://') && !isLocal(new URL(url).hostname)) {
+  if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname)) {
     terminal.note(
       'Warning: this address is not https. Your items are encrypted all the same, but others can see when you write.',
     );
@@ -80,28 +80,15 @@ async function serverOf(terminal: Terminal, given: string | undefined): Promise<
   return url;
 }
 
-const isLocal = (host: string): boolean => /^(localhost|127\.[\d.]+|\[::1\]|.*\.localhost)$/.test(host);
-
-/** A server's address as typed, in the client's form; https where no scheme is given, http on this machine. */
+/** See `serverAddress`. Throws `CommandError` `usage`. */
 export function addressOf(typed: string): string {
-  const text = typed.trim();
-  const whole = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `${schemeFor(text)}://${text}`;
   try {
-    return baseOf(whole);
+    return serverAddress(typed);
   } catch (cause) {
-    throw new CommandError(
-      EXIT.usage,
-      'that is not the address of a server',
-      'It looks like https://sync.example.org',
-      {
-        cause,
-      },
-    );
+    const hint = 'It looks like https://sync.example.org';
+    throw new CommandError(EXIT.usage, 'that is not the address of a server', hint, { cause });
   }
 }
-
-const schemeFor = (text: string): string =>
-  isLocal((/^(\[[^\]]*\]|[^:/?#]*)/.exec(text)?.[0] ?? '').toLowerCase()) ? 'http' : 'https';
 
 /** Throws where this profile is a device already: its identity would be lost. */
 export async function expectNobody({ profile }: Context): Promise<void> {

@@ -1,6 +1,5 @@
 /** The real terminal: standard input, output and error of this process. */
-import { createInterface } from 'node:readline/promises';
-import { Writable } from 'node:stream';
+import { askLine } from '../../client/node-ask.js';
 import { fitted, harmless } from './output.js';
 import { CommandError, EXIT, type Terminal } from './terminal.js';
 
@@ -60,6 +59,10 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       clear();
       output.write(`${text}\n`);
     },
+    write: (bytes) =>
+      new Promise((resolve, reject) => {
+        output.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+      }),
     data: (value) => {
       clear();
       output.write(`${jsonLine(value)}\n`);
@@ -84,8 +87,11 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
           'See `--help` for the options of scripts.',
         );
       }
-      return asked({ input, errors, interrupted, interrupt }, question, hidden);
+      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch((error: unknown) => {
+        throw interruption(error);
+      });
     },
+    openInput: () => input,
     readInput: async (max) => {
       const chunks: Buffer[] = [];
       let size = 0;
@@ -98,41 +104,4 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       return Buffer.concat(chunks);
     },
   };
-}
-
-interface Asking extends Pick<TerminalOptions, 'interrupted' | 'interrupt'> {
-  readonly input: NodeJS.ReadStream;
-  readonly errors: NodeJS.WriteStream;
-}
-
-async function asked(
-  { input, errors, interrupted, interrupt }: Asking,
-  question: string,
-  hidden: boolean,
-): Promise<string> {
-  let silent = false;
-  const echo = new Writable({
-    write: (chunk: Buffer, _encoding, done) => {
-      if (!silent) errors.write(chunk);
-      done();
-    },
-  });
-  const lines = createInterface({ input, output: echo, terminal: true, historySize: 0 });
-  const stop = new AbortController();
-  // The end of input (Ctrl-D) is no answer, and would otherwise be waited for for ever.
-  lines.once('close', () => stop.abort());
-  lines.once('SIGINT', () => {
-    interrupt();
-    stop.abort();
-  });
-  try {
-    const answer = lines.question(question, { signal: AbortSignal.any([interrupted, stop.signal]) });
-    silent = hidden;
-    return await answer;
-  } catch (error) {
-    throw interruption(error);
-  } finally {
-    lines.close();
-    if (hidden) errors.write('\n');
-  }
 }

@@ -1,29 +1,15 @@
 /** How results look: aligned tables, times as people say them, and text of others made harmless. */
+import { harmless, harmlessLines } from '../../protocol/harmless.js';
 import { paletteFor, type Palette } from '../narrator.js';
 import type { Terminal } from './terminal.js';
+
+export { harmless, harmlessLines };
 
 /** Colours where the terminal has them. */
 export const paletteOf = (terminal: Pick<Terminal, 'colours'>): Palette => paletteFor({ isTTY: terminal.colours }, {});
 
 /** True where a person reads standard output. */
 export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTerminal ?? terminal.interactive;
-
-/**
- * Characters that would steer a terminal, turn the reading direction or hide: all controls, bidirectional marks and
- * overrides, line separators, invisible format characters, halves of surrogate pairs. Joiners that emoji are made of stay.
- */
-const UNSAFE =
-  /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
-
-const escaped = (character: string): string =>
-  `<U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}>`;
-
-/** Text of others on one line: line breaks and tabs become spaces, everything that steers is shown instead of done. */
-export const harmless = (text: string): string => text.replace(/\s+/gu, ' ').trim().replace(UNSAFE, escaped);
-
-/** The same for text of several lines, which stay lines. */
-export const harmlessLines = (text: string): string =>
-  text.replace(/\r\n?/g, '\n').replace(UNSAFE, (found) => (found === '\n' || found === '\t' ? found : escaped(found)));
 
 const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
 const WIDE =

@@ -1,22 +1,5 @@
-/**
- * A pairing offer as one text: `<server address>/#pair=<six words with hyphens>`. It is what the QR code holds and what
- * `join` takes in the place of address and words. The words stand behind `#`, which no program sends to a server.
- */
+/** A pairing offer as a picture: the text of `offerText`, for another device's camera. */
 import { encode } from 'uqr';
-import { normalizeWords } from '../../crypto/words.js';
-
-const MARK = '#pair=';
-
-/** See above. */
-export const offerText = (serverUrl: string, words: string): string =>
-  `${serverUrl}/${MARK}${normalizeWords(words).replaceAll(' ', '-')}`;
-
-/** The two parts of such a text; undefined for any other. */
-export function readOfferText(text: string): { readonly url: string; readonly words: string } | undefined {
-  const at = text.indexOf(MARK);
-  if (at <= 0) return undefined;
-  return { url: text.slice(0, at), words: text.slice(at + MARK.length) };
-}
 
 /** A QR code in half-height blocks. With colours it is dark on light whatever the terminal's own colours are. */
 export function qrLines(text: string, colours: boolean): string[] {

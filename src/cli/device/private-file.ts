@@ -1,90 +1,13 @@
-/**
- * Files of a profile that only their owner may read (see `files.ts`): what others can reach is closed, with a warning;
- * what may be another user's is refused.
- */
-import { constants } from 'node:fs';
-import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from '../../files.js';
-import { errorCode } from '../../protocol/error-code.js';
+/** Reading a profile's private files at the command line: a refusal says what to type. */
+import { PrivateFileError, readPrivate as read, type Warn } from '../../client/node-private.js';
 import { CommandError, EXIT } from './terminal.js';
 
-/** What is told when something was too open and was closed. */
-export type Warn = (text: string) => void;
-
-/** Permission bits as one types them: `644`. */
-export const modeText = (mode: number): string => (mode & 0o777).toString(8).padStart(3, '0');
-
-/** Makes the folder, and closes it to others where it was open. Throws the system's error. */
-export async function privateFolder(folder: string, warn: Warn): Promise<void> {
-  const made = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
-  if (!POSIX) return;
-  const { mode } = await lstat(folder);
-  if (!isOpenToOthers(mode)) return;
-  await chmod(folder, FOLDER_MODE);
-  // Just made, under a loose umask: nothing was in it for others to see.
-  if (made === undefined) warn(`${folder} was open to other users (mode ${modeText(mode)}). It is closed now.`);
-}
-
-/** Puts `bytes` in the place of the file: whole, 0600, durable. A crash leaves the old file or the new one. */
-export const writePrivate = (path: string, bytes: Uint8Array): Promise<void> => writeWhole(path, bytes, 'replace');
-
-/** Removes a file, durably; one that is not there is no error. */
-export async function removePrivate(path: string): Promise<void> {
-  await rm(path, { force: true });
-  await syncFolder(dirname(path)).catch((error: unknown) => {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  });
-}
-
-/**
- * Reads a private file of at most `max` bytes; undefined where there is none. One that others can read is closed, with
- * a warning; one that cannot be closed, that is a link or belongs to another user is refused with `CommandError`: its
- * content may be theirs.
- */
+/** `readPrivate` of the client, whose refusal it turns into a `CommandError`. */
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
-  let handle: FileHandle;
   try {
-    handle = await open(path, constants.O_RDONLY | (POSIX ? constants.O_NOFOLLOW : 0));
+    return await read(path, max, warn);
   } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    if (errorCode(error) === 'ELOOP') throw refused(path, 'is a symbolic link');
-    throw refused(path, `cannot be read (${errorCode(error)})`, error);
-  }
-  try {
-    await close(handle, path, warn);
-    const buffer = Buffer.alloc(max + 1);
-    let length = 0;
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null);
-      if (bytesRead === 0) return buffer.subarray(0, length);
-      length += bytesRead;
-      if (length > max) throw refused(path, `is longer than ${max} bytes`);
-    }
-  } finally {
-    await handle.close();
+    if (!(error instanceof PrivateFileError)) throw error;
+    throw new CommandError(EXIT.failure, error.message, `Mend it with: chmod 600 ${path}`, { cause: error });
   }
 }
-
-/** Closes an open file to others. Works on the handle: the path may name another file by now. */
-async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
-  const stat = await handle.stat();
-  const { mode, uid } = stat;
-  if (!stat.isFile()) throw refused(path, 'is not a file');
-  if (!POSIX) return;
-  const own = process.getuid?.();
-  if (own !== undefined && own !== 0 && uid !== own) throw refused(path, 'belongs to another user');
-  if (!isOpenToOthers(mode)) return;
-  try {
-    await handle.chmod(FILE_MODE);
-  } catch (error) {
-    throw refused(path, `is open to other users (mode ${modeText(mode)}) and cannot be closed`, error);
-  }
-  warn(
-    `${path} was open to other users (mode ${modeText(mode)}). It is closed now; if others use this machine, revoke ` +
-      'this device from another one and pair it again.',
-  );
-}
-
-const refused = (path: string, what: string, cause?: unknown): CommandError =>
-  new CommandError(EXIT.failure, `${path} ${what}.`, `Mend it with: chmod 600 ${path}`, { cause });

@@ -10,13 +10,14 @@ import { join } from 'node:path';
 import { isGlyph } from '../../client/api.js';
 import { baseOf } from '../../client/http.js';
 import type { Identity } from '../../client/identity.js';
+import { privateFolder, removePrivate, writePrivate, type Warn } from '../../client/node-private.js';
 import { bytes, count, nonEmpty, nullable, object, string } from '../../client/reader.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import { decodeBase64, toBase64Url } from '../../protocol/base64.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../../protocol/limits.js';
 import { KeychainError, type Keychain } from './keychain.js';
-import { privateFolder, readPrivate, removePrivate, writePrivate, type Warn } from './private-file.js';
+import { readPrivate } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** Where the key of the secrets is kept. */

@@ -62,6 +62,8 @@ export interface Terminal {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** A line of the result, on standard output. */
   print(text: string): void;
+  /** Bytes of the result, on standard output; resolves when there is room for more. */
+  write(bytes: Uint8Array): Promise<void>;
   /** A JSON document of the result, on standard output; called with `json` only. */
   data(value: unknown): void;
   /** A line for the person, on standard error: progress, warnings, what to type next. */
@@ -72,6 +74,8 @@ export interface Terminal {
   ask(question: string, options?: { readonly hidden?: boolean }): Promise<string>;
   /** All of standard input, at most `max` bytes; throws `CommandError` above. */
   readInput(max: number): Promise<Buffer>;
+  /** Standard input as it comes, once. */
+  openInput(): AsyncIterable<Uint8Array>;
   /** Aborted by SIGINT or SIGTERM. */
   readonly interrupted: AbortSignal;
 }

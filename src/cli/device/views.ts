@@ -6,8 +6,9 @@ import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
 import { counted, harmless, paletteOf, relative, show, table } from './output.js';
-import { titleOf } from './payloads.js';
+import { titleOf } from '../../client/payload-shapes.js';
 import type { Terminal } from './terminal.js';
+import { sizeText } from './transfer.js';
 
 /** What is known around items. */
 export interface Surroundings {
@@ -44,7 +45,14 @@ export const itemFacts = (item: ItemView, { bins, devices }: Surroundings) => ({
   sender: deviceName(devices, item.senderDevice),
   version: item.version,
   pending: item.pending,
+  blob: item.blob?.holds ?? null,
 });
+
+/** How large a file is said to be, behind its name. */
+const sizeNote = ({ type, payload }: ItemView): string => {
+  const size = type === 'file' ? payload?.['size'] : undefined;
+  return typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? ` (${sizeText(size)})` : '';
+};
 
 /** Items as a table, or `{items}`. `all`: every item there is, among which short ids must differ. */
 export function showItems(
@@ -64,7 +72,7 @@ export function showItems(
       relative(item.ts, platform.clock.now()),
       binName(around.bins, item.binId),
       item.type,
-      `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}`,
+      `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}${sizeNote(item)}`,
     ]);
     const columns = [
       { title: 'ID', paint: accent },

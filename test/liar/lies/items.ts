@@ -1,9 +1,10 @@
 /** Lies about an item: what is in the frame or the row is not what its writer made (contract 10). */
-import { openItem, sealBlob, sealBlobItem, sealItem } from '../../../src/crypto/item.js';
+import { openItem, sealBlobItem, sealItem } from '../../../src/crypto/item.js';
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { readItem, writeBody } from '../../../src/client/wire.js';
 import type { LiveItem } from '../../../src/protocol/item.js';
+import { sealBlob } from '../../support/sealed-blobs.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
 import type { Json } from '../proxy.js';

@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { writeArchive } from '../../../backup/archive.js';
 import type { BackupSource } from '../../../backup/ports.js';
-import { dumpDatabase, DUMPED_TABLES } from '../../../postgres/dump.js';
+import { dumpDatabase } from '../../../postgres/dump.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { NewFile } from '../../device/new-file.js';
 import { counted, show } from '../../device/output.js';
@@ -37,8 +37,8 @@ async function backup(context: AdminContext, file: string, { force }: { readonly
   const rows = new Map<string, number>();
   const progress = progressOf(terminal, 'Backing up');
   const manifest = await withReady(({ url }) =>
-    dumpDatabase(url, ({ about, bytes, read }) => {
-      const source = { tables: DUMPED_TABLES, read: countingRead(read, rows), bytes, version, ...about };
+    dumpDatabase(url, ({ about, tables, bytes, read }) => {
+      const source = { tables, read: countingRead(read, rows), bytes, version, ...about };
       return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
         goOn(terminal);
         progress(done, total);

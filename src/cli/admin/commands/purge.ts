@@ -1,9 +1,13 @@
 /** `service-admin purge`: the nightly jobs, now. */
 import type { Command } from 'commander';
+import { pino } from 'pino';
+import type { Comparison } from '../../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
+import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { show, table } from '../../device/output.js';
+import { blobJobs } from '../../../storage.js';
+import { counted, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
@@ -15,7 +19,8 @@ export function registerPurge(program: Command, run: AdminRun): void {
     .summary('run the nightly jobs now')
     .description(
       'Run the nightly jobs now, in the place of the next night: items that were deleted long ago are emptied, keys of ' +
-        'revoked devices and whatever has expired are removed. Servers may run meanwhile',
+        'revoked devices, whatever has expired and blobs without use are removed, and the blobs are compared with their ' +
+        'store. Servers may run meanwhile',
     )
     .addHelpText('after', examples(`${ADMIN_NAME} purge`))
     .action(run(purge));
@@ -24,35 +29,39 @@ export function registerPurge(program: Command, run: AdminRun): void {
 const WAIT = 'Wait until it is through, and look at its log.';
 
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
-  const { softDeleteMs } = config();
+  let missing = 0;
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
-  await withReady(async ({ pool, url }) => {
-    const turn = new PostgresJobTurn(pool, url);
-    const jobs = nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs });
-    const taken = await turn.take(async (lost) => {
-      const stopped = AbortSignal.any([lost, terminal.interrupted]);
-      const through = await runJobs(
-        {
-          jobs,
-          clock: systemClock,
-          onReport: (report) => reports.push(report),
-          onFault: (error) => faults.push(error),
-        },
-        stopped,
-      );
-      if (through) await turn.ran(systemClock.now());
-      else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
-    });
-    if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
-  });
-  show(terminal, { jobs: reports }, () =>
-    table(
+  const settings = config();
+  const options = {
+    clock: systemClock,
+    onReport: (report: JobReport) => void reports.push(report),
+    onFault: (error: unknown) => void faults.push(error),
+  };
+  await withReady(({ pool, url }) =>
+    withStore(settings, pino({ level: 'silent' }), async (store) => {
+      const turn = new PostgresJobTurn(pool, url);
+      const tell = (found: Comparison): void => void (missing = found.missing);
+      const jobs = [
+        ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
+        ...blobJobs({ store, pool, clock: systemClock }, tell),
+      ];
+      const taken = await turn.take(async (lost) => {
+        const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
+        if (through) await turn.ran(systemClock.now());
+        else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
+      });
+      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
+    }),
+  );
+  show(terminal, { jobs: reports, missingBlobs: missing }, () => [
+    ...table(
       terminal,
       [{ title: 'Job' }, { title: 'Rows' }, { title: 'ms' }],
       reports.map(({ name, rows, ms }) => [name, String(rows), String(Math.round(ms))]),
     ),
-  );
+    ...(missing === 0 ? [] : [`${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`]),
+  ]);
   // The others ran all the same, and what they did is told above.
   if (faults.length > 0) throw faults[0];
 }

@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { readArchive, verifyArchive } from '../../../backup/archive.js';
 import type { Manifest } from '../../../backup/ports.js';
 import type { Config } from '../../../config.js';
-import { restoreDatabase } from '../../../postgres/dump.js';
+import { requireFitting, RestoreError, restoreDatabase } from '../../../postgres/dump.js';
 import { migrate } from '../../../postgres/migrate.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../device/confirm.js';
@@ -63,6 +63,8 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     );
     terminal.progress('');
     await migrate({ url: database.url, folder: SQL_FOLDER });
+    // The backup's own schema may have been too old to be asked.
+    if (manifest.schema < newest) await requireWhole(database);
     return countsOf(database.pool);
   });
   show(terminal, { file, ...counts, ...aboutBackup(manifest), newEpoch: true }, () => [
@@ -71,6 +73,21 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   ]);
   const warning = secretWarning(read);
   if (warning !== undefined) terminal.note(warning);
+}
+
+/** What the backup's own schema could not tell is found after it was migrated, and so after it was written. */
+async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
+  try {
+    await requireFitting(pool);
+  } catch (error) {
+    if (!(error instanceof RestoreError)) throw error;
+    throw new CommandError(
+      EXIT.untrusted,
+      `the backup is in the database, and ${error.message}`,
+      'Start no server on it. Restore another backup, with --force.',
+      { code: 'damaged', cause: error },
+    );
+  }
 }
 
 interface Preparing {

@@ -1,21 +1,28 @@
 /** `service-admin verify`: is the database sound, or a backup whole? */
 import type { Command } from 'commander';
+import { pino } from 'pino';
 import { verifyArchive } from '../../../backup/archive.js';
-import { show, table } from '../../device/output.js';
+import type { Comparison } from '../../../blobs/reaper.js';
+import { withStore } from '../../../objects/open.js';
+import type { Discrepancy } from '../../../postgres/operator-store.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { reaperOf } from '../../../storage.js';
+import { counted, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { EXIT, type ExitCode } from '../../device/terminal.js';
+import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
 import { aboutBackup, countsLine, countsOf } from '../figures.js';
-import { progressOf } from '../progress.js';
+import { progressOf, sized } from '../progress.js';
 
 /** Adds the command. */
 export function registerVerify(program: Command, run: AdminRun): void {
   program
     .command('verify')
-    .summary('compare the figures of the database with its rows, or a backup with its manifest')
+    .summary('compare the figures of the database with its rows, and blobs with their store; or check a backup')
     .description(
-      'Compare what the database counts of each tenant (items, versions, storage) with its rows, and find rows that ' +
-        'belong to nobody; with a file, compare a backup with its manifest instead. Changes nothing',
+      'Compare what the database counts of each tenant (items, versions, storage) with its rows, find rows that ' +
+        'belong to nobody, and compare the blobs with their store, both ways; with a file, compare a backup with its ' +
+        'manifest instead. Changes nothing',
     )
     .argument('[file]', 'a backup')
     .addHelpText('after', examples(`${ADMIN_NAME} verify`, `${ADMIN_NAME} verify service.tar.gz`))
@@ -33,19 +40,47 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
   return EXIT.ok;
 }
 
-async function verifyRows({ terminal, withReady }: AdminContext): Promise<ExitCode> {
-  const { counts, discrepancies } = await withReady(async ({ store, pool }) => ({
-    counts: await countsOf(pool),
-    discrepancies: await store.discrepancies(),
-  }));
-  show(terminal, { ...counts, discrepancies }, () => {
-    if (discrepancies.length === 0) return [`${countsLine(counts)}: every figure fits its rows.`];
-    const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
-    const rows = discrepancies.map(({ tenantId, what, stored, counted: rows }) => [
-      ...[tenantId, what],
-      ...[String(stored), String(rows)],
-    ]);
-    return [`${countsLine(counts)}. These figures do not fit their rows:`, ...table(terminal, columns, rows)];
-  });
-  return discrepancies.length === 0 ? EXIT.ok : EXIT.untrusted;
+async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
+  const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
+    withStore(config(), pino({ level: 'silent' }), async (store) => ({
+      counts: await countsOf(pool),
+      discrepancies: await operator.discrepancies(),
+      blobs: await reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+    })),
+  );
+  show(terminal, { ...counts, discrepancies, blobs }, () => [
+    ...figureLines(terminal, countsLine(counts), discrepancies),
+    ...blobLines(terminal, blobs),
+  ]);
+  return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
+}
+
+function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
+  if (discrepancies.length === 0) return [`${counts}: every figure fits its rows.`];
+  const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
+  const rows = discrepancies.map(({ tenantId, what, stored, counted: found }) => [
+    ...[tenantId, what],
+    ...[String(stored), String(found)],
+  ]);
+  return [`${counts}. These figures do not fit their rows:`, ...table(terminal, columns, rows)];
+}
+
+function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
+  const { objects, strays, strayBytes, strangers, missing, examples, whole } = found;
+  if (!whole) return ['The comparison of the blobs was stopped.'];
+  const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
+  const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
+  const unknown = strangers === 0 ? '' : `, ${strangers} of them of tenants that this database never had`;
+  return [
+    `${counted(objects, 'object')} in the blob store${strays === 0 ? ', each of a blob' : ''}.`,
+    ...(strays === 0
+      ? []
+      : [
+          `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
+        ]),
+    ...(missing === 0
+      ? ['No blob is missing.']
+      : [`${counted(missing, 'blob')} missing in the store${missing > rows.length ? '; the first of them' : ''}:`]),
+    ...(missing === 0 ? [] : table(terminal, columns, rows)),
+  ];
 }

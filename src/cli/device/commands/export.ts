@@ -6,9 +6,13 @@ import {
   plainRecord,
   type ArchivedBin,
   type ArchivedItem,
+  type ArchivedPart,
+  PART_BYTES,
   type ArchiveManifest,
 } from '../../../client/archive-records.js';
-import { isPassing } from '../../../client/errors.js';
+import { ApiError, isPassing } from '../../../client/errors.js';
+import type { ItemView } from '../../../client/events.js';
+import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import { text } from '../../../protocol/bytes.js';
 import { BINS_MAX } from '../../../protocol/limits.js';
@@ -17,6 +21,7 @@ import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { examples, type Register } from '../run.js';
+import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
 /** Options of `export`. */
@@ -26,17 +31,21 @@ export interface ExportOptions {
   readonly plain?: boolean;
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
+  /** False: the content of files is left out, which makes a small and quick export. */
+  readonly files?: boolean;
 }
 
 /** What there is to export: names only, so that the items can be taken one after the other. */
 interface Inventory {
-  readonly items: readonly { readonly id: string; readonly blob: boolean }[];
+  readonly items: readonly { readonly id: string }[];
   readonly binIds: ReadonlySet<string>;
 }
 
 /** Where the records go. */
 interface Output {
-  add(record: ArchivedBin | ArchivedItem): Promise<void>;
+  /** True: takes content, as parts. */
+  readonly content: boolean;
+  add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
   finish(): Promise<void>;
   abandon(): Promise<void>;
 }
@@ -52,6 +61,7 @@ export const registerExport: Register = (program, run) => {
     .description('Write the whole vault into one file, encrypted under your twelve words')
     .argument('<file>', 'the file to write; - is standard output, with --plain only')
     .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
+    .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
     .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
@@ -69,10 +79,11 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
     if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
     const output = await outputOf(context, options, open);
     try {
-      const counts = await writeAll(context, open, output);
+      const counts = await writeAll(context, { open, output, files: options.files !== false });
       await output.finish();
       report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
-      return EXIT.ok;
+      // What is named and not there is no whole export, and a script should know.
+      return counts.lacking > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       terminal.progress('');
       await output.abandon();
@@ -120,7 +131,7 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
         await writer.finish();
         await file.finish();
       };
-      return { add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+      return { content: true, add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
     } catch (error) {
       await file.abandon();
       throw error;
@@ -148,7 +159,9 @@ async function plainOutput({ terminal }: Context, options: ExportOptions, manife
   };
   let first = true;
   return {
+    content: false,
     add: async (record) => {
+      if (record.record === 'part') return;
       const name = record.record === 'bin' ? 'bins' : 'items';
       const starts = first || name !== list;
       begin(name);
@@ -167,18 +180,17 @@ async function plainOutput({ terminal }: Context, options: ExportOptions, manife
   };
 }
 
-/** Ids, bins and blobs of all that is live here; ciphertext and plaintext are let go of at once. */
+/** Ids and bins of all that is live here; ciphertext and plaintext are let go of at once. */
 async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
-  const items = new Map<string, boolean>();
+  const ids = new Set<string>();
   const binIds = new Set<string>();
-  const note = (id: string, row: { readonly binId: string; readonly blob: unknown }): void => {
-    items.set(id, row.blob !== null);
+  const note = (id: string, row: { readonly binId: string }): void => {
+    ids.add(id);
     binIds.add(row.binId);
   };
   for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
   for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
-  const sorted = [...items].sort(([one], [other]) => (one < other ? -1 : 1));
-  return { items: sorted.map(([id, blob]) => ({ id, blob })), binIds };
+  return { items: [...ids].sort().map((id) => ({ id })), binIds };
 }
 
 /** A slug as an import takes it. */
@@ -204,29 +216,97 @@ async function binsOf(context: Context, open: OpenDevice, binIds: ReadonlySet<st
 interface Counts {
   readonly bins: number;
   readonly items: number;
+  /** Files whose content was left out, as asked. */
   readonly blobs: number;
+  /** Blobs that the server does not have, or not as they were written. */
+  readonly lacking: number;
 }
 
-async function writeAll(context: Context, open: OpenDevice, output: Output): Promise<Counts> {
+async function writeAll(context: Context, { open, output, files }: Exporting): Promise<Counts> {
   const { terminal } = context;
   const inventory = await inventoryOf(open);
   const bins = await binsOf(context, open, inventory.binIds);
   for (const bin of bins) await output.add(bin);
-  const counts = { bins: bins.length, items: 0, blobs: 0 };
-  for (const { id, blob } of inventory.items) {
+  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0 };
+  for (const { id } of inventory.items) {
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
     const item = await open.device.get(id);
     if (item === undefined) continue;
-    const { binId: bin, type, ts, payload } = item;
-    await output.add({ record: 'item', id, bin, type, ts, payload, blob });
+    const what = await writeItem(context, { open, output, files }, item);
     counts.items++;
-    if (blob) counts.blobs++;
+    if (what !== 'whole') counts[what]++;
     if (counts.items % PROGRESS_EVERY === 0)
       terminal.progress(`Exported ${counts.items} of ${inventory.items.length} items`);
   }
   terminal.progress('');
   return counts;
 }
+
+interface Exporting {
+  readonly open: OpenDevice;
+  readonly output: Output;
+  readonly files: boolean;
+}
+
+/** One item, with its content where that is wanted and to be had. */
+async function writeItem(
+  context: Context,
+  { open, output, files }: Exporting,
+  item: ItemView,
+): Promise<'whole' | 'blobs' | 'lacking'> {
+  const { id, binId: bin, type, ts, payload } = item;
+  const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
+  const holds = item.blob?.holds;
+  if (holds === undefined) {
+    await output.add(record);
+    return 'whole';
+  }
+  if (holds === 'file' && !(files && output.content)) {
+    await output.add(record);
+    return 'blobs';
+  }
+  const signal = context.terminal.interrupted;
+  try {
+    if (output.content) await addContent(context, output, { record, bytes: open.device.blob(id, { signal }) });
+    else await output.add({ ...record, payload: await open.device.payload(id, { signal }), blob: false });
+    return 'whole';
+  } catch (error) {
+    if (!isLacking(error)) throw outOfReach(error);
+    await output.add(record);
+    return 'lacking';
+  }
+}
+
+/** Put aside first: an archive cannot take back what turns out at the end not to be the blob. */
+async function addContent(
+  { platform }: Context,
+  output: Output,
+  { record, bytes }: { readonly record: ArchivedItem; readonly bytes: AsyncIterable<Uint8Array> },
+): Promise<void> {
+  const spool = await Spool.of(platform.sodium, bytes);
+  try {
+    await output.add({ ...record, content: spool.size });
+    for await (const piece of spool.open()) {
+      for (let at = 0; at < piece.length; at += PART_BYTES)
+        await output.add({ record: 'part', data: piece.subarray(at, at + PART_BYTES) });
+    }
+  } finally {
+    await spool.close();
+  }
+}
+
+const isLacking = (error: unknown): boolean =>
+  error instanceof CryptoRefusal || (error instanceof ApiError && error.code === 'blob_not_found');
+
+const outOfReach = (error: unknown): unknown =>
+  isPassing(error)
+    ? new CommandError(
+        EXIT.unavailable,
+        'The content of a file cannot be read from the server. Nothing was written.',
+        'Run it again when the server is back, or say --no-files to leave the content of files out.',
+        { cause: error },
+      )
+    : error;
 
 function report(
   { terminal }: Context,
@@ -235,6 +315,10 @@ function report(
 ): void {
   if (counts.blobs > 0)
     terminal.note(`${counts.blobs} items have a file with the server, which is not in the export: only its name is.`);
+  if (counts.lacking > 0)
+    terminal.note(
+      `${counts.lacking} items name content that the server does not have as it was written: it is not here.`,
+    );
   if (counts.hidden > 0)
     terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);
   if (file === '-') return;

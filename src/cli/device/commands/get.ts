@@ -1,18 +1,22 @@
 /** `get`: one item. */
 import type { ItemView } from '../../../client/events.js';
-import type { Context } from '../context.js';
+import type { Context, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
-import { facts, harmlessLines, onScreen, paletteOf, relative } from '../output.js';
-import { fieldsOf, fieldText, isSecretField, mainField } from '../payloads.js';
+import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
+import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payload-shapes.js';
 import { examples, type Register } from '../run.js';
+import { expectFile, saveBlob } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';
+import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
 interface Options {
   readonly field?: string;
   readonly show?: boolean;
   readonly local?: boolean;
+  readonly output?: string;
+  readonly force?: boolean;
 }
 
 const MASK = '********';
@@ -24,10 +28,12 @@ export const registerGet: Register = (program, run) => {
     .summary('read an item')
     .description(
       'Shows an item; the beginning of its id is enough where no other begins like it. A pipe gets the content alone: the ' +
-        'text, the address of a link, the secret of a password. On a screen secrets are masked.',
+        'text, the address of a link, the secret of a password, the bytes of a file. On a screen secrets are masked.',
     )
     .option('--field <name>', 'this field alone')
     .option('--show', 'secrets too, on a screen')
+    .option('-o, --output <path>', 'write the file there: a name, a folder, or - for standard output')
+    .option('--force', 'with --output: replace a file of that name')
     .option('--local', 'ask the server nothing')
     .addHelpText(
       'after',
@@ -35,6 +41,7 @@ export const registerGet: Register = (program, run) => {
         `${PROGRAM_NAME} get 01J9ZC4`,
         `${PROGRAM_NAME} get 01J9ZC4 --field user`,
         `${PROGRAM_NAME} get 01J9ZC4 | wl-copy`,
+        `${PROGRAM_NAME} get 01J9ZC4 --output ~/Downloads`,
       ),
     )
     .action(run(get));
@@ -45,7 +52,11 @@ async function get(context: Context, id: string, options: Options): Promise<void
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(
     async (open) => {
-      const item = findItem(await open.device.list(), id);
+      const item = await whole(open, findItem(await open.device.list(), id), options);
+      if (options.output !== undefined) {
+        await saved(context, open, { item, output: options.output, force: options.force === true });
+        return;
+      }
       const masked = onScreen(terminal) && options.show !== true;
       if (options.field !== undefined) {
         printField(context, { item, field: options.field, masked });
@@ -54,10 +65,35 @@ async function get(context: Context, id: string, options: Options): Promise<void
       const around = await surroundings(context, open);
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
+      else if (item.blob?.holds === 'file') await saveBlob(context, open, { item, output: '-', force: false });
       else printContent(context, item);
     },
     { sync },
   );
+}
+
+/** The item with its whole payload: a large text lies in the store. */
+async function whole({ device }: OpenDevice, item: ItemView, { local }: Options): Promise<ItemView> {
+  if (item.blob?.holds !== 'payload') return item;
+  if (local === true)
+    throw new CommandError(EXIT.unavailable, `the text of this ${item.type} is not here`, 'Leave --local out.');
+  return { ...item, payload: await device.payload(item.id) };
+}
+
+async function saved(
+  context: Context,
+  open: OpenDevice,
+  what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
+): Promise<void> {
+  expectFile(what.item);
+  const { terminal } = context;
+  if (what.output === '-' && terminal.json)
+    throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
+  const { file, size } = await saveBlob(context, open, what);
+  if (file === null) return;
+  show(terminal, { id: what.item.id, file, size }, () => [
+    `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
+  ]);
 }
 
 function payloadOf({ type, payload }: ItemView, masked: boolean): unknown {
@@ -115,5 +151,6 @@ function printCard(
   terminal.print(dim(harmlessLines(`${item.id}  ${about}${item.pending ? ' (queued)' : ''}`)));
   for (const line of facts(terminal, rows)) terminal.print(line);
   if (main !== undefined) terminal.print(harmlessLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
+  if (item.blob?.holds === 'file') terminal.note('Add --output <path> to save the file.');
   if (masked && rows.some(([field]) => isSecretField(type, field))) terminal.note('Masked. Add --show to see it.');
 }

@@ -1,5 +1,6 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
 import { ArchiveError } from '../../../client/archive-error.js';
+import type { ArchivedItem, ArchiveRecord } from '../../../client/archive-records.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
@@ -8,6 +9,7 @@ import { askSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { harmless } from '../output.js';
 import { examples, type Register } from '../run.js';
+import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
 /** Options of `import`. */
@@ -107,9 +109,11 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
   try {
     await importer.bins(survey.bins);
     let taken = 0;
-    for await (const record of source.records(platform.sodium, seed, () => undefined)) {
-      if (record.record !== 'item') continue;
-      await importer.take(record);
+    const records = source.records(platform.sodium, seed, () => undefined);
+    // By hand: an item's content is taken from what follows it.
+    for (let next = await records.next(); next.done !== true; next = await records.next()) {
+      if (next.value.record !== 'item') continue;
+      await bringItem(context, { importer, item: next.value, records });
       if (++taken % PROGRESS_EVERY === 0) terminal.progress(`Imported ${taken} of ${survey.items} items`);
     }
     await importer.finish();
@@ -126,6 +130,38 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
   }
 }
 
+async function bringItem(
+  { platform }: Context,
+  from: {
+    readonly importer: Importer;
+    readonly item: ArchivedItem;
+    readonly records: AsyncGenerator<ArchiveRecord>;
+  },
+): Promise<void> {
+  const { importer, item, records } = from;
+  if (!(await importer.wants(item))) {
+    await importer.take(item);
+    return;
+  }
+  const content = await Spool.of(platform.sodium, contentOf(records, item.content ?? 0));
+  try {
+    await importer.take(item, content);
+  } finally {
+    await content.close();
+  }
+}
+
+/** The content of the item before: the order of records was checked, so that parts of so many bytes follow. */
+async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
+  for (let left = length; left > 0;) {
+    const next = await records.next();
+    if (next.done === true || next.value.record !== 'part')
+      throw new ArchiveError('bad_record', 'the content of an item is not whole');
+    left -= next.value.data.length;
+    yield next.value.data;
+  }
+}
+
 const several = (count: number, text: string): readonly string[] => (count === 0 ? [] : [`${count} ${text}`]);
 
 /** Says what became of the items; codes of refusals are the server's words. */
@@ -139,7 +175,7 @@ export function report({ terminal }: Context, { file }: ImportOptions, counts: I
       'items were deleted here and came back under new ids: a deleted id cannot be used again.',
     ),
     ...several(counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'),
-    ...several(counts.blobs, 'items are files whose content is not in an export, and were left out.'),
+    ...several(counts.blobs, 'items are files whose content is not in this export, and were left out.'),
     ...several(counts.waiting, 'items wait here and go out when the server is back: run any command then.'),
     ...refused.map(({ code, items }) => `${items} items were refused: ${harmless(code)}.`),
   ];

@@ -1,4 +1,5 @@
 /** `join`: this machine becomes a device, by the six words that another one shows. */
+import { readOfferText } from '../../../client/address.js';
 import { join as joinBy } from '../../../client/pairing.js';
 import { normalizeWords } from '../../../crypto/words.js';
 import type { Context } from '../context.js';
@@ -15,7 +16,6 @@ import {
 } from '../newcomer.js';
 import { alone } from '../open-device.js';
 import { paletteOf } from '../output.js';
-import { readOfferText } from '../pair-text.js';
 import { examples, type Register } from '../run.js';
 import type { Terminal } from '../terminal.js';
 

@@ -1,4 +1,5 @@
 /** `pair`: shows six words to another device, and asks whether the one that knows them may come in. */
+import { offerText } from '../../../client/address.js';
 import type { Device } from '../../../client/device.js';
 import type { JoinApproval, PairingOffer } from '../../../client/pairing.js';
 import type { Context } from '../context.js';
@@ -6,7 +7,7 @@ import { PROGRAM_NAME } from '../names.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';
-import { offerText, qrLines } from '../pair-text.js';
+import { qrLines } from '../pair-text.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { joinCommand } from './join.js';

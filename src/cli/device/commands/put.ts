@@ -1,5 +1,4 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
-import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { PutRequest } from '../../../client/writer.js';
 import type { JsonObject } from '../../../crypto/payload.js';
@@ -7,14 +6,18 @@ import type { ContentType } from '../../../protocol/item.js';
 import { isUlid } from '../../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../../protocol/limits.js';
 import type { Context, OpenDevice } from '../context.js';
-import { languageOf, ofBytes, ofFile, ofText, type Detected } from '../detect.js';
+import { textDetected, type Detected } from '../../../client/payload-detect.js';
+import { mainField } from '../../../client/payload-shapes.js';
+import { languageOf } from '../detect.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf } from '../known.js';
 import { PROGRAM_NAME } from '../names.js';
 import { paletteOf, show } from '../output.js';
-import { assigned, contentType, mainField, needsBlob, PAYLOAD_MAX, shaped } from '../payloads.js';
+import { assigned, contentType, notText, PAYLOAD_MAX, shaped } from '../payloads.js';
+import { described, foundIn, type Found } from '../put-content.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
+import { meter, sizeText } from '../transfer.js';
 import { noteQueued, written } from '../writes.js';
 
 interface Options {
@@ -36,11 +39,12 @@ export const registerPut: Register = (program, run) => {
     .summary('write an item: a text, a link, a file, a password, ...')
     .description(
       'Writes the arguments, a file or standard input. What it is, is seen from the content: an address is a link, a ' +
-        'source file is code, the rest is text; --type says otherwise. Fields of the other types come by --set or --payload; ' +
+        'source file is code, the rest is text; pictures, recordings, films, and whatever is no text or over 64 KB are files, ' +
+        'of any size; --type says otherwise. Fields of the other types come by --set or --payload; ' +
         'the secret of a password is asked for, or read from standard input.',
     )
     .option('--file <path>', 'the content of a file ("-": standard input)')
-    .option('--type <type>', 'password, link, text, code, contact or location')
+    .option('--type <type>', 'password, link, text, code, image, file, audio, video, contact or location')
     .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
     .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
     .option('--bin <bin>', 'where to: slug, id or name (default: inbox)')
@@ -51,6 +55,8 @@ export const registerPut: Register = (program, run) => {
       examples(
         `${PROGRAM_NAME} put "milk, bread"`,
         `${PROGRAM_NAME} put https://example.org --bin reading`,
+        `${PROGRAM_NAME} put --file holiday.mp4`,
+        `tar c notes | ${PROGRAM_NAME} put --file - --type file --set name=notes.tar`,
         `git diff | ${PROGRAM_NAME} put --type code --set lang=diff`,
         `${PROGRAM_NAME} put --type password --set service=mail --set user=me@example.org`,
       ),
@@ -59,17 +65,33 @@ export const registerPut: Register = (program, run) => {
 };
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
-  const { terminal } = context;
-  const { type, payload } = await contentOf(context, words, options);
-  await context.withDevice(async (device) => {
-    const target = await targetOf(context, device, options);
-    const onConflict = options.overwrite === true ? 'overwrite' : 'fail';
-    const outcome = await written(device.device.put({ ...target, type, payload, onConflict }));
-    show(terminal, { ...outcome, type, binId: target.binId }, () => [
-      `${outcome.queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${outcome.id}  ${type}`,
-    ]);
-    noteQueued(terminal, [outcome]);
-  });
+  const found = await contentOf(context, words, options);
+  try {
+    await context.withDevice((device) => write(context, { found, device, options }));
+  } finally {
+    await found.content?.close();
+  }
+}
+
+async function write(
+  context: Context,
+  { found, device, options }: { readonly found: Found; readonly device: OpenDevice; readonly options: Options },
+): Promise<void> {
+  const { terminal, platform } = context;
+  const { type, payload, content } = found;
+  const target = await targetOf(context, device, options);
+  const onConflict = options.overwrite === true ? 'overwrite' : 'fail';
+  const bar = meter({ terminal, clock: platform.clock }, 'Putting');
+  const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
+  const outcome = await written(device.device.put({ ...target, type, payload, onConflict, ...transfer })).finally(
+    bar.ended,
+  );
+  const size = content === undefined ? {} : { size: content.size };
+  show(terminal, { ...outcome, type, binId: target.binId, ...size }, () => [
+    `${outcome.queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${outcome.id}  ${type}` +
+      (content === undefined ? '' : `  ${sizeText(content.size)}`),
+  ]);
+  noteQueued(terminal, [outcome]);
 }
 
 /** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */
@@ -86,7 +108,7 @@ async function targetOf(
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
 }
 
-async function contentOf(context: Context, words: readonly string[], options: Options): Promise<Detected> {
+async function contentOf(context: Context, words: readonly string[], options: Options): Promise<Found> {
   const type = options.type === undefined ? undefined : contentType(options.type);
   const { set, payload: json } = options;
   const sources = [words.length > 0, options.file !== undefined, json !== undefined].filter(Boolean).length;
@@ -95,9 +117,20 @@ async function contentOf(context: Context, words: readonly string[], options: Op
   if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
     return withFields(type, {}, set);
   if (type === 'password') return passwordOf(context, words, options);
-  const found = await detected(context, words, options);
+  const found = await detected(context, words, options, type);
+  if (found.content !== undefined) return fileWithFields(found, set);
   if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
   return withFields(type, under(type, found, options.file), set);
+}
+
+async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
+  try {
+    const payload = shaped(found.type, described(found, assigned(found.type, set)), { file: true });
+    return { ...found, payload };
+  } catch (error) {
+    await found.content?.close();
+    throw error;
+  }
 }
 
 function requiredType(): never {
@@ -119,37 +152,23 @@ function under(type: ContentType, found: Detected, file: string | undefined): Js
   return { [main]: text, label: basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detected({ terminal }: Context, words: readonly string[], { file }: Options): Promise<Detected> {
-  if (words.length > 0) return ofText(words.join(' '));
-  if (file !== undefined && file !== '-') return ofFile(file, await smallFile(file));
-  if (file === undefined && terminal.interactive) {
+async function detected(
+  context: Context,
+  words: readonly string[],
+  { file }: Options,
+  type: ContentType | undefined,
+): Promise<Found> {
+  if (words.length > 0) return textDetected(words.join(' '));
+  if (file !== undefined) return foundIn(context, file, type);
+  if (context.terminal.interactive) {
     throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
   }
-  const input = ofBytes(await terminal.readInput(PAYLOAD_MAX), 'standard input');
-  if (input === '') throw new CommandError(EXIT.usage, 'standard input is empty: nothing was written');
-  return ofText(input);
-}
-
-/** A file that may fit. What is larger is not read. */
-async function smallFile(path: string): Promise<Buffer> {
-  const file = await open(path, 'r');
-  try {
-    const { size } = await file.stat();
-    if (size > PAYLOAD_MAX) throw needsBlob(`${basename(path)} is ${size} bytes`);
-    const bytes = Buffer.alloc(PAYLOAD_MAX + 1);
-    let length = 0;
-    for (let read = -1; read !== 0 && length < bytes.length; length += read) {
-      read = (await file.read(bytes, length, bytes.length - length)).bytesRead;
-    }
-    if (length > PAYLOAD_MAX) throw needsBlob(`${basename(path)} is more than ${PAYLOAD_MAX} bytes`);
-    return bytes.subarray(0, length);
-  } finally {
-    await file.close();
-  }
+  return foundIn(context, '-', type);
 }
 
 /** The secret is never an argument: those stand in the list of processes and in the shell's history. */
-async function passwordOf({ terminal }: Context, words: readonly string[], options: Options): Promise<Detected> {
+async function passwordOf(context: Context, words: readonly string[], options: Options): Promise<Detected> {
+  const { terminal } = context;
   const { set, file } = options;
   if (words.length > 0 || set.some((pair) => pair.startsWith('secret='))) {
     throw new CommandError(
@@ -162,10 +181,16 @@ async function passwordOf({ terminal }: Context, words: readonly string[], optio
   const typed =
     file === undefined && terminal.interactive
       ? await terminal.ask('Secret: ', hidden)
-      : file === undefined || file === '-'
-        ? ofBytes(await terminal.readInput(PAYLOAD_MAX), 'standard input')
-        : ofBytes(await smallFile(file), basename(file));
+      : await secretText(context, file ?? '-');
   return withFields('password', { secret: typed.replace(/\r?\n$/, '') }, set);
+}
+
+async function secretText(context: Context, file: string): Promise<string> {
+  const { payload, content } = await foundIn(context, file, 'text');
+  await content?.close();
+  const text = payload['text'];
+  if (typeof text !== 'string') throw notText('a secret');
+  return text;
 }
 
 async function jsonPayload({ terminal }: Context, given: string): Promise<JsonObject> {

@@ -1,13 +1,13 @@
 /**
- * Files and folders for their owner alone, on Node's file system: what the server's secrets and the command line's
- * profiles have in common. The rings do not import it: the embedded database and the client's store sync their folders
- * themselves.
+ * Files and folders for their owner alone, on Node's file system: what the server's secrets, the command line's profiles
+ * and the companion's pairing have in common. It stands with the client because the companion imports nothing below it;
+ * the server's rings do not import it.
  */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { errorCode } from './protocol/error-code.js';
+import { errorCode } from '../protocol/error-code.js';
 
 /** A file that only its owner reads and writes. */
 export const FILE_MODE = 0o600;

@@ -1,0 +1,144 @@
+/** `service-admin upgrade-postgres`: the embedded database over a major version of PostgreSQL. */
+import { rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { upgrade, type UpgradeStep } from '../../../postgres/upgrade.js';
+import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../../postgres/upgrade-plan.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { SQL_FOLDER } from '../../../root.js';
+import { keptSecret } from '../../../secrets.js';
+import { exclusively } from '../../device/lock.js';
+import { counted, show } from '../../device/output.js';
+import { examples } from '../../device/run.js';
+import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
+import { progressOf, sized } from '../progress.js';
+
+interface UpgradeCommandOptions {
+  readonly oldBinaries?: string;
+  readonly dryRun?: boolean;
+}
+
+/** Adds the command. */
+export function registerUpgradePostgres(program: Command, run: AdminRun): void {
+  program
+    .command('upgrade-postgres')
+    .summary('the embedded database over a major version of PostgreSQL')
+    .description(
+      'Move the embedded database to the major version of PostgreSQL that this version brings, with all servers ' +
+        'stopped. The old folder is kept, whatever happens; devices go on where they were',
+    )
+    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, where they are not found by themselves')
+    .option('--dry-run', 'say what would be done, and do nothing')
+    .addHelpText(
+      'after',
+      examples(
+        `${ADMIN_NAME} upgrade-postgres --dry-run`,
+        `${ADMIN_NAME} upgrade-postgres --old-binaries /usr/lib/postgresql/17`,
+      ),
+    )
+    .action(run(upgradePostgres));
+}
+
+async function upgradePostgres(context: AdminContext, options: UpgradeCommandOptions): Promise<void> {
+  const { terminal } = context;
+  const { databaseUrl, dataDir } = context.config();
+  if (databaseUrl !== null) {
+    throw new CommandError(
+      EXIT.usage,
+      'DATABASE_URL names a database of its own',
+      'It is upgraded by whoever runs it (pg_upgrade, or the provider); this command is for the embedded one.',
+    );
+  }
+  try {
+    const plan = await planUpgrade({ dataDir, oldBinaries: options.oldBinaries });
+    if ('current' in plan) {
+      show(terminal, { done: false, from: plan.current, to: plan.current }, () => [
+        `Nothing to do: the database is of PostgreSQL ${plan.current}.`,
+      ]);
+      return;
+    }
+    requireSpace(plan);
+    if (options.dryRun === true) {
+      showPlan(context, plan);
+      return;
+    }
+    await work(context, plan);
+  } catch (error) {
+    if (!(error instanceof UpgradeError)) throw error;
+    throw new CommandError(EXIT_OF[error.reason], error.message, error.hint, { code: error.reason, cause: error });
+  }
+}
+
+const EXIT_OF: Readonly<Record<UpgradeError['reason'], ExitCode>> = {
+  no_database: EXIT.notFound,
+  old_binaries: EXIT.usage,
+  folder: EXIT.refused,
+  space: EXIT.refused,
+  in_use: EXIT.refused,
+  changed: EXIT.untrusted,
+};
+
+function showPlan({ terminal }: AdminContext, plan: UpgradePlan): void {
+  const { from, to, folder, keptAs, needBytes, freeBytes, oldBinaries } = plan;
+  show(
+    terminal,
+    { dryRun: true, from, to, folder, keptAs, needBytes, freeBytes, oldPostgres: oldBinaries.postgres },
+    () => [
+      `Would move ${folder} from PostgreSQL ${from} to ${to}, and keep the old folder as ${keptAs}.`,
+      `It takes about ${sized(needBytes)}; ${sized(freeBytes)} are free. The old database is read by ${oldBinaries.postgres}.`,
+    ],
+  );
+}
+
+const SAID: Readonly<Partial<Record<UpgradeStep, string>>> = {
+  start: 'Starting the old database',
+  make: 'Making the new database',
+  compare: 'Comparing both',
+};
+
+async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void> {
+  const { dataDir, from, to, keptAs } = plan;
+  const password = await keptSecret(dataDir, 'database-password');
+  const progress = progressOf(terminal, 'Copying');
+  const { epoch, figures } = await alone(plan, terminal, () =>
+    upgrade(plan, {
+      password,
+      migrations: SQL_FOLDER,
+      onStep: (step) => {
+        // From here on it is a matter of moments, and better finished.
+        if (step !== 'keep' && step !== 'place') goOn(terminal);
+        terminal.progress(SAID[step] ?? '');
+      },
+      onProgress: (done, total) => {
+        goOn(terminal);
+        progress(done, total);
+      },
+    }),
+  );
+  terminal.progress('');
+  const rows = Object.fromEntries(figures.map((one) => [one.table, one.rows]));
+  show(terminal, { done: true, from, to, keptAs, epoch, rows }, () => [
+    `Moved from PostgreSQL ${from} to ${to}: ${['tenant', 'device', 'item'].map((noun) => counted(rows[`${noun}s`] ?? 0, noun)).join(', ')} (deleted ones too).`,
+    `The old database is kept in ${keptAs}; remove it when all is well. Devices go on where they were.`,
+  ]);
+}
+
+/** One upgrade at a time on this DATA_DIR. */
+async function alone<T>(
+  { dataDir }: UpgradePlan,
+  terminal: AdminContext['terminal'],
+  upgrading: () => Promise<T>,
+): Promise<T> {
+  const folder = join(dataDir, 'postgres.upgrade-lock');
+  const waiting = { clock: systemClock, signal: terminal.interrupted, progress: () => undefined, patienceMs: 0 };
+  try {
+    return await exclusively(folder, waiting, upgrading);
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.code !== 'busy') throw error;
+    throw new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' });
+  } finally {
+    // Another one's lock stays, and its folder with it.
+    await rmdir(folder).catch(() => undefined);
+  }
+}

@@ -1,0 +1,109 @@
+/** What `put` is given, as content of a type: a text, or a file of any size. */
+import { basename } from 'node:path';
+import { textDetected, type Detected } from '../../client/payload-detect.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payload-blob.js';
+import type { ContentType } from '../../protocol/item.js';
+import type { Context } from './context.js';
+import { describeFile, mediaType, sourceOrText, textOf } from './detect.js';
+import { FileSource, type HeldSource } from './file-source.js';
+import { PROGRAM_NAME } from './names.js';
+import { notText, PAYLOAD_MAX } from './payloads.js';
+import { Spool } from './spool.js';
+import { CommandError, EXIT } from './terminal.js';
+
+/** A type, the fields that follow from the content, and the file where it is one. Whoever gets it closes `content`. */
+export interface Found extends Detected {
+  readonly content?: HeldSource;
+}
+
+/** How a file that came by a pipe is called where nobody says. */
+const NAMELESS = 'stdin';
+
+/** The content of a path, or of standard input (`-`). `type`: as the user said; absent: as it is seen from the content. */
+export async function foundIn(context: Context, path: string, type: ContentType | undefined): Promise<Found> {
+  if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
+  const source = await FileSource.open(path);
+  const name = basename(path);
+  try {
+    if (!source.isFile) {
+      const found = await piped(context, source.open(), { type, name });
+      await source.close();
+      return found;
+    }
+    const detected = await ofFile(source, name, type);
+    if (detected.content === undefined) await source.close();
+    return detected;
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+}
+
+async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
+  const { size } = source;
+  const media = mediaType(name);
+  if (type !== undefined && holdsFile(type)) return { ...asFile(type, name, size), content: source };
+  if (type === undefined && (media !== undefined || size > PAYLOAD_INLINE_MAX))
+    return { ...asFile(media ?? 'file', name, size), content: source };
+  if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
+  const text = textOf(await source.start(PAYLOAD_MAX));
+  if (text !== undefined) return sourceOrText(name, text);
+  if (type !== undefined) throw notText(`${name} is no text`);
+  return { ...asFile('file', name, size), content: source };
+}
+
+const asFile = (type: ContentType, name: string, size: number): Detected => ({
+  type,
+  payload: describeFile(type, name, size),
+});
+
+/** A pipe: a text where it is one that an item can hold, else a file, which is put aside to know how long it is. */
+async function piped(
+  { platform }: Context,
+  input: AsyncIterable<Uint8Array>,
+  { type, name }: { readonly type: ContentType | undefined; readonly name: string },
+): Promise<Found> {
+  const taken: Uint8Array[] = [];
+  let length = 0;
+  const iterator = input[Symbol.asyncIterator]();
+  const wanted = type === undefined || !holdsFile(type) ? PAYLOAD_MAX : 0;
+  let ended = false;
+  while (!ended && length <= wanted) {
+    const next = await iterator.next();
+    ended = next.done === true;
+    if (next.done === true) break;
+    taken.push(next.value);
+    length += next.value.length;
+  }
+  const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
+  if (text !== undefined && wanted > 0) {
+    if (text === '') throw nothing();
+    return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
+  }
+  if (type !== undefined && !holdsFile(type)) {
+    await iterator.return?.();
+    throw notText('standard input');
+  }
+  const rest = { [Symbol.asyncIterator]: () => iterator };
+  const content = await Spool.of(platform.sodium, all(taken, ended ? undefined : rest));
+  return { ...asFile(type ?? 'file', name, content.size), content };
+}
+
+async function* all(taken: readonly Uint8Array[], rest: AsyncIterable<Uint8Array> | undefined) {
+  yield* taken;
+  if (rest !== undefined) yield* rest;
+}
+
+const nothing = (): CommandError =>
+  new CommandError(
+    EXIT.usage,
+    'standard input is empty: nothing was written',
+    `For example: ${PROGRAM_NAME} put "milk, bread"`,
+  );
+
+/** A file's description with the user's own fields in it; its size is what it is. */
+export const described = (found: Found, fields: JsonObject): JsonObject =>
+  found.type === 'file' && found.content !== undefined
+    ? { ...found.payload, ...fields, size: found.content.size }
+    : { ...found.payload, ...fields };

@@ -1,0 +1,71 @@
+/** An item's file, written where the user wants it: whole, or not at all. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ItemView } from '../../client/events.js';
+import type { Context, OpenDevice } from './context.js';
+import { NewFile } from './new-file.js';
+import { fieldText } from '../../client/payload-shapes.js';
+import { CommandError, EXIT } from './terminal.js';
+import { meter } from './transfer.js';
+
+/** What was written: the path, or null for standard output. */
+export interface Saved {
+  readonly file: string | null;
+  readonly size: number;
+}
+
+const NAME_MAX = 120;
+
+/** The name that an item's file has by its own payload, made harmless as a file's name: another device wrote it. */
+export function fileNameOf({ id, type, payload }: ItemView): string {
+  const field = type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
+  const name = (fieldText(payload, field) ?? '')
+    .replace(/^.*[/\\]/s, '')
+    // Controls, what other systems forbid, and what would hide it or turn its reading direction.
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
+    .replace(/^[.\s-]+|[.\s]+$/g, '')
+    .slice(0, NAME_MAX);
+  return name === '' ? id : name;
+}
+
+async function targetOf(output: string, item: ItemView): Promise<string> {
+  const found = await stat(output).catch(() => undefined);
+  return found?.isDirectory() === true ? join(output, fileNameOf(item)) : output;
+}
+
+/**
+ * Downloads an item's blob into `output`: a file, a folder in which it gets its own name, or `-` for standard output. A
+ * file appears under its name when its last byte has authenticated; what goes to standard output is authenticated piece
+ * by piece, and is whole only where this resolves. Throws `CommandError`, and what `Device.blob` throws.
+ */
+export async function saveBlob(
+  { terminal, platform }: Context,
+  { device }: OpenDevice,
+  what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
+): Promise<Saved> {
+  const { item, output, force } = what;
+  const file = output === '-' ? undefined : await targetOf(output, item);
+  const target = file === undefined ? undefined : await NewFile.create(file, force);
+  const bar = meter({ terminal, clock: platform.clock }, 'Getting');
+  let size = 0;
+  try {
+    const options = { signal: terminal.interrupted, onProgress: target === undefined ? undefined : bar.onProgress };
+    for await (const bytes of device.blob(item.id, options)) {
+      size += bytes.length;
+      await (target === undefined ? terminal.write(bytes) : target.write(bytes));
+    }
+    bar.ended();
+  } catch (error) {
+    bar.ended();
+    await target?.abandon();
+    throw error;
+  }
+  await target?.finish();
+  return { file: file ?? null, size };
+}
+
+/** Throws for an item that has no file. */
+export function expectFile(item: ItemView): void {
+  if (item.blob?.holds !== 'file')
+    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Leave --output out.', { code: 'no_blob' });
+}

@@ -1,0 +1,52 @@
+/** How far a file is, on the line that a person watches. */
+import type { BlobProgress } from '../../client/blob-source.js';
+import type { Clock } from '../../protocol/clock.js';
+import type { Terminal } from './terminal.js';
+
+const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
+
+/** `12.3 MB`. */
+export function sizeText(bytes: number): string {
+  let size = bytes;
+  let unit = 0;
+  while (size >= 999.95 && unit < UNITS.length - 1) {
+    size /= 1_000;
+    unit++;
+  }
+  return `${unit === 0 ? size : size.toFixed(1)} ${UNITS[unit] ?? ''}`;
+}
+
+const BAR = 20;
+const EVERY_MS = 100;
+
+/**
+ * Tells a transfer's progress as a bar, with its speed; at most ten times a second. `ended` takes it away: in every
+ * case, once.
+ */
+export function meter(
+  { terminal, clock }: { readonly terminal: Terminal; readonly clock: Clock },
+  what: string,
+): { readonly onProgress: (progress: BlobProgress) => void; readonly ended: () => void } {
+  const begun = clock.now();
+  let told = -Infinity;
+  return {
+    ended: () => terminal.progress(''),
+    onProgress: ({ done, total }) => {
+      const now = clock.now();
+      if (now - told < EVERY_MS) return;
+      told = now;
+      const seconds = (now - begun) / 1_000;
+      const speed = seconds > 1 ? `  ${sizeText(Math.round(done / seconds))}/s` : '';
+      terminal.progress(`${what} ${barOf(done, total)}${speed}`);
+    },
+  };
+}
+
+function barOf(done: number, total: number | null): string {
+  if (total === null) return sizeText(done);
+  // What a server says of a size may be wrong: a bar is never longer than itself.
+  const share = total === 0 ? 1 : Math.min(1, done / total);
+  const full = Math.round(share * BAR);
+  const percent = `${Math.floor(share * 100)} %`.padStart(5);
+  return `[${'#'.repeat(full)}${'-'.repeat(BAR - full)}] ${percent}  ${sizeText(done)} of ${sizeText(total)}`;
+}

@@ -1,0 +1,73 @@
+/** Blobs (contract 8): URLs for devices, and the local store's uploads and downloads behind them. */
+import { invalid } from '../../protocol/errors.js';
+import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
+import { validateUploadBodyA, validateUploadBodyB } from '../../validators/requests.js';
+import { addressOfPeer, TrustedProxies } from '../client-address.js';
+import type { FrontConfig, TransferService } from '../ports.js';
+import { hostName, type Call } from '../request.js';
+import { Download, type Handler } from '../router.js';
+import { fields } from './fields.js';
+
+const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
+
+/**
+ * Scheme and host that the client reached this server by, without a trailing slash (contract 4): PUBLIC_URL, else the
+ * domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi mode always the
+ * request's host, which is the tenant's, with scheme and port of PUBLIC_URL.
+ */
+function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: FrontConfig): string {
+  if (tenantMode === 'multi') {
+    const { protocol, port } = new URL(publicUrl ?? 'https://here');
+    return `${protocol}//${hostName(call.host)}${port === '' ? '' : `:${port}`}`;
+  }
+  if (publicUrl !== null) return publicUrl;
+  if (domain !== null) return `https://${domain}`;
+  if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
+  const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+  const believed = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
+  const secure = believed && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
+  return `${secure ? 'https' : 'http'}://${call.host}`;
+}
+
+/** `POST /blobs/upload-url`. Throws `validation`, `blob_too_large`, `storage_cap_exceeded`, `rate_limited`. */
+export const uploadUrl: Handler<BlobUpload> = (call, { blobs, config }) => {
+  const body = fields(call);
+  const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
+  const a = b === undefined ? validateUploadBodyA(body) : undefined;
+  return blobs.uploadUrl(call.tenantId, {
+    size: a?.contentLength ?? b?.size ?? 0,
+    contentType: (a ?? b)?.contentType ?? 'application/octet-stream',
+    by: call.deviceId,
+    origin: originOf(call, config),
+  });
+};
+
+/** `GET /blobs/:ref/url`. Throws `no_blob`, `storage_unavailable`. */
+export const downloadUrl: Handler<BlobDownload> = (call, { blobs, config }) =>
+  blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
+
+/** Rows of signed URLs are in the table only with a store that this server serves. */
+function served(transfers: TransferService | undefined): TransferService {
+  if (transfers === undefined) throw new Error('a signed URL without a local store');
+  return transfers;
+}
+
+const nameOf = (call: Call): { tenantId: string; ref: string } => {
+  const [tenantId = '', ref = ''] = call.id.split('/');
+  return { tenantId, ref };
+};
+
+/** `PUT /blobs/:tenant/:ref`; its signature held. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
+export const upload: Handler<Ok> = async (call, { transfers }) => {
+  const { inflow } = call;
+  if (inflow === undefined) throw new Error('an upload without its body');
+  await served(transfers).upload(nameOf(call), call.contentLength, inflow);
+  return { ok: true };
+};
+
+/** `GET` and `HEAD /blobs/:tenant/:ref`; its signature held. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
+export const download: Handler<Download> = async (call, { transfers }) => {
+  const name = nameOf(call);
+  // A name is given once, so its bytes never change: the name is the tag.
+  return new Download(await served(transfers).download(name), `"${name.ref}"`);
+};

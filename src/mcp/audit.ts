@@ -1,0 +1,110 @@
+/**
+ * What agents did, for the person: one JSON line a tool call in a file beside the pairing, 0600. It has time, tool, bin,
+ * ids and outcome, never a payload or a query: it must not become a second copy of what is encrypted everywhere else.
+ */
+import { closeSync, constants, fchmodSync, fstatSync, lstatSync, openSync, renameSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { FILE_MODE, isOpenToOthers, POSIX } from '../client/node-files.js';
+import { privateFolder } from '../client/node-private.js';
+import { asError } from '../client/events.js';
+import { isBinId, isUlid } from '../protocol/ids.js';
+import { errorCode } from '../protocol/error-code.js';
+import type { Context } from './context.js';
+import { McpError, type McpCode } from './errors.js';
+
+/** One tool call. */
+export interface AuditEntry {
+  readonly tool: string;
+  /** As the agent named it; null: it named none. */
+  readonly bin: string | null;
+  /** Items that were handed out, written or deleted. */
+  readonly ids: readonly string[];
+  readonly outcome: 'ok' | McpCode;
+  /** How long the call took. */
+  readonly ms: number;
+}
+
+/** A file that is longer is set aside before the next line. */
+export const AUDIT_MAX = 1024 * 1024;
+/** Files that were set aside and are kept: `mcp-audit.jsonl.1` is the newest. */
+export const AUDIT_KEPT = 4;
+
+/** The log's path. */
+export const auditPath = ({ place }: Pick<Context, 'place'>): string => join(place.folder, 'mcp-audit.jsonl');
+
+/** The log. Lines are on their way to the disk when `write` returns. */
+export class Audit {
+  private constructor(
+    private readonly path: string,
+    private readonly context: Pick<Context, 'note' | 'platform'>,
+  ) {}
+
+  /** Throws `McpError` `disk` where nothing can be written: no agent acts without a record. */
+  static async open(context: Pick<Context, 'place' | 'note' | 'platform'>): Promise<Audit> {
+    const audit = new Audit(auditPath(context), context);
+    try {
+      await privateFolder(context.place.folder, context.note);
+      audit.append('');
+    } catch (error) {
+      const why = errorCode(error);
+      throw new McpError('disk', `the record of tool calls (${audit.path}) cannot be written (${why})`, {
+        cause: error,
+      });
+    }
+    return audit;
+  }
+
+  /** Adds a line. Where the disk fails later the person is told, and the work goes on. */
+  write(entry: AuditEntry): void {
+    const { tool, bin, ids, outcome, ms } = entry;
+    const time = new Date(this.context.platform.clock.now()).toISOString();
+    // What an agent says goes in where it has the form of a name: else anything could be put into this file.
+    const named = bin === null || isBinId(bin) ? bin : '?';
+    const line = { time, tool, bin: named, ids: ids.filter(isUlid), outcome, ms: Math.round(ms) };
+    try {
+      this.append(`${JSON.stringify(line)}\n`);
+    } catch (error) {
+      this.context.note(`The record of tool calls could not be written (${errorCode(asError(error))}): ${this.path}`);
+    }
+  }
+
+  private append(text: string): void {
+    if (this.size() + text.length > AUDIT_MAX) this.rotate();
+    const file = this.opened();
+    try {
+      writeSync(file, text);
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  private size(): number {
+    try {
+      return lstatSync(this.path).size;
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT') return 0;
+      throw error;
+    }
+  }
+
+  /** A link is not followed: it would lead what is written elsewhere. */
+  private opened(): number {
+    const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | (POSIX ? constants.O_NOFOLLOW : 0);
+    const file = openSync(this.path, flags, FILE_MODE);
+    if (isOpenToOthers(fstatSync(file).mode)) fchmodSync(file, FILE_MODE);
+    return file;
+  }
+
+  private rotate(): void {
+    for (let at = AUDIT_KEPT - 1; at >= 1; at--) this.move(`${this.path}.${at}`, `${this.path}.${at + 1}`);
+    this.move(this.path, `${this.path}.1`);
+  }
+
+  private move(from: string, to: string): void {
+    try {
+      renameSync(from, to);
+    } catch (error) {
+      if (errorCode(error) !== 'ENOENT') throw error;
+    }
+  }
+}

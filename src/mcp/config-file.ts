@@ -1,0 +1,191 @@
+/**
+ * The pairing at rest: `mcp.json`, 0600, whole or not at all. Its secrets are encrypted under a key that is an HMAC of
+ * this machine's identifier, so that a copy of the file (a backup, a synchronised home) opens nowhere else. Whoever runs
+ * programs as this user on this machine can open it: it is for a program that starts without anybody at hand.
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { isGlyph } from '../client/api.js';
+import { baseOf } from '../client/http.js';
+import type { Identity } from '../client/identity.js';
+import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../client/node-private.js';
+import { bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
+import { lengthPrefixed, text } from '../protocol/bytes.js';
+import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import type { Context, Place } from './context.js';
+import { McpError } from './errors.js';
+import { alone } from './lock.js';
+import { isMachineSource, type MachineId } from './machine.js';
+
+const FORMAT = `${SERVICE_NAME}-mcp`;
+const VERSION = 1;
+const FILE_MAX = 64 * 1024;
+const SALT_BYTES = 32;
+const MAC_BYTES = 32;
+
+const readFormat = object({ format: string, version: count });
+const readFile = object({
+  format: string,
+  version: count,
+  server: nonEmpty,
+  deviceId: nonEmpty,
+  name: string,
+  machine: string,
+  salt: bytes(SALT_BYTES),
+  binding: bytes(MAC_BYTES),
+  nonce: bytes(NONCE_BYTES),
+  ct: bytes(),
+});
+/** What stands in the file in the clear, for a person who opens it; all of it is authenticated. */
+type ConfigFile = Read<typeof readFile>;
+
+const readSecrets = object({
+  tenantId: nonEmpty,
+  glyph: string,
+  publicKey: bytes(KEY_BYTES),
+  secretKey: bytes(KEY_BYTES),
+  masterKey: bytes(KEY_BYTES),
+  token: object({ text: nonEmpty, expiresAt: nullable(count), issuedAt: nullable(count) }),
+});
+
+/** What the calls below need of a context. */
+export type Keeper = Pick<Context, 'place' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
+
+/**
+ * The pairing of this machine: all that the client library's `Device` needs. Throws `McpError` `not_paired`,
+ * `other_machine`, `config_damaged`, `config_newer` or `config_unsafe`. A file or folder that others could read is closed,
+ * and `note` is told.
+ */
+export async function loadIdentity(keeper: Keeper): Promise<Identity> {
+  const file = await readConfig(keeper.place, keeper.note);
+  if (file === undefined) throw new McpError('not_paired', 'this machine is not paired yet');
+  return opened(keeper, file, await boundMachine(keeper.place, file));
+}
+
+/** Keeps the pairing in the place of any before: durable when it resolves. Answers what it is bound to. */
+export const saveIdentity = (keeper: Keeper, identity: Identity): Promise<MachineId['source']> =>
+  alone(keeper.place, () => store(keeper, identity));
+
+/**
+ * Keeps what changed in this pairing, such as its token. False, and nothing is written, where the file is no longer this
+ * device's: it was unpaired or paired anew meanwhile, and that must stand.
+ */
+export const renewIdentity = (keeper: Keeper, identity: Identity): Promise<boolean> =>
+  alone(keeper.place, async () => {
+    const file = await readConfig(keeper.place, () => undefined).catch(() => undefined);
+    if (file?.deviceId !== identity.deviceId) return false;
+    await store(keeper, identity);
+    return true;
+  });
+
+/** Removes the pairing from this machine; one that is not there is no error. */
+export const forgetIdentity = (place: Place): Promise<void> => alone(place, () => removePrivate(place.configPath));
+
+/** What the file says in the clear; undefined where there is none. Throws as `loadIdentity` does. */
+export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile | undefined> {
+  const content = await readPrivate(place.configPath, FILE_MAX, warn).catch((error: unknown) => {
+    if (!(error instanceof PrivateFileError)) throw error;
+    throw new McpError('config_unsafe', error.message, { cause: error });
+  });
+  if (content === undefined) return undefined;
+  try {
+    const parsed: unknown = JSON.parse(content.toString('utf8'));
+    const { format, version } = readFormat(parsed, '');
+    if (format === FORMAT && version > VERSION) {
+      throw new McpError('config_newer', `${place.configPath} was written by a newer version`);
+    }
+    const file = readFile(parsed, '');
+    if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
+  } catch (error) {
+    if (error instanceof McpError) throw error;
+    // No cause: a parser's message quotes the file.
+  }
+  throw damaged(place, 'is not a pairing that this program wrote: it is damaged');
+}
+
+async function store(keeper: Keeper, identity: Identity): Promise<MachineId['source']> {
+  const { place, platform } = keeper;
+  const { sodium } = platform;
+  const machine = await place.machine.best();
+  const salt = sodium.random(SALT_BYTES);
+  const { serverUrl: server, deviceId, name } = identity;
+  const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };
+  const key = derived(machine, 'key', salt);
+  const message = encoded(identity);
+  const nonce = sodium.random(NONCE_BYTES);
+  const ct = sodium.aeadEncrypt({ message, aad: aadOf({ ...open, salt }), nonce, key });
+  sodium.memzero(message);
+  sodium.memzero(key);
+  const sealed = { salt, binding: derived(machine, 'binding', salt), nonce, ct };
+  const shown = Object.fromEntries(Object.entries(sealed).map(([name, value]) => [name, toBase64Url(value)]));
+  await writePrivate(place.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
+  return machine.source;
+}
+
+/** This machine's identifier, of the source that the file names. Throws `other_machine` where the file is bound to another. */
+async function boundMachine(place: Place, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
+  const machine = isMachineSource(source) ? await place.machine.of(source) : undefined;
+  if (machine !== undefined && timingSafeEqual(derived(machine, 'binding', salt), binding)) return machine;
+  throw new McpError(
+    'other_machine',
+    `${place.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
+  );
+}
+
+function opened({ place, platform }: Keeper, file: ConfigFile, machine: MachineId): Identity {
+  const { sodium } = platform;
+  const key = derived(machine, 'key', file.salt);
+  const message = sodium.aeadDecrypt({ message: file.ct, aad: aadOf(file), nonce: file.nonce, key });
+  sodium.memzero(key);
+  if (message === undefined) throw damaged(place, 'was changed after it was written');
+  try {
+    return decoded(file, message);
+  } catch {
+    // No cause: the parser's message would quote the plaintext.
+    throw damaged(place, 'has an unreadable content');
+  } finally {
+    sodium.memzero(message);
+  }
+}
+
+const damaged = (place: Place, what: string): McpError => new McpError('config_damaged', `${place.configPath} ${what}`);
+
+/** 32 bytes that only this machine gets, another for each purpose and each salt. */
+const derived = ({ bytes: id }: MachineId, purpose: 'key' | 'binding', salt: Uint8Array): Uint8Array =>
+  createHmac('sha256', id)
+    .update(lengthPrefixed(`${FORMAT}-${purpose}-v${VERSION}`, salt))
+    .digest();
+
+const aadOf = (file: Pick<ConfigFile, 'server' | 'deviceId' | 'name' | 'machine' | 'salt'>): Uint8Array =>
+  lengthPrefixed(`${FORMAT}-file-v${VERSION}`, file.server, file.deviceId, file.name, file.machine, file.salt);
+
+function encoded({ tenantId, glyph, keys, masterKey, token }: Identity): Uint8Array {
+  const secret = {
+    publicKey: toBase64Url(keys.publicKey),
+    secretKey: toBase64Url(keys.secretKey),
+    masterKey: toBase64Url(masterKey),
+  };
+  return text(JSON.stringify({ tenantId, glyph, ...secret, token }));
+}
+
+/** Throws for anything that `encoded` did not write. */
+function decoded({ server, deviceId, name }: ConfigFile, message: Uint8Array): Identity {
+  const read = readSecrets(JSON.parse(new TextDecoder().decode(message)), '');
+  const { tenantId, glyph, publicKey, secretKey, masterKey, token } = read;
+  if (!isGlyph(glyph)) throw new TypeError('unknown glyph');
+  return {
+    serverUrl: baseOf(server),
+    tenantId,
+    deviceId,
+    name,
+    glyph,
+    keys: { publicKey, secretKey },
+    masterKey,
+    token: {
+      text: token.text,
+      expiresAt: token.expiresAt,
+      ...(token.issuedAt === null ? {} : { issuedAt: token.issuedAt }),
+    },
+  };
+}

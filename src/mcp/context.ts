@@ -1,0 +1,34 @@
+/** What the companion's commands and its server share: where files are, what they run on, whom they tell. */
+import type { Platform } from '../client/platform.js';
+import type { Machine } from './machine.js';
+import type { Terminal } from './terminal.js';
+
+/** Where the companion keeps its files, and what its secrets are bound to. */
+export interface Place {
+  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (contract 1). */
+  readonly folder: string;
+  /** `mcp.json` in it: the pairing. */
+  readonly configPath: string;
+  /** The machine that the pairing is bound to. */
+  readonly machine: Machine;
+}
+
+/** What a command runs in. */
+export interface Context {
+  readonly place: Place;
+  readonly platform: Platform;
+  readonly env: Env;
+  readonly version: string;
+  /** Aborted by SIGINT, SIGTERM or SIGHUP. */
+  readonly interrupted: AbortSignal;
+  /** A line for the person, on standard error. Standard output belongs to the protocol, or to a command's result. */
+  readonly note: (text: string) => void;
+}
+
+/** What a command runs in that is not the server: somebody may be there to ask. */
+export interface CommandContext extends Context {
+  readonly terminal: Terminal;
+}
+
+/** Environment variables. */
+export type Env = Readonly<Record<string, string | undefined>>;

@@ -1,0 +1,132 @@
+/**
+ * A stable identifier of this machine, to which the pairing is bound (specification, Authentication 8). It is used as a
+ * key and told to nobody: what is derived from it says nothing about it (machine-id(5) asks for just that).
+ */
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { hostname, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { asError } from '../client/events.js';
+import { lengthPrefixed, text } from '../protocol/bytes.js';
+
+/** Where an identifier comes from. `host-name` is the fallback: host and user names, which others can know. */
+export const MACHINE_SOURCES = ['machine-id', 'platform-uuid', 'machine-guid', 'host-name'] as const;
+
+/** See `MACHINE_SOURCES`. */
+export type MachineSource = (typeof MACHINE_SOURCES)[number];
+
+/** True for a name of `MACHINE_SOURCES`. */
+export const isMachineSource = (value: string): value is MachineSource =>
+  (MACHINE_SOURCES as readonly string[]).includes(value);
+
+/** One identifier. */
+export interface MachineId {
+  readonly source: MachineSource;
+  /** Its bytes; any length. Keyed hashes take it as their key. */
+  readonly bytes: Uint8Array;
+}
+
+/** This machine, as far as it can be told from others. */
+export interface Machine {
+  /** The best identifier that there is here; the fallback always is. */
+  best(): Promise<MachineId>;
+  /** The identifier of one source; undefined where this machine has none. */
+  of(source: MachineSource): Promise<MachineId | undefined>;
+}
+
+/** What the binding asks of the system; tests give their own. */
+export interface MachineOutside {
+  readonly platform: NodeJS.Platform;
+  readonly read: (path: string) => Promise<string>;
+  /** Standard output of a program. */
+  readonly run: (file: string, args: readonly string[]) => Promise<string>;
+  readonly hostName: () => string;
+  readonly userName: () => string;
+  readonly systemRoot: string;
+}
+
+/** systemd and D-Bus, then FreeBSD. */
+const FILES = ['/etc/machine-id', '/var/lib/dbus/machine-id', '/etc/hostid'];
+const UUID = /[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}/i;
+/** 32 hex digits, or a UUID. */
+const FILE_ID = /^(?:[0-9a-f]{32}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})$/i;
+/** Placeholders that many machines share: all digits the same. */
+const PLACEHOLDER = /^([0-9a-f])\1*$/i;
+const RUN_MS = 5_000;
+const OUTPUT_MAX = 64 * 1024;
+
+const GUID_KEY = 'HKLM\\SOFTWARE\\Microsoft\\Cryptography';
+
+/** The machine that this process runs on. */
+export const systemMachine = (): Machine =>
+  machineOf({
+    platform: process.platform,
+    read: (path) => readFile(path, 'utf8'),
+    run,
+    hostName: hostname,
+    userName: () => userInfo().username,
+    systemRoot: process.env['SystemRoot'] ?? 'C:\\Windows',
+  });
+
+/** A machine over what the system says. */
+export function machineOf(outside: MachineOutside): Machine {
+  const of = async (source: MachineSource): Promise<MachineId | undefined> => {
+    const found = await READ[source](outside);
+    return found === undefined ? undefined : { source, bytes: found };
+  };
+  return {
+    of,
+    best: async () => {
+      for (const source of MACHINE_SOURCES) {
+        const found = await of(source);
+        if (found !== undefined) return found;
+      }
+      throw new Error('the fallback is always there');
+    },
+  };
+}
+
+const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<Uint8Array | undefined>>> = {
+  'machine-id': async ({ platform, read }) => {
+    if (platform === 'win32' || platform === 'darwin') return undefined;
+    for (const path of FILES) {
+      // Absent, unreadable or not set yet (`uninitialized` in an image): the next one.
+      const content = (await read(path).catch(() => '')).trim();
+      if (FILE_ID.test(content) && !isPlaceholder(content)) return plain(content);
+    }
+    return undefined;
+  },
+  'platform-uuid': async ({ platform, run }) =>
+    platform === 'darwin'
+      ? uuidAfter('IOPlatformUUID', await run('/usr/sbin/ioreg', ['-rd1', '-c', 'IOPlatformExpertDevice']).catch(none))
+      : undefined,
+  'machine-guid': async ({ platform, run, systemRoot }) =>
+    platform === 'win32'
+      ? uuidAfter(
+          'MachineGuid',
+          await run(join(systemRoot, 'System32', 'reg.exe'), ['query', GUID_KEY, '/v', 'MachineGuid', '/reg:64']).catch(
+            none,
+          ),
+        )
+      : undefined,
+  'host-name': ({ hostName, userName }) => Promise.resolve(lengthPrefixed(hostName().toLowerCase(), userName())),
+};
+
+const none = (): string => '';
+const isPlaceholder = (id: string): boolean => PLACEHOLDER.test(id.replaceAll('-', ''));
+const plain = (id: string): Uint8Array => text(id.replaceAll('-', '').toLowerCase());
+
+/** The UUID on the line that names it. */
+function uuidAfter(name: string, output: string): Uint8Array | undefined {
+  const line = output.split(/\r?\n/).find((each) => each.includes(name));
+  const [found] = UUID.exec(line ?? '') ?? [];
+  return found === undefined || isPlaceholder(found) ? undefined : plain(found);
+}
+
+const run = (file: string, args: readonly string[]): Promise<string> =>
+  new Promise((resolve, reject) => {
+    execFile(file, [...args], { timeout: RUN_MS, maxBuffer: OUTPUT_MAX, windowsHide: true }, (error, stdout) => {
+      if (error === null) resolve(stdout);
+      else reject(asError(error));
+    });
+  });

@@ -1,0 +1,24 @@
+/** Everything of the outside that the companion's client touches. */
+import type { Platform, SocketPort } from '../client/platform.js';
+import { loadBrowserSodium } from '../crypto/sodium-browser.js';
+import { systemClock } from '../protocol/clock.js';
+
+/** The companion polls and holds no socket (specification, Agent tools). Whoever opens one is told that it closed. */
+const noSockets: SocketPort = {
+  open: (_url, events) => {
+    queueMicrotask(() => events.closed(1000, 'the companion holds no socket'));
+    return { send: () => undefined, close: () => undefined };
+  },
+};
+
+/**
+ * libsodium as WebAssembly, so that the package installs on any system without a native module; `fetch`; the system's
+ * clock. Rejects where WebAssembly cannot be loaded.
+ */
+export const mcpPlatform = async (): Promise<Platform> => ({
+  sodium: await loadBrowserSodium(),
+  fetch: (url, init) => fetch(url, init),
+  sockets: noSockets,
+  clock: systemClock,
+  random: Math.random,
+});

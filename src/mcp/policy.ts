@@ -1,0 +1,53 @@
+/** What the person who runs the companion allows agents, read from the environment at start. A doubtful value is refused. */
+import { SERVICE_NAME } from '../protocol/limits.js';
+import type { Env } from './context.js';
+import { McpError } from './errors.js';
+
+/** See above. */
+export interface Policy {
+  /** Slugs or ids of the only bins that exist for agents; null: all. */
+  readonly bins: readonly string[] | null;
+  /** Nothing is written or deleted, and the tools that would are not offered. */
+  readonly readOnly: boolean;
+  /** Secrets of passwords are masked in what is handed out. */
+  readonly redact: boolean;
+}
+
+const PREFIX = SERVICE_NAME.toUpperCase();
+/** Comma-separated slugs or ids. */
+export const BINS_VARIABLE = `${PREFIX}_BINS`;
+/** 1 or 0. */
+export const READ_ONLY_VARIABLE = `${PREFIX}_READ_ONLY`;
+/** 1 or 0. */
+export const REDACT_VARIABLE = `${PREFIX}_REDACT_SECRETS`;
+
+const NAME = /^[A-Za-z0-9_-]{1,64}$/;
+const ON: ReadonlySet<string> = new Set(['1', 'true', 'yes', 'on']);
+const OFF: ReadonlySet<string> = new Set(['', '0', 'false', 'no', 'off']);
+
+/**
+ * The policy of an environment. Throws `McpError` `bad_setting`: a restriction that was misspelt must not be taken for
+ * none.
+ */
+export const readPolicy = (env: Env): Policy => ({
+  bins: binsOf(env[BINS_VARIABLE]),
+  readOnly: isOn(env, READ_ONLY_VARIABLE),
+  redact: isOn(env, REDACT_VARIABLE),
+});
+
+function isOn(env: Env, name: string): boolean {
+  const value = (env[name] ?? '').trim().toLowerCase();
+  if (ON.has(value)) return true;
+  if (OFF.has(value)) return false;
+  throw new McpError('bad_setting', `${name} is neither 1 nor 0`);
+}
+
+function binsOf(value: string | undefined): readonly string[] | null {
+  if (value === undefined || value === '') return null;
+  const names = value
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
+  if (names.length > 0 && names.every((name) => NAME.test(name))) return [...new Set(names)];
+  throw new McpError('bad_setting', `${BINS_VARIABLE} is not a list of slugs or ids with commas between them`);
+}

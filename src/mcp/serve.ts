@@ -1,0 +1,112 @@
+/** `service-mcp serve`: the tools over standard input and output, until either side ends it. */
+import { Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
+import { breathe, delay } from '../client/platform.js';
+import { harmless } from '../protocol/harmless.js';
+import { Audit } from './audit.js';
+import { loadIdentity, renewIdentity } from './config-file.js';
+import type { Context } from './context.js';
+import { EXIT, McpError, type ExitCode } from './errors.js';
+import { holdInstance } from './lock.js';
+import { keepSmall } from './memory.js';
+import { readPolicy, type Policy } from './policy.js';
+import { createServer, type ToolServer } from './server.js';
+import { guarded } from './stdio.js';
+import { toolsOf } from './tools.js';
+import { Vault } from './vault.js';
+
+/** Standard input and output as the transport takes them. */
+export interface ServeOptions extends Context {
+  readonly input: NodeJS.ReadableStream;
+  readonly output: NodeJS.WritableStream;
+}
+
+/** A message that is longer ends the conversation. */
+const MESSAGE_MAX = 20 * 1024 * 1024;
+/** How long calls under way are waited for when nobody listens any more. */
+const GRACE_MS = 5_000;
+
+/**
+ * Speaks MCP until `input` ends, `output` breaks or `interrupted` is aborted; calls under way are finished first, within
+ * a grace. Resolves with the exit code; throws `McpError` where it cannot begin.
+ */
+export async function serve(options: ServeOptions): Promise<ExitCode> {
+  const { place, platform, interrupted } = options;
+  const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
+  const context = { place, platform, note };
+  keepSmall();
+  const policy = readPolicy(options.env);
+  const ending = new AbortController();
+  let lost = false;
+  const lock = await holdInstance(place, () => {
+    lost = true;
+    ending.abort();
+  });
+  try {
+    const identity = await loadIdentity(context);
+    const audit = await Audit.open(context);
+    const keep = async (renewed: typeof identity): Promise<void> => {
+      if (!(await renewIdentity(context, renewed))) note('The pairing was replaced or ended while this program runs.');
+    };
+    const vault = await Vault.open({ platform, identity, policy, note, keep });
+    try {
+      const now = (): number => platform.clock.now();
+      const tools = toolsOf({ vault, policy, now });
+      const record = audit.write.bind(audit);
+      const server = createServer({ version: options.version, tools, policy, audit: record, note, now });
+      note(`${identity.name} serves ${described(policy)}`);
+      await converse(options, server, AbortSignal.any([ending.signal, interrupted]));
+    } finally {
+      vault.close();
+    }
+  } finally {
+    lock.release();
+  }
+  if (lost) throw new McpError('lock_lost', 'another instance took over while this one was stopped');
+  return EXIT.ok;
+}
+
+const described = ({ bins, readOnly, redact }: Policy): string =>
+  [
+    bins === null ? 'all bins' : `the bins ${bins.join(', ')}`,
+    ...(readOnly ? ['read only'] : []),
+    ...(redact ? ['secrets masked'] : []),
+  ].join(', ');
+
+async function converse(options: ServeOptions, server: ToolServer, ended: AbortSignal): Promise<void> {
+  const { output, platform } = options;
+  const input = options.input instanceof Readable ? options.input : new Readable().wrap(options.input);
+  const { mcp } = server;
+  let stop = (): void => undefined;
+  const over = new Promise<void>((resolve) => {
+    stop = resolve;
+  });
+  const guard = guarded(output, process.stderr, stop);
+  const transport = new StdioServerTransport(input, guard.output, { maxBufferSize: MESSAGE_MAX });
+  ended.addEventListener('abort', stop, { once: true });
+  input.once('end', stop);
+  input.once('close', stop);
+  mcp.server.onclose = stop;
+  // The parser's message would quote what was sent.
+  mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be taken (${name})`);
+  try {
+    await mcp.connect(transport);
+    if (!ended.aborted) await over;
+    const patience = new AbortController();
+    await Promise.race([server.idle(), delay(platform.clock, GRACE_MS, patience.signal).catch(() => undefined)]);
+    patience.abort();
+    // The answers of those calls are handed to the transport a turn later.
+    await breathe();
+    await mcp.close();
+    await new Promise<void>((resolve) => guard.output.end(resolve));
+  } finally {
+    ended.removeEventListener('abort', stop);
+    input.off('end', stop);
+    input.off('close', stop);
+    guard.release();
+    // A pipe that is read keeps the process alive.
+    input.pause();
+    if (input instanceof Socket) input.unref();
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * Items as agents get them: structured, and as text that a model reads. Secrets are masked where the person wants that,
+ * and an answer has a bound: what passes it is cut, and said to be.
+ */
+import type { ItemView } from '../client/events.js';
+import { isSecretField } from '../client/payload-shapes.js';
+import { reasonOf } from '../client/reasons.js';
+import type { JsonObject } from '../crypto/payload.js';
+import type { Bins } from './bin-scope.js';
+import type { ItemOutput } from './schemas.js';
+import type { Card } from './vault-store.js';
+
+/** Characters of payload JSON in one answer; the first item is whole whatever its size (contract 5: 64 KB). */
+export const ANSWER_MAX = 100_000;
+/** Characters of each text of an item that is past the bound. */
+export const CUT_TO = 300;
+
+const MASK = '********';
+/** Later times cannot be written as ISO 8601; only a server that lies, or a broken clock, tells one. */
+const TIME_MAX = 8.64e15;
+
+/** ms as ISO 8601. */
+export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
+
+/** What is told of an item that was opened when it came and does not open now. */
+const DAMAGED = {
+  reason: 'damaged_item',
+  meaning: 'The copy in memory does not open any more.',
+  whatToDo: 'Restart this program: it reads everything anew.',
+};
+
+/** One answer's items. */
+export class Sheet {
+  private readonly items: ItemOutput[] = [];
+  private left = ANSWER_MAX;
+
+  constructor(
+    private readonly bins: Bins,
+    private readonly redact: boolean,
+  ) {}
+
+  /** An item that opened. */
+  add(view: ItemView, blob: ItemOutput['blob']): void {
+    const { payload, redacted } = this.masked(view);
+    const { payload: fitting, cut } = this.fitted(payload);
+    this.items.push({
+      ...this.head(view),
+      payload: fitting,
+      ...(redacted.length === 0 ? {} : { redacted }),
+      ...(cut.length === 0 ? {} : { cut }),
+      ...(blob === undefined ? {} : { blob }),
+      ...(view.version === 0 ? { onServer: false as const } : {}),
+    });
+  }
+
+  /** An item that does not verify, or does not open any more. */
+  addUnreadable(card: Card): void {
+    const reason = card.reason === null ? undefined : reasonOf(card.reason);
+    const unreadable =
+      card.reason === null || reason === undefined
+        ? DAMAGED
+        : { reason: card.reason, meaning: reason.meaning, whatToDo: reason.whatToDo };
+    this.items.push({ ...this.head(card), payload: null, unreadable });
+  }
+
+  /** Structured. */
+  get output(): ItemOutput[] {
+    return this.items;
+  }
+
+  private head(of: Pick<Card, 'id' | 'version' | 'binId' | 'type' | 'ts'>) {
+    const { id, version, binId, type, ts } = of;
+    return { id, bin: binId, binSlug: this.bins.slugOf(binId), type, ts: isoOf(ts), version };
+  }
+
+  private masked({ type, payload }: ItemView): { readonly payload: JsonObject | null; readonly redacted: string[] } {
+    if (payload === null || !this.redact) return { payload, redacted: [] };
+    const redacted = Object.keys(payload).filter((field) => isSecretField(type, field) && payload[field] !== '');
+    return { payload: { ...payload, ...Object.fromEntries(redacted.map((field) => [field, MASK])) }, redacted };
+  }
+
+  /** A payload as far as there is room in this answer. */
+  private fitted(payload: JsonObject | null): { readonly payload: ItemOutput['payload']; readonly cut: string[] } {
+    if (payload === null) return { payload, cut: [] };
+    const size = JSON.stringify(payload).length;
+    const whole = size <= this.left || this.items.length === 0;
+    this.left = Math.max(0, this.left - size);
+    if (whole) return { payload: { ...payload }, cut: [] };
+    const cut: string[] = [];
+    const fields = Object.entries(payload).flatMap(([field, value]): [string, unknown][] => {
+      const text = typeof value === 'string' ? value : JSON.stringify(value);
+      if (text.length <= CUT_TO) return [[field, value]];
+      cut.push(field);
+      return [[field, `${text.slice(0, CUT_TO)}…`]];
+    });
+    return { payload: Object.fromEntries(fields), cut };
+  }
+}
+
+/** Characters that would turn the reading direction or hide; JSON leaves them as they are. */
+const HIDING =
+  /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** JSON on one line, in which nothing hides. */
+const plainJson = (value: unknown): string =>
+  JSON.stringify(value).replace(HIDING, (found) => `\\u${(found.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`);
+
+/** One item as a model reads it: a line on it, and its content as JSON on the next, so that no content passes for a line. */
+export function itemText(item: ItemOutput, at: number): string {
+  const { id, bin, binSlug, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
+  const where = bin === null ? 'unknown bin' : `bin ${binSlug ?? bin}`;
+  const marks = [
+    ...(redacted === undefined ? [] : [`masked: ${redacted.join(', ')}`]),
+    ...(cut === undefined ? [] : [`cut: ${cut.join(', ')}`]),
+    ...(onServer === false ? ['not on the server any more'] : []),
+  ];
+  const lines = [
+    `${at}. ${id} ${type ?? 'unknown type'}, ${where}, ${ts}, version ${version}${marks.length === 0 ? '' : ` (${marks.join('; ')})`}`,
+  ];
+  if (unreadable === undefined) lines.push(`   ${plainJson(payload)}`);
+  else lines.push(`   unreadable (${unreadable.reason}): ${unreadable.meaning} ${unreadable.whatToDo}`);
+  if (blob !== undefined) {
+    const { url, size, expiresAt, problem, holds } = blob;
+    lines.push(
+      url === null
+        ? `   large content (${holds}), no URL: ${problem ?? ''}`
+        : `   large content (${holds}), encrypted: ${url} (${size ?? 'unknown'} bytes, until ${expiresAt ?? 'unknown'})`,
+    );
+  }
+  return lines.join('\n');
+}

@@ -1,0 +1,104 @@
+/** `service-mcp status`: how this machine stands, for a person or a script. */
+import { Device } from '../client/device.js';
+import type { Identity } from '../client/identity.js';
+import type { Me } from '../client/replies.js';
+import { harmless } from '../protocol/harmless.js';
+import { loadIdentity, readConfig, renewIdentity } from './config-file.js';
+import type { CommandContext } from './context.js';
+import { EXIT, type ExitCode, type McpError } from './errors.js';
+import { failureOf } from './failure.js';
+import { runningInstance } from './lock.js';
+
+/** The document of `status --json`. Times are ISO. */
+export interface Status {
+  readonly version: string;
+  readonly file: string;
+  /** The pairing opens on this machine. */
+  readonly paired: boolean;
+  readonly server: string | null;
+  readonly device: { readonly id: string; readonly name: string } | null;
+  /** What the pairing is bound to: see `MachineSource`. */
+  readonly boundTo: string | null;
+  readonly tokenExpiresAt: string | null;
+  /** Process id of `service-mcp serve`, where it runs. */
+  readonly running: number | null;
+  /** What the server says of this device; null where it could not be asked. */
+  readonly account: { readonly serverVersion: string; readonly items: number; readonly devices: number } | null;
+  /** Why `paired` is false or `account` is null. */
+  readonly error: { readonly code: string; readonly message: string; readonly hint: string } | null;
+}
+
+/** Prints how things stand. Resolves with 0 where all is well, else with the exit code of what is not. */
+export async function status(context: CommandContext, { json }: { readonly json: boolean }): Promise<ExitCode> {
+  const { found, failure } = await looked(context);
+  const { terminal } = context;
+  if (json) terminal.print(JSON.stringify(found));
+  else for (const line of lines(found)) terminal.print(line);
+  return failure?.exitCode ?? EXIT.ok;
+}
+
+async function looked(context: CommandContext): Promise<{ readonly found: Status; readonly failure?: McpError }> {
+  const { place, version, note } = context;
+  const base: Status = {
+    ...{ version, file: place.configPath, paired: false, server: null, device: null, boundTo: null },
+    ...{ tokenExpiresAt: null, running: runningInstance(place) ?? null, account: null, error: null },
+  };
+  const failed = (so: Status, thrown: unknown): { readonly found: Status; readonly failure: McpError } => {
+    const failure = failureOf(thrown);
+    const { code, message, hint } = failure;
+    return { found: { ...so, error: { code, message, hint } }, failure };
+  };
+  let known = base;
+  try {
+    const file = await readConfig(place, note);
+    if (file !== undefined) {
+      const device = { id: harmless(file.deviceId), name: harmless(file.name) };
+      known = { ...known, server: harmless(file.server), device, boundTo: file.machine };
+    }
+    const identity = await loadIdentity(context);
+    known = { ...known, paired: true, tokenExpiresAt: iso(identity) };
+    const { server } = await asked(context, identity);
+    const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
+    return { found: { ...known, account } };
+  } catch (error) {
+    return failed(known, error);
+  }
+}
+
+/** Asks the server, which renews a token that runs out. */
+async function asked(context: CommandContext, identity: Identity): Promise<Me> {
+  const keeping: Promise<unknown>[] = [];
+  const device = await Device.open({
+    platform: context.platform,
+    identity,
+    onIdentity: (renewed) => keeping.push(renewIdentity(context, renewed)),
+    onProblem: () => undefined,
+  });
+  try {
+    return await device.me();
+  } finally {
+    device.close();
+    await Promise.all(keeping);
+  }
+}
+
+const iso = ({ token }: Identity): string | null =>
+  token.expiresAt === null ? null : new Date(token.expiresAt).toISOString();
+
+function lines(found: Status): string[] {
+  const { device, account, error } = found;
+  const facts: readonly (readonly [string, string | null])[] = [
+    ['Paired', found.paired ? 'yes' : 'no'],
+    ['Server', found.server],
+    ['Device', device === null ? null : `${device.name} (${device.id})`],
+    ['Bound to', found.boundTo],
+    ['Token until', found.tokenExpiresAt],
+    ['Running', found.running === null ? 'no' : `process ${found.running}`],
+    ['Account', account === null ? null : `${account.items} items, ${account.devices} devices`],
+    ['Server version', account?.serverVersion ?? null],
+    ['File', found.file],
+    ['Version', found.version],
+    ['Problem', error === null ? null : `${error.message} (${error.code}). ${error.hint}`],
+  ];
+  return facts.flatMap(([name, value]) => (value === null ? [] : [`${`${name}:`.padEnd(16)}${value}`]));
+}

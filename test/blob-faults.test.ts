@@ -1,0 +1,237 @@
+/** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process (contract 8). */
+import { spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import type { BlobSource } from '../src/blobs/transfers.js';
+import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './support/blobs.js';
+import { claim } from './support/devices.js';
+import { Events, soon, until } from './support/events.js';
+import { frontOf, STUBS, TENANT } from './support/front.js';
+import { newFolder, temporaryFolder, testDatabase } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { spawnServer } from './support/server.js';
+import { TestClock } from './support/clock.js';
+
+const filesIn = async (folder: string): Promise<string[]> =>
+  (await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => []))
+    .filter((entry) => entry.isFile())
+    .map(({ name }) => name);
+
+async function sceneWith(t: Test): Promise<{ scene: Scene; blobs: string }> {
+  const dataDir = await temporaryFolder(t);
+  return { scene: await Scene.start(t, { env: { DATA_DIR: dataDir } }), blobs: join(dataDir, 'blobs') };
+}
+
+t.test('BLOB-15: an upload that is cut off leaves nothing, and its URL may be tried again', async (t) => {
+  const { scene, blobs } = await sceneWith(t);
+  const bytes = randomBytes(300_000);
+  const { url, headers } = await uploadOf(scene.wire, scene.first, { size: bytes.length });
+  const { sent, reply } = openRequest('PUT', url, headers);
+  sent.write(bytes.subarray(0, 100_000));
+  await until('the file', async () => (await filesIn(blobs)).length === 1);
+  sent.destroy();
+  await t.rejects(reply);
+  await until('nothing is left', async () => (await filesIn(blobs)).length === 0);
+  t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '200');
+});
+
+t.test('BLOB-15: a second PUT of the same URL ends the first, which may have died unseen', async (t) => {
+  const { scene, blobs } = await sceneWith(t);
+  const bytes = randomBytes(300_000);
+  const { url, headers, blobRef } = await uploadOf(scene.wire, scene.first, { size: bytes.length });
+  const stale = openRequest('PUT', url, headers);
+  stale.sent.write(randomBytes(1_000));
+  await until('the file', async () => (await filesIn(blobs)).length === 1);
+  t.equal((await send('PUT', url, { headers, body: bytes })).outcome, '200');
+  await t.rejects(stale.reply);
+  const got = await send('GET', await downloadUrl(scene.wire, scene.first, blobRef));
+  t.ok(got.bytes.equals(bytes), 'the bytes are those of the second');
+  await until('one file is left', async () => (await filesIn(blobs)).length === 1);
+});
+
+t.test('BLOB-16: a killed server leaves no half file once it is back', async (t) => {
+  const database = await testDatabase(t);
+  const dataDir = join(await temporaryFolder(t), 'data');
+  const child = await spawnServer(t, { database, dataDir });
+  const device = await claim(child.wire);
+  const { url, headers } = await uploadOf(child.wire, device, { size: 300_000 });
+  const { sent, reply } = openRequest('PUT', url, headers);
+  sent.write(randomBytes(100_000));
+  await until('the file', async () => (await filesIn(join(dataDir, 'blobs'))).length === 1);
+  await child.end('SIGKILL');
+  await t.rejects(reply);
+  t.equal((await filesIn(join(dataDir, 'blobs'))).length, 1, 'it is there still');
+  const again = await spawnServer(t, { database, dataDir });
+  await until('it is swept', async () => (await filesIn(join(dataDir, 'blobs'))).length === 0);
+  const target = url.replace(/^http:\/\/[^/]+/, `http://127.0.0.1:${again.port}`);
+  t.equal((await send('PUT', target, { headers, body: randomBytes(300_000) })).outcome, '200', 'the URL is good still');
+});
+
+/** A file system of its own with 1 MiB; undefined where none can be mounted. */
+async function smallDisk(t: Test): Promise<string | undefined> {
+  const folder = await newFolder();
+  const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder]).status === 0;
+  t.teardown(async () => {
+    if (mounted) spawnSync('umount', [folder]);
+    await rm(folder, { recursive: true, force: true });
+  });
+  return mounted ? folder : undefined;
+}
+
+t.test('BLOB-17: a full disk is storage_unavailable, without a half file', async (t) => {
+  const dataDir = await smallDisk(t);
+  if (dataDir === undefined) return t.comment('skipped: no file system can be mounted here');
+  const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
+  const large = await uploadOf(scene.wire, scene.first, { size: 1_500_000 });
+  const refused = await send('PUT', large.url, { headers: large.headers, body: randomBytes(1_500_000) });
+  t.equal(refused.outcome, '503 storage_unavailable');
+  t.ok(Number(refused.headers['retry-after']) >= 1);
+  t.strictSame(await filesIn(join(dataDir, 'blobs')), []);
+  await uploaded(scene.wire, scene.first, randomBytes(200_000));
+  const logged = JSON.stringify(scene.server.logs.filter(({ msg }) => msg === 'request refused'));
+  t.match(logged, 'ENOSPC', 'the cause is in the log');
+  t.notMatch(logged, new URL(large.url).searchParams.get('sig') ?? '', 'the signature is not');
+});
+
+t.test(
+  'BLOB-17: a store that cannot be reached is storage_unavailable, and a stored write needs no store',
+  async (t) => {
+    const { scene, blobs } = await sceneWith(t);
+    const ref = await uploaded(scene.wire, scene.first, randomBytes(10));
+    const body = blobItem('a', scene.ids, ref);
+    t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200);
+    const reserved = await uploadOf(scene.wire, scene.first, { size: 10 });
+    const own = join(blobs, scene.server.tenantId);
+    await rm(own, { recursive: true });
+    await writeFile(own, 'not a folder');
+    t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200, 'a retry');
+    const asked = await scene.wire.post('/items', blobItem('a', scene.ids, reserved.blobRef), scene.as('a'));
+    t.equal(asked.outcome, '503 storage_unavailable');
+    const batch = await scene.wire.post(
+      '/items/batch',
+      { items: [blobItem('a', scene.ids, reserved.blobRef), body] },
+      scene.as('a'),
+    );
+    t.equal(batch.at('results.0.error.code'), 'storage_unavailable');
+    t.equal(batch.at('results.1.id'), body['id']);
+    const got = await send('GET', await downloadUrl(scene.wire, scene.first, ref));
+    t.equal(got.outcome, '503 storage_unavailable');
+    await rm(own);
+    await mkdir(own);
+    t.equal((await send('GET', await downloadUrl(scene.wire, scene.first, ref))).outcome, '404 blob_not_found');
+  },
+);
+
+t.test('BLOB-18: a tenant has so many transfers at once; more are asked to come back', async (t) => {
+  const { scene, blobs } = await sceneWith(t);
+  const given = await Promise.all(Array.from({ length: 17 }, () => uploadOf(scene.wire, scene.first, { size: 1_000 })));
+  const open = given.slice(0, 16).map(({ url, headers }) => {
+    const request = openRequest('PUT', url, headers);
+    request.sent.write(Buffer.alloc(500));
+    return request;
+  });
+  await until('all are under way', async () => (await filesIn(blobs)).length === 16);
+  const last = given[16];
+  if (last === undefined) throw new Error('17 were asked for');
+  const more = (): ReturnType<typeof send> =>
+    send('PUT', last.url, { headers: last.headers, body: Buffer.alloc(1_000) });
+  const refused = await more();
+  t.equal(refused.outcome, '429 rate_limited');
+  t.ok(Number(refused.headers['retry-after']) >= 1);
+  for (const { sent } of open) sent.end(Buffer.alloc(500));
+  const replies = await Promise.all(open.map(({ reply }) => reply));
+  t.ok(replies.every(({ outcome }) => outcome === '200'));
+  t.equal((await more()).outcome, '200', 'now there is room');
+});
+
+t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time', async (t) => {
+  const sources = new Events<BlobSource>();
+  const ends = new Events<string>();
+  const clock = new TestClock();
+  const { front, port } = await frontOf(t, {
+    clock,
+    services: {
+      ...STUBS,
+      transfers: {
+        check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
+        download: () => Promise.reject(new Error('nobody asks')),
+        upload: async (_name, _size, source) => {
+          sources.add(source);
+          try {
+            for (let got = await source.next(); got !== undefined; got = await source.next()) sources.add(source);
+            ends.add('whole');
+          } catch (error) {
+            ends.add(error instanceof Error ? error.message : 'unknown');
+            throw error;
+          }
+        },
+      },
+    },
+  });
+  const { sent, reply } = openRequest('PUT', `http://127.0.0.1:${port}/blobs/${TENANT}/x.bin`, {
+    'content-length': '1000000',
+  });
+  sent.write(Buffer.alloc(100_000));
+  await sources.until(2);
+  clock.advance(30_000);
+  t.equal(ends.all.length, 0, 'it was quick enough until now');
+  const before = sources.all.length;
+  sent.write(Buffer.alloc(10_000));
+  await sources.until(before + 1);
+  await soon(new Promise((resolve) => setImmediate(resolve)), 'the next wait');
+  clock.advance(30_000);
+  await ends.until(1);
+  t.match(ends.all[0], /ended before it was whole/);
+  await t.rejects(reply);
+  t.equal(front.calls, 0, 'nothing is held for it');
+});
+
+t.test('BLOB-19: a download that nobody reads is cut, and its file closed', async (t) => {
+  let closed = 0;
+  const reads = new Events<number>();
+  const size = 64 * 1024 * 1024;
+  const clock = new TestClock();
+  const { port } = await frontOf(t, {
+    clock,
+    services: {
+      transfers: {
+        check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
+        upload: () => Promise.reject(new Error('nobody asks')),
+        download: () =>
+          Promise.resolve({
+            size,
+            read: (into, position) => {
+              reads.add(position);
+              return Promise.resolve(into.length);
+            },
+            close: () => {
+              closed++;
+              return Promise.resolve();
+            },
+          }),
+      },
+    },
+  });
+  const { sent } = openRequest('GET', `http://127.0.0.1:${port}/blobs/${TENANT}/x.bin`);
+  // Nobody reads: the answer's head is not even looked at.
+  sent.on('socket', (socket) => socket.pause());
+  sent.end();
+  const gone = once(sent, 'close');
+  await reads.until(1);
+  let seen = -1;
+  await until('no more is read ahead', () => {
+    const still = seen === reads.all.length;
+    seen = reads.all.length;
+    return still;
+  });
+  t.ok((reads.all.at(-1) ?? size) < size / 2, 'it is not read into memory');
+  clock.advance(30_000);
+  clock.advance(30_000);
+  await until('the file is closed', () => closed === 1);
+  sent.destroy();
+  await soon(gone, 'the end of the request');
+  t.equal(closed, 1);
+});

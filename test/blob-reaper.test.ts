@@ -1,0 +1,297 @@
+/** Who removes which blob when, and what counts meanwhile (contract 5, Storage; contract 8). */
+import { randomBytes, randomInt } from 'node:crypto';
+import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { ulid } from 'ulid';
+import type { ObjectName } from '../src/blobs/ports.js';
+import type { Reaper } from '../src/blobs/reaper.js';
+import { LocalStore } from '../src/objects/local.js';
+import { createPool } from '../src/postgres/database.js';
+import { storageUnavailable } from '../src/protocol/errors.js';
+import { reaperOf } from '../src/storage.js';
+import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
+import { ShiftedClock } from './support/clock.js';
+import { newId } from './support/devices.js';
+import { temporaryFolder } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import type { Json } from './support/wire.js';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const MINUTE_MS = 60_000;
+const never = new AbortController().signal;
+
+/** A store whose removals fail while it is told so. */
+class BrokenStore extends LocalStore {
+  broken = false;
+  override async remove(name: ObjectName): Promise<void> {
+    if (this.broken) throw storageUnavailable(new Error('told to fail'));
+    return super.remove(name);
+  }
+}
+
+interface Stage {
+  readonly scene: Scene;
+  readonly clock: ShiftedClock;
+  readonly reaper: Reaper;
+  readonly store: BrokenStore;
+  /** Of the tenant. */
+  readonly folder: string;
+  files(): Promise<string[]>;
+  used(): Promise<number>;
+  /** Fails where a figure does not fit its rows. */
+  sound(): Promise<void>;
+  /** Writes an item with a blob of so many bytes; answers its body. */
+  item(size: number): Promise<{ readonly body: Record<string, unknown>; readonly ref: string }>;
+}
+
+async function stageOf(t: Test, env: Readonly<Record<string, string>> = {}): Promise<Stage> {
+  const dataDir = await temporaryFolder(t);
+  const clock = new ShiftedClock();
+  const scene = await Scene.start(t, { clock, env: { DATA_DIR: dataDir, TOKEN_TTL_DAYS: '300', ...env } });
+  const store = new BrokenStore({ folder: join(dataDir, 'blobs'), secret: 'unused' });
+  const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const folder = join(dataDir, 'blobs', scene.server.tenantId);
+  return {
+    scene,
+    clock,
+    store,
+    reaper: reaperOf({ store, pool, clock }),
+    folder,
+    files: async () => (await readdir(folder).catch(() => [])).sort(),
+    used: async () => (await scene.me()).number('server.storageUsedBytes'),
+    sound: async () => void t.strictSame(await scene.server.sql('SELECT * FROM discrepancies()'), []),
+    item: async (size) => {
+      const ref = await uploaded(scene.wire, scene.first, randomBytes(size));
+      const body = blobItem('a', scene.ids, ref);
+      const reply = await scene.wire.post('/items', body, scene.as('a'));
+      if (reply.status !== 200) throw new Error(reply.raw);
+      return { body, ref };
+    },
+  };
+}
+
+t.test('BLOB-20: an upload that no item took is removed after 24 hours, not before', async (t) => {
+  const stage = await stageOf(t);
+  const taken = await stage.item(1_000);
+  const before = await stage.used();
+  const loose = await uploaded(stage.scene.wire, stage.scene.first, randomBytes(500));
+  t.equal(await stage.used(), before + 500);
+  stage.clock.advance(DAY_MS - MINUTE_MS);
+  t.equal(await stage.reaper.removeUnused(), 0);
+  t.strictSame(await stage.files(), [taken.ref, loose].sort());
+  stage.clock.advance(2 * MINUTE_MS);
+  t.equal(await stage.reaper.removeUnused(), 1);
+  t.equal(await stage.reaper.removeUnused(), 0);
+  t.strictSame(await stage.files(), [taken.ref], 'the one that an item names stays');
+  t.equal(await stage.used(), before);
+  await stage.sound();
+});
+
+t.test('BLOB-21: the blob of a deleted or replaced item counts until it is removed, and is freed once', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first, ids } = stage.scene;
+  const start = await stage.used();
+  const doomed = await stage.item(1_000);
+  const edited = await stage.item(2_000);
+  await wire.delete(`/items/${String(doomed.body['id'])}`, stage.scene.as('a'));
+  const next = await uploaded(wire, first, randomBytes(3_000));
+  const replacement = { ...blobItem('a', ids, next), id: edited.body['id'], ts: Number(edited.body['ts']) + 1 };
+  t.equal((await wire.post('/items', replacement, stage.scene.as('a'))).status, 200);
+  t.ok((await stage.used()) >= start + 6_000, 'all three count');
+  t.equal((await wire.get(`/blobs/${edited.ref}/url`, stage.scene.as('a'))).outcome, '404 blob_not_found');
+  await stage.sound();
+  stage.store.broken = true;
+  await t.rejects(stage.reaper.removeUnused(), { name: 'ServiceError', error: 'storage_unavailable' });
+  t.equal((await stage.files()).length, 3, 'what cannot be removed stays, and counts');
+  t.ok((await stage.used()) >= start + 6_000);
+  stage.store.broken = false;
+  // Two instances at once: each is freed once all the same.
+  await Promise.all([stage.reaper.removeUnused(), stage.reaper.removeUnused()]);
+  t.strictSame(await stage.files(), [next]);
+  await stage.sound();
+  await wire.delete(`/items/${String(edited.body['id'])}`, stage.scene.as('a'));
+  t.equal(await stage.reaper.removeUnused(), 1);
+  t.equal(await stage.used(), start);
+  await stage.sound();
+});
+
+t.test('BLOB-22: an item that is written while the reaper is at work has its blob, or is refused', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first, ids } = stage.scene;
+  const refs = await Promise.all(Array.from({ length: 24 }, () => uploaded(wire, first, randomBytes(100))));
+  stage.clock.advance(DAY_MS + MINUTE_MS);
+  const writes = refs.map((ref) => wire.post('/items', blobItem('a', ids, ref), stage.scene.as('a')));
+  const reaping = (async () => {
+    while ((await stage.reaper.removeUnused()) > 0);
+  })();
+  const replies = await Promise.all(writes);
+  await reaping;
+  const files = await stage.files();
+  replies.forEach((reply, at) => {
+    const ref = refs[at] ?? '';
+    if (reply.status === 200) t.ok(files.includes(ref), 'taken, and there');
+    else t.equal(reply.outcome, '400 blob_not_found');
+  });
+  await stage.reaper.removeUnused();
+  t.equal((await stage.files()).length, replies.filter(({ status }) => status === 200).length);
+  await stage.sound();
+});
+
+t.test('BLOB-23: room of an upload that never came is given back, at once where it is needed', async (t) => {
+  const stage = await stageOf(t, { STORAGE_CAP_BYTES: '10000' });
+  const { wire, first } = stage.scene;
+  const ask = async (size: number): Promise<string> => (await askUpload(wire, first, { size })).outcome;
+  const lost = await uploadOf(wire, first, { size: 6_000 });
+  t.equal(await ask(6_000), '413 storage_cap_exceeded');
+  stage.clock.advance(14 * MINUTE_MS);
+  t.equal(await ask(6_000), '413 storage_cap_exceeded', 'its URL is good still');
+  t.equal(await stage.reaper.releaseExpired(), 0);
+  stage.clock.advance(2 * MINUTE_MS);
+  t.equal(await ask(6_000), '200', 'now it is not');
+  const late = await send('PUT', lost.url, { headers: lost.headers, body: randomBytes(6_000) });
+  t.equal(late.outcome, '403 url_invalid');
+  await stage.sound();
+  stage.clock.advance(20 * MINUTE_MS);
+  t.equal(await stage.reaper.releaseExpired(), 1, 'by night');
+  t.equal(await stage.used(), 0);
+  await stage.sound();
+});
+
+t.test('BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
+  const stage = await stageOf(t);
+  const { wire, first, ids } = stage.scene;
+  const whole = await uploadOf(wire, first, { size: 100 });
+  const short = await uploadOf(wire, first, { size: 100 });
+  const early = await uploadOf(wire, first, { size: 100 });
+  await mkdir(stage.folder, { recursive: true });
+  // As a bucket would have them: nobody told the server.
+  await writeFile(join(stage.folder, whole.blobRef), randomBytes(100));
+  await writeFile(join(stage.folder, short.blobRef), randomBytes(99));
+  await writeFile(join(stage.folder, early.blobRef), randomBytes(100));
+  const write = async (ref: string): Promise<string> =>
+    (await wire.post('/items', blobItem('a', ids, ref), stage.scene.as('a'))).outcome;
+  t.equal(await write(early.blobRef), '200', 'settled by the write');
+  t.equal(await write(short.blobRef), '400 blob_not_found', 'another size');
+  stage.clock.advance(16 * MINUTE_MS);
+  await stage.reaper.releaseExpired();
+  t.strictSame(await stage.files(), [whole.blobRef, early.blobRef].sort(), 'the short one is removed');
+  t.equal(await write(whole.blobRef), '200');
+  const got = await send('GET', await downloadUrl(wire, first, whole.blobRef));
+  t.equal(got.bytes.length, 100);
+  await stage.sound();
+});
+
+t.test(
+  'BLOB-24: objects of no blob are removed after 24 hours, strangers’ never; missing blobs are told of',
+  async (t) => {
+    const stage = await stageOf(t);
+    const kept = await stage.item(10);
+    const lost = await stage.item(20);
+    const old = new Date(Date.now() - 2 * DAY_MS);
+    const place = async (tenantId: string, age: Date): Promise<string> => {
+      const ref = `${ulid()}.bin`;
+      const folder = join(stage.folder, '..', tenantId);
+      await mkdir(folder, { recursive: true });
+      await writeFile(join(folder, ref), 'stray');
+      await utimes(join(folder, ref), age, age);
+      return ref;
+    };
+    const stray = await place(stage.scene.server.tenantId, old);
+    const fresh = await place(stage.scene.server.tenantId, new Date());
+    const stranger = newId();
+    await place(stranger, old);
+    await rm(join(stage.folder, lost.ref));
+    const told = await stage.reaper.compare(false, never);
+    t.match(told, { objects: 4, strays: 3, strayBytes: 15, strangers: 1, missing: 1, whole: true });
+    t.match(told.examples, [{ ref: lost.ref, size: 20, itemId: lost.body['id'] }]);
+    t.equal((await stage.files()).length, 3, 'nothing was changed');
+    const done = await stage.reaper.compare(true, never);
+    t.match(done, { strays: 2, strangers: 1, missing: 1 });
+    t.strictSame(await stage.files(), [kept.ref, fresh].sort());
+    t.notOk((await stage.files()).includes(stray));
+    t.equal((await readdir(join(stage.folder, '..', stranger))).length, 1, 'a tenant that never was here');
+    const stopped = new AbortController();
+    stopped.abort();
+    t.match(await stage.reaper.compare(true, stopped.signal), { whole: false });
+  },
+);
+
+t.test('BLOB-24: the blobs of a deleted tenant go with the next comparison', async (t) => {
+  const stage = await stageOf(t);
+  await stage.item(10);
+  const { server } = stage.scene;
+  for (let verdict = ''; verdict !== 'gone';) {
+    const [row] = await server.sql('SELECT delete_tenant($1, 100, 1) AS verdict', [server.tenantId]);
+    verdict = String(row?.['verdict']);
+  }
+  stage.clock.advance(2 * DAY_MS);
+  t.match(await stage.reaper.compare(true, never), { strays: 1, strangers: 0 });
+  t.strictSame(await stage.files(), []);
+});
+
+t.test('BLOB-25: after any mixture of calls the figures fit the rows', async (t) => {
+  const stage = await stageOf(t, { STORAGE_CAP_BYTES: '60000' });
+  const { wire, first, second, ids } = stage.scene;
+  const items: Json[] = [];
+  const loose: string[] = [];
+  const allowed = ['200', '413 storage_cap_exceeded', '400 blob_not_found', '409 conflict', '404 item_not_found'];
+  const oneOf = <T>(list: readonly T[]): T | undefined => list[randomInt(Math.max(1, list.length))];
+  const once = async (): Promise<string> => {
+    const device = oneOf([first, second]) ?? first;
+    switch (randomInt(6)) {
+      case 0: {
+        const asked = await askUpload(wire, device, { size: randomInt(1, 9_000) });
+        return asked.outcome;
+      }
+      case 1: {
+        const size = randomInt(1, 5_000);
+        const asked = await askUpload(wire, device, { size });
+        if (asked.status !== 200) return asked.outcome;
+        const put = await send('PUT', asked.text('url'), {
+          headers: { 'content-type': 'application/octet-stream' },
+          body: randomBytes(size),
+        });
+        if (put.status === 200) loose.push(asked.text('blobRef'));
+        return put.outcome;
+      }
+      case 2: {
+        const ref = oneOf(loose);
+        if (ref === undefined) return '200';
+        const old = randomInt(2) === 0 ? oneOf(items) : undefined;
+        const fresh = blobItem('a', ids, ref);
+        const body = old === undefined ? fresh : { ...fresh, id: old['id'], ts: Number(old['ts']) + randomInt(3) };
+        const reply = await wire.post('/items', body, { token: device.token });
+        if (reply.status === 200) items.push(body);
+        return reply.outcome;
+      }
+      case 3: {
+        const item = oneOf(items);
+        return item === undefined
+          ? '200'
+          : (await wire.delete(`/items/${String(item['id'])}`, { token: device.token })).outcome;
+      }
+      case 4:
+        await stage.reaper.removeUnused();
+        return '200';
+      default:
+        if (randomInt(8) === 0) stage.clock.advance(HOUR_MS);
+        await stage.reaper.releaseExpired();
+        return '200';
+    }
+  };
+  for (let round = 0; round < 12; round++) {
+    const outcomes = await Promise.all(Array.from({ length: 12 }, once));
+    t.strictSame(
+      outcomes.filter((outcome) => !allowed.includes(outcome)),
+      [],
+    );
+    await stage.sound();
+  }
+  t.ok((await stage.used()) <= 60_000, 'never over the cap');
+  const refs = (await stage.scene.server.sql(`SELECT ref FROM blobs WHERE state <> 'reserved'`)).map(({ ref }) => ref);
+  t.strictSame((await stage.files()).sort(), refs.map(String).sort(), 'the folder holds what the rows say');
+  t.match(await stage.reaper.compare(false, never), { strays: 0, missing: 0 });
+});

@@ -1,0 +1,86 @@
+/** Blobs of several tenants, and of one tenant on several instances (contract 4, 8, 13). */
+import { randomBytes } from 'node:crypto';
+import t from 'tap';
+import { blobItem, downloadUrl, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';
+import { claim, type TestDevice } from './support/devices.js';
+import { BASE, signUp } from './support/hosted.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { runServer } from './support/server.js';
+import { named, Wire } from './support/wire.js';
+
+t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => {
+  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
+  const apex = new Wire(server.port, named(BASE));
+  t.teardown(() => apex.close());
+  const tenant = async (slug: string): Promise<{ wire: Wire; device: TestDevice; id: string; host: string }> => {
+    const claimToken = (await signUp(apex, slug)).text('claimToken');
+    const host = `${slug}.${BASE}`;
+    const wire = new Wire(server.port, named(host));
+    t.teardown(() => wire.close());
+    return {
+      wire,
+      host,
+      device: await claim(wire, { claimToken }),
+      id: (await wire.get('/service/status')).text('tenantId'),
+    };
+  };
+  const [anna, berta] = [await tenant('anna'), await tenant('berta')];
+  /** A signed URL, asked at this machine by a host's name. */
+  const at = (method: string, url: string, host: string, body?: Buffer): Promise<BytesReply> => {
+    const { pathname, search } = new URL(url);
+    const headers = { host, ...(body ? { 'content-type': 'application/octet-stream' } : {}) };
+    return send(method, `http://127.0.0.1:${server.port}${pathname}${search}`, { headers, ...(body ? { body } : {}) });
+  };
+  const bytes = randomBytes(100);
+  const given = await uploadOf(anna.wire, anna.device, { size: 100 });
+  t.equal(new URL(given.url).origin, `https://${anna.host}`, "a URL leads to the tenant's own host");
+  t.equal((await at('PUT', given.url, berta.host, bytes)).outcome, '403 url_invalid', 'an upload at another host');
+  t.equal((await at('PUT', given.url, `nobody.${BASE}`, bytes)).outcome, '404 tenant_not_found');
+  t.equal((await at('PUT', given.url, anna.host, bytes)).outcome, '200');
+  const ref = given.blobRef;
+  const url = await downloadUrl(anna.wire, anna.device, ref);
+  t.equal((await at('GET', url, berta.host)).outcome, '403 url_invalid', 'a download at another host');
+  t.equal(
+    (await at('GET', url.replace(anna.id, berta.id), berta.host)).outcome,
+    '403 url_invalid',
+    'and another tenant',
+  );
+  const asked = await berta.wire.get(`/blobs/${ref}/url`, { token: berta.device.token });
+  t.equal(asked.outcome, '404 blob_not_found', 'a guessed name');
+  const stranger = await anna.wire.get(`/blobs/${ref}/url`, { token: berta.device.token });
+  t.equal(stranger.status, 401, "another tenant's token");
+  const named_ = await berta.wire.post('/items', blobItem('a', [berta.device.id], ref), { token: berta.device.token });
+  t.equal(named_.outcome, '400 blob_not_found', 'an item that names it');
+  t.ok((await at('GET', url, anna.host)).bytes.equals(bytes));
+  await server.sql(`UPDATE tenants SET state = 'suspended', generation = generation + 1 WHERE id = $1`, [anna.id]);
+  const later = await uploadOf(berta.wire, berta.device, { size: 1 });
+  t.equal((await at('PUT', later.url, berta.host, Buffer.alloc(1))).outcome, '200', 'the other one goes on');
+});
+
+t.test('BLOB-27: uploaded at one instance, written at another, downloaded at either', async (t) => {
+  const database = await testDatabase(t);
+  const dataDir = await temporaryFolder(t);
+  const scene = await Scene.start(t, { database, env: { DATA_DIR: dataDir } });
+  const other = await runServer(t, { database, env: { DATA_DIR: dataDir } });
+  const bytes = randomBytes(200_000);
+  const given = await uploadOf(scene.wire, scene.first, { size: bytes.length });
+  const elsewhere = given.url.replace(`:${scene.server.port}`, `:${other.port}`);
+  t.equal((await send('PUT', elsewhere, { headers: given.headers, body: bytes })).outcome, '200');
+  t.equal((await send('PUT', given.url, { headers: given.headers, body: bytes })).outcome, '403 url_invalid', 'used');
+  const body = blobItem('a', scene.ids, given.blobRef);
+  t.equal((await scene.wire.post('/items', body, scene.as('a'))).status, 200);
+  for (const wire of [scene.wire, other.wire]) {
+    t.ok((await send('GET', await downloadUrl(wire, scene.second, given.blobRef))).bytes.equals(bytes));
+  }
+  const racing = await uploadOf(scene.wire, scene.first, { size: bytes.length });
+  const outcomes = await Promise.all(
+    [scene.server.port, other.port].map(async (port) => {
+      const url = racing.url.replace(`:${scene.server.port}`, `:${port}`);
+      return (await send('PUT', url, { headers: racing.headers, body: bytes })).outcome;
+    }),
+  );
+  t.strictSame(outcomes.sort(), ['200', '403 url_invalid'], 'of two uploads by one URL one wins');
+  const ref = await uploaded(other.wire, scene.first, bytes);
+  t.equal((await scene.wire.post('/items', blobItem('b', scene.ids, ref), scene.as('b'))).status, 200);
+});

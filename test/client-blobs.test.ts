@@ -1,0 +1,214 @@
+/** Blobs in transit: what a device sends to a store and takes from it (contract 5 and 8; specification, Blobs). */
+import t from 'tap';
+import { downloadBlob } from '../src/client/blob-download.js';
+import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/client/blob-source.js';
+import { uploadBlob, type UploadedBlob } from '../src/client/blob-upload.js';
+import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
+import { concat } from '../src/protocol/bytes.js';
+import {
+  decryptorOf,
+  standInStore,
+  transfers,
+  type StandInStore,
+  type Transfers,
+  type Trick,
+} from './support/blob-store.js';
+
+const TS = 1_760_000_000_123;
+const HEAD = { type: 'file', ts: TS } as const;
+const counted = (length: number): Uint8Array => Uint8Array.from({ length }, (_, at) => at % 251);
+const THREE = counted(2.5 * BLOB_CHUNK_BYTES);
+
+const status =
+  (code: number, headers: Record<string, string> = {}): Trick =>
+  (_, response) => {
+    response.writeHead(code, headers).end('<Error/>');
+    return true;
+  };
+
+/** So many bytes of the object, then the connection is cut. */
+const cutAfter =
+  (store: StandInStore, bytes: number): Trick =>
+  ({ path }, response) => {
+    const object = store.objects.get(path) ?? Buffer.alloc(0);
+    response.writeHead(200, { 'content-length': object.length });
+    response.write(object.subarray(0, bytes), () => response.destroy());
+    return true;
+  };
+
+const upload = (all: Transfers, source: BlobSource = bytesSource(THREE), signal?: AbortSignal): Promise<UploadedBlob> =>
+  uploadBlob(all.ports, { head: HEAD, source }, { signal });
+
+async function download(all: Transfers, { ref, draft }: UploadedBlob): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  for await (const part of downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) })) parts.push(part);
+  return concat(parts);
+}
+
+const same = (one: Uint8Array, other: Uint8Array): boolean => Buffer.from(one).equals(other);
+
+void t.test(
+  'CBLOB-01 CBLOB-14: what is uploaded is what is downloaded, of any size, streamed and gathered',
+  async (t) => {
+    const store = await standInStore(t);
+    for (const streamed of [true, false]) {
+      const all = transfers(store, { streamed });
+      for (const size of [0, 1, BLOB_CHUNK_BYTES - 1, BLOB_CHUNK_BYTES, BLOB_CHUNK_BYTES + 1, 9 * 1024 * 1024]) {
+        const bytes = counted(size);
+        const seen: BlobProgress[] = [];
+        const source = fileSource(new Blob([Buffer.from(bytes)]));
+        const done = await uploadBlob(all.ports, { head: HEAD, source }, { onProgress: (one) => seen.push(one) });
+        const call = store.calls.at(-1);
+        t.equal(call?.headers['content-length'], String(sealedBlobSize(size)), `${size} bytes`);
+        t.equal(call?.headers['transfer-encoding'], undefined);
+        t.match([seen[0], seen.at(-1)], [{ done: 0 }, { done: size, total: size }]);
+        t.ok(same(await download(all, done), bytes));
+        store.objects.clear();
+      }
+    }
+  },
+);
+
+void t.test('CBLOB-02: an upload sends the headers that it was told and nothing of the device', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  const plain = all.bend;
+  const size = sealedBlobSize(THREE.length);
+  const told = { 'Content-Type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) };
+  all.bend = (grant) => ({ ...plain(grant), headers: told });
+  await upload(all);
+  const headers = store.calls[0]?.headers ?? {};
+  t.match(headers, { 'content-type': 'application/octet-stream', 'x-amz-meta-a': 'b', 'content-length': String(size) });
+  t.strictSame([headers.authorization, headers.cookie, headers.referer], [undefined, undefined, undefined]);
+});
+
+void t.test(
+  'CBLOB-03: an upload that is refused or cut begins again at a fresh address under a fresh key',
+  async (t) => {
+    const store = await standInStore(t);
+    const all = transfers(store);
+    const drop: Trick = (_, response) => {
+      response.destroy();
+      return true;
+    };
+    store.tricks.push(status(403), drop);
+    const done = await upload(all);
+    t.equal(new Set(all.granted).size, 3, 'three addresses of three references');
+    t.equal(done.ref, all.granted[2]);
+    const [first, second, third] = store.calls.map(({ body }) => body.subarray(0, 64).toString('hex'));
+    t.ok(first !== second && second !== third && first !== third, 'no ciphertext is sent twice');
+    t.ok(same(await download(all, done), THREE));
+    store.tricks.push(status(403), status(403), status(403));
+    await t.rejects(upload(all), { name: 'ApiError', status: 403 }, 'not for ever');
+  },
+);
+
+void t.test(
+  'CBLOB-04: a download that is cut goes on from its chunk, also where a store knows no ranges',
+  async (t) => {
+    const store = await standInStore(t);
+    const all = transfers(store);
+    const done = await upload(all);
+    store.calls.length = 0;
+    store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1_000));
+    t.ok(same(await download(all, done), THREE));
+    t.strictSame(
+      store.calls.map(({ headers }) => headers.range),
+      [undefined, `bytes=${SEALED_CHUNK_BYTES}-`],
+    );
+    const whole: Trick = ({ path }, response) => {
+      response.writeHead(200).end(store.objects.get(path));
+      return true;
+    };
+    store.tricks.push(cutAfter(store, 2 * SEALED_CHUNK_BYTES + 5), whole);
+    t.ok(same(await download(all, done), THREE), 'the beginning comes again and is skipped');
+    const other: Trick = (_, response) => {
+      response.writeHead(206, { 'content-range': 'bytes 7-9/10' }).end('xyz');
+      return true;
+    };
+    store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1), other);
+    await t.rejects(download(all, done), { name: 'ProtocolError', code: 'malformed' });
+  },
+);
+
+void t.test('CBLOB-05: an address that is refused or has under 60 s left is replaced by a fresh one', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  const done = await upload(all);
+  all.granted.length = 0;
+  store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1), status(403));
+  t.ok(same(await download(all, done), THREE));
+  t.equal(all.granted.length, 2, 'one for both attempts that it was good for, one more');
+  const plain = all.bend;
+  all.bend = (grant) => ({ ...plain(grant), expiresAt: all.clock.now() + 59_999 });
+  all.granted.length = 0;
+  store.tricks.push(cutAfter(store, SEALED_CHUNK_BYTES + 1));
+  t.ok(same(await download(all, done), THREE));
+  t.equal(all.granted.length, 2);
+  store.tricks.push(...Array.from({ length: 9 }, () => status(403)));
+  await t.rejects(download(all, done), { name: 'ApiError', status: 403 }, 'a stale address for ever');
+  t.ok(store.tricks.length > 4, `${store.tricks.length} were left`);
+});
+
+void t.test('CBLOB-06: a store that is busy is waited for as it says, and not for ever', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  store.tricks.push(status(503, { 'retry-after': '7' }), status(429, { 'retry-after': '3' }));
+  const done = await upload(all);
+  t.strictSame(all.clock.waits, [7_000, 3_000]);
+  all.clock.waits.length = 0;
+  store.tricks.push(status(503, { 'retry-after': '2' }));
+  t.ok(same(await download(all, done), THREE));
+  t.strictSame(all.clock.waits, [2_000]);
+  store.tricks.push(status(503, { 'retry-after': '66' }));
+  await t.rejects(download(all, done), { name: 'ApiError', status: 503, retryAfter: 66 }, 'longer than anybody waits');
+  store.tricks.push(...Array.from({ length: 20 }, () => status(500)));
+  await t.rejects(upload(all), { name: 'ApiError', status: 500 });
+  t.equal(store.tricks.length, 15, 'five attempts');
+});
+
+void t.test(
+  'CBLOB-07: bytes that are not the blob, whole and in order, are refused before they are handed on',
+  async (t) => {
+    const store = await standInStore(t);
+    const all = transfers(store);
+    const done = await upload(all);
+    const path = `/${done.ref}`;
+    const good = store.objects.get(path) ?? Buffer.alloc(0);
+    const another = await upload(all);
+    const chunk = (at: number): Buffer => good.subarray(at * SEALED_CHUNK_BYTES, (at + 1) * SEALED_CHUNK_BYTES);
+    const flipped = Buffer.from(good);
+    flipped[SEALED_CHUNK_BYTES + 9] = (flipped[SEALED_CHUNK_BYTES + 9] ?? 0) ^ 1;
+    const lies: readonly (readonly [what: string, bytes: Buffer, handedOn: number])[] = [
+      ['flipped', flipped, BLOB_CHUNK_BYTES],
+      ['cut at a chunk', good.subarray(0, 2 * SEALED_CHUNK_BYTES), BLOB_CHUNK_BYTES],
+      ['cut in a chunk', good.subarray(0, -1), 2 * BLOB_CHUNK_BYTES],
+      ['extended', Buffer.concat([good, Buffer.from('x')]), 2 * BLOB_CHUNK_BYTES],
+      ['exchanged chunks', Buffer.concat([chunk(1), chunk(0), chunk(2)]), 0],
+      ['a chunk left out', Buffer.concat([chunk(0), chunk(2)]), BLOB_CHUNK_BYTES],
+      ["another blob's", store.objects.get(`/${another.ref}`) ?? Buffer.alloc(0), 0],
+      ['nothing', Buffer.alloc(0), 0],
+    ];
+    for (const [what, bytes, handedOn] of lies) {
+      for (const said of [bytes.length, good.length, null, Number.MAX_SAFE_INTEGER]) {
+        store.objects.set(path, bytes);
+        all.size = () => said;
+        let got = 0;
+        const decryptor = decryptorOf(done.draft, done.ref);
+        const reading = (async () => {
+          for await (const part of downloadBlob(all.ports, { ref: done.ref, decryptor })) {
+            t.ok(same(part, THREE.subarray(got, got + part.length)), 'only what was written');
+            got += part.length;
+          }
+        })();
+        await t.rejects(reading, { name: 'CryptoRefusal', reason: 'bad_ct' }, `${what}, said to be ${said}`);
+        t.ok(got <= handedOn, `${what}: ${got} bytes were handed on`);
+      }
+    }
+    store.objects.set(path, good);
+    all.size = () => Number.MAX_SAFE_INTEGER;
+    t.ok(same(await download(all, done), THREE), 'a lie about the size alone costs attempts, not content');
+    store.objects.delete(path);
+    await t.rejects(download(all, done), { name: 'ApiError', code: 'blob_not_found' });
+  },
+);

@@ -1,0 +1,239 @@
+/** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
+import { chmod, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import type { Identity } from '../src/client/identity.js';
+import { tryLock } from '../src/client/node-lock.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { forgetIdentity, loadIdentity, renewIdentity, saveIdentity, type Keeper } from '../src/mcp/config-file.js';
+import type { Place } from '../src/mcp/context.js';
+import { holdInstance, runningInstance } from '../src/mcp/lock.js';
+import { machineOf, type Machine, type MachineOutside } from '../src/mcp/machine.js';
+import { placeOf } from '../src/mcp/place.js';
+import { newIdentity } from './support/client.js';
+import { refusal } from './support/client-world.js';
+import { TestClock } from './support/clock.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+
+const ID = '0123456789abcdef0123456789abcdee';
+const OTHER_ID = '0123456789abcdef0123456789abcdef';
+const UUID = '4C4C4544-0031-3010-8039-B9C04F4E3533';
+
+/** A machine of the test: nothing is known of it but what is given. */
+const machine = (known: Partial<MachineOutside> = {}): Machine =>
+  machineOf({
+    platform: 'linux',
+    read: () => Promise.reject(new Error('ENOENT')),
+    run: () => Promise.reject(new Error('ENOENT')),
+    hostName: () => 'desk',
+    userName: () => 'me',
+    systemRoot: 'C:\\Windows',
+    ...known,
+  });
+
+const linux = (id: string): Machine => machine({ read: () => Promise.resolve(`${id}\n`) });
+
+interface Kept extends Keeper {
+  readonly notes: string[];
+}
+
+async function keeper(t: WithTeardown, on: Machine = linux(ID)): Promise<Kept> {
+  const notes: string[] = [];
+  const place = placeOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, on);
+  return { place, notes, note: (text) => void notes.push(text), platform: { sodium: nodeSodium } };
+}
+
+const elsewhere = (kept: Keeper, on: Machine): Keeper => ({ ...kept, place: { ...kept.place, machine: on } });
+
+const identity = newIdentity({
+  name: 'Agent',
+  token: { text: 'bearer-of-the-test', expiresAt: 1_900_000_000_000, issuedAt: 5 },
+});
+
+const plain = ({ keys, masterKey, ...rest }: Identity): unknown => ({
+  ...rest,
+  keys: [Buffer.from(keys.publicKey).toString('hex'), Buffer.from(keys.secretKey).toString('hex')],
+  masterKey: Buffer.from(masterKey).toString('hex'),
+});
+
+t.test('MCP-07: what is kept comes back, in a private file with no secret in the clear', async (t) => {
+  const kept = await keeper(t);
+  t.match(await refusal(loadIdentity(kept)), { code: 'not_paired', hint: /service-mcp pair/ });
+  t.equal(await saveIdentity(kept, identity), 'machine-id');
+  t.same(plain(await loadIdentity(kept)), plain(identity));
+  t.equal((await stat(kept.place.configPath)).mode & 0o777, 0o600);
+  t.equal((await stat(kept.place.folder)).mode & 0o777, 0o700);
+  const content = await readFile(kept.place.configPath, 'latin1');
+  const bytes = [identity.masterKey, identity.keys.secretKey].map((key) => Buffer.from(key));
+  const forms = bytes.flatMap((key) => [key.toString('base64url'), key.toString('hex'), key.toString('latin1')]);
+  for (const secret of [...forms, identity.token.text, ID]) t.notOk(content.includes(secret), 'no secret');
+  t.match(JSON.parse(content), { server: identity.serverUrl, deviceId: identity.deviceId, machine: 'machine-id' });
+  await saveIdentity(kept, identity);
+  t.not(await readFile(kept.place.configPath, 'latin1'), content, 'another salt each time');
+  await forgetIdentity(kept.place);
+  t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' });
+  t.same(kept.notes, []);
+});
+
+t.test('MCP-07: the folder is the one that the system has for such files', (t) => {
+  const base = (env: Record<string, string>): string => placeOf(env, linux(ID)).configPath;
+  t.equal(base({ HOME: '/home/me' }), '/home/me/.config/service/mcp.json');
+  t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '/cfg' }), '/cfg/service/mcp.json');
+  t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: 'cfg' }), '/home/me/.config/service/mcp.json', 'a relative one');
+  t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '' }), '/home/me/.config/service/mcp.json');
+  const windows = placeOf({ APPDATA: '/Users/me/AppData/Roaming', XDG_CONFIG_HOME: '/cfg' }, linux(ID), 'win32');
+  t.equal(windows.configPath, '/Users/me/AppData/Roaming/service/mcp.json');
+  t.end();
+});
+
+t.test('MCP-08: a copy on another machine is refused, and says so', async (t) => {
+  const kept = await keeper(t);
+  await saveIdentity(kept, identity);
+  const mac = machine({ platform: 'darwin', run: () => Promise.resolve(`"IOPlatformUUID" = "${UUID}"`) });
+  for (const other of [linux(OTHER_ID), machine(), mac]) {
+    t.match(await refusal(loadIdentity(elsewhere(kept, other))), {
+      code: 'other_machine',
+      message: /belongs to another machine: it was copied here/,
+      hint: /pair --force/,
+    });
+  }
+  const edited = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+  await writeFile(kept.place.configPath, JSON.stringify({ ...edited, machine: 'host-name' }));
+  t.match(await refusal(loadIdentity(elsewhere(kept, machine()))), { code: 'other_machine' }, 'a weaker binding');
+});
+
+t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whatever was done to it', async (t) => {
+  const kept = await keeper(t);
+  await saveIdentity(kept, identity);
+  const sound = await readFile(kept.place.configPath, 'utf8');
+  const fields = JSON.parse(sound) as Record<string, string | number>;
+  const flipped = (value: string): string => `${value.startsWith('A') ? 'B' : 'A'}${value.slice(1)}`;
+  const damaged: (readonly [string, string])[] = [
+    ['empty', ''],
+    ['cut off', sound.slice(0, -30)],
+    ['no object', '[]'],
+    ['another format', JSON.stringify({ ...fields, format: 'other' })],
+    ['older version', JSON.stringify({ ...fields, version: 0 })],
+    ['unknown source', JSON.stringify({ ...fields, machine: 'constructor' })],
+    ['long', `${sound}${' '.repeat(70_000)}`],
+    ...['server', 'deviceId', 'name', 'nonce', 'ct', 'salt', 'binding'].map(
+      (name) => [name, JSON.stringify({ ...fields, [name]: flipped(String(fields[name])) })] as const,
+    ),
+    ...['server', 'salt', 'ct'].map(
+      (name) => [`no ${name}`, JSON.stringify({ ...fields, [name]: undefined })] as const,
+    ),
+  ];
+  for (const [what, content] of damaged) {
+    await writeFile(kept.place.configPath, content);
+    const error = await refusal(loadIdentity(kept));
+    // Which machine it was bound to is in these two: changed, they name another.
+    const code =
+      what === 'salt' || what === 'binding' ? 'other_machine' : what === 'long' ? 'config_unsafe' : 'config_damaged';
+    t.equal(error.code, code, what);
+    t.notMatch(error.message, /bearer|[A-Za-z0-9_-]{30}/, `${what}: nothing of the file is quoted`);
+  }
+  await writeFile(kept.place.configPath, JSON.stringify({ ...fields, version: 2 }));
+  t.match(await refusal(loadIdentity(kept)), { code: 'config_newer', hint: /newest/ });
+  await saveIdentity(kept, identity);
+  t.same(plain(await loadIdentity(kept)), plain(identity), 'pairing anew mends it');
+});
+
+t.test('MCP-09: a file that is open to others is closed and told of; a link is refused', async (t) => {
+  const kept = await keeper(t);
+  await saveIdentity(kept, identity);
+  await chmod(kept.place.configPath, 0o644);
+  await loadIdentity(kept);
+  t.match(kept.notes, [/was open to other users \(mode 644\)/]);
+  t.equal((await stat(kept.place.configPath)).mode & 0o777, 0o600);
+  const linked = await keeper(t);
+  await mkdir(linked.place.folder);
+  await symlink(kept.place.configPath, linked.place.configPath);
+  t.match(await refusal(loadIdentity(linked)), { code: 'config_unsafe', message: /symbolic link/ });
+});
+
+t.test(
+  'MCP-10: each system has its identifier; what many machines share is none; the fallback is the last',
+  async (t) => {
+    const id = async (on: Machine): Promise<string> => {
+      const { source, bytes } = await on.best();
+      return `${source} ${source === 'host-name' ? '' : Buffer.from(bytes).toString()}`.trim();
+    };
+    const uuid = UUID.replaceAll('-', '').toLowerCase();
+    const ioreg = `+-o J316sAP\n    {\n      "IOPlatformUUID" = "${UUID}"\n      "other" = "x"\n    }`;
+    const reg = `\r\nHKEY_LOCAL_MACHINE\\SOFTWARE\r\n    MachineGuid    REG_SZ    ${UUID.toLowerCase()}\r\n\r\n`;
+    t.equal(await id(linux(ID)), `machine-id ${ID}`);
+    const dbus = machine({ read: (path) => Promise.resolve(path.includes('dbus') ? ID : 'uninitialized\n') });
+    t.equal(await id(dbus), `machine-id ${ID}`, 'the second file');
+    t.equal(await id(machine({ platform: 'darwin', run: () => Promise.resolve(ioreg) })), `platform-uuid ${uuid}`);
+    t.equal(await id(machine({ platform: 'win32', run: () => Promise.resolve(reg) })), `machine-guid ${uuid}`);
+    for (const shared of ['', '0'.repeat(32), 'f'.repeat(32), 'uninitialized', `${ID} ${ID}`]) {
+      t.equal(await id(linux(shared)), 'host-name', JSON.stringify(shared.slice(0, 14)));
+    }
+    for (const platform of ['darwin', 'win32', 'linux'] as const) t.equal(await id(machine({ platform })), 'host-name');
+    const one = await machine().best();
+    const two = await machine({ hostName: () => 'deskm', userName: () => 'e' }).best();
+    t.notSame(one.bytes, two.bytes, 'names do not run together');
+    const kept = await keeper(t, machine());
+    t.equal(await saveIdentity(kept, identity), 'host-name', 'the caller can say that it is a weak one');
+    const later = machine({ read: () => Promise.resolve(ID), userName: () => 'me' });
+    t.same(plain(await loadIdentity(elsewhere(kept, later))), plain(identity), 'an identifier that came later');
+  },
+);
+
+t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged one or none', async (t) => {
+  const kept = await keeper(t);
+  const renewed = { ...identity, token: { text: 'the-next-bearer', expiresAt: null } };
+  t.equal(await renewIdentity(kept, renewed), false);
+  t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' }, 'what was unpaired stays so');
+  await saveIdentity(kept, identity);
+  t.equal(await renewIdentity(kept, renewed), true);
+  t.equal((await loadIdentity(kept)).token.text, 'the-next-bearer');
+  const other = newIdentity();
+  await saveIdentity(kept, other);
+  t.equal(await renewIdentity(kept, renewed), false);
+  t.equal((await loadIdentity(kept)).deviceId, other.deviceId);
+  const all = await Promise.all([1, 2, 3, 4].map((n) => saveIdentity(kept, { ...other, name: `Agent ${n}` })));
+  t.equal(all.length, 4);
+  t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'writers at once leave one whole file');
+});
+
+const PATIENCE = { clock: new TestClock(), patienceMs: 0 };
+const hold = (place: Place, onLost: () => void = () => undefined) => holdInstance(place, onLost, PATIENCE);
+
+t.test('MCP-12: one instance runs; a second names it, and takes over from one that died', async (t) => {
+  const { place } = await keeper(t);
+  const lock = await hold(place);
+  t.equal(runningInstance(place), process.pid);
+  const message = `another instance (process ${process.pid}) runs on this machine`;
+  t.match(await refusal(hold(place)), { code: 'already_running', message });
+  const clock = new TestClock();
+  const waiting = holdInstance(place, () => undefined, { clock, patienceMs: 6_000 });
+  while (clock.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+  lock.release();
+  clock.advance(100);
+  (await waiting).release();
+  t.equal(runningInstance(place), undefined, 'one that is ending was waited for');
+  // No process has this number.
+  await writeFile(join(place.folder, 'mcp.lock'), '4194999 0123456789abcdef');
+  t.equal(runningInstance(place), undefined);
+  const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(place)));
+  const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  t.equal(held.length, 1, 'of eight at once one takes over');
+  for (const each of held) each.release();
+});
+
+t.test('MCP-13: an instance that another one took over from hears of it, and leaves that lock alone', async (t) => {
+  const { place } = await keeper(t);
+  await mkdir(place.folder);
+  const path = join(place.folder, 'mcp.lock');
+  let lost: () => void = () => undefined;
+  const told = new Promise<void>((resolve) => {
+    lost = resolve;
+  });
+  const attempt = tryLock(path, { onLost: () => lost(), touchEveryMs: 1 });
+  await writeFile(path, `${process.ppid} fedcba9876543210`);
+  await told;
+  if ('lock' in attempt) attempt.lock.release();
+  t.equal(await readFile(path, 'utf8'), `${process.ppid} fedcba9876543210`);
+  t.equal(runningInstance(place), process.ppid);
+});

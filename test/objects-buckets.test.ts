@@ -1,0 +1,207 @@
+/** What is particular to one kind of store: addresses, credentials, clocks, pages. */
+import { randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import t from 'tap';
+import { ulid } from 'ulid';
+import type { ObjectName, StoredObject } from '../src/blobs/ports.js';
+import { faultOf } from '../src/objects/fault.js';
+import { GcsStore } from '../src/objects/gcs.js';
+import { S3Store } from '../src/objects/s3.js';
+import { Ceph, cephMissing } from './support/ceph.js';
+import { exchange } from './support/exchange.js';
+import { FaultyHttp } from './support/faulty-http.js';
+import { newServiceAccount } from './support/gcs-server.js';
+import { capturedLog, fiveMinutes, gcsBucket, grantFor, s3Bucket, upload } from './support/object-stores.js';
+
+const newName = (): ObjectName => ({ tenantId: ulid(), ref: `${ulid()}.bin` });
+
+async function reasonOf(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+  } catch (error) {
+    return faultOf(error)?.reason ?? String(error);
+  }
+  return 'no fault';
+}
+
+async function listed(pages: AsyncIterable<readonly StoredObject[]>): Promise<StoredObject[]> {
+  const found: StoredObject[] = [];
+  for await (const page of pages) found.push(...page);
+  return found;
+}
+
+t.test('Google', async (t) => {
+  const account = await newServiceAccount(t);
+  const useKey = (file: string): void => {
+    process.env['GOOGLE_APPLICATION_CREDENTIALS'] = file;
+  };
+  useKey(account.keyFile);
+
+  t.test('OBJ-12: calls bear a token that the key signed; no other server is asked for one', async (t) => {
+    const { store, server } = await gcsBucket(t, account);
+    const name = newName();
+    await upload(store, name, randomBytes(10));
+    await store.head(name);
+    const calls = server.calls.filter(({ api }) => api === 'json');
+    t.ok(calls.length > 0);
+    t.ok(calls.every(({ headers }) => (headers['authorization'] ?? '').startsWith('Bearer ey')));
+  });
+
+  t.test('OBJ-10: another key, no key and a clock that is off are told apart from an absent object', async (t) => {
+    const { store, server, open } = await gcsBucket(t, account);
+    t.teardown(() => useKey(account.keyFile));
+    useKey((await newServiceAccount(t)).keyFile);
+    const stranger = open({});
+    t.equal(await reasonOf(stranger.head(newName())), 'credentials', 'a key that the store does not know');
+    const { url } = await stranger.signDownload(newName(), fiveMinutes(), '');
+    t.match(await exchange(url, { method: 'GET' }), { status: 403, code: 'SignatureDoesNotMatch' });
+    useKey('/nonexistent/key.json');
+    t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'no file');
+    t.equal(await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')), 'credentials', 'not to sign with');
+    const { keyFile } = await newServiceAccount(t);
+    await writeFile(keyFile, 'do-not-show-this');
+    useKey(keyFile);
+    const { log, lines } = capturedLog();
+    const broken = new GcsStore({ bucket: server.bucket, endpoint: server.url, log });
+    t.equal(await reasonOf(broken.head(newName())), 'credentials', 'not a key');
+    t.notMatch(lines.join(''), /do-not-show/);
+    server.clockAheadMs = 2 * 3_600_000;
+    t.equal(await reasonOf(store.head(newName())), 'credentials', 'a token is late there already');
+  });
+
+  t.test('OBJ-07: small pages are all read; a listing that goes round in circles is a fault', async (t) => {
+    const { store, server } = await gcsBucket(t, account);
+    server.pageMax = 2;
+    for (let count = 0; count < 7; count++) await upload(store, newName(), randomBytes(5));
+    t.equal((await listed(store.list())).length, 7);
+    server.fault = ({ path, method }) => (method === 'GET' && path.endsWith('/o') ? 'same_page' : undefined);
+    t.equal(await reasonOf(listed(store.list())), 'broken');
+  });
+
+  t.test('OBJ-04: a URL is refused once its time is over, by the clock of the store', async (t) => {
+    const { store, server } = await gcsBucket(t, account);
+    const name = newName();
+    const body = randomBytes(10);
+    await upload(store, name, body);
+    const download = await store.signDownload(name, fiveMinutes(), '');
+    const { url, headers } = await store.signUpload(newName(), grantFor(body), '');
+    server.clockAheadMs = 301_000;
+    t.match(await exchange(download.url, { method: 'GET' }), { status: 400, code: 'ExpiredToken' });
+    server.clockAheadMs = 901_000;
+    t.match(await exchange(url, { method: 'PUT', headers, body }), { status: 400, code: 'ExpiredToken' });
+  });
+
+  t.test('OBJ-09: a body of another length than the store told is a fault', async (t) => {
+    const { store, server } = await gcsBucket(t, account);
+    const name = newName();
+    await upload(store, name, randomBytes(100));
+    server.fault = ({ query }) => (query.get('alt') === 'media' ? undefined : 'wrong_size');
+    const body = await store.read(name);
+    t.equal(await reasonOf(body.forEach(() => undefined)), 'broken');
+  });
+});
+
+const PAGE_WITHOUT_END = `<?xml version="1.0"?><ListBucketResult><Name>b</Name><IsTruncated>true</IsTruncated>
+<Contents><Key>x</Key><Size>1</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>`;
+
+t.test('S3', { skip: cephMissing }, async (t) => {
+  const ceph = await Ceph.start(t);
+  const user = await ceph.newUser();
+  const useKey = (accessKeyId: string, secretAccessKey: string): void => {
+    process.env['AWS_ACCESS_KEY_ID'] = accessKeyId;
+    process.env['AWS_SECRET_ACCESS_KEY'] = secretAccessKey;
+  };
+  const ours = (): void => useKey(user.accessKeyId, user.secretAccessKey);
+  ours();
+
+  t.test('OBJ-13: what clients get is signed for S3_PUBLIC_ENDPOINT; the server calls S3_ENDPOINT', async (t) => {
+    const { bucket } = await s3Bucket(t, ceph, user);
+    const [inside, outside] = [await FaultyHttp.before(t, ceph.endpoint), await FaultyHttp.before(t, ceph.endpoint)];
+    const { log } = capturedLog();
+    const store = new S3Store({ bucket, endpoint: inside.url, publicEndpoint: outside.url, log });
+    t.teardown(() => store.close());
+    const name = newName();
+    const body = randomBytes(100);
+    const upload = await store.signUpload(name, grantFor(body));
+    t.ok(upload.url.startsWith(`${outside.url}/${bucket}/${name.tenantId}/${name.ref}?`), 'the bucket in the path');
+    t.equal((await exchange(upload.url, { method: 'PUT', headers: upload.headers, body })).status, 200);
+    t.match(await store.head(name), { size: 100 });
+    t.same(
+      outside.calls.map(({ method }) => method),
+      ['PUT'],
+    );
+    t.same(
+      inside.calls.map(({ method }) => method),
+      ['HEAD'],
+    );
+    const hosted = new S3Store({ bucket, endpoint: 'https://s3.test', forcePathStyle: false, log });
+    t.match(await hosted.signDownload(name, fiveMinutes()), { url: new RegExp(`^https://${bucket}\\.s3\\.test/`) });
+  });
+
+  t.test(
+    "OBJ-14: nothing of AWS's own is in what other stores get: no checksum, no algorithm, no trailer",
+    async (t) => {
+      const { bucket } = await s3Bucket(t, ceph, user);
+      const proxy = await FaultyHttp.before(t, ceph.endpoint);
+      const { log } = capturedLog();
+      const store = new S3Store({ bucket, endpoint: proxy.url, log });
+      t.teardown(() => store.close());
+      const name = newName();
+      const { url, headers } = await store.signUpload(name, grantFor(randomBytes(10)));
+      t.same(Object.keys(headers).sort(), ['content-length', 'content-type', 'if-none-match']);
+      t.notMatch(url, /checksum|crc32|sdk/i);
+      await store.head(name);
+      await listed(store.list());
+      for (const { headers } of proxy.calls) t.notMatch(Object.keys(headers).join(), /checksum|trailer/);
+    },
+  );
+
+  t.test('OBJ-15: a blob that one PUT cannot carry is refused before a URL is given', async (t) => {
+    const { store } = await s3Bucket(t, ceph, user);
+    const grant = { ...grantFor(Buffer.alloc(0)), size: 5 * 1024 ** 3 + 1 };
+    await t.rejects(store.signUpload(newName(), grant, ''), new Error('the store takes 5 GiB in one upload'));
+    t.match(await store.signUpload(newName(), { ...grant, size: 5 * 1024 ** 3 }, ''), { url: /^http/ });
+  });
+
+  t.test(
+    'OBJ-10: other credentials, none, and a bucket of somebody else are told apart from an absent object',
+    async (t) => {
+      const { open, bucket } = await s3Bucket(t, ceph, user);
+      t.teardown(ours);
+      useKey(user.accessKeyId, 'wrong');
+      t.equal(await reasonOf(listed(open({}).list())), 'credentials', 'a wrong secret');
+      t.equal(await reasonOf(open({}).head(newName())), 'denied', 'a HEAD has no body that could say more');
+      useKey('NOBODY', 'wrong');
+      t.equal(await reasonOf(listed(open({}).list())), 'credentials', 'an unknown key');
+      const other = await ceph.newUser();
+      useKey(other.accessKeyId, other.secretAccessKey);
+      t.equal(await reasonOf(listed(open({ bucket }).list())), 'denied', "a stranger's bucket");
+      Object.assign(process.env, { AWS_EC2_METADATA_DISABLED: 'true', AWS_SHARED_CREDENTIALS_FILE: '/nonexistent' });
+      delete process.env['AWS_ACCESS_KEY_ID'];
+      t.equal(await reasonOf(open({}).head(newName())), 'credentials', 'none at all');
+      t.equal(await reasonOf(open({}).signDownload(newName(), fiveMinutes(), '')), 'credentials', 'not to sign with');
+    },
+  );
+
+  t.test('OBJ-07: a listing that is cut off without saying where it goes on is a fault', async (t) => {
+    const proxy = await FaultyHttp.before(t, ceph.endpoint);
+    proxy.fault = () => ({ body: PAGE_WITHOUT_END });
+    const { log } = capturedLog();
+    const store = new S3Store({ bucket: 'bucket', endpoint: proxy.url, log });
+    t.teardown(() => store.close());
+    t.equal(await reasonOf(listed(store.list())), 'broken');
+    proxy.fault = () => ({ body: 'no list' });
+    t.equal(await reasonOf(listed(store.list())), 'broken', 'an answer that is none');
+  });
+
+  t.test('OBJ-04: a URL is refused once its time is over', async (t) => {
+    const { store } = await s3Bucket(t, ceph, user);
+    const name = newName();
+    await upload(store, name, randomBytes(10));
+    const late = await store.signDownload(name, fiveMinutes(Date.now() - 301_000), '');
+    t.match(await exchange(late.url, { method: 'GET' }), { status: 403, code: 'AccessDenied' });
+    const body = randomBytes(10);
+    const { url, headers } = await store.signUpload(newName(), grantFor(body, Date.now() - 901_000), '');
+    t.match(await exchange(url, { method: 'PUT', headers, body }), { status: 403 });
+  });
+});

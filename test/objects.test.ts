@@ -1,0 +1,261 @@
+/** The object stores, each held to the same rules: S3 on a real gateway, Google's on the strict stand-in. */
+import { createHash, randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import t, { type Test } from 'tap';
+import { ulid } from 'ulid';
+import type { ObjectName, ObjectStore, SignedRequest, StoredObject } from '../src/blobs/ports.js';
+import { Ceph, cephMissing } from './support/ceph.js';
+import { exchange, type Answer } from './support/exchange.js';
+import { newServiceAccount } from './support/gcs-server.js';
+import { fiveMinutes, gcsBucket, grantFor, s3Bucket, upload, type BucketUnderTest } from './support/object-stores.js';
+
+const TENANT = ulid();
+const newName = (tenantId = TENANT): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
+const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+const MINUTE_MS = 60_000;
+
+type NewBucket = (t: Test) => Promise<BucketUnderTest>;
+
+async function listed(store: ObjectStore): Promise<StoredObject[]> {
+  const found: StoredObject[] = [];
+  for await (const page of store.list()) found.push(...page);
+  return found;
+}
+
+async function bytesOf(store: ObjectStore, name: ObjectName): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of await store.read(name)) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}
+
+/** What a call was refused with; fails where it was not. */
+async function refusalOf(call: Promise<unknown>): Promise<unknown> {
+  try {
+    await call;
+  } catch (error) {
+    return error;
+  }
+  throw new Error('it was not refused');
+}
+
+/** What each of several calls, all under way at once, was refused with. */
+const refusalsOf = (calls: readonly Promise<unknown>[]): Promise<unknown[]> => Promise.all(calls.map(refusalOf));
+
+/** The rules, on one store. */
+function rules(t: Test, newBucket: NewBucket): void {
+  t.test(
+    'OBJ-01: what is uploaded by a signed URL reads back byte for byte, whole, by range and by the server',
+    async (t) => {
+      const { store } = await newBucket(t);
+      for (const size of [1, 65_552, 3_000_001]) {
+        const body = randomBytes(size);
+        const name = newName();
+        await upload(store, name, body);
+        const { url, headers } = await store.signDownload(name, fiveMinutes(), '');
+        const whole = await exchange(url, { method: 'GET', headers });
+        t.equal(whole.status, 200);
+        t.equal(hashOf(whole.body), hashOf(body), `${size} bytes`);
+        t.match(whole.headers, { 'content-length': String(size), 'content-disposition': 'attachment' });
+        t.equal(hashOf(await bytesOf(store, name)), hashOf(body), 'read by the server');
+        const range = `bytes=${size >> 1}-`;
+        const part = await exchange(url, { method: 'GET', headers: { ...headers, range } });
+        t.equal(part.status, 206);
+        t.equal(hashOf(part.body), hashOf(body.subarray(size >> 1)), range);
+      }
+    },
+  );
+
+  t.test('OBJ-02: an upload URL admits nothing but its own bytes, type, object and method', async (t) => {
+    const { store } = await newBucket(t);
+    const body = randomBytes(1000);
+    const name = newName();
+    const { url, headers } = await store.signUpload(name, grantFor(body), '');
+    const put = (more: Record<string, string>, sent = body, to = url): Promise<Answer> =>
+      exchange(to, { method: 'PUT', headers: { ...headers, ...more }, body: sent });
+    const refusals: [string, Promise<Answer>][] = [
+      ['a longer body', put({ 'content-length': '1001' }, randomBytes(1001))],
+      ['a shorter body', put({ 'content-length': '999' }, randomBytes(999))],
+      ['another type', put({ 'content-type': 'text/html' })],
+      ['another object', put({}, body, url.replace(name.ref, `${ulid()}.bin`))],
+      ["another tenant's", put({}, body, url.replace(TENANT, ulid()))],
+      ['another method', exchange(url, { method: 'GET' })],
+      ['a delete', exchange(url, { method: 'DELETE' })],
+      ['a longer life', put({}, body, url.replace(/Expires=\d+/i, 'Expires=86400'))],
+      ['a cut signature', put({}, body, url.replace(/(Signature=[0-9a-f]+)[0-9a-f]{2}/, '$1'))],
+      ['no signature', put({}, body, url.replace(/\?.*/, ''))],
+    ];
+    for (const header of Object.keys(headers).filter((header) => header !== 'content-length')) {
+      const { [header]: _, ...rest } = headers;
+      refusals.push([`no ${header}`, exchange(url, { method: 'PUT', headers: rest, body })]);
+    }
+    for (const [what, answer] of refusals) {
+      const { status } = await answer;
+      t.ok(status >= 400 && status < 500, `${what}: ${status}`);
+    }
+    t.equal(await store.head(name), undefined, 'nothing was stored');
+    t.equal((await put({})).status, 200, 'and the URL is good still');
+  });
+
+  t.test('OBJ-03: an upload URL is good for one upload: what is there stays', async (t) => {
+    const { store } = await newBucket(t);
+    const [first, second] = [randomBytes(500), randomBytes(500)];
+    const name = newName();
+    const { url, headers } = await store.signUpload(name, grantFor(first), '');
+    t.equal((await exchange(url, { method: 'PUT', headers, body: first })).status, 200);
+    t.equal((await exchange(url, { method: 'PUT', headers, body: second })).status, 412);
+    t.equal(hashOf(await bytesOf(store, name)), hashOf(first));
+  });
+
+  t.test('OBJ-04: signing asks nobody, and no signed URL outlives its time', async (t) => {
+    const { store, calls, down } = await newBucket(t);
+    const name = newName();
+    const body = randomBytes(10);
+    await upload(store, name, body);
+    const before = calls();
+    const signed: SignedRequest[] = [
+      await store.signUpload(newName(), grantFor(body), ''),
+      await store.signDownload(name, fiveMinutes(), ''),
+    ];
+    t.equal(calls(), before, 'no call');
+    for (const { url } of signed) t.match(url, /[?&]X-(Amz|Goog)-Expires=(900|300)(&|$)/);
+    await down();
+    t.match(await store.signDownload(name, fiveMinutes(), ''), { url: /Signature=/ }, 'also while the store is down');
+  });
+
+  t.test('OBJ-06: the server sees size and time of a whole object, and nothing of one that is not there', async (t) => {
+    const { store } = await newBucket(t);
+    const name = newName();
+    t.equal(await store.head(name), undefined);
+    await store.remove(name);
+    t.match(await refusalOf(store.read(name)), { error: 'blob_not_found' });
+    await upload(store, name, randomBytes(1234));
+    const found = await store.head(name);
+    t.match(found, { ...name, size: 1234 });
+    t.ok(Math.abs((found?.modifiedAt ?? 0) - Date.now()) < MINUTE_MS, 'by the clock of the store');
+    await store.remove(name);
+    t.equal(await store.head(name), undefined, 'removed');
+    await store.remove(name);
+    t.match(await refusalOf(store.head({ ...name, tenantId: '..' })), { message: 'not the name of a blob' });
+  });
+
+  t.test(
+    'OBJ-07: every object under the prefix is listed, by pages; names that are not ours are left out',
+    async (t) => {
+      const bucket = await newBucket(t);
+      const [one, other] = [bucket.open({ prefix: '/one/' }), bucket.open({ prefix: 'one-more' })];
+      const names = Array.from({ length: 5 }, () => newName(ulid()));
+      for (const name of names) await upload(one, name, randomBytes(20));
+      await upload(other, newName(), randomBytes(10));
+      const foreign = [
+        'one/notes.txt',
+        `one/${TENANT}/${ulid()}`,
+        `one/${TENANT}/x/${ulid()}.bin`,
+        `one/x/${ulid()}.bin`,
+      ];
+      for (const key of [...foreign, `one/${TENANT}/`]) await bucket.place(key, Buffer.from('x'));
+      const refs = (objects: readonly ObjectName[]): string[] =>
+        objects.map(({ tenantId, ref }) => tenantId + ref).sort();
+      const found = await listed(one);
+      t.same(refs(found), refs(names));
+      t.ok(found.every(({ size, modifiedAt }) => size === 20 && modifiedAt > 0));
+      t.equal((await listed(other)).length, 1);
+      t.same(await listed(bucket.store), [], 'without a prefix these are nobody');
+    },
+  );
+
+  t.test('OBJ-08: a store that is down, broken or silent is storage_unavailable, in bounded time', async (t) => {
+    const bucket = await newBucket(t);
+    const name = newName();
+    await upload(bucket.store, name, randomBytes(100));
+    const quick = bucket.open({ bounds: { callMs: 1_000, silenceMs: 1_000 } });
+    const all = (): Promise<unknown>[] => [quick.head(name), quick.remove(newName()), listed(quick), quick.read(name)];
+    for (const trouble of [{ status: 500 }, { status: 503 }, 'hang'] as const) {
+      bucket.trouble(() => trouble);
+      for (const refusal of await refusalsOf(all())) {
+        t.match(refusal, { error: 'storage_unavailable', retryAfter: 2 }, JSON.stringify(trouble));
+      }
+    }
+    bucket.trouble(undefined);
+    await bucket.down();
+    for (const refusal of await refusalsOf(all())) {
+      t.match(refusal, { error: 'storage_unavailable', cause: { reason: 'unreachable' } }, 'down');
+    }
+    await bucket.up();
+    t.match(await bucket.store.head(name), { size: 100 }, 'and works again');
+  });
+
+  t.test('OBJ-08: a fault that passes is tried again', async (t) => {
+    const bucket = await newBucket(t);
+    const name = newName();
+    await upload(bucket.store, name, randomBytes(100));
+    let left = 1;
+    bucket.trouble(() => (left-- > 0 ? { status: 503 } : undefined));
+    t.match(await bucket.store.head(name), { size: 100 });
+  });
+
+  t.test('OBJ-09: a body that is cut off or stalls fails, and never ends as if it were whole', async (t) => {
+    const bucket = await newBucket(t);
+    const name = newName();
+    await upload(bucket.store, name, randomBytes(400_000));
+    const quick = bucket.open({ bounds: { callMs: 1_000, silenceMs: 500, retries: 0 } });
+    for (const trouble of ['cut', 'stall'] as const) {
+      const before = await quick.read(name);
+      before.destroy();
+      let reads = 0;
+      bucket.trouble((method) => (method === 'GET' && reads++ >= 0 ? trouble : undefined));
+      t.match(await refusalOf(bytesOf(quick, name)), { error: 'storage_unavailable' }, trouble);
+      bucket.trouble(undefined);
+    }
+  });
+
+  t.test('OBJ-09: a reader may take longer over a body than a call may take', async (t) => {
+    const bucket = await newBucket(t);
+    const name = newName();
+    const body = randomBytes(4_000_000);
+    await upload(bucket.store, name, body);
+    const bounds = { callMs: 1_000, silenceMs: 1_000 };
+    const chunks: Buffer[] = [];
+    for await (const chunk of await bucket.open({ bounds }).read(name)) {
+      // The one wait of these tests: slowness is what is tested.
+      if (chunks.length === 0) await sleep(bounds.callMs + 300);
+      chunks.push(chunk as Buffer);
+    }
+    t.equal(hashOf(Buffer.concat(chunks)), hashOf(body));
+  });
+
+  t.test('OBJ-10: a bucket that is not there is a fault of the store, and not an absent object', async (t) => {
+    const bucket = await newBucket(t);
+    const elsewhere = bucket.open({ bucket: 'no-such-bucket' });
+    const name = newName();
+    const calls = [elsewhere.head(name), listed(elsewhere), elsewhere.read(name), elsewhere.remove(name)];
+    for (const refusal of await refusalsOf(calls)) {
+      t.match(refusal, { error: 'storage_unavailable', cause: { reason: 'bucket' } });
+    }
+  });
+
+  t.test('OBJ-11: a failed call is one line of the log with its reason, without URL, signature and key', async (t) => {
+    const bucket = await newBucket(t);
+    bucket.trouble(() => ({ status: 403 }));
+    t.match(await refusalOf(bucket.store.head(newName())), {
+      error: 'storage_unavailable',
+      cause: { reason: 'denied' },
+    });
+    t.equal(bucket.logs.length, 1);
+    t.match(JSON.parse(bucket.logs[0] ?? ''), { reason: 'denied', msg: /^(s3|gcs) head: 403/ });
+    t.notMatch(bucket.logs.join(''), /https?:|Signature|Bearer|PRIVATE|BEGIN/i);
+  });
+}
+
+t.test('Google', async (t) => {
+  const account = await newServiceAccount(t);
+  process.env['GOOGLE_APPLICATION_CREDENTIALS'] = account.keyFile;
+  rules(t, (t) => gcsBucket(t, account));
+});
+
+t.test('S3', { skip: cephMissing }, async (t) => {
+  const ceph = await Ceph.start(t);
+  const user = await ceph.newUser();
+  process.env['AWS_ACCESS_KEY_ID'] = user.accessKeyId;
+  process.env['AWS_SECRET_ACCESS_KEY'] = user.secretAccessKey;
+  rules(t, (t) => s3Bucket(t, ceph, user));
+});

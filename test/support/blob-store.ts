@@ -1,0 +1,180 @@
+/** A small store of blobs over HTTP that a test can make stumble and lie, and what a transfer asks of its device. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { nodePlatform } from '../../src/client/node-platform.js';
+import type { DownloadPorts } from '../../src/client/blob-download.js';
+import type { UploadPorts } from '../../src/client/blob-upload.js';
+import { blobDecryptor, sealBlobItem, type BlobDraft } from '../../src/crypto/item.js';
+import type { SealedItem } from '../../src/crypto/item-tag.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import type { Clock, Timer } from '../../src/protocol/clock.js';
+import { newId } from './client.js';
+import type { WithTeardown } from './postgres.js';
+
+/** A request as the store got it. */
+export interface StoreCall {
+  readonly method: string;
+  readonly path: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: Buffer;
+}
+
+/** Answers in the store's place; false: it shall answer by itself. */
+export type Trick = (call: StoreCall, response: ServerResponse) => boolean;
+
+/** See above. */
+export interface StandInStore {
+  readonly origin: string;
+  readonly objects: Map<string, Buffer>;
+  readonly calls: StoreCall[];
+  /** Tried in the order of calls: the first call meets the first trick. */
+  readonly tricks: Trick[];
+}
+
+const UNREAD_MAX = 64 * 1024 * 1024;
+
+async function bodyOf(request: IncomingMessage): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let length = 0;
+  for await (const part of request) {
+    length += (part as Buffer).length;
+    if (length <= UNREAD_MAX) parts.push(part as Buffer);
+  }
+  return Buffer.concat(parts);
+}
+
+function answer(store: StandInStore, call: StoreCall, response: ServerResponse): void {
+  if (call.method === 'PUT') {
+    store.objects.set(call.path, call.body);
+    response.writeHead(200).end();
+    return;
+  }
+  const object = store.objects.get(call.path);
+  if (object === undefined) {
+    response.writeHead(404).end();
+    return;
+  }
+  const from = Number(/^bytes=(\d+)-$/.exec(call.headers.range ?? '')?.[1] ?? 0);
+  if (from >= object.length && from > 0) {
+    response.writeHead(416).end();
+    return;
+  }
+  const headers: Record<string, string | number> = { 'content-length': object.length - from };
+  if (from > 0) headers['content-range'] = `bytes ${from}-${object.length - 1}/${object.length}`;
+  response.writeHead(from > 0 ? 206 : 200, headers).end(object.subarray(from));
+}
+
+/** Starts one on a free port. */
+export async function standInStore(t: WithTeardown): Promise<StandInStore> {
+  const server = createServer((request, response) => {
+    void (async () => {
+      const call: StoreCall = {
+        method: request.method ?? '',
+        path: request.url ?? '',
+        headers: request.headers,
+        body: request.method === 'PUT' ? await bodyOf(request) : Buffer.alloc(0),
+      };
+      store.calls.push(call);
+      const trick = store.tricks.shift();
+      if (trick === undefined || !trick(call, response)) answer(store, call, response);
+    })().catch(() => response.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const store: StandInStore = { origin, objects: new Map(), calls: [], tricks: [] };
+  return store;
+}
+
+/** Waits of up to 10 s are over at once and noted; longer ones come when the test says so. */
+export class HastyClock implements Clock {
+  readonly waits: number[] = [];
+  private readonly long = new Set<() => void>();
+
+  constructor(public time = Date.now()) {}
+
+  now(): number {
+    return this.time;
+  }
+
+  setTimer(ms: number, fn: () => void): Timer {
+    if (ms > 10_000) {
+      this.long.add(fn);
+      return { cancel: () => void this.long.delete(fn) };
+    }
+    this.waits.push(ms);
+    const timer = setImmediate(fn);
+    return { cancel: () => clearImmediate(timer) };
+  }
+
+  /** The long waits that are under way are over. */
+  ring(): void {
+    for (const fn of [...this.long]) fn();
+  }
+}
+
+/** A grant as the server gives it; a test may bend it. */
+export interface Granted {
+  readonly blobRef: string;
+  url: string;
+  expiresAt: number;
+  headers: Record<string, unknown> | null;
+}
+
+/** What transfers stand on, with a server that hands out addresses of the store. */
+export interface Transfers {
+  readonly ports: UploadPorts & DownloadPorts;
+  readonly clock: HastyClock;
+  readonly lifetime: AbortController;
+  /** References for which an address was handed out, in order. */
+  readonly granted: string[];
+  bend: (grant: Granted) => Granted;
+  /** Bytes that the server says a blob has; null: nothing said. */
+  size: (ref: string) => number | null;
+}
+
+/** See above. `streamed` false: as in a browser. */
+export function transfers(store: StandInStore, { streamed = true } = {}): Transfers {
+  const platform = nodePlatform();
+  const clock = new HastyClock();
+  const lifetime = new AbortController();
+  const grant = (ref: string): Granted => {
+    all.granted.push(ref);
+    const url = `${store.origin}/${ref}?n=${all.granted.length}`;
+    return all.bend({ blobRef: ref, url, expiresAt: clock.now() + 900_000, headers: null });
+  };
+  const all: Transfers = {
+    clock,
+    lifetime,
+    granted: [],
+    bend: (one) => ({ ...one, url: one.url.replace(/\?.*/, '') }),
+    size: (ref) => store.objects.get(`/${ref}`)?.length ?? null,
+    ports: {
+      ...platform,
+      sendBody: streamed ? platform.sendBody : undefined,
+      clock,
+      random: () => 0,
+      lifetime: lifetime.signal,
+      baseUrl: store.origin,
+      clockOffset: () => null,
+      api: {
+        uploadUrl: () => Promise.resolve(grant(`${newId()}.bin`)),
+        downloadUrl: (ref) => Promise.resolve({ ...grant(ref), size: all.size(ref) }),
+      },
+    },
+  };
+  return all;
+}
+
+const MASTER = nodeSodium.random(32);
+
+/** What opens the blob of a draft, as its item would. */
+export function decryptorOf(draft: BlobDraft, ref: string) {
+  const head = { id: newId(), binId: 'inbox', type: draft.type, ts: draft.ts };
+  const to = { masterKey: MASTER, devices: [] };
+  const item: SealedItem = { ...head, ...sealBlobItem(nodeSodium, { ...head, draft, ref, metadata: null }, to) };
+  return blobDecryptor(nodeSodium, item, { masterKey: MASTER, device: null });
+}

@@ -1,0 +1,77 @@
+/** An HTTP proxy in front of a store, which breaks answers as a test decides. It leaves `Host` alone: signatures cover it. */
+import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { WithTeardown } from './postgres.js';
+
+/** `cut` and `stall`: in the middle of the body. */
+export type HttpFault = { readonly status: number } | { readonly body: string } | 'hang' | 'cut' | 'stall';
+
+/** A request that went through, or would have. */
+export interface ProxiedCall {
+  readonly method: string;
+  readonly target: string;
+  readonly headers: IncomingMessage['headers'];
+}
+
+/** See above. */
+export class FaultyHttp {
+  readonly calls: ProxiedCall[] = [];
+  fault: (call: ProxiedCall) => HttpFault | undefined = () => undefined;
+  url = '';
+  private readonly server = createServer((request, response) => this.take(request, response));
+
+  private constructor(private readonly target: URL) {}
+
+  /** Listens until the test is over. */
+  static async before(t: WithTeardown, target: string): Promise<FaultyHttp> {
+    const proxy = new FaultyHttp(new URL(target));
+    t.teardown(() => proxy.stop());
+    await proxy.listen(0);
+    return proxy;
+  }
+
+  /** Listens; again on the same port after `stop`. */
+  async listen(port = Number(new URL(this.url).port)): Promise<void> {
+    await new Promise<void>((resolve) => this.server.listen(port, '127.0.0.1', resolve));
+    this.url = `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+  }
+
+  /** Nobody answers there any more. */
+  async stop(): Promise<void> {
+    if (!this.server.listening) return;
+    const closed = new Promise((resolve) => this.server.close(resolve));
+    this.server.closeAllConnections();
+    await closed;
+  }
+
+  private take(request: IncomingMessage, response: ServerResponse): void {
+    const { method = '', url: target = '', headers } = request;
+    const call = { method, target, headers };
+    this.calls.push(call);
+    const fault = this.fault(call);
+    if (fault === 'hang') return;
+    if (typeof fault === 'object') {
+      response.writeHead('status' in fault ? fault.status : 200, { 'content-type': 'application/xml' });
+      response.end('body' in fault ? fault.body : undefined);
+      return;
+    }
+    const onward = httpRequest({ host: this.target.hostname, port: this.target.port, method, path: target, headers });
+    onward.on('error', () => response.destroy());
+    onward.on('response', (answer) => pass(answer, response, fault));
+    request.pipe(onward);
+  }
+}
+
+function pass(answer: IncomingMessage, response: ServerResponse, fault: 'cut' | 'stall' | undefined): void {
+  response.writeHead(answer.statusCode ?? 502, answer.rawHeaders);
+  if (fault === undefined) {
+    answer.pipe(response);
+    return;
+  }
+  answer.once('data', (chunk: Buffer) => {
+    answer.pause();
+    response.write(chunk.subarray(0, chunk.length >> 1), () => {
+      if (fault === 'cut') response.destroy();
+    });
+  });
+}

@@ -1,0 +1,67 @@
+/** One large blob through a server of its own, while its memory is watched (issue of the local store). */
+import { createHash, randomBytes, type Hash } from 'node:crypto';
+import { once } from 'node:events';
+import { request, type IncomingMessage } from 'node:http';
+import type { Test } from 'tap';
+import { downloadUrl, uploadOf } from './blobs.js';
+import { claim } from './devices.js';
+import { peakOf } from './memory.js';
+import { spawnServer } from './server.js';
+
+const PIECE = 1024 * 1024;
+/** What the process may hold besides, however large the blob is. */
+const EXTRA_MAX = 64 * 1024 * 1024;
+
+/** Bytes that repeat only after a piece and its number, so that none may be lost or come twice. */
+function* pieces(size: number, hash: Hash): Generator<Buffer> {
+  const seed = randomBytes(PIECE);
+  for (let at = 0; at < size; at += PIECE) {
+    seed.writeUInt32BE(at / PIECE, 0);
+    const piece = Buffer.from(seed.subarray(0, Math.min(PIECE, size - at)));
+    hash.update(piece);
+    yield piece;
+  }
+}
+
+async function put(url: string, headers: Readonly<Record<string, string>>, size: number): Promise<string> {
+  const sent = request(url, { method: 'PUT', headers, agent: false });
+  const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+  const hash = createHash('sha256');
+  for (const piece of pieces(size, hash)) if (!sent.write(piece)) await once(sent, 'drain');
+  sent.end();
+  const [reply] = await answered;
+  reply.resume();
+  if (reply.statusCode !== 200) throw new Error(`upload: ${String(reply.statusCode)}`);
+  return hash.digest('hex');
+}
+
+async function get(url: string): Promise<string> {
+  const sent = request(url, { agent: false });
+  sent.end();
+  const [reply] = (await once(sent, 'response')) as [IncomingMessage];
+  const hash = createHash('sha256');
+  for await (const chunk of reply) hash.update(chunk as Buffer);
+  return hash.digest('hex');
+}
+
+/** Uploads and downloads `size` bytes twice, the second time both at once. */
+export async function largeBlob(t: Test, size: number): Promise<void> {
+  const child = await spawnServer(t, { env: { MAX_BLOB_SIZE_MB: '2048', LOG_LEVEL: 'warn' } });
+  const device = await claim(child.wire);
+  const pid = child.process.pid ?? 0;
+  const given = await uploadOf(child.wire, device, { size });
+  const other = await uploadOf(child.wire, device, { size });
+  // What the way itself needs, once, is not what the blob's size costs.
+  const small = await uploadOf(child.wire, device, { size: PIECE });
+  await put(small.url, small.headers, PIECE);
+  await get(await downloadUrl(child.wire, device, small.blobRef));
+  const before = await peakOf(pid);
+  const hash = await put(given.url, given.headers, size);
+  const url = await downloadUrl(child.wire, device, given.blobRef);
+  t.equal(await get(url), hash, 'byte for byte');
+  const [again, read] = await Promise.all([put(other.url, other.headers, size), get(url)]);
+  t.equal(read, hash);
+  t.equal(await get(await downloadUrl(child.wire, device, other.blobRef)), again);
+  const extra = (await peakOf(pid)) - before;
+  t.ok(extra < EXTRA_MAX, `${Math.round(extra / 1_048_576)} MiB of extra memory`);
+}

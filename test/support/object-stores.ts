@@ -1,0 +1,137 @@
+/** The bucket stores under test: our bindings, and the stores behind them (Ceph's gateway, the stand-in of Google's). */
+import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { pino, type Logger } from 'pino';
+import type { ObjectName, ObjectStore, UploadGrant } from '../../src/blobs/ports.js';
+import type { Bounds } from '../../src/objects/bounds.js';
+import { GcsStore } from '../../src/objects/gcs.js';
+import { S3Store } from '../../src/objects/s3.js';
+import type { Ceph, CephUser } from './ceph.js';
+import { exchange } from './exchange.js';
+import { FaultyHttp, type HttpFault } from './faulty-http.js';
+import { GcsStandIn, type GcsFault, type ServiceAccount } from './gcs-server.js';
+import type { WithTeardown } from './postgres.js';
+
+/** How a store fails, by names that both stores know. */
+export type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
+
+/** Binding and store, and what a test does behind the binding's back. */
+export interface BucketUnderTest {
+  readonly store: ObjectStore & { close(): Promise<void> };
+  readonly bucket: string;
+  /** What the binding logged. */
+  readonly logs: readonly string[];
+  /** Calls that the store got so far. */
+  readonly calls: () => number;
+  /** Another binding on the same bucket. */
+  readonly open: (options: OpenOptions) => ObjectStore & { close(): Promise<void> };
+  /** Writes an object under any key. */
+  readonly place: (key: string, body: Buffer) => Promise<void>;
+  /** Decides for each call, by its method, whether it fails. */
+  readonly trouble: (of: ((method: string) => Trouble | undefined) | undefined) => void;
+  readonly down: () => Promise<void>;
+  readonly up: () => Promise<void>;
+}
+
+export interface OpenOptions {
+  readonly bucket?: string;
+  readonly prefix?: string;
+  readonly bounds?: Partial<Bounds>;
+}
+
+/** Short, so that a store that hangs costs a test no time; long enough for a store that works on a busy machine. */
+const BOUNDS: Partial<Bounds> = { callMs: 5_000, silenceMs: 2_000, retries: 2 };
+
+/** A log whose lines a test reads. */
+export function capturedLog(): { readonly log: Logger; readonly lines: string[] } {
+  const lines: string[] = [];
+  return { lines, log: pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) }) };
+}
+
+let buckets = 0;
+
+/** A bucket of its own on the gateway, behind a proxy that can break. */
+export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Promise<BucketUnderTest> {
+  const bucket = `bucket-${++buckets}`;
+  const direct = new S3Client({
+    endpoint: ceph.endpoint,
+    region: 'us-east-1',
+    forcePathStyle: true,
+    credentials: user,
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+  });
+  t.teardown(() => direct.destroy());
+  await direct.send(new CreateBucketCommand({ Bucket: bucket }));
+  const proxy = await FaultyHttp.before(t, ceph.endpoint);
+  const { log, lines } = capturedLog();
+  const open = (options: OpenOptions): S3Store => {
+    const store = new S3Store({ bucket, endpoint: proxy.url, log, bounds: BOUNDS, ...options });
+    t.teardown(() => store.close());
+    return store;
+  };
+  return {
+    store: open({}),
+    open,
+    bucket,
+    logs: lines,
+    calls: () => proxy.calls.length,
+    place: async (Key, Body) => {
+      await direct.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
+    },
+    trouble: (of) => {
+      proxy.fault = ({ method }): HttpFault | undefined => of?.(method);
+    },
+    down: () => proxy.stop(),
+    up: () => proxy.listen(),
+  };
+}
+
+/** A stand-in with a bucket of its own. */
+export async function gcsBucket(
+  t: WithTeardown,
+  account: ServiceAccount,
+): Promise<BucketUnderTest & { server: GcsStandIn }> {
+  const server = await GcsStandIn.start(t, account);
+  const { log, lines } = capturedLog();
+  const open = (options: OpenOptions): GcsStore => {
+    const store = new GcsStore({ bucket: server.bucket, endpoint: server.url, log, bounds: BOUNDS, ...options });
+    t.teardown(() => store.close());
+    return store;
+  };
+  return {
+    store: open({}),
+    open,
+    bucket: server.bucket,
+    server,
+    logs: lines,
+    calls: () => server.calls.length,
+    place: (key, body) => Promise.resolve(server.keep(key, body)),
+    trouble: (of) => {
+      server.fault = ({ method }): GcsFault | undefined => of?.(method);
+    },
+    down: () => server.stop(),
+    up: () => server.listen(),
+  };
+}
+
+const MINUTE_MS = 60_000;
+
+/** What an upload of these bytes is granted now. */
+export const grantFor = (body: Buffer, now = Date.now()): UploadGrant => ({
+  size: body.length,
+  contentType: 'application/octet-stream',
+  now,
+  expiresAt: now + 15 * MINUTE_MS,
+});
+
+/** A download that is good for five minutes. */
+export const fiveMinutes = (now = Date.now()): { now: number; expiresAt: number } => ({
+  now,
+  expiresAt: now + 5 * MINUTE_MS,
+});
+
+/** Uploads as a client does; fails where the store refuses. */
+export async function upload(store: ObjectStore, name: ObjectName, body: Buffer): Promise<void> {
+  const { url, headers } = await store.signUpload(name, grantFor(body), '');
+  const { status, code } = await exchange(url, { method: 'PUT', headers, body });
+  if (status !== 200) throw new Error(`the upload was refused: ${status} ${code}`);
+}

@@ -1,0 +1,143 @@
+/** A PostgreSQL of one test alone, which it may kill, stop, hold still and start again. Durable like a real one. */
+import { randomBytes } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { openClient } from '../../src/postgres/database.js';
+import { findBinaries } from '../../src/postgres/embedded-binaries.js';
+import {
+  clusterFolder,
+  DATABASE_USER,
+  initialise,
+  launch,
+  type Cluster,
+  type Postmaster,
+} from '../../src/postgres/embedded-process.js';
+import { databaseUser } from '../../src/postgres/embedded-user.js';
+import { errorCode } from '../../src/protocol/error-code.js';
+import { until } from './events.js';
+import { freePort } from './proxies.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { runSql } from './server.js';
+
+const DATABASE = 'service';
+/** A crashed one reads its log again before it answers. */
+const START_MAX_MS = 60_000;
+const STOP_MAX_MS = 20_000;
+
+/** Sends a signal to a process that may have ended by itself. */
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (errorCode(error) !== 'ESRCH') throw error;
+  }
+}
+
+/** True once it has ended; one that nobody has collected yet has ended too. */
+async function isGone(pid: number): Promise<boolean> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
+  return stat === '' || /^ [ZX]/.test(stat.slice(stat.lastIndexOf(')') + 1));
+}
+
+export class OwnPostgres {
+  private postmaster: Postmaster | undefined;
+  private frozen: readonly number[] = [];
+
+  private constructor(
+    private readonly cluster: Cluster,
+    private readonly port: number,
+    private readonly password: string,
+  ) {}
+
+  /** Makes one with an empty database and starts it; it ends with the test. */
+  static async start(t: WithTeardown): Promise<OwnPostgres> {
+    const dataDir = join(await temporaryFolder(t), 'data');
+    await mkdir(dataDir);
+    const folder = await clusterFolder(dataDir);
+    const user = await databaseUser(folder);
+    const binaries = await findBinaries(dataDir, user);
+    const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
+    const password = randomBytes(12).toString('hex');
+    await initialise(cluster, password, true);
+    const postgres = new OwnPostgres(cluster, await freePort(), password);
+    t.teardown(async () => postgres.end());
+    await postgres.start();
+    await runSql(postgres.urlOf('postgres'), `CREATE DATABASE ${DATABASE}`);
+    return postgres;
+  }
+
+  /** The same after every start. */
+  get url(): string {
+    return this.urlOf(DATABASE);
+  }
+
+  private urlOf(database: string): string {
+    return `postgres://${DATABASE_USER}:${this.password}@127.0.0.1:${this.port}/${database}`;
+  }
+
+  /** Rows of a statement, past any proxy. */
+  async sql(text: string, values: readonly unknown[] = []): Promise<Record<string, unknown>[]> {
+    return runSql(this.url, text, values);
+  }
+
+  /** Starts it again. Resolves when it takes connections. */
+  async start(): Promise<void> {
+    this.postmaster = await launch(this.cluster, this.port, { max_connections: '100' });
+    await until('a PostgreSQL that answers', async () => this.answers(), START_MAX_MS);
+  }
+
+  private async answers(): Promise<boolean> {
+    try {
+      const url = this.urlOf('postgres');
+      await (await openClient({ url, name: 'tests', connectTimeoutMs: 1_000, onLost: () => undefined })).end();
+      return true;
+    } catch {
+      return false; // it still starts
+    }
+  }
+
+  /** The postmaster and its children, which are the backends and the writers. */
+  private async processes(): Promise<number[]> {
+    const pid = this.postmaster?.pid;
+    if (pid === undefined) return [];
+    const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
+    return [pid, ...children.split(' ').filter(Boolean).map(Number)];
+  }
+
+  /** kill -9 of all its processes. Resolves when they are gone. */
+  async crash(): Promise<void> {
+    const pids = await this.processes();
+    for (const pid of pids) signal(pid, 'SIGKILL');
+    await until('the end of all its processes', async () => (await Promise.all(pids.map(isGone))).every(Boolean));
+    this.postmaster = undefined;
+  }
+
+  /** Holds all its processes still: connections stay open, new ones are taken by the system, and nothing answers. */
+  async freeze(): Promise<void> {
+    const [postmaster] = await this.processes();
+    // First of all, so that no further child is made.
+    if (postmaster !== undefined) signal(postmaster, 'SIGSTOP');
+    this.frozen = await this.processes();
+    for (const pid of this.frozen) signal(pid, 'SIGSTOP');
+  }
+
+  /** Lets them go on where they stood. */
+  thaw(): void {
+    for (const pid of [...this.frozen].reverse()) signal(pid, 'SIGCONT');
+    this.frozen = [];
+  }
+
+  /** Stops it in the ordinary way, without waiting for its clients. */
+  async stop(): Promise<void> {
+    const { postmaster } = this;
+    if (postmaster === undefined) return;
+    signal(postmaster.pid, 'SIGINT');
+    if (!(await postmaster.ended(STOP_MAX_MS))) throw new Error('PostgreSQL did not stop');
+    this.postmaster = undefined;
+  }
+
+  private async end(): Promise<void> {
+    this.thaw();
+    await this.crash();
+  }
+}

@@ -1,0 +1,9 @@
+/** An upgrade of the embedded database, killed before every step. */
+import t from 'tap';
+import { UPGRADE_STEPS } from '../src/postgres/upgrade.js';
+import { withoutOld } from './support/old-postgres.js';
+import { killedBefore } from './support/upgrades.js';
+
+t.test('OPER-24: killed at any step, and once more', { skip: withoutOld, timeout: 600_000 }, async (t) => {
+  await killedBefore(t, [...UPGRADE_STEPS, 'middle']);
+});
