@@ -10,7 +10,7 @@ import { openClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the hour (`rate_limits`), the history's name (`installation`: a restored database tells another one,
+ * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells another one,
  * contract 11), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [
@@ -25,6 +25,7 @@ export const DUMPED_TABLES = [
   'job_runs',
   'webhook_events',
   'subscriptions',
+  'gone_tenants',
 ] as const;
 /** Tables that a backup leaves out on purpose; a test holds that there is no other. */
 export const LEFT_OUT_TABLES = [
