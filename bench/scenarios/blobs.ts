@@ -166,7 +166,7 @@ export async function blobs(context: Context): Promise<Outcome> {
       share('upload', 'bare write', 0.2),
       share('download', 'bare read', 0.2),
       memory('memory of the server'),
-      { ...memory('memory of the device'), floor: null, goal: 64 },
+      { ...memory('memory of the device'), floor: 128, goal: 48 },
     ],
     figures: ['upload', 'download', 'bare write', 'bare read'].map(figure),
     audits: ['the SHA-256 of every download, and of every bare copy, is that of the file'],
