@@ -3,7 +3,7 @@
  * killing the server under test does not touch it. Says {"event":"up","url":...}; answers "pid". On SIGTERM, and when
  * whoever started it is gone, it stops the database and removes the folder.
  *
- *   cluster folder=PATH
+ *   cluster folder=PATH [connections=60]
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -19,6 +19,7 @@ const postgres = await EmbeddedPostgres.start({
   dataDir,
   password: randomBytes(16).toString('hex'),
   onLog: () => undefined,
+  settings: { max_connections: option('connections', '60') },
 });
 let stopping = false;
 const stop = (): void => {

@@ -7,7 +7,7 @@ import { Child, numberIn } from './child.js';
 import { Cluster } from './database.js';
 import type { Drivers } from './drivers.js';
 
-export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S7';
+export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9';
 
 export interface Options {
   readonly scenarios: ReadonlySet<ScenarioId>;
@@ -16,6 +16,11 @@ export interface Options {
   readonly seconds: number;
   readonly markdown: boolean;
   readonly node: boolean;
+  /** Instances on one port that serve S1 to S4. */
+  readonly instances: number;
+  /** Sockets that S9 holds, and for how many seconds. */
+  readonly sockets: number;
+  readonly hold: number;
   /** Smaller populations and shorter crashes, for a look in a minute or two; not for figures to quote. */
   readonly quick: boolean;
 }
@@ -44,7 +49,7 @@ export class Context {
   async slow(): Promise<Cluster> {
     const { slowFlush } = this.drivers;
     if (slowFlush === undefined) throw new Error('S4 needs a C compiler: the slow disk is a C library');
-    return await (this.slowCluster ??= Cluster.start('slow', slowFlush));
+    return await (this.slowCluster ??= Cluster.start('slow', { slowFlush }));
   }
 
   /** The bare uWebSockets.js server. */
@@ -63,9 +68,9 @@ export class Context {
   }
 }
 
-/** A bare server of its own. */
-export async function startBare(): Promise<{ child: Child; port: number }> {
+/** A bare server of its own; with a port, one of several that share it. */
+export async function startBare(shared?: number): Promise<{ child: Child; port: number }> {
   const script = fileURLToPath(new URL('./reference/bare-uws.js', import.meta.url));
-  const child = new Child('bare uWS', [process.execPath, '--expose-gc', script]);
+  const child = new Child('bare uWS', [process.execPath, '--expose-gc', script, `port=${shared ?? 0}`]);
   return { child, port: numberIn(await child.next('listening'), 'port') };
 }

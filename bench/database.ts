@@ -17,18 +17,23 @@ export class Cluster {
     private postmaster: number,
   ) {}
 
-  /** `slowFlush`: path of the library that makes each flush 1 ms longer. */
-  static async start(name: string, slowFlush?: string): Promise<Cluster> {
+  /** `slowFlush`: path of the library that makes each flush 1 ms longer. `connections`: how many it admits. */
+  static async start(name: string, options: { slowFlush?: string; connections?: number } = {}): Promise<Cluster> {
+    const { slowFlush, connections = 60 } = options;
     const folder = mkdtempSync(join(tmpdir(), `service-bench-${name}-`));
     // PostgreSQL runs as a user of its own, who must reach data and library.
     chmodSync(folder, 0o755);
     const library = join(folder, 'slow-flush.so');
     if (slowFlush !== undefined) copyFileSync(slowFlush, library);
     const script = fileURLToPath(new URL('./cluster.js', import.meta.url));
-    const keeper = new Child(`postgres ${name}`, [process.execPath, script, `folder=${folder}`], {
-      tidies: true,
-      env: { ...process.env, ...(slowFlush !== undefined && { LD_PRELOAD: library }) },
-    });
+    const keeper = new Child(
+      `postgres ${name}`,
+      [process.execPath, script, `folder=${folder}`, `connections=${connections}`],
+      {
+        tidies: true,
+        env: { ...process.env, ...(slowFlush !== undefined && { LD_PRELOAD: library }) },
+      },
+    );
     const up = await keeper.next('up', UP_MS);
     return new Cluster(keeper, textIn(up, 'url'), numberIn(up, 'pid'));
   }

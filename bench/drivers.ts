@@ -144,11 +144,17 @@ export interface ReceiverOptions {
   readonly hello?: '1' | '0' | 'later';
   readonly reconnect?: boolean;
   readonly opening?: number;
+  /** Opens nothing until it is told to. C driver only. */
+  readonly wait?: boolean;
+  /** Where its source addresses begin: 127.0.(source + 1).1 and on, 9,000 sockets each. C driver only. */
+  readonly source?: number;
 }
 
 /** What a receivers process counted so far. */
 export interface ReceiverReport {
   readonly live: number;
+  /** Heartbeats that were answered. */
+  readonly pings: number;
   readonly rows: number;
   readonly closes: number;
   readonly disorder: number;
@@ -171,12 +177,19 @@ export class Receivers {
     await this.child.next('ready');
   }
 
+  /** With `wait`: opens all sockets now. When the last of them had caught up, in ns of the monotonic clock. */
+  async open(timeoutMs?: number): Promise<{ readonly from: bigint; readonly to: bigint }> {
+    const line = await this.child.ask('open', 'ready', timeoutMs);
+    return { from: BigInt(textIn(line, 'from')), to: BigInt(textIn(line, 'to')) };
+  }
+
   /** Counters, and latency of the items stamped in [from, to). */
   async report(from = '0', to = '0'): Promise<ReceiverReport> {
     const line = await this.child.ask(`report ${from} ${to}`, 'report');
     const of = (name: string): number => numberIn(line, name);
     return {
       live: of('live'),
+      pings: of('pings'),
       rows: of('rows'),
       closes: of('closes'),
       disorder: of('disorder'),

@@ -20,17 +20,17 @@ export class FastifyWorld implements Target {
   readonly plan: string;
   readonly cluster: Cluster;
   readonly population: Population;
-  readonly server: Child;
+  readonly servers: readonly [Child];
   readonly port: number;
   private readonly sockets: string;
   private readonly drivers: Drivers;
 
-  private constructor(context: Context, own: Pick<FastifyWorld, 'cluster' | 'population' | 'server' | 'port'>) {
+  private constructor(context: Context, own: Pick<FastifyWorld, 'cluster' | 'population' | 'servers' | 'port'>) {
     this.folder = context.folder;
     this.drivers = context.drivers;
     this.cluster = own.cluster;
     this.population = own.population;
-    this.server = own.server;
+    this.servers = own.servers;
     this.port = own.port;
     this.plan = join(this.folder, 'fastify.plan');
     this.sockets = join(this.folder, 'fastify.sockets');
@@ -50,7 +50,7 @@ export class FastifyWorld implements Target {
     const script = fileURLToPath(new URL('./reference/fastify-server.js', import.meta.url));
     const server = new Child('fastify', [process.execPath, script, `url=${cluster.url(DATABASE)}`, `secret=${SECRET}`]);
     const port = numberIn(await server.next('listening'), 'port');
-    return new FastifyWorld(context, { cluster, population, server, port });
+    return new FastifyWorld(context, { cluster, population, servers: [server], port });
   }
 
   receivers(): Receivers {

@@ -1,23 +1,43 @@
 /**
  * The server under test: the service's own composition root with its configuration from the environment. One thing
  * differs from `npm run serve`: many tenants, each under a host of its own, where single mode has one for every host.
- * Says {"event":"listening"}; answers "collect" after a garbage collection.
+ * BENCH_SHARED_PORT=1: one of several instances on a port, as INSTANCES=n starts them.
+ * Says {"event":"listening"}; answers "collect" after a garbage collection, "statements" with how many statements of
+ * SQL it has sent so far, by kind.
  */
 import { createInterface } from 'node:readline';
+import pg from 'pg';
 import { pino } from 'pino';
 import { readConfig } from '../src/config.js';
 import { startServer } from '../src/server.js';
 import { tenantOf } from './population.js';
 import { say } from './reference/say.js';
 
+const kinds: Record<string, number> = {};
+/** A statement's name or its first words: enough to tell which it is. */
+function kindOf(statement: unknown): string {
+  if (typeof statement === 'string') return statement.trim().replace(/\s+/g, ' ').slice(0, 40);
+  const { name, text } = statement as { readonly name?: string; readonly text?: string };
+  return name ?? kindOf(text ?? '');
+}
+// Every way to send one leads through here: the pool's, the lanes' and the listener's. Types cannot follow its overloads.
+const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;
+pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]): unknown {
+  const kind = kindOf(args[0]);
+  kinds[kind] = (kinds[kind] ?? 0) + 1;
+  return original.apply(this, args);
+} as typeof pg.Client.prototype.query;
+
 const config = readConfig(process.env);
 const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
-const server = await startServer({ config, log, resolveTenant: tenantOf });
+const sharePort = process.env['BENCH_SHARED_PORT'] === '1';
+const server = await startServer({ config, log, sharePort, resolveTenant: tenantOf });
 
 process.once('SIGTERM', () => {
   void server.close(0).then(() => process.exit(0));
 });
 createInterface({ input: process.stdin }).on('line', (line) => {
+  if (line === 'statements') say({ event: 'statements', kinds });
   if (line !== 'collect') return;
   global.gc?.();
   say({ event: 'collected' });

@@ -30,12 +30,13 @@ export interface Target {
   readonly population: Population;
   readonly database: string;
   readonly audit: Audit;
-  readonly server: Child;
+  /** The processes that serve it: one, or several instances. */
+  readonly servers: readonly Child[];
 }
 
 /** Server and database so far; `clients` are the drivers' processes. */
 export const cpuSeconds = (target: Target, clients: readonly number[]): CpuSeconds => ({
-  server: cpuOf(target.server.pid),
+  server: target.servers.reduce((sum, { pid }) => sum + cpuOf(pid), 0),
   database: target.cluster.cpuSeconds(),
   client: clients.reduce((sum, pid) => sum + cpuOf(pid), 0),
 });
@@ -56,6 +57,10 @@ export interface WorldOptions {
   readonly cluster: Cluster;
   readonly drivers: Drivers;
   readonly size: PopulationSize;
+  /** Processes that serve it; 1 by default. */
+  readonly instances?: number;
+  /** Each instance listens on a port of its own, where all share one otherwise. */
+  readonly ownPorts?: boolean;
 }
 
 /**
@@ -82,7 +87,7 @@ const PORT_MAX = 32_000;
  * A free port below those that the system gives to outgoing connections. A driver that dials a server which was just
  * killed could be given that very port as its own, would be connected with itself, and the server could not come back.
  */
-async function quietPort(): Promise<number> {
+export async function quietPort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORT_MIN, PORT_MAX);
     const free = await new Promise<boolean>((resolve) => {
@@ -98,25 +103,28 @@ export class World implements Target {
   readonly audit = new Audit();
   readonly plan: string;
   readonly sockets: string;
-  private running: Child | undefined;
+  private running: Child[] = [];
 
   private constructor(
     private readonly options: WorldOptions,
     readonly population: Population,
-    readonly port: number,
+    /** One, or where instances have ports of their own, one of each. */
+    readonly ports: readonly [number, ...number[]],
   ) {
     this.plan = join(options.folder, `${options.name}.plan`);
     this.sockets = join(options.folder, `${options.name}.sockets`);
   }
 
-  /** A fresh database with the population in it, and a server on it. */
+  /** A fresh database with the population in it, and one server or several instances on it. */
   static async open(options: WorldOptions): Promise<World> {
-    const { cluster, name } = options;
+    const { cluster, name, instances = 1, ownPorts = false } = options;
     await cluster.create(name);
     await migrate({ url: cluster.url(name), folder: SQL_FOLDER });
     const population = imagine(options.size, benchToken);
     await cluster.with(name, async (client) => settle(client, population));
-    const world = new World(options, population, await quietPort());
+    const ports: [number, ...number[]] = [await quietPort()];
+    while (ownPorts && ports.length < instances) ports.push(await quietPort());
+    const world = new World(options, population, ports);
     writePlan(world.plan, population);
     writeSockets(world.sockets, population.devices);
     await world.start();
@@ -135,40 +143,67 @@ export class World implements Target {
     return this.options.name;
   }
 
-  get server(): Child {
-    if (!this.running) throw new Error(`the server of ${this.options.name} is not running`);
+  /** The port of all instances, or of the first. */
+  get port(): number {
+    return this.ports[0];
+  }
+
+  get servers(): readonly Child[] {
     return this.running;
   }
 
-  /** Starts the server, each time on the same port. */
+  /** The only server, or the first instance. */
+  get server(): Child {
+    const [first] = this.running;
+    if (!first) throw new Error(`the server of ${this.options.name} is not running`);
+    return first;
+  }
+
+  /** Starts every instance, each time on the same port. */
   async start(): Promise<void> {
+    const { instances = 1 } = this.options;
+    this.running = Array.from({ length: instances }, (_, n) => this.startOne(n));
+    await Promise.all(this.running.map(async (server) => server.next('listening')));
+  }
+
+  private startOne(n: number): Child {
+    const { name, instances = 1 } = this.options;
     const script = fileURLToPath(new URL('./server.js', import.meta.url));
-    this.running = new Child(
-      `server ${this.options.name}`,
-      [process.execPath, '--expose-gc', ...SERVE_FLAGS, ...EXTRA_FLAGS, script],
-      {
-        env: {
-          ...process.env,
-          ...SERVER_ENVIRONMENT,
-          PORT: String(this.port),
-          DATABASE_URL: this.cluster.url(this.options.name),
-          DATA_DIR: join(this.folder, `${this.options.name}.data`),
-        },
+    const command = [process.execPath, '--expose-gc', ...SERVE_FLAGS, ...EXTRA_FLAGS, script];
+    return new Child(instances === 1 ? `server ${name}` : `server ${name} ${n + 1}`, command, {
+      env: {
+        ...process.env,
+        ...SERVER_ENVIRONMENT,
+        PORT: String(this.ports[n] ?? this.port),
+        BENCH_SHARED_PORT: this.ports.length < instances ? '1' : '0',
+        DATABASE_URL: this.cluster.url(name),
+        DATA_DIR: join(this.folder, `${name}.data`),
       },
-    );
-    await this.running.next('listening');
+    });
   }
 
   async stop(): Promise<void> {
-    await this.running?.stop();
-    this.running = undefined;
+    await Promise.all(this.running.map(async (server) => server.stop()));
+    this.running = [];
   }
 
-  /** kill -9 of server and database at once. Then both come back: the database by its supervisor, the server here. */
+  /** Statements of SQL that all instances have sent since they were started, by kind. */
+  async statements(): Promise<Map<string, number>> {
+    const lines = await Promise.all(this.running.map(async (server) => server.ask('statements', 'statements')));
+    const all = new Map<string, number>();
+    for (const { kinds } of lines) {
+      for (const [kind, times] of Object.entries(kinds as Record<string, number>)) {
+        all.set(kind, (all.get(kind) ?? 0) + times);
+      }
+    }
+    return all;
+  }
+
+  /** kill -9 of every instance and database at once. Then all come back: the database by its supervisor, the servers here. */
   async crash(): Promise<void> {
-    this.server.process.kill('SIGKILL');
+    for (const server of this.running) server.process.kill('SIGKILL');
     this.cluster.kill();
-    await this.server.ended;
+    await Promise.all(this.running.map(async (server) => server.ended));
     await this.cluster.recovered();
     await this.start();
   }

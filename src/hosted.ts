@@ -1,8 +1,10 @@
 /** Puts together what only a hosted service has: tenants by host name, signup, billing (contract 12). */
+import type { AddressLimits } from './account/rates.js';
 import { Checkout } from './billing/checkout.js';
 import { Webhooks } from './billing/webhooks.js';
 import { apexOf } from './config.js';
 import type { BillingService, HostingService } from './front/ports.js';
+import { Certificates } from './hosting/certificates.js';
 import { TenantHosts } from './hosting/hosts.js';
 import { Signup } from './hosting/signup.js';
 import type { Parts, TenantParts } from './parts.js';
@@ -18,7 +20,11 @@ export interface Hosted {
 }
 
 /** Reads the table of names. Rejects with `unavailable`. */
-export async function composeHosted(parts: Parts, tenants: TenantParts): Promise<Hosted> {
+export async function composeHosted(
+  parts: Parts,
+  tenants: TenantParts,
+  addressLimits: Pick<AddressLimits, 'take'>,
+): Promise<Hosted> {
   const { config, clock, database, stops, onFault } = parts;
   const { registry, feed } = tenants;
   const apex = apexOf(config);
@@ -38,13 +44,14 @@ export async function composeHosted(parts: Parts, tenants: TenantParts): Promise
     changed: (tenant) => registry.changed(tenant),
   });
   const checkout = billed?.checkout;
+  const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
   const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
   return {
     hosts,
     hosting: {
       isApex: (host) => hosts.isApex(host),
-      serves: (host) => hosts.serves(host),
+      certifies: (host) => certificates.check(host),
       signUp: (body) => signup.signUp(body),
     },
     billing: billed?.service,

@@ -135,7 +135,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   stops.push(() => tenants.feed.close());
-  const hosted = multi ? await composeHosted(parts, tenants) : undefined;
+  const hosted = multi ? await composeHosted(parts, tenants, services.addressLimits) : undefined;
   tenants.registry.start();
   stops.push(() => Promise.resolve(tenants.registry.stop()));
   const storage = await composeStorage(parts);

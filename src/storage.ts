@@ -32,6 +32,7 @@ export async function composeStorage(parts: Parts): Promise<Storage> {
   const rows = new BlobStore(database.pool);
   const local = storageKind === 'local' ? localStore(config, secret) : undefined;
   const store = local ?? (await openBucket(config, log));
+  parts.stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
   const tell = (found: Comparison): void => tellOf(log, found);
   const jobs = blobJobs({ store, pool: database.pool, clock }, tell);

@@ -56,6 +56,7 @@ const HOMES: Readonly<Record<string, string>> = {
   stripe: 'payments',
   '@google-cloud/storage': 'objects',
   '@aws-sdk/client-s3': 'objects',
+  '@aws-sdk/s3-request-presigner': 'objects',
   '@modelcontextprotocol/sdk': 'mcp',
   zod: 'mcp',
 };

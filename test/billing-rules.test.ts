@@ -1,6 +1,7 @@
 /** What events say, and that their order says nothing (contract 12, Webhook). */
 import { deepStrictEqual, equal } from 'node:assert/strict';
 import fc from 'fast-check';
+import Stripe from 'stripe';
 import t from 'tap';
 import { factOf } from '../src/billing/rules.js';
 import { BillingStore } from '../src/postgres/billing-store.js';
@@ -55,6 +56,53 @@ t.test('BILL-09: what an event says, in the forms that the provider has and had'
     ...[null, undefined, 7, 'text', [], {}],
   ];
   for (const event of nothing) t.equal(factOf(event), undefined, JSON.stringify(event)?.slice(0, 60));
+  t.end();
+});
+
+t.test('BILL-09: the fields are where the library has them in its version of the API', (t) => {
+  // Typed by the library: fields that move with another version of it are found when this is compiled.
+  const subscription_details: Stripe.Invoice.Parent.SubscriptionDetails = {
+    ...{ subscription: 'sub_1', metadata: { tenant_id: 'x' } },
+  };
+  const parent: Stripe.Invoice.Parent = { type: 'subscription_details', quote_details: null, subscription_details };
+  const invoice: Pick<Stripe.Invoice, 'id' | 'customer' | 'parent'> = { id: 'in_1', customer: 'cus_1', parent };
+  const fact = { tenantId: 'x', customerId: 'cus_1', subscriptionId: 'sub_1', kind: 'good' } as const;
+  t.match(factOf(eventOf('invoice.paid', T0, invoice)), fact);
+  const whole = { subscription: { id: 'sub_1' }, metadata: { tenant_id: 'x' } };
+  t.match(
+    factOf(eventOf('invoice.paid', T0, { ...invoice, parent: { ...parent, subscription_details: whole } })),
+    fact,
+  );
+  const alone = { ...invoice, parent: null };
+  t.equal(
+    factOf(eventOf('invoice.paid', T0, alone)),
+    undefined,
+    'an invoice for something else pays for no subscription',
+  );
+  t.equal(factOf(eventOf('invoice.payment_failed', T0, { ...alone, parent: { type: 'quote_details' } })), undefined);
+  const session: Pick<
+    Stripe.Checkout.Session,
+    'mode' | 'payment_status' | 'customer' | 'subscription' | 'client_reference_id'
+  > = {
+    mode: 'subscription',
+    payment_status: 'paid',
+    customer: 'cus_1',
+    subscription: 'sub_1',
+    client_reference_id: 'x',
+  };
+  t.match(factOf(eventOf('checkout.session.completed', T0, session)), fact);
+  const subscription: Pick<Stripe.Subscription, 'id' | 'status' | 'customer' | 'metadata'> = {
+    id: 'sub_1',
+    status: 'active',
+    customer: 'cus_1',
+    metadata: { tenant_id: 'x' },
+  };
+  t.match(factOf(eventOf('customer.subscription.updated', T0, subscription)), fact);
+  t.equal(
+    invoiceIs('paid', payer, T0)['api_version'],
+    Stripe.API_VERSION,
+    'what the stand-in sends is of that version',
+  );
   t.end();
 });
 

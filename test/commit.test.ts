@@ -7,7 +7,7 @@ import t, { type Test } from 'tap';
 import { decodeWriteA, decodeWriteB, rowText } from '../src/protocol/item-codec.js';
 import type { Item } from '../src/protocol/item.js';
 import { Packed } from '../src/tenant/packed.js';
-import type { Change, Verdict } from '../src/tenant/ports.js';
+import type { Change, Verdict, LogPage } from '../src/tenant/ports.js';
 import {
   blob,
   blobRef,
@@ -175,9 +175,13 @@ async function play({ lanes, log, ...logs }: LogUnderTest, { given = [], blobs =
     else if (step === BUMP) await logs.bump(tenantId);
     else await commit(lanes, step({ tenantId }));
   }
-  const before = await log.page({ tenantId, since: 0, limit: 9 });
+  const page = async (): Promise<LogPage> => ({
+    ...(await log.page({ tenantId, since: 0, limit: 9 })),
+    rows: await allRows(log, tenantId),
+  });
+  const before = await page();
   const decision = await commit(lanes, when({ tenantId }));
-  const after = await log.page({ tenantId, since: 0, limit: 9 });
+  const after = await page();
   return { tenantId, before, decision, after };
 }
 

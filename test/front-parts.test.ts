@@ -280,6 +280,19 @@ t.test('LIST-07 LIST-08: queries keep what is empty, repeated or malformed apart
   t.same(parseQuery(''), { values: new Map(), malformed: false });
   t.equal(hostName('Example.COM:8080'), 'example.com');
   t.equal(hostName('[::1]:8080'), '[::1]');
+  t.equal(hostName('example.com:'), 'example.com', 'a port may be empty');
+  for (const odd of [
+    'a.test:80@b.test',
+    'a.test:80:81',
+    'a.test:http',
+    'a.test:123456',
+    '[::1]x',
+    'a[b]',
+    '[::1',
+    ':',
+    '',
+  ])
+    t.equal(hostName(odd), '', odd);
   t.end();
 });
 

@@ -62,6 +62,34 @@ for (const [name, open] of [
   });
 }
 
+t.test('LIST-13 LIST-15: small pages of many tenants are read together, each as it is alone', async (t) => {
+  const { lanes, log, newTenant } = await postgresLogs(t);
+  const tenants = await Promise.all(Array.from({ length: 5 }, async () => newTenant()));
+  for (const [n, tenantId] of tenants.entries()) {
+    for (let i = 1; i <= n + 1; i++) await commit(lanes, writeChange(writeOf({ id: itemId(i) }), { tenantId }));
+  }
+  const [last = ''] = tenants.slice(-1);
+  const big = writeOf({ id: itemId(9), inline: inline('big', [deviceId(1)], 40_000) });
+  for (const id of [itemId(7), itemId(8), itemId(9)])
+    await commit(lanes, writeChange({ ...big, id }, { tenantId: last }));
+  const requests = [...tenants, last, 'nobody'].map((tenantId, n) => ({ tenantId, since: n === 5 ? 5 : 1, limit: 3 }));
+  const seen = async (small: boolean): Promise<unknown[]> =>
+    Promise.all(
+      requests.map(async (request) =>
+        log.page({ ...request, small }).then(
+          ({ rows, more, summary }) => [rows.map(({ item }) => item.version), more, summary],
+          (error: unknown) => String(error),
+        ),
+      ),
+    );
+  const [alone, together] = [await seen(false), await seen(true)];
+  t.strictSame(together.slice(0, 5), alone.slice(0, 5));
+  t.match(together[6], /ServiceError/, 'and does not spoil the others');
+  t.equal(together[6], alone[6]);
+  t.strictSame((alone[5] as unknown[]).slice(0, 2), [[6, 7, 8], false]);
+  t.strictSame((together[5] as unknown[]).slice(0, 2), [[6, 7], true], 'it ends earlier, and says so');
+});
+
 t.test('LIST-15 LIST-16: pages of one bin over the same cursor', async (t) => {
   const logs = await postgresLogs(t);
   const { lanes, log } = logs;

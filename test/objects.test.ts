@@ -172,7 +172,7 @@ function rules(t: Test, newBucket: NewBucket): void {
     for (const trouble of [{ status: 500 }, { status: 503 }, 'hang'] as const) {
       bucket.trouble(() => trouble);
       for (const refusal of await refusalsOf(all())) {
-        t.match(refusal, { error: 'storage_unavailable', retryAfter: 5 }, JSON.stringify(trouble));
+        t.match(refusal, { error: 'storage_unavailable', retryAfter: 2 }, JSON.stringify(trouble));
       }
     }
     bucket.trouble(undefined);

@@ -118,6 +118,31 @@ t.test('INST-26: a hello while the database is away gets what memory holds, and 
   t.end();
 });
 
+t.test('DUR-10: hints without end cost one read, and what is committed here meanwhile is held up to a bound', (t) => {
+  const world = new World({ gapRows: 5_000, pageRows: 5_000 });
+  const live = world.connect(2);
+  world.remote(
+    writeChange(writeOf({ inline: inline('elsewhere', BOTH) }), { tenantId: TENANT, deviceId: deviceId(1) }),
+  );
+  for (let n = 0; n < 5_000; n++) world.post({ kind: 'nudge', head: 1 + n, generation: 0 });
+  const reads = (): number => world.underWay.filter(({ name }) => name === 'gap').length;
+  t.equal(reads(), 1);
+  for (let n = 2; n < 1_600; n++) {
+    world.write(writeOf({ id: itemId(n), inline: inline(`text ${n}`, BOTH) }));
+    if (n % 200 === 0) world.commitAll();
+  }
+  world.commitAll();
+  t.equal(reads(), 1);
+  t.ok(world.state.held.length <= 1_000, `${world.state.held.length} rows are held`);
+  world.settle();
+  t.strictSame(
+    live.witness.versions,
+    Array.from({ length: 1_599 }, (_, at) => at + 1),
+    'nothing is lost by it',
+  );
+  t.end();
+});
+
 t.test('the database does not answer: who waits is told, and nothing stays stuck', (t) => {
   const world = new World();
   const live = world.connect(1);

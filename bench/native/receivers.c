@@ -1,9 +1,12 @@
 /* WebSocket receivers: many sockets in one process, every pushed item recorded.
  *
  *   receivers port=N sockets=FILE [kind=service|socketio|bare] [path=/ws] [hello=1|0|later] [reconnect=1] [opening=128]
+ *     [wait=1] [source=0]
  *
  * sockets: lines of "token since host". kind: what is spoken inside: the service's frames, the reference's Socket.IO, or none.
- * Says {"event":"ready"} once all sockets are open and, with hello=1, caught up. Then reads commands, a line each:
+ * source: sockets are opened from 127.0.(source + 1).1 and on. wait: nothing is opened before the command `open`.
+ * Says {"event":"ready"} once all sockets are open and, with hello=1, caught up. Reads commands, a line each:
+ *   open             with wait=1
  *   hello            with hello=later: sends every hello, says {"event":"replayed"} when all have caught up
  *   report FROM TO   counters, and latency of the items stamped in [FROM, TO) ns
  *   dump FILE        writes and forgets the records
@@ -32,7 +35,8 @@ static const char *path, *hello;
 static struct records records;
 static uint64_t frames, bytes, pings, closes, disorder, unstamped, others, rows;
 static uint64_t hello_at, replayed_at, retry_at;
-static int announced, replaying;
+static int announced, replaying, waiting, source;
+static uint64_t open_at;
 #define INPUT (1u << 20)
 static char input[INPUT];
 
@@ -98,7 +102,7 @@ static void open_socket(uint32_t i) {
   r->have = 0;
   r->state = CONNECTING;
   /* At most 9,000 sockets an address: connect() slows down badly past 14,000 ports per pair of addresses. */
-  r->fd = dial(port, 1 + (int)(i / 9000));
+  r->fd = dial(port, 1 + source + (int)(i / 9000));
   watch(i, EPOLLOUT | EPOLLIN, EPOLL_CTL_ADD);
   r->counted = 1;
   opening++;
@@ -314,6 +318,9 @@ static void command(char *line) {
     records_write(&records, one);
     printf("{\"event\":\"dumped\",\"records\":%zu}\n", records.count);
     records.count = 0;
+  } else if (!strcmp(word, "open")) {
+    waiting = 0;
+    open_at = now_ns();
   } else if (!strcmp(word, "hello")) {
     replaying = 1;
     hello_at = now_ns();
@@ -339,6 +346,7 @@ static void commands(void) {
 }
 
 static void open_more(uint64_t now) {
+  if (waiting) return;
   while (next_to_open < count && opening < opening_most) open_socket(next_to_open++);
   if (!reconnect || next_to_open < count || now < retry_at || live_count + opening >= count) return;
   retry_at = now + 100000000ull;
@@ -350,7 +358,9 @@ static void announce(void) {
   uint32_t there = !strcmp(hello, "later") && kind == SERVICE ? opened : live_count;
   if (!announced && there == count) {
     announced = 1;
-    printf("{\"event\":\"ready\",\"sockets\":%u}\n", count);
+    /* As text: a double does not hold so many ns. */
+    printf("{\"event\":\"ready\",\"sockets\":%u,\"from\":\"%llu\",\"to\":\"%llu\"}\n", count,
+           (unsigned long long)open_at, (unsigned long long)now_ns());
     fflush(stdout);
   }
   if (replaying && !replayed_at && live_count == count) {
@@ -367,6 +377,8 @@ int main(int argc, char **argv) {
   path = option(argc, argv, "path", "/ws");
   hello = option(argc, argv, "hello", "1");
   reconnect = atoi(option(argc, argv, "reconnect", "0"));
+  waiting = atoi(option(argc, argv, "wait", "0"));
+  source = atoi(option(argc, argv, "source", "0"));
   opening_most = (uint32_t)atoi(option(argc, argv, "opening", "128"));
   const char *spoken = option(argc, argv, "kind", "service");
   kind = !strcmp(spoken, "service") ? SERVICE : !strcmp(spoken, "socketio") ? SOCKETIO : BARE;

@@ -1,11 +1,18 @@
 /**
  * uWebSockets.js and nothing else: what the same traffic costs without a service behind it.
  * POST /api/items answers; POST /push/items also sends the body to the group's other sockets; /idle holds sockets.
- * A token here is "group.member".
+ * /device checks the service's own tokens, holds the socket and answers its hello: what any server of it has to do.
+ * Elsewhere a token is "group.member".
+ *
+ *   bare-uws [port=N]
+ *
+ * port: shared with others that are given the same; without it a free one.
  */
 import { createInterface } from 'node:readline';
 import uWS from 'uWebSockets.js';
-import { say } from './say.js';
+import { TokenVerifier } from '../../src/account/tokens.js';
+import { BENCH_TOKEN_SECRET } from '../tokens.js';
+import { option, say } from './say.js';
 
 interface Member {
   readonly group: string;
@@ -14,6 +21,8 @@ interface Member {
 
 const groups = new Map<string, Map<string, uWS.WebSocket<Member>>>();
 const idle = new Set<unknown>();
+const tokens = new TokenVerifier(new TextEncoder().encode(BENCH_TOKEN_SECRET));
+const CAUGHT_UP = '{"type":"caught_up","version":0,"epoch":"bare","itemCount":0,"versionSum":0}';
 let version = 0;
 
 /** The value of "id" in a body that begins with it. */
@@ -104,7 +113,36 @@ const app = uWS
     },
   });
 
-app.listen('127.0.0.1', 0, (token) => {
+app.ws<{ readonly device: string }>('/device', {
+  compression: uWS.DISABLED,
+  idleTimeout: 0,
+  upgrade: (res, req, context) => {
+    const verdict = tokens.verify(bearer(req), Date.now(), false);
+    if (!verdict.ok) {
+      res.writeStatus('401 Unauthorized').end();
+      return;
+    }
+    res.upgrade(
+      { device: verdict.claims.deviceId },
+      req.getHeader('sec-websocket-key'),
+      req.getHeader('sec-websocket-protocol'),
+      req.getHeader('sec-websocket-extensions'),
+      context,
+    );
+  },
+  open: (socket) => {
+    idle.add(socket);
+  },
+  message: (socket, message) => {
+    const frame = JSON.parse(Buffer.from(message).toString()) as { readonly type: string };
+    if (frame.type === 'hello') socket.send(CAUGHT_UP);
+  },
+  close: (socket) => {
+    idle.delete(socket);
+  },
+});
+
+app.listen('127.0.0.1', Number(option('port', '0')), (token) => {
   if (token === false) throw new Error('cannot listen');
   say({ event: 'listening', port: uWS.us_socket_local_port(token) });
 });

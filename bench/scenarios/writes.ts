@@ -241,7 +241,7 @@ export class WriteScenarios {
   private async close(): Promise<void> {
     await this.bare.receivers.stop();
     await this.reference?.receivers.stop();
-    await this.reference?.world.server.stop();
+    await this.reference?.world.servers[0].stop();
     for (const side of [this.fast, this.slow]) {
       if (side === this.slow) await side?.pushes?.receivers.stop();
       await side?.pushes?.world.stop();
@@ -254,7 +254,9 @@ export class WriteScenarios {
     const audits = [whole, ...(this.audits.get(id) ?? [])];
     const figures = this.books[id].series();
     const { title, targets } = this.described(id);
-    return { id, title, targets, figures, audits };
+    const { instances } = this.context.options;
+    const served = instances === 1 ? '' : `, ${instances} instances on one port`;
+    return { id, title: title + served, targets, figures, audits };
   }
 
   private described(id: 'S1' | 'S2' | 'S3' | 'S4'): { title: string; targets: Target[] } {
@@ -320,7 +322,8 @@ export class WriteScenarios {
 async function openSide(context: Context, name: 'fast' | 'slow', wanted: ReadonlySet<ScenarioId>): Promise<Side> {
   const cluster = await context[name]();
   await cluster.create('raw');
-  const one = { folder: context.folder, cluster, drivers: context.drivers };
+  const { instances } = context.options;
+  const one = { folder: context.folder, cluster, drivers: context.drivers, instances };
   const writes = wanted.has('S1')
     ? await World.open({ ...one, name: `${name}_writes`, size: sizeOf(context, 2_000, S1_DEVICES) })
     : undefined;

@@ -8,13 +8,24 @@ import { ServiceError } from '../protocol/errors.js';
 import type { RateStore } from './ports.js';
 
 /** What is limited; each purpose has a count of its own. */
-export type RatePurpose = 'pair' | 'password' | 'challenge' | 'signup' | 'payment';
+export type RatePurpose =
+  | 'pair'
+  | 'password'
+  | 'challenge'
+  | 'signup'
+  | 'payment'
+  /** Webhooks whose signature does not hold. */
+  | 'webhook'
+  /** The page that checkout returns to, which looks again every ten seconds. */
+  | 'return'
+  /** Names that get their first certificate. */
+  | 'certificate';
 
 /** What the limits are made of. */
 export interface AddressLimitsOptions {
   readonly store: RateStore;
   readonly clock: Clock;
-  /** RATE_PAIR_PER_MIN, for each purpose but signup, which has a limit of its own; 0: off. */
+  /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
   readonly perMinute: number;
   /** Addresses remembered here. More addresses only cost more statements. */
   readonly maxRemembered?: number;
@@ -29,8 +40,6 @@ interface Known {
 }
 
 const MINUTE_MS = 60_000;
-/** Contract 12. */
-const SIGNUPS: Window = { limit: 5, ms: 60 * MINUTE_MS };
 /** Uses that a window's list holds at most; a higher rate is the same rate in a shorter window. */
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
@@ -39,6 +48,36 @@ const REMEMBERED_MAX = 20_000;
 interface Window {
   readonly limit: number;
   readonly ms: number;
+}
+
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+/** Contract 12; and by day, since names that nobody claims are freed after a week only. */
+const SIGNUPS: readonly Window[] = [
+  { limit: 5, ms: HOUR_MS },
+  { limit: 10, ms: DAY_MS },
+];
+/** Whoever has a network has as many addresses as he likes. */
+const NETWORK_SIGNUPS: readonly Window[] = [
+  { limit: 20, ms: HOUR_MS },
+  { limit: 50, ms: DAY_MS },
+];
+/** Below what certificate authorities take: Let's Encrypt has 300 orders in three hours, renewals among them. */
+const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
+const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
+
+/** One count of a use. */
+interface Count {
+  readonly name: string;
+  readonly window: Window;
+}
+
+/** An IPv4 /24 or an IPv6 /48 around what limits per address count by; anything else is its own. */
+export function networkOf(address: string): string {
+  const [, four] = /^(\d+\.\d+\.\d+)\.\d+$/.exec(address) ?? [];
+  if (four !== undefined) return `${four}.0/24`;
+  const [, six] = /^([0-9a-f]{12})[0-9a-f]{4}\/64$/.exec(address) ?? [];
+  return six === undefined ? address : `${six}/48`;
 }
 
 const refusal = (waitMs: number): ServiceError =>
@@ -61,10 +100,27 @@ export class AddressLimits {
    * many statements as it has uses, no more. `address` is an IPv4 address or an IPv6 /64, in one spelling.
    */
   async take(purpose: RatePurpose, address: string): Promise<void> {
-    const window = purpose === 'signup' ? SIGNUPS : this.perMinute;
+    for (const count of this.countsOf(purpose, address)) await this.takeOne(count);
+  }
+
+  private countsOf(purpose: RatePurpose, address: string): Count[] {
+    const counts = (who: string, windows: readonly Window[]): Count[] =>
+      windows.map((window) => ({ name: `${purpose} ${who}${window.ms === DAY_MS ? ' a day' : ''}`, window }));
+    switch (purpose) {
+      case 'signup':
+        return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
+      case 'certificate':
+        return counts(address, CERTIFICATES);
+      case 'return':
+        return this.perMinute.limit <= 0 ? [] : counts(address, RETURNS);
+      default:
+        return counts(address, [this.perMinute]);
+    }
+  }
+
+  private async takeOne({ name, window }: Count): Promise<void> {
     if (window.limit <= 0) return;
     const now = this.options.clock.now();
-    const name = `${purpose} ${address}`;
     const known = this.recall(name, now - window.ms, now);
     if (known.until > now) throw refusal(known.until - now);
     if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);

@@ -55,4 +55,6 @@ export interface ObjectStore {
   list(): AsyncIterable<readonly StoredObject[]>;
   /** Rejects with `blob_not_found` where there is none. */
   read(name: ObjectName): Promise<Readable>;
+  /** Ends what it holds open. Calls under way may fail. */
+  close(): Promise<void>;
 }

@@ -87,8 +87,10 @@ export class Library {
 
   /** Bins that hold an item which is here. Nothing is decrypted for it. */
   async binIds(): Promise<ReadonlySet<string>> {
+    const { store } = this.options;
+    if (store.binIds !== undefined) return store.binIds();
     const ids = new Set<string>();
-    for await (const entry of this.options.store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
+    for await (const entry of store.entries()) if (entry.state === 'live') ids.add(entry.row.binId);
     return ids;
   }
 

@@ -112,6 +112,8 @@ export interface Store {
   pending(): Promise<readonly Pending[]>;
   /** Of entries with a version, those not deleted. */
   held(): Promise<Held>;
+  /** The bins of live entries, where a store knows them without taking every entry apart. */
+  binIds?(): Promise<ReadonlySet<string>>;
   /**
    * Durable, all of it, when it resolves. Where it rejects nothing of it took effect; the store goes on, and later
    * calls may succeed (a full disk has room again).

@@ -110,8 +110,9 @@ export class Writer {
     try {
       for (let attempt = 0; ; attempt++) {
         if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
-        const { outcome } = await this.inTurn(() => this.prepare(id, request, { over, attached }));
+        const from = { over, attached };
         try {
+          const { outcome } = await this.inTurn(() => this.prepare(id, request, from));
           return await outcome;
         } catch (error) {
           over = this.obstacle(request, attempt, error);

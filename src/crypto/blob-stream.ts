@@ -59,7 +59,8 @@ export interface BlobSecret {
 
 function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array {
   if (chunk >= CHUNKS_MAX) throw new CryptoRefusal('too_large', `a blob has at most ${CHUNKS_MAX} chunks`);
-  const own = nonce.slice();
+  // Not `slice`, here and below: of a Buffer it is the same memory.
+  const own = new Uint8Array(nonce);
   new DataView(own.buffer).setUint32(PREFIX_BYTES, chunk);
   own[NONCE_BYTES - 1] = last ? 1 : 0;
   return own;
@@ -126,7 +127,7 @@ export class BlobEncryptor {
   ) {
     expectLength('key', secret.key, KEY_BYTES);
     if (!isStreamNonce(secret.nonce)) throw new CryptoRefusal('bad_length', 'not the nonce of a blob in chunks');
-    this.key = secret.key.slice();
+    this.key = new Uint8Array(secret.key);
   }
 
   /** The chunks that are full now and not the last. Must be read to its end before the next call. */
@@ -175,7 +176,7 @@ export class BlobDecryptor {
     private readonly sodium: Sodium,
     private readonly secret: Omit<BlobSecret, 'key'> & { readonly keys: readonly Uint8Array[] },
   ) {
-    this.keys = secret.keys.map((key) => key.slice());
+    this.keys = secret.keys.map((key) => new Uint8Array(key));
     this.chunked = isStreamNonce(secret.nonce);
   }
 
@@ -225,7 +226,7 @@ export class BlobDecryptor {
     this.held += bytes.length;
     if (this.held > ONE_PIECE_MAX + AEAD_TAG_BYTES)
       throw new CryptoRefusal('too_large', `a blob in one piece may have ${ONE_PIECE_MAX} bytes`);
-    this.pieces.push(bytes.slice());
+    this.pieces.push(new Uint8Array(bytes));
   }
 
   private open(message: Uint8Array, last: boolean): Uint8Array {

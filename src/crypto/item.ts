@@ -205,7 +205,7 @@ export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader):
   const { nonce } = item.blob;
   expectLength('blobNonce', nonce, NONCE_BYTES);
   const keys: Uint8Array[] = [];
-  for (const key of offeredKeys(sodium, item, reader)) keys.push(key.slice());
+  for (const key of offeredKeys(sodium, item, reader)) keys.push(new Uint8Array(key));
   if (keys.length === 0) throw new CryptoRefusal('no_key', `item ${item.id} has no key for this device`);
   const decryptor = new BlobDecryptor(sodium, { keys, nonce, aad: itemAad(item) });
   for (const key of keys) sodium.memzero(key);

@@ -165,6 +165,8 @@ export class Pipeline {
     if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
       // Health has no tenant: it answers whatever host was asked for.
       if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+      // Now: a dead response has no peer any more.
+      if (row.raw === true) call.address = this.addressOf(call);
       return undefined;
     }
     call.tenantId = this.authenticator.tenantOf(call.host);
@@ -316,10 +318,17 @@ export class Pipeline {
     return this.waiting.size;
   }
 
-  /** Ends held calls and resolves when every other call has its answer. */
-  drained(): Promise<void> {
+  /**
+   * From now on each answer ends its connection, and held calls are ended. Begins while the sockets are being closed:
+   * a connection that was kept until the very end would be cut with its next request on it.
+   */
+  beginEnd(): void {
     this.replier.closing = true;
     for (const call of this.waiting) this.giveUp(call);
+  }
+
+  /** Resolves when every call has its answer. */
+  drained(): Promise<void> {
     return new Promise((resolve) => {
       this.whenIdle = resolve;
       if (this.waiting.size === 0) resolve();

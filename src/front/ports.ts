@@ -128,8 +128,11 @@ export interface PairingService {
 /** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
 export interface HostingService {
   isApex(host: string): boolean;
-  /** Shall there be a certificate for it? */
-  serves(host: string): boolean;
+  /**
+   * Shall there be a certificate for it? A promise for a name that is new: it rejects with `rate_limited` after too many
+   * of them, and with `unavailable`.
+   */
+  certifies(host: string): boolean | Promise<boolean>;
   signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
 }
 

@@ -44,11 +44,14 @@ export function parseQuery(text: string): ParsedQuery {
   return { values, malformed };
 }
 
-/** The host name of a Host header: lower case, without port. */
-export function hostName(header: string): string {
-  const end = header.startsWith('[') ? header.indexOf(']') + 1 : header.indexOf(':');
-  return (end > 0 ? header.slice(0, end) : header).toLowerCase();
-}
+/** A name or an address in brackets, and maybe a port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
+const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
+
+/**
+ * The host name of a Host header: lower case, without port. Empty for one of another form, such as one with a user's
+ * part: a proxy could read that as another host than we do.
+ */
+export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
 
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
@@ -95,6 +98,8 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
+  /** What limits per address count the client by; only where the row takes its body raw. */
+  address = '';
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */
   bytes: Uint8Array = new Uint8Array();

@@ -53,7 +53,7 @@ export interface Row {
   /** `url`: the signature in the query (contract 8). */
   readonly auth: 'device' | 'admin' | 'url' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
-  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'none';
+  readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
   /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */

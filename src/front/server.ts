@@ -144,7 +144,7 @@ export const BILLED_ROWS: readonly Row[] = [
     body: 0,
     run: billing.portal,
   },
-  { ...APEX, method: 'GET', path: '/signup/done', limit: 'none', body: 0, run: billing.returned },
+  { ...APEX, method: 'GET', path: '/signup/done', limit: 'return', body: 0, run: billing.returned },
   { ...APEX, method: 'POST', path: '/signup/pay', limit: 'payment', body: BODY_MAX, form: true, run: billing.resume },
 ];
 
@@ -246,6 +246,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
     upgrader.closing = true;
+    pipeline.beginEnd();
     let timer: Timer | undefined;
     const grace = new Promise<void>((resolve) => {
       timer = clock.setTimer(graceMs, resolve);

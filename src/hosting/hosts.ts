@@ -29,6 +29,8 @@ export class TenantHosts {
   private closed = false;
   /** Names signed up here while the table is being read: that reading may have begun before. */
   private readonly added = new Set<string>();
+  /** Names that came after the start, and for which no certificate was asked yet. */
+  private readonly fresh = new Set<string>();
 
   constructor(private readonly options: TenantHostsOptions) {}
 
@@ -36,6 +38,7 @@ export class TenantHosts {
   async start(): Promise<void> {
     const { changes, position } = await this.options.store.all();
     for (const change of changes) this.apply(change);
+    this.fresh.clear();
     this.position = position;
     this.setTimer();
   }
@@ -61,6 +64,18 @@ export class TenantHosts {
   /** Shall there be a certificate for this name? */
   serves(host: string): boolean {
     return this.isApex(host) || this.tenantOf(host) !== undefined;
+  }
+
+  /** A tenant's name that came after the start, until it is settled. */
+  isNew(host: string): boolean {
+    const destination = destinationOf(host, this.options.baseDomain);
+    return destination?.kind === 'tenant' && this.fresh.has(destination.slug);
+  }
+
+  /** From now on the name is as old as any. */
+  settle(host: string): void {
+    const destination = destinationOf(host, this.options.baseDomain);
+    if (destination?.kind === 'tenant') this.fresh.delete(destination.slug);
   }
 
   /** `https://<slug>.<base domain>` without the scheme. */
@@ -124,9 +139,11 @@ export class TenantHosts {
     if (before !== undefined) {
       this.bySlug.delete(slug);
       this.slugs.delete(before);
+      this.fresh.delete(slug);
       this.options.onFreed(before);
     }
     if (tenantId === null) return;
+    this.fresh.add(slug);
     this.bySlug.set(slug, tenantId);
     this.slugs.set(tenantId, slug);
   }

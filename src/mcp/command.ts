@@ -39,7 +39,7 @@ export async function runCommand(argv: readonly string[], context: ProcessContex
     return await dispatched(argv, context);
   } catch (error) {
     const { code, message, hint, exitCode } = failureOf(error);
-    context.note(`Error (${code}): ${message}. ${hint}`);
+    context.note(`Error (${code}): ${message.replace(/\.$/, '')}. ${hint}`);
     return exitCode;
   }
 }

@@ -3,7 +3,7 @@ import type { ItemOutput } from './schemas.js';
 import type { Fresh, Vault } from './vault.js';
 
 const WITHHELD =
-  'Compare with another device; a server that was restored lists everything again after a restart of this program.';
+  'Compare with another device. Everything is read again after some minutes, or when this program restarts.';
 
 /** Sentences, in the order of their weight. */
 export function notesOn(

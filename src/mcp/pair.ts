@@ -204,6 +204,7 @@ class Waiting {
   }
 
   private tick(): void {
+    this.timer?.cancel();
     const { terminal, platform } = this.context;
     const left = Math.max(0, Math.ceil((this.until - platform.clock.now()) / TICK_MS));
     const shown = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, '0')}`;

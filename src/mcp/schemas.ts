@@ -74,6 +74,9 @@ const item = z.object({
       size: z.int().nullable().describe('Bytes of the encrypted content.'),
       expiresAt: z.string().nullable().describe('When the URL ends. ISO 8601, UTC.'),
       problem: z.string().optional().describe('Why there is no URL.'),
+      holds: z
+        .enum(['file', 'payload'])
+        .describe('file: a file that the payload describes. payload: the whole payload; the one here is cut.'),
     })
     .optional()
     .describe('Of an item with large content: where it is. The content is encrypted; it is not downloaded here.'),

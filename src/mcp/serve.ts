@@ -1,6 +1,6 @@
 /** `service-mcp serve`: the tools over standard input and output, until either side ends it. */
 import { Socket } from 'node:net';
-import type { Readable, Writable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { breathe, delay } from '../client/platform.js';
 import { harmless } from '../protocol/harmless.js';
@@ -9,6 +9,7 @@ import { loadIdentity, renewIdentity } from './config-file.js';
 import type { Context } from './context.js';
 import { EXIT, McpError, type ExitCode } from './errors.js';
 import { holdInstance } from './lock.js';
+import { keepSmall } from './memory.js';
 import { readPolicy, type Policy } from './policy.js';
 import { createServer, type ToolServer } from './server.js';
 import { guarded } from './stdio.js';
@@ -17,12 +18,12 @@ import { Vault } from './vault.js';
 
 /** Standard input and output as the transport takes them. */
 export interface ServeOptions extends Context {
-  readonly input: Readable;
-  readonly output: Writable;
+  readonly input: NodeJS.ReadableStream;
+  readonly output: NodeJS.WritableStream;
 }
 
 /** A message that is longer ends the conversation. */
-const MESSAGE_MAX = 16 * 1024 * 1024;
+const MESSAGE_MAX = 20 * 1024 * 1024;
 /** How long calls under way are waited for when nobody listens any more. */
 const GRACE_MS = 5_000;
 
@@ -34,6 +35,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   const { place, platform, interrupted } = options;
   const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
   const context = { place, platform, note };
+  keepSmall();
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
@@ -73,7 +75,8 @@ const described = ({ bins, readOnly, redact }: Policy): string =>
   ].join(', ');
 
 async function converse(options: ServeOptions, server: ToolServer, ended: AbortSignal): Promise<void> {
-  const { input, output, platform } = options;
+  const { output, platform } = options;
+  const input = options.input instanceof Readable ? options.input : new Readable().wrap(options.input);
   const { mcp } = server;
   let stop = (): void => undefined;
   const over = new Promise<void>((resolve) => {

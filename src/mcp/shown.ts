@@ -120,11 +120,11 @@ export function itemText(item: ItemOutput, at: number): string {
   if (unreadable === undefined) lines.push(`   ${plainJson(payload)}`);
   else lines.push(`   unreadable (${unreadable.reason}): ${unreadable.meaning} ${unreadable.whatToDo}`);
   if (blob !== undefined) {
-    const { url, size, expiresAt, problem } = blob;
+    const { url, size, expiresAt, problem, holds } = blob;
     lines.push(
       url === null
-        ? `   large content, no URL: ${problem ?? ''}`
-        : `   large content, encrypted: ${url} (${size ?? 'unknown'} bytes, until ${expiresAt ?? 'unknown'})`,
+        ? `   large content (${holds}), no URL: ${problem ?? ''}`
+        : `   large content (${holds}), encrypted: ${url} (${size ?? 'unknown'} bytes, until ${expiresAt ?? 'unknown'})`,
     );
   }
   return lines.join('\n');

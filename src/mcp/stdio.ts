@@ -11,12 +11,12 @@ export interface Guarded {
   release(): void;
 }
 
-type Write = Writable['write'];
+type Write = NodeJS.WritableStream['write'];
 
 /**
  * Takes `output` for the protocol alone; others' writes to it go to `strays`. `onBroken`: nobody reads any more (EPIPE).
  */
-export function guarded(output: Writable, strays: Writable, onBroken: () => void): Guarded {
+export function guarded(output: NodeJS.WritableStream, strays: NodeJS.WritableStream, onBroken: () => void): Guarded {
   const original = output.write.bind(output) as (chunk: Buffer, done: (error?: Error | null) => void) => boolean;
   const protocol = new Writable({
     write: (chunk: Buffer, _encoding, done) => void original(chunk, done),

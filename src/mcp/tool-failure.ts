@@ -5,6 +5,7 @@
 import { ApiError, ClientError, ProtocolError, QueuedError } from '../client/errors.js';
 import { asError } from '../client/events.js';
 import { PayloadError } from '../client/payload-shapes.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
 import { McpError, type McpCode } from './errors.js';
 import { failureOf } from './failure.js';
 
@@ -29,6 +30,8 @@ export function toolFailure(thrown: unknown): McpError {
   if (error instanceof QueuedError) return queued(error);
   if (error instanceof ClientError && (error.code === 'unknown_item' || error.code === 'deleted_item'))
     return new McpError('item_not_found', 'there is no such item (any more)', { cause: error });
+  if (error instanceof CryptoRefusal && error.reason === 'too_large')
+    return new McpError('too_large', error.message, { cause: error });
   if (error instanceof ProtocolError)
     return new McpError('bad_answer', `the server's answer breaks the protocol (${error.code})`, { cause: error });
   if (error instanceof ApiError && Object.hasOwn(API, error.code)) {

@@ -1,11 +1,14 @@
 /** The four tools (specification, Agent tools). */
+import { holdsFile } from '../client/payload-blob.js';
 import { payloadDetected } from '../client/payload-detect.js';
-import { fieldsOf, isBlobType, PAYLOAD_MAX, payloadSize, shapedPayload } from '../client/payload-shapes.js';
+import { fieldsOf, shapedPayload } from '../client/payload-shapes.js';
 import { ClientError } from '../client/errors.js';
+import type { ItemView } from '../client/events.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
 import type { Bins } from './bin-scope.js';
+import { blobLinks } from './blob-links.js';
 import { McpError } from './errors.js';
 import { notesOn } from './notes.js';
 import type { Policy } from './policy.js';
@@ -30,7 +33,7 @@ const DATA =
 const shapes = CONTENT_TYPES.map((type) => `${type} {${fieldsOf(type).join(', ')}}`).join('; ');
 
 /** One after the other, so that the types of each tool are held against each other and not against the others. */
-const tool = <I extends Tool['input'], O extends Tool['output']>(made: Tool<I, O>): Tool => made as Tool;
+const tool = <I extends Tool['input'], O extends Tool['output']>(made: Tool<I, O>): Tool => made;
 
 /** The tools that a policy leaves: all four, or the reading ones. */
 export const toolsOf = (tooling: Tooling): readonly Tool[] => [
@@ -63,8 +66,8 @@ const putTool = ({ vault, now }: Tooling): Tool =>
         throw new McpError('clock_wrong', "this machine's clock is far off: it shows a year before 2002");
       const binId = (await vault.bins()).named(bin);
       expectWaiting(signal);
-      const { id, version } = await vault.put(binId, content.type, content.payload);
-      const only = isBlobType(content.type) ? ' Only the description is stored, not the content.' : '';
+      const { id, version } = await vault.put({ binId, ...content, signal });
+      const only = holdsFile(content.type) ? ' Only the description is stored, not the content.' : '';
       return {
         output: { id, version, type: content.type, bin: binId },
         text: `Stored as item ${id}, version ${version}, type ${content.type}, in bin ${bin}.${only}`,
@@ -73,14 +76,10 @@ const putTool = ({ vault, now }: Tooling): Tool =>
     },
   });
 
-/** A payload in the shape of its type. Throws `PayloadError`, `McpError` `too_large`. */
+/** A payload in the shape of its type. Throws `PayloadError`. */
 function contentOf(given: ContentType | undefined, fields: JsonObject) {
   const { type, payload } = given === undefined ? payloadDetected(fields) : { type: given, payload: fields };
-  const whole = shapedPayload(type, payload);
-  const bytes = payloadSize(whole);
-  if (bytes > PAYLOAD_MAX)
-    throw new McpError('too_large', `the payload has ${bytes} bytes, and an item takes at most ${PAYLOAD_MAX}`);
-  return { type, payload: whole };
+  return { type, payload: shapedPayload(type, payload) };
 }
 
 const listTool = (tooling: Tooling): Tool =>
@@ -201,7 +200,19 @@ async function answer(
   found: { readonly newest: Newest; readonly notes: readonly string[] },
 ): Promise<ToolAnswer<{ items: schemas.ItemOutput[]; total: number; complete: boolean | null; notes: string[] }>> {
   const sheet = new Sheet(fresh.bins, policy.redact);
-  for (const card of found.newest.all) await show(vault, sheet, card);
+  const opened: { readonly card: Card; readonly view: ItemView | null }[] = [];
+  for (const card of found.newest.all) {
+    const view = card.reason === null ? await viewOf(vault, card) : null;
+    // Undefined: deleted by a call at the same time.
+    if (view !== undefined) opened.push({ card, view });
+  }
+  const links = await blobLinks(
+    opened.flatMap(({ view }) => view ?? []),
+    (id) => vault.blobUrl(id),
+  );
+  for (const { card, view } of opened)
+    if (view === null) sheet.addUnreadable(card);
+    else sheet.add(view, links.get(view.id));
   const items = sheet.output;
   const { total } = found.newest;
   const notes = [...notesOn(vault, fresh, { items, total }), ...found.notes];
@@ -217,17 +228,12 @@ async function answer(
   };
 }
 
-async function show(vault: Vault, sheet: Sheet, card: Card): Promise<void> {
-  if (card.reason !== null) {
-    sheet.addUnreadable(card);
-    return;
-  }
+/** An item's content; null where it does not open any more, undefined where it is gone. */
+async function viewOf(vault: Vault, card: Card): Promise<ItemView | null | undefined> {
   try {
-    const view = await vault.view(card.id);
-    // Undefined: deleted by a call at the same time.
-    if (view !== undefined) sheet.add(view, undefined);
+    return await vault.view(card.id);
   } catch (error) {
     if (!(error instanceof ClientError) || error.code !== 'damaged_item') throw error;
-    sheet.addUnreadable(card);
+    return null;
   }
 }

@@ -9,9 +9,9 @@ import { FRESH, type Cursor } from '../client/cursor.js';
 import type { ItemView } from '../client/events.js';
 import { newestFirst } from '../client/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../client/store-records.js';
-import type { Batch, Entry, Held, LiveEntry, Pending, QuarantineReason, Store } from '../client/store.js';
+import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store.js';
 import { equalBytes } from '../protocol/bytes.js';
-import type { ContentType, LiveItem } from '../protocol/item.js';
+import type { ContentType } from '../protocol/item.js';
 import { searchedText } from './search-text.js';
 
 /** What is known of an item without opening it. Of one that does not verify it is what the server says. */
@@ -83,6 +83,12 @@ export class VaultStore implements Store {
     return Promise.resolve({ itemCount: this.itemCount, versionSum: this.versionSum });
   }
 
+  binIds(): Promise<ReadonlySet<string>> {
+    const ids = new Set<string>();
+    for (const { state, binId } of this.slots.values()) if (state === 'live' && binId !== null) ids.add(binId);
+    return Promise.resolve(ids);
+  }
+
   apply(batch: Batch): Promise<void> {
     if (batch.forgetVersions === true) this.forgetVersions();
     for (const entry of batch.entries ?? []) this.set(entry);
@@ -130,8 +136,7 @@ export class VaultStore implements Store {
 
   private entry(id: string): Entry | undefined {
     const slot = this.slots.get(id);
-    if (slot !== undefined)
-      return slot.state === 'live' ? liveEntry(slot) : { ...decoded(slot), version: slot.version };
+    if (slot !== undefined) return { ...decoded(slot), version: slot.version };
     const gone = this.gone.get(id);
     if (gone === undefined) return undefined;
     return { id, version: Math.floor(gone / 2), state: 'deleted', tagged: gone % 2 === 1, kept: null };
@@ -197,45 +202,11 @@ const NAMES_MAX = 10_000;
 
 const decoded = (slot: Slot): Entry => decodeEntry(entryKey(slot.id), slot.record, AT);
 
-/** A live entry whose row is taken apart only where somebody asks for what is sealed. */
-function liveEntry(slot: Slot): LiveEntry {
-  const { id, version, binId, type, ts, senderDevice } = slot;
-  let row: LiveItem | undefined;
-  const full = (): LiveItem => {
-    if (row === undefined) {
-      const entry = decoded(slot);
-      if (entry.state !== 'live') throw new TypeError('a card and its record tell different states');
-      row = entry.row;
-    }
-    return row;
-  };
-  const lazy: LiveItem = {
-    ...{ id, binId: binId ?? '', ts, senderDevice: senderDevice ?? '', deletedAt: null },
-    type: type ?? 'text',
-    get version() {
-      return full().version;
-    },
-    get inline() {
-      return full().inline;
-    },
-    get blob() {
-      return full().blob;
-    },
-    get master() {
-      return full().master;
-    },
-    get sig() {
-      return full().sig;
-    },
-  };
-  return { id, version, state: 'live', row: lazy };
-}
-
 /** The tag covers all that a user sees. */
 function sameContent(before: Slot, entry: Entry): boolean {
   if (before.state !== 'live' || entry.state !== 'live' || entry.row.sig === null) return false;
-  const { sig } = liveEntry(before).row;
-  return sig !== null && equalBytes(sig, entry.row.sig);
+  const known = decoded(before);
+  return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
 }
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';

@@ -7,11 +7,10 @@ import { QueuedError } from '../client/errors.js';
 import type { DeviceEvents, ItemView } from '../client/events.js';
 import type { Identity } from '../client/identity.js';
 import type { Platform } from '../client/platform.js';
-import type { Stored } from '../client/replies.js';
+import type { DownloadUrl, Stored } from '../client/replies.js';
 import type { Held } from '../client/store.js';
 import { ulid } from '../client/ulid.js';
-import type { JsonObject } from '../crypto/payload.js';
-import type { ContentType } from '../protocol/item.js';
+import type { PutRequest } from '../client/writer.js';
 import { harmless } from '../protocol/harmless.js';
 import { BinScope, type Bins } from './bin-scope.js';
 import { toolFailure } from './tool-failure.js';
@@ -44,6 +43,8 @@ export interface Fresh {
 
 /** A history that moves on between every two looks is not compared for ever. */
 const COMPARE_MAX = 3;
+/** For the same lack everything is read again this seldom. */
+const LOOK_AGAIN_MS = 5 * 60_000;
 /** Sentences that wait for the next answer. */
 const NEWS_MAX = 20;
 /** Changes without an answer that are remembered. */
@@ -63,6 +64,8 @@ export class Vault {
   private following: Promise<Fresh> | undefined;
   /** How many items the first reading is about; null: it is over, or has not begun. */
   private expected: number | null = null;
+  /** When everything was read again for the last time, ms. */
+  private lookedAt = -Infinity;
   private lastProblem = '';
   private device!: Device;
 
@@ -134,11 +137,16 @@ export class Vault {
     return this.store.textOf(id) ?? '';
   }
 
-  /** A new item. Throws as `Writer.put`. */
-  put(binId: string, type: ContentType, payload: JsonObject): Promise<Stored> {
+  /** Where the content of a blob item is to be had. Throws as `Device.blobUrl`. */
+  blobUrl(id: string): Promise<DownloadUrl> {
+    return this.device.blobUrl(id);
+  }
+
+  /** A new item. `signal` ends an upload, and nothing after it. Throws as `Writer.put`. */
+  put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
     const { clock, sodium } = this.options.platform;
     const id = ulid(clock.now(), (length) => sodium.random(length));
-    return this.changing(() => this.device.put({ id, binId, type, payload }));
+    return this.changing(() => this.device.put({ ...item, id }));
   }
 
   /** Deletes an item. Throws as `Writer.delete`. */
@@ -183,7 +191,7 @@ export class Vault {
     return { bins, complete };
   }
 
-  /** See `Fresh.complete`. For the same lack everything is not read again: it did not help the last time. */
+  /** See `Fresh.complete`. For the same lack everything is not read again at once: it did not help the last time. */
   private async compared(): Promise<boolean | null> {
     for (let tries = 0; tries < COMPARE_MAX; tries++) {
       const { server } = await this.device.me();
@@ -200,7 +208,10 @@ export class Vault {
         this.missing = null;
         return true;
       }
-      if (this.missing !== null && sameLack(this.missing.lacking, lacking)) return false;
+      const now = this.options.platform.clock.now();
+      const known = this.missing !== null && sameLack(this.missing.lacking, lacking);
+      if (known && Math.abs(now - this.lookedAt) < LOOK_AGAIN_MS) return false;
+      this.lookedAt = now;
       const complete = await this.device.check();
       if (complete === true) this.missing = null;
       return complete;

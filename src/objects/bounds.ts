@@ -1,6 +1,7 @@
 /** No call of a store is waited for without end: deadlines of calls, and of silence within a body. */
 import { Readable } from 'node:stream';
-import { StoreFault, storageUnavailable } from './fault.js';
+import { storageUnavailable } from '../protocol/errors.js';
+import { StoreFault } from './fault.js';
 
 /** How long a store may take. */
 export interface Bounds {

@@ -25,14 +25,9 @@ export class StoreFault extends Error {
   }
 }
 
-/** Whole seconds after which a client tries again: a store that is down is rarely back at once. */
-const COME_BACK_S = 5;
-
-/** The refusal that clients get for a fault; the fault is its cause. */
-export function storageUnavailable(fault: StoreFault): ServiceError {
-  const refusal = new ServiceError('storage_unavailable', undefined, undefined, COME_BACK_S);
-  refusal.cause = fault;
-  return refusal;
+/** Of the server's log, what the stores write to. */
+export interface StoreLog {
+  warn(fields: object, message: string): void;
 }
 
 /** The fault behind a refusal of a store, where there is one. */

@@ -1,6 +1,5 @@
 /** Blobs in a bucket of Google Cloud Storage (contract 8). */
 import { ApiError, Storage, type File, type GetFilesOptions } from '@google-cloud/storage';
-import type { Logger } from 'pino';
 import type { Readable } from 'node:stream';
 import type {
   DownloadGrant,
@@ -10,9 +9,9 @@ import type {
   StoredObject,
   UploadGrant,
 } from '../blobs/ports.js';
-import { ServiceError } from '../protocol/errors.js';
+import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
-import { codeOfError, connectionFault, StoreFault, storageUnavailable, type FaultReason } from './fault.js';
+import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
 import { keysUnder, type Keys } from './names.js';
 
 /**
@@ -25,7 +24,7 @@ export interface GcsOptions {
   readonly prefix?: string;
   /** Left out: Google's. For a private endpoint, or a test. */
   readonly endpoint?: string;
-  readonly log: Pick<Logger, 'warn'>;
+  readonly log: StoreLog;
   /** For tests. */
   readonly bounds?: Partial<Bounds>;
 }

@@ -114,6 +114,11 @@ export class LocalStore implements ObjectStore, BlobFiles {
     }
   }
 
+  /** Files are open during a transfer only. */
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
   /**
    * Removes what uploads left behind that nobody is at any more: of processes of this machine that are gone, and what
    * nobody wrote to for `quietMs`, which is longer than any upload may pause. Gives the number of files.

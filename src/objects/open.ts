@@ -1,7 +1,7 @@
 /** The object store that the configuration names (contract 14). */
 import { join } from 'node:path';
-import type { Logger } from 'pino';
 import type { ObjectStore } from '../blobs/ports.js';
+import type { StoreLog } from './fault.js';
 import { LocalStore } from './local.js';
 
 /** Of the configuration, what is used here; described in src/storage-variables.ts. */
@@ -29,7 +29,7 @@ function given<T extends Readonly<Record<string, unknown>>>(values: T): { [K in 
 }
 
 /** Whoever keeps blobs in a folder does without the hosted stores' libraries, which take long to load. */
-export async function openBucket(settings: StorageSettings, log: Logger): Promise<ObjectStore> {
+export async function openBucket(settings: StorageSettings, log: StoreLog): Promise<ObjectStore> {
   const { storageKind, storagePrefix: prefix } = settings;
   if (storageKind === 'gcs') {
     const { GcsStore } = await import('./gcs.js');
@@ -38,16 +38,24 @@ export async function openBucket(settings: StorageSettings, log: Logger): Promis
   }
   const { S3Store } = await import('./s3.js');
   const { s3Bucket: bucket, s3Region: region, s3Endpoint: endpoint, s3PublicEndpoint: publicEndpoint } = settings;
-  const forcePathStyle = settings.s3ForcePathStyle ?? endpoint !== null;
+  const { s3ForcePathStyle: forcePathStyle } = settings;
   return new S3Store({
     bucket: bucket ?? '',
-    forcePathStyle,
-    ...given({ prefix, region, endpoint, publicEndpoint }),
+    ...given({ prefix, region, endpoint, publicEndpoint, forcePathStyle }),
     log,
   });
 }
 
-/** The store that the configuration names. `secret`: BLOB_URL_SECRET, for those who sign URLs. */
-export async function openStore(settings: StorageSettings, log: Logger, secret = ''): Promise<ObjectStore> {
-  return settings.storageKind === 'local' ? localStore(settings, secret) : openBucket(settings, log);
+/** Gives `work` the store that the configuration names, and closes it after. It can sign nothing with the local store. */
+export async function withStore<T>(
+  settings: StorageSettings,
+  log: StoreLog,
+  work: (store: ObjectStore) => Promise<T>,
+): Promise<T> {
+  const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, log);
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
 }

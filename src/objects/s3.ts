@@ -11,7 +11,6 @@ import {
   type S3ClientConfig,
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
-import type { Logger } from 'pino';
 import { Readable } from 'node:stream';
 import type {
   DownloadGrant,
@@ -21,10 +20,11 @@ import type {
   StoredObject,
   UploadGrant,
 } from '../blobs/ports.js';
-import { ServiceError } from '../protocol/errors.js';
+import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
-import { codeOfError, connectionFault, StoreFault, storageUnavailable, type FaultReason } from './fault.js';
+import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
 import { keysUnder, type Keys } from './names.js';
+import { reasonOfS3Code } from './s3-codes.js';
 
 /** Where the bucket is. Credentials come from where the AWS SDK looks: environment, shared files, role of the machine. */
 export interface S3Options {
@@ -39,7 +39,7 @@ export interface S3Options {
   readonly publicEndpoint?: string;
   /** The bucket in the path instead of the host name; left out: on with an endpoint. */
   readonly forcePathStyle?: boolean;
-  readonly log: Pick<Logger, 'warn'>;
+  readonly log: StoreLog;
   /** For tests. */
   readonly bounds?: Partial<Bounds>;
 }
@@ -251,31 +251,6 @@ function clientConfig(options: S3Options, bounds: Bounds, endpoint: string | und
 }
 
 const silent = (): void => undefined;
-
-/** What the codes of stores mean. A HEAD has none, so 403 alone is `denied`. */
-const REASONS: Readonly<Record<string, FaultReason>> = {
-  CredentialsProviderError: 'credentials',
-  TokenProviderError: 'credentials',
-  InvalidAccessKeyId: 'credentials',
-  SignatureDoesNotMatch: 'credentials',
-  InvalidToken: 'credentials',
-  ExpiredToken: 'credentials',
-  InvalidSecurity: 'credentials',
-  Unauthorized: 'credentials',
-  AccessDenied: 'denied',
-  AllAccessDisabled: 'denied',
-  NoSuchBucket: 'bucket',
-  InvalidBucketName: 'bucket',
-  PermanentRedirect: 'region',
-  AuthorizationHeaderMalformed: 'region',
-  IllegalLocationConstraintException: 'region',
-  RequestTimeTooSkewed: 'clock',
-  RequestExpired: 'clock',
-};
-
-/** A code of S3 as a reason; undefined: not one that is known here. */
-export const reasonOfS3Code = (code: string): FaultReason | undefined =>
-  Object.hasOwn(REASONS, code) ? REASONS[code] : undefined;
 
 function s3Fault(call: string, error: unknown): StoreFault {
   if (error instanceof StoreFault) return error;

@@ -10,7 +10,7 @@ import { openClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the hour (`rate_limits`), the history's name (`installation`: a restored database tells another one,
+ * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells another one,
  * contract 11), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [

@@ -1,6 +1,6 @@
 /** What an upgrade of the embedded database over a major version needs, looked at before anything is begun. */
 import { existsSync } from 'node:fs';
-import { lstat, opendir, stat, statfs } from 'node:fs/promises';
+import { lstat, opendir, realpath, stat, statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { type Binaries, binariesIn, findBinaries, likelyFolders } from './embedded-binaries.js';
@@ -68,14 +68,16 @@ const KEPT_MAX = 100;
  * Rejects with `UpgradeError`, with `ClusterVersionError` for a folder of a newer version.
  */
 export async function planUpgrade(question: UpgradeQuestion): Promise<UpgradePlan | { readonly current: number }> {
-  const dataDir = resolve(question.dataDir);
-  if (!hasCluster(dataDir)) {
+  const named = resolve(question.dataDir);
+  if (!hasCluster(named)) {
     throw new UpgradeError(
       'no_database',
-      `there is no embedded database in ${dataDir}`,
+      `there is no embedded database in ${named}`,
       'Give the DATA_DIR of the server.',
     );
   }
+  // Without links, as a postmaster is found by its folder.
+  const dataDir = await realpath(named);
   await finishUpgrade(dataDir);
   const folder = await clusterFolder(dataDir);
   await requireMovable(dataDir, folder);

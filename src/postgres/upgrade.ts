@@ -154,7 +154,10 @@ async function copy(from: string, to: string, options: UpgradeOptions): Promise<
   return withClient(to, async (client) => {
     await requireFitting(client);
     await client.query('ANALYZE');
-    return { epoch: await epochOf(client, epoch), figures: after };
+    const carried = await epochOf(client, epoch);
+    // A large database takes longer to write out than a stop waits.
+    await client.query('CHECKPOINT');
+    return { epoch: carried, figures: after };
   });
 }
 

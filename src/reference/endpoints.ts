@@ -281,7 +281,7 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'POST /api/signup': {
     group: 'Hosting',
     summary: 'Make a tenant: a name under the domain of the service',
-    text: 'At the apex only, five an hour and address. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
     body: 'SignupBody',
     replies: done('SignedUp', 'The tenant is there.'),
     errors: ['slug_taken'],
@@ -296,9 +296,9 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'GET /api/tls-check': {
     group: 'Hosting',
     summary: 'Shall there be a certificate for this host?',
-    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by.",
+    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by. Of names that were signed up lately sixty an hour are let through, on all instances together; those known before never count.",
     replies: done('Ok', "It is the apex, or an existing tenant's host."),
-    errors: ['tenant_not_found'],
+    errors: ['tenant_not_found', 'rate_limited'],
   },
 };
 
@@ -307,9 +307,9 @@ const BILLING: Readonly<Record<string, Endpoint>> = {
   'POST /api/billing/webhook': {
     group: 'Hosting',
     summary: "The payment provider's events",
-    text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again.',
+    text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again. Forged ones are counted by address, and 429 from the sixth a minute on.',
     replies: done('Received', 'The event is durable, or is none of ours.'),
-    errors: ['webhook_invalid', 'unavailable', 'payload_too_large'],
+    errors: ['webhook_invalid', 'rate_limited', 'unavailable', 'payload_too_large'],
   },
   'GET /api/billing/portal': {
     group: 'Hosting',

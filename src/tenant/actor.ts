@@ -34,6 +34,8 @@ export const BACKLOG_BYTES = 8 * 1024 * 1024;
 const REPLAY_ROWS = 500;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
+/** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
+const SMALL_GAP = 50;
 
 export interface ActorPorts {
   readonly lanes: CommitLanes;
@@ -357,7 +359,8 @@ export class Actor implements CommitSink<Pending> {
   }
 
   private readGap(since: number): void {
-    this.ports.log.page({ tenantId: this.tenantId, since, limit: GAP_ROWS }).then(
+    const small = this.tenant.knownHead - since <= SMALL_GAP;
+    this.ports.log.page({ tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small }).then(
       (page) => {
         this.post({ kind: 'gap', page });
         this.ports.onMemory(this);

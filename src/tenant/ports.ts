@@ -89,6 +89,8 @@ export interface PageRequest {
   readonly limit: number;
   /** Only this bin. */
   readonly binId?: string;
+  /** Few rows are expected: it may be read together with other tenants' pages, and then ends earlier. */
+  readonly small?: boolean;
 }
 
 export interface ItemLog {

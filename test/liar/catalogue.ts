@@ -1,5 +1,6 @@
 /** All lies in one place, and the texts that are made of them: the page of the reference, and the rules. */
 import type { Family, Told, Undetectable } from './lie.js';
+import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
@@ -20,6 +21,7 @@ export const CATALOGUE: readonly Told[] = [
   OTHER_CLAIM,
   ...CHALLENGE_LIES,
   ...TRANSPORT_LIES,
+  ...BLOB_LIES,
 ];
 
 export const UNDETECTABLE: readonly Undetectable[] = [
@@ -75,6 +77,12 @@ export const UNDETECTABLE: readonly Undetectable[] = [
     limits: 'Contents, labels of bins and keys are not among it',
   },
   {
+    does: 'names an address of another host for a blob, in the network of the device',
+    why: 'A store may be anywhere, and nothing tells a right host from a wrong one',
+    limits:
+      'Only https (http where the server itself is reached so), no token, no redirect, and what comes back is used only where it decrypts. In a browser the rules of CORS hold too',
+  },
+  {
     does: 'sends junk without end',
     why: 'Each piece may be the last',
     limits: 'Replies, frames and queues are bounded, and a device may be disconnected at any time',
@@ -90,6 +98,7 @@ const FAMILIES: Readonly<Record<Family, string>> = {
   pairing: 'Pairing and claim',
   challenge: 'Re-authentication',
   transport: 'Below the contract',
+  blobs: 'Blobs',
 };
 
 const code = (text: string): string => `\`${text}\``;

@@ -2,7 +2,8 @@
 import type { Stage } from './stage.js';
 
 /** Where in the reference's table a lie stands. */
-export type Family = 'items' | 'stream' | 'writes' | 'devices' | 'pairing' | 'challenge' | 'bins' | 'transport';
+export type Family =
+  'items' | 'stream' | 'writes' | 'devices' | 'pairing' | 'challenge' | 'bins' | 'transport' | 'blobs';
 
 export interface Told {
   /** `LIAR-NN`; the rule of the same number says the same. */

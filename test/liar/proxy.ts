@@ -130,16 +130,27 @@ export class Liar implements Hooks {
   private async relay(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
-    const content = Buffer.concat(chunks).toString('utf8');
+    const bytes = Buffer.concat(chunks);
     const { method = '', url = '' } = request;
+    // Signed addresses are outside of /api: there go bytes, not JSON.
+    const signed = url.startsWith('/blobs/');
+    const content = bytes.toString(signed ? 'latin1' : 'utf8');
     this.heard.push(`${method} ${url}`, JSON.stringify(request.headers), content);
-    const call = { method, path: url.replace(/^\/api/, ''), body: content === '' ? {} : (JSON.parse(content) as Json) };
+    const call = {
+      method,
+      path: url.replace(/^\/api/, ''),
+      body: signed || content === '' ? {} : (JSON.parse(content) as Json),
+    };
     this.calls.push(call);
     const raw = this.raw(call);
     if (raw !== undefined) {
       response.writeHead(raw.status ?? 200, { 'content-type': 'application/json', ...raw.headers });
       if (raw.endless === true) response.write(raw.body ?? '{');
       else response.end(raw.body ?? '{}');
+      return;
+    }
+    if (signed) {
+      await this.passOn({ method, url, headers: request.headers, sent: bytes }, response);
       return;
     }
     const told = this.tell(call);
@@ -149,6 +160,22 @@ export class Liar implements Hooks {
     const ok = status >= 200 && status < 300;
     const lie = ok ? this.answer(call, JSON.parse(text) as Json) : undefined;
     response.writeHead(status, answered).end(lie === undefined ? text : JSON.stringify(lie));
+  }
+
+  /** Bytes to the server and back, as they are. */
+  private async passOn(
+    call: { method: string; url: string; headers: IncomingMessage['headers']; sent: Buffer },
+    response: ServerResponse,
+  ): Promise<void> {
+    const { method, url: path, headers, sent } = call;
+    await new Promise<void>((resolve, reject) => {
+      const outgoing = httpRequest({ host: '127.0.0.1', port: this.target, method, path, headers }, (incoming) => {
+        response.writeHead(incoming.statusCode ?? 502, incoming.headers);
+        incoming.pipe(response).on('finish', resolve).on('error', reject);
+      });
+      outgoing.on('error', reject);
+      outgoing.end(sent);
+    });
   }
 
   private async forward(call: {

@@ -4,6 +4,7 @@ import { Device } from '../../src/client/device.js';
 import { prepareClaim } from '../../src/client/enrol.js';
 import type { DeviceEvents, EventName, ItemView } from '../../src/client/events.js';
 import type { Identity } from '../../src/client/identity.js';
+import { sendBody } from '../../src/client/node-send.js';
 import { nodeSockets } from '../../src/client/node-socket.js';
 import { join } from '../../src/client/pairing.js';
 import type { Platform } from '../../src/client/platform.js';
@@ -39,6 +40,8 @@ export interface Wiretap {
   lie: (call: WireCall, answer: Json) => Json | undefined;
   /** What the server gets instead of this body; undefined: the true one. */
   twist: (call: WireCall) => Json | undefined;
+  /** Asks a signed address; default: as it is. */
+  blobs: (url: string, init: RequestInit) => Promise<Response>;
   /** What the client gets instead of this frame; null: nothing. */
   bend: (frame: Json) => Json | null;
 }
@@ -64,11 +67,13 @@ export function wiretap(clock: Clock = systemClock): Wiretap {
     lie: () => undefined,
     twist: () => undefined,
     bend: (frame) => frame,
+    blobs: (url, init) => fetch(url, init),
     platform: {
       sodium: quickSodium,
       clock,
       random: () => 0.5,
       fetch: (url, init) => exchange(tap, url, init),
+      sendBody,
       sockets: {
         open: (url, events) => {
           tap.sockets.push(url);
@@ -98,6 +103,8 @@ export function wiretap(clock: Clock = systemClock): Wiretap {
 
 async function exchange(tap: Wiretap, url: string, init: RequestInit): Promise<Response> {
   const { pathname, search } = new URL(url);
+  // A blob is bytes, and goes between client and store: `blobs` of the tap sees it.
+  if (!pathname.startsWith('/api')) return tap.blobs(url, init);
   const body = typeof init.body === 'string' ? (JSON.parse(init.body) as Json) : null;
   const call = { method: init.method ?? 'GET', path: `${pathname.replace(/^\/api/, '')}${search}`, body };
   tap.calls.push(call);

@@ -1,5 +1,6 @@
-/** One HTTP request, exactly as a test writes it, and its whole answer. */
-import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+/** One HTTP request to a store, exactly as a test writes it, and its whole answer. */
+import type { IncomingHttpHeaders } from 'node:http';
+import { send } from './blobs.js';
 
 export interface Exchange {
   readonly method: string;
@@ -16,19 +17,12 @@ export interface Answer {
 }
 
 /** Rejects where the connection ends before the answer does. */
-export function exchange(url: string, { method, headers = {}, body }: Exchange): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const request = httpRequest(url, { method, headers, agent: false }, (response) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk: Buffer) => chunks.push(chunk));
-      response.on('error', reject);
-      response.on('end', () => {
-        const whole = Buffer.concat(chunks);
-        const [, code] = /<Code>(\w+)<\/Code>/.exec(whole.toString('latin1')) ?? [];
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: whole, code });
-      });
-    });
-    request.on('error', reject);
-    request.end(body);
-  });
+export async function exchange(url: string, { method, headers = {}, body }: Exchange): Promise<Answer> {
+  const {
+    status,
+    headers: answered,
+    bytes,
+  } = await send(method, url, { headers, ...(body === undefined ? {} : { body }) });
+  const [, code] = /<Code>(\w+)<\/Code>/.exec(bytes.toString('latin1')) ?? [];
+  return { status, headers: answered, body: bytes, code };
 }

@@ -9,13 +9,20 @@ import { Recorder } from './recorder.js';
 /** Writes after which a fault, or its end, counts as having been under load. */
 const MORE = 60;
 const MORE_MAX_MS = 60_000;
+/** And for each of them, on a busy machine. */
+const EACH_MAX_MS = 200;
 /** Every answer comes within this, ms; an outage is found out in 5 s. The driver's own limit would be 20 s and more. */
 const ANSWER_MAX_MS = 14_000;
 
 /** Waits for more acknowledged writes. */
 export async function more(cluster: Cluster, count = MORE): Promise<void> {
-  const wanted = cluster.acked + count;
-  await until(`${count} more writes`, () => cluster.acked >= wanted, MORE_MAX_MS);
+  const [before, begun] = [cluster.acked, Date.now()];
+  const got = (): number => cluster.acked - before;
+  await until(`${count} more writes`, () => got() >= count, MORE_MAX_MS + count * EACH_MAX_MS).catch(
+    (error: unknown) => {
+      throw new Error(`${String(error)}; ${got()} came in ${Date.now() - begun} ms`);
+    },
+  );
 }
 
 /** kill -9 of an instance; its clients go to the other, until it is there again. */
@@ -140,4 +147,17 @@ async function lateIsServed(t: Test, cluster: Cluster, tenant: Tenant, late: Rec
   await until('its caught_up', () => late.live);
   t.equal(late.connections.length, 1, 'a socket opened meanwhile stayed');
   await late.end();
+}
+
+/** An instance is killed while PostgreSQL stands still. */
+export async function killedWhileStill(cluster: Cluster, node: Node): Promise<void> {
+  await cluster.postgres.freeze();
+  await node.kill();
+  const from = Date.now();
+  const refused = ({ begun, outcome }: Ending): boolean => begun >= from && outcome === '503 unavailable';
+  await until('a refusal', () => cluster.tenants.some(({ load }) => load.endings.some(refused)), ANSWER_MAX_MS);
+  cluster.postgres.thaw();
+  await more(cluster);
+  await node.start();
+  await more(cluster);
 }

@@ -36,12 +36,12 @@ export async function billed(t: WithTeardown, options: BilledOptions = {}): Prom
 }
 
 let addresses = 0;
-/** From an address of its own: signups are limited per address. */
+/** From a network of its own: signups are limited per address and network. */
 export const signUp = async (apex: Wire, subdomain: string): Promise<Reply> =>
   apex.post(
     '/signup',
     { email: `${subdomain}@example.com`, subdomain },
-    { headers: { 'x-forwarded-for': `203.0.113.${++addresses % 250}` } },
+    { headers: { 'x-forwarded-for': `45.${++addresses >> 8}.${addresses & 255}.7` } },
   );
 
 /** A tenant that was signed up and claimed. */

@@ -5,12 +5,13 @@ import type { CallToolResult, Progress } from '@modelcontextprotocol/sdk/types.j
 import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
 import type { AuditEntry } from '../../src/mcp/audit.js';
+import { mcpPlatform } from '../../src/mcp/platform.js';
 import { readPolicy } from '../../src/mcp/policy.js';
 import type { ItemOutput } from '../../src/mcp/schemas.js';
 import { createServer } from '../../src/mcp/server.js';
 import { toolsOf } from '../../src/mcp/tools.js';
 import { Vault } from '../../src/mcp/vault.js';
-import { wiretap, type World } from './client-world.js';
+import type { World } from './client-world.js';
 import type { WithTeardown } from './postgres.js';
 
 /** What a list or a search gives. */
@@ -58,7 +59,7 @@ export const textOf = ({ content }: CallToolResult): string =>
 
 /** A companion with an identity, and a client of it. Both end with the test. */
 export async function companion(t: WithTeardown, options: CompanionOptions): Promise<Companion> {
-  const { identity, platform = wiretap().platform, env = {}, keep = () => Promise.resolve() } = options;
+  const { identity, platform = await mcpPlatform(), env = {}, keep = () => Promise.resolve() } = options;
   const policy = readPolicy(env);
   const notes: string[] = [];
   const audit: AuditEntry[] = [];
@@ -103,9 +104,5 @@ export async function paired(t: WithTeardown, world: World, env?: CompanionOptio
   await world.first.device.connect();
   const second = await world.pair('Agent');
   second.device.close();
-  return companion(t, {
-    identity: second.identity(),
-    platform: second.tap.platform,
-    ...(env === undefined ? {} : { env }),
-  });
+  return companion(t, { identity: second.identity(), ...(env === undefined ? {} : { env }) });
 }

@@ -21,6 +21,7 @@ function nameIn(packet: Buffer): string {
 
 export class NamedProxy {
   private readonly pairs = new Set<Pair>();
+  private swallowing = false;
   private readonly server: Server;
 
   private constructor(private readonly target: URL) {
@@ -62,6 +63,11 @@ export class NamedProxy {
     return pairs.length;
   }
 
+  /** New ones too are taken and carry nothing, or work again. */
+  swallowNew(swallowing: boolean): void {
+    this.swallowing = swallowing;
+  }
+
   /** Cuts them. Answers how many. */
   cut(name: string): number {
     const pairs = this.of(name);
@@ -84,6 +90,7 @@ export class NamedProxy {
           this.pairs.delete(pair);
         });
       }
+      if (this.swallowing) return;
       server.write(packet);
       client.pipe(server);
       server.pipe(client);

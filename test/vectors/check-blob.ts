@@ -15,7 +15,8 @@ interface Edit {
   readonly exchange?: readonly [number, number];
 }
 
-const unhex = (value: unknown): Uint8Array => new Uint8Array(Buffer.from(String(value), 'hex'));
+/** A Buffer inside a larger one, as decoded bytes often are: it must neither be written to nor taken for its memory. */
+const unhex = (value: unknown): Uint8Array => Buffer.from(String(value), 'hex');
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 function edited(ct: Uint8Array, { keep, append, flip, exchange }: Edit): Uint8Array {

@@ -5,6 +5,7 @@ import { examples } from '../device/run.js';
 import { EXIT, type ExitCode } from '../device/terminal.js';
 import { registerBackup } from './commands/backup.js';
 import { registerBootstrapRestart } from './commands/bootstrap-restart.js';
+import { registerCheckStorage } from './commands/check-storage.js';
 import { registerClaimToken } from './commands/claim-token.js';
 import { registerEpoch } from './commands/epoch.js';
 import { registerMigrate } from './commands/migrate.js';
@@ -21,6 +22,7 @@ const COMMANDS: readonly AdminRegister[] = [
   registerBackup,
   registerRestore,
   registerVerify,
+  registerCheckStorage,
   registerMigrate,
   registerUpgradePostgres,
   registerPurge,

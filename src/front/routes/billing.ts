@@ -13,8 +13,20 @@ function billingOf({ billing }: FrontOptions): BillingService {
   return billing;
 }
 
-/** `POST /api/billing/webhook`, from the payment provider. 200 once what it says is durable, or is none of ours. */
-export const webhook: Handler = (call, app) => billingOf(app).webhook(call.bytes, call.signature);
+/**
+ * `POST /api/billing/webhook`, from the payment provider. 200 once what it says is durable, or is none of ours. Forged
+ * ones are counted by address, and told so; a good one is never refused for them: where a proxy hides addresses, the
+ * provider would share one with the forger.
+ */
+export const webhook: Handler = async (call, app) => {
+  try {
+    return await billingOf(app).webhook(call.bytes, call.signature);
+  } catch (error) {
+    if (error instanceof ServiceError && error.error === 'webhook_invalid')
+      await app.addressLimits.take('webhook', call.address);
+    throw error;
+  }
+};
 
 /** `GET /api/billing/portal` -> {url}. Each asks the provider: limited by device. */
 export const portal: Handler = async (call, app) => {

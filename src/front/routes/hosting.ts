@@ -29,13 +29,21 @@ export const signUpByForm: Handler = async (call, app) => {
   return new Text(signedUpPage(SERVICE_NAME, signedUp.url, claimLinkOf(signedUp)), HTML);
 };
 
-/** `GET /api/tls-check?domain=`: from memory, so that a flood of strangers' names costs nothing. */
+/**
+ * `GET /api/tls-check?domain=`: from memory, so that a flood of strangers' names costs nothing. Of names that are new
+ * only so many an hour are let through.
+ */
 export const tlsCheck: Handler = (call, app) => {
   const domain = call.parameter('domain');
   if (domain === undefined) throw invalid('domain', 'must be given');
-  if (!hostingOf(app).serves(domain)) throw new ServiceError('tenant_not_found');
-  return { ok: true };
+  const certified = hostingOf(app).certifies(domain);
+  return certified instanceof Promise ? certified.then(answered) : answered(certified);
 };
+
+function answered(certified: boolean): { ok: true } {
+  if (!certified) throw new ServiceError('tenant_not_found');
+  return { ok: true };
+}
 
 /** `GET /`: the signup page at the apex, the usual lines at a tenant's host. */
 export const welcome: Handler = (call, app) =>

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { pino } from 'pino';
 import type { Comparison } from '../../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
-import { openStore } from '../../../objects/open.js';
+import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { blobJobs } from '../../../storage.js';
@@ -29,35 +29,31 @@ export function registerPurge(program: Command, run: AdminRun): void {
 const WAIT = 'Wait until it is through, and look at its log.';
 
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
-  const settings = config();
-  const { softDeleteMs } = settings;
-  const store = await openStore(settings, pino({ level: 'silent' }));
   let missing = 0;
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
-  await withReady(async ({ pool, url }) => {
-    const turn = new PostgresJobTurn(pool, url);
-    const tell = (found: Comparison): void => void (missing = found.missing);
-    const jobs = [
-      ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs }),
-      ...blobJobs({ store, pool, clock: systemClock }, tell),
-    ];
-    const taken = await turn.take(async (lost) => {
-      const stopped = AbortSignal.any([lost, terminal.interrupted]);
-      const through = await runJobs(
-        {
-          jobs,
-          clock: systemClock,
-          onReport: (report) => reports.push(report),
-          onFault: (error) => faults.push(error),
-        },
-        stopped,
-      );
-      if (through) await turn.ran(systemClock.now());
-      else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
-    });
-    if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
-  });
+  const settings = config();
+  const options = {
+    clock: systemClock,
+    onReport: (report: JobReport) => void reports.push(report),
+    onFault: (error: unknown) => void faults.push(error),
+  };
+  await withReady(({ pool, url }) =>
+    withStore(settings, pino({ level: 'silent' }), async (store) => {
+      const turn = new PostgresJobTurn(pool, url);
+      const tell = (found: Comparison): void => void (missing = found.missing);
+      const jobs = [
+        ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
+        ...blobJobs({ store, pool, clock: systemClock }, tell),
+      ];
+      const taken = await turn.take(async (lost) => {
+        const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
+        if (through) await turn.ran(systemClock.now());
+        else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
+      });
+      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
+    }),
+  );
   show(terminal, { jobs: reports, missingBlobs: missing }, () => [
     ...table(
       terminal,

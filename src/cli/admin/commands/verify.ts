@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { pino } from 'pino';
 import { verifyArchive } from '../../../backup/archive.js';
 import type { Comparison } from '../../../blobs/reaper.js';
-import { openStore } from '../../../objects/open.js';
+import { withStore } from '../../../objects/open.js';
 import type { Discrepancy } from '../../../postgres/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { reaperOf } from '../../../storage.js';
@@ -41,12 +41,13 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 }
 
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
-  const store = await openStore(config(), pino({ level: 'silent' }));
-  const { counts, discrepancies, blobs } = await withReady(async ({ store: operator, pool }) => ({
-    counts: await countsOf(pool),
-    discrepancies: await operator.discrepancies(),
-    blobs: await reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
-  }));
+  const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
+    withStore(config(), pino({ level: 'silent' }), async (store) => ({
+      counts: await countsOf(pool),
+      discrepancies: await operator.discrepancies(),
+      blobs: await reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+    })),
+  );
   show(terminal, { ...counts, discrepancies, blobs }, () => [
     ...figureLines(terminal, countsLine(counts), discrepancies),
     ...blobLines(terminal, blobs),

@@ -1,0 +1,74 @@
+/** Requests of a check, made as a client would make them, and what of their answers counts. */
+import type { SignedRequest } from '../../../blobs/ports.js';
+import { connectionFault, StoreFault } from '../../../objects/fault.js';
+
+/** Nobody waits longer for a few bytes. */
+const ANSWER_MAX_MS = 15_000;
+/** Answers of a store to these requests are small. */
+const BODY_MAX_BYTES = 1024 * 1024;
+
+/** A store's answer. */
+export interface StoreAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Buffer;
+  /** The code in a refusal: of XML, or of this server's JSON. */
+  readonly code: string | undefined;
+}
+
+/** What is asked. */
+export interface StoreQuestion {
+  readonly method: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array<ArrayBuffer>;
+}
+
+/**
+ * Asks; no redirection is followed, as no client would send a signed request elsewhere.
+ * @throws StoreFault where there is no answer.
+ */
+export async function ask(url: string, { method, headers = {}, body }: StoreQuestion): Promise<StoreAnswer> {
+  const call = `${method} at the store`;
+  try {
+    const signal = AbortSignal.timeout(ANSWER_MAX_MS);
+    const answer = await fetch(url, {
+      method,
+      headers,
+      ...(body === undefined ? {} : { body }),
+      redirect: 'manual',
+      signal,
+    });
+    const text = await bounded(answer);
+    return { status: answer.status, headers: answer.headers, body: text, code: codeIn(text.toString('latin1')) };
+  } catch (error) {
+    // `fetch` hides the reason one level down.
+    const cause: unknown = error instanceof TypeError ? error.cause : error;
+    throw connectionFault(call, cause) ?? new StoreFault('unreachable', `${call}: no answer`);
+  }
+}
+
+async function bounded(answer: Response): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of answer.body ?? []) {
+    size += (chunk as Uint8Array).length;
+    if (size > BODY_MAX_BYTES) break;
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+const codeIn = (text: string): string | undefined =>
+  (/<Code>([A-Za-z]{1,64})<\/Code>/.exec(text) ?? /"code":\s*"([a-z_]{1,64})"/.exec(text))?.[1];
+
+/** The signed request, with one digit of its signature changed. */
+export const altered = ({ url }: SignedRequest): string =>
+  url.replace(/((?:signature|sig)=[^&]*)([^&])(&|$)/i, (_, begin: string, last: string, end: string) => {
+    return `${begin}${last === '0' ? '1' : '0'}${end}`;
+  });
+
+/** The store's clock by an answer, ms; undefined: it does not tell. */
+export function clockOf({ headers }: StoreAnswer): number | undefined {
+  const told = Date.parse(headers.get('date') ?? '');
+  return Number.isNaN(told) ? undefined : told;
+}

@@ -1,0 +1,197 @@
+/** Files at the command line: put, get, export and import, against a real server (contract 8). */
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { tmpdir } from 'node:os';
+import t from 'tap';
+import { fileNameOf } from '../src/cli/device/save.js';
+import { Spool } from '../src/cli/device/spool.js';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { meter, sizeText } from '../src/cli/device/transfer.js';
+import type { ItemView } from '../src/client/events.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { machine, type Json, type Machine } from './support/cli.js';
+import { TestClock } from './support/clock.js';
+import { next, world, type World } from './support/client-world.js';
+import type { WithTeardown } from './support/postgres.js';
+import { fakeTerminal } from './support/vault-context.js';
+
+const BYTES = Buffer.from(Uint8Array.from({ length: 200_000 }, (_, at) => (at * 31) % 256));
+
+async function scene(t: WithTeardown): Promise<World & { readonly desk: Machine }> {
+  const made = await world(t);
+  const desk = await machine(t);
+  const rewrapped = next(made.first, 'rewrapped');
+  const offer = await made.first.device.offerPairing(() => true);
+  const joining = desk.json(['join', made.url, ...offer.words.split(' '), '--name', 'Desk']);
+  await Promise.all([joining, offer.joined, rewrapped]);
+  return { ...made, desk };
+}
+
+const parts = (folder: string): string[] => readdirSync(folder).filter((name) => name.endsWith('.part'));
+
+t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and saved as it was', async (t) => {
+  const { desk } = await scene(t);
+  const at = (name: string): string => join(desk.home, name);
+  writeFileSync(at('data.bin'), BYTES);
+  writeFileSync(at('photo.jpg'), BYTES.subarray(0, 10));
+  writeFileSync(at('long.txt'), 'x'.repeat(70_000));
+  const put = async (...argv: string[]): Promise<Json> => desk.json(['put', ...argv]);
+  const data = await put('--file', at('data.bin'), '--set', 'name=mine.bin');
+  t.match(data, { type: 'file', size: BYTES.length, queued: false });
+  t.match(await put('--file', at('photo.jpg')), { type: 'image', size: 10 });
+  t.match(await put('--file', at('long.txt')), { type: 'file', size: 70_000 });
+  const text = await put('--file', at('long.txt'), '--type', 'text');
+  t.match(text, { type: 'text' });
+  const piped = await desk.json(['put'], { input: BYTES });
+  t.match(piped, { type: 'file', size: BYTES.length });
+  const named = await desk.json(['put', '--file', '-', '--type', 'audio', '--set', 'label=hum'], { input: BYTES });
+  t.match(named, { type: 'audio' });
+  t.match(await desk.json(['put'], { input: 'y'.repeat(80_000) }), { type: 'text' });
+
+  const id = String(data['id']);
+  const listed = (await desk.json(['list']))['items'] as Json[];
+  t.match(
+    listed.find((item) => item['id'] === id),
+    { title: 'mine.bin', blob: 'file' },
+  );
+  t.match((await desk.call(['list'])).out, /file +mine\.bin \(200\.0 kB\)/);
+  t.ok((await desk.call(['get', id])).bytes.equals(BYTES), 'a pipe gets the bytes');
+  t.match(await desk.call(['get', id], { answers: [] }), { out: /mine\.bin/, notes: /--output/ });
+  t.match(await desk.json(['get', id]), { payload: { name: 'mine.bin', size: BYTES.length }, blob: 'file' });
+  t.ok((await desk.call(['get', String(named['id']), '-o', '-'])).bytes.equals(BYTES));
+  t.equal((await desk.call(['get', String(text['id'])])).out, 'x'.repeat(70_000), 'the whole text, not its beginning');
+
+  mkdirSync(at('out'));
+  t.match(await desk.json(['get', id, '--output', at('out')]), { id, file: at('out/mine.bin'), size: BYTES.length });
+  t.ok(readFileSync(at('out/mine.bin')).equals(BYTES));
+  t.match(await desk.call(['--json', 'get', id, '-o', at('out')]), { code: EXIT.usage }, 'nothing is replaced unasked');
+  t.equal((await desk.call(['get', id, '-o', at('out'), '--force'])).code, EXIT.ok);
+  t.match(await desk.call(['--json', 'get', String(text['id']), '-o', at('x')]), { error: { code: 'no_blob' } });
+  t.match(await desk.call(['--json', 'get', String(text['id']), '--local']), { code: EXIT.unavailable });
+  t.match(await desk.call(['--json', 'get', id, '-o', '-']), { code: EXIT.usage });
+});
+
+t.test('CBLOB-20: what does not verify leaves no file, and the exit code says so', async (t) => {
+  const { desk } = await scene(t);
+  const { id } = await desk.json(['put', '--type', 'file', '--file', '-'], { input: BYTES });
+  const truth = desk.tap.blobs;
+  desk.tap.blobs = async (url, init) => {
+    const bytes = Buffer.from(await (await truth(url, init)).arrayBuffer());
+    bytes[150_000] = (bytes[150_000] ?? 0) ^ 1;
+    return new Response(bytes);
+  };
+  const file = join(desk.home, 'copy.bin');
+  t.match(await desk.call(['--json', 'get', String(id), '-o', file]), {
+    code: EXIT.untrusted,
+    error: { code: 'bad_ct' },
+  });
+  t.same([readdirSync(desk.home).includes('copy.bin'), parts(desk.home)], [false, []]);
+  const piped = await desk.call(['get', String(id)]);
+  t.equal(piped.code, EXIT.untrusted);
+  t.ok(BYTES.subarray(0, piped.bytes.length).equals(piped.bytes), 'only what had authenticated');
+  desk.tap.blobs = () => Promise.resolve(new Response('{}', { status: 404 }));
+  t.match(await desk.call(['--json', 'get', String(id), '-o', file]), { error: { code: 'blob_not_found' } });
+});
+
+t.test('CBLOB-21: an archive carries the content of files and of large texts', async (t) => {
+  const { desk, phrase, first } = await scene(t);
+  const file = await desk.json(['put', '--type', 'file', '--file', '-', '--set', 'name=a.bin'], { input: BYTES });
+  const empty = await desk.json(['put', '--type', 'file', '--file', '-', '--set', 'name=empty'], { input: '' });
+  const text = await desk.json(['put'], { input: 'z'.repeat(90_000) });
+  const archive = join(desk.home, 'vault.archive');
+  const small = join(desk.home, 'small.archive');
+  const words = { input: `${phrase}\n` };
+  t.match(await desk.json(['export', archive, '--phrase-stdin'], words), { items: 3, blobs: 0, lacking: 0 });
+  t.match(await desk.json(['export', small, '--no-files', '--phrase-stdin'], words), { items: 3, blobs: 2 });
+  t.ok(readFileSync(archive).length > BYTES.length && readFileSync(small).length < BYTES.length);
+  const again = await desk.json(['import', archive, '--phrase-stdin'], words);
+  t.match(again, { written: 0, same: 3 }, 'all of it is here');
+
+  const other = await world(t);
+  const tap = await machine(t);
+  const rewrapped = next(other.first, 'rewrapped');
+  const offer = await other.first.device.offerPairing(() => true);
+  await Promise.all([tap.json(['join', other.url, ...offer.words.split(' ')]), offer.joined, rewrapped]);
+  t.match(await tap.json(['import', archive, '--foreign', '--phrase-stdin'], words), { written: 3, blobs: 0 });
+  t.ok((await tap.call(['get', String(file['id'])])).bytes.equals(BYTES));
+  t.equal((await tap.call(['get', String(empty['id'])])).bytes.length, 0);
+  t.equal((await tap.call(['get', String(text['id'])])).out, 'z'.repeat(90_000));
+  t.match(await tap.json(['import', archive, '--foreign', '--phrase-stdin'], words), { written: 0, same: 3 });
+  const plain = join(desk.home, 'plain.json');
+  t.match(await desk.json(['export', plain, '--plain']), { items: 3, blobs: 2 });
+  const document = JSON.parse(readFileSync(plain, 'utf8')) as { readonly items: Json[] };
+  t.match(
+    document.items.find(({ id }) => id === text['id']),
+    { blob: false, payload: { text: 'z'.repeat(90_000) } },
+  );
+
+  desk.tap.blobs = () => Promise.resolve(new Response('', { status: 404 }));
+  const lacking = await desk.call(['--json', 'export', join(desk.home, 'less'), '--phrase-stdin'], words);
+  t.match(lacking, { code: EXIT.untrusted, data: [{ items: 3, lacking: 3 }] }, 'what is missing is said');
+  desk.tap.blobs = () => Promise.reject(new TypeError('away'));
+  const away = await desk.call(['--json', 'export', join(desk.home, 'none'), '--phrase-stdin'], words);
+  t.match(away, { code: EXIT.unavailable });
+  t.notOk(readdirSync(desk.home).includes('none'));
+  t.same(first.problems, []);
+});
+
+t.test('CBLOB-22: what is put aside is encrypted, has no name, and is read as often as needed', async (t) => {
+  const before = parts(tmpdir());
+  async function* input(): AsyncGenerator<Uint8Array> {
+    await Promise.resolve();
+    for (let at = 0; at < BYTES.length; at += 999) yield BYTES.subarray(at, at + 999);
+  }
+  const spool = await Spool.of(nodeSodium, input());
+  t.equal(spool.size, BYTES.length);
+  for (let times = 0; times < 2; times++) {
+    const read: Uint8Array[] = [];
+    for await (const bytes of spool.open()) read.push(bytes);
+    t.ok(Buffer.concat(read).equals(BYTES));
+  }
+  t.same(
+    parts(tmpdir()).filter((name) => !before.includes(name)),
+    [],
+  );
+  await spool.close();
+  const broken = async function* (): AsyncGenerator<Uint8Array> {
+    yield BYTES;
+    await Promise.resolve();
+    throw new Error('the pipe broke');
+  };
+  await t.rejects(Spool.of(nodeSodium, broken()), { message: 'the pipe broke' });
+});
+
+t.test('CBLOB-19: names and progress that others could have written do no harm', (t) => {
+  const named = (name: unknown): string =>
+    fileNameOf({ id: 'ID', type: 'file', payload: { name } } as unknown as ItemView);
+  for (const [name, safe] of [
+    ['../../etc/passwd', 'passwd'],
+    ['C:\\Windows\\x.dll', 'x.dll'],
+    ['.bashrc', 'bashrc'],
+    ['..', 'ID'],
+    ['', 'ID'],
+    [7, '7'],
+    ['a\u0000b\u202ec|d', 'a_b_c_d'],
+    ['-rf', 'rf'],
+  ] as const)
+    t.equal(named(name), safe);
+  t.ok(named('x'.repeat(500)).length <= 120);
+  t.same([0, 999, 1_000, 999_960, 12_345_678].map(sizeText), ['0 bytes', '999 bytes', '1.0 kB', '1.0 MB', '12.3 MB']);
+  const terminal = fakeTerminal();
+  const clock = new TestClock();
+  const bar = meter({ terminal, clock }, 'Getting');
+  bar.onProgress({ done: 5, total: 10 });
+  bar.onProgress({ done: 6, total: 10 });
+  clock.advance(2_000);
+  bar.onProgress({ done: 20, total: 10 });
+  clock.advance(2_000);
+  bar.onProgress({ done: 20, total: null });
+  bar.ended();
+  t.same(terminal.steps, [
+    'Getting [##########----------]  50 %  5 bytes of 10 bytes',
+    'Getting [####################] 100 %  20 bytes of 10 bytes  10 bytes/s',
+    'Getting 20 bytes  5 bytes/s',
+    '',
+  ]);
+  t.end();
+});

@@ -1,0 +1,160 @@
+/** What strangers may take of a hosted service: names, certificates, pages (contract 12). */
+import t, { type Test } from 'tap';
+import { networkOf } from '../src/account/rates.js';
+import { limitKey, parseAddress } from '../src/front/client-address.js';
+import { Certificates } from '../src/hosting/certificates.js';
+import { ServiceError } from '../src/protocol/errors.js';
+import { TestClock } from './support/clock.js';
+import { BASE, billed, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
+import { runServer, type Running } from './support/server.js';
+import * as stripe from './support/stripe.js';
+import { named, Wire } from './support/wire.js';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const ENV = { TENANT_MODE: 'multi', BASE_DOMAIN: BASE };
+
+interface Apex extends Running {
+  /** Signs up from this address; answers how it ended. */
+  readonly from: (address: string) => Promise<string>;
+}
+
+let names = 0;
+async function apex(t: Test, more: Parameters<typeof runServer>[1] = {}): Promise<Apex> {
+  const server = await runServer(t, { ...more, env: { ...ENV, ...more.env } });
+  const wire = new Wire(server.port, named(BASE));
+  t.teardown(() => wire.close());
+  const from = async (address: string): Promise<string> => {
+    const body = { email: 'me@example.com', subdomain: `name-${++names}` };
+    return (await wire.post('/signup', body, { headers: { 'x-forwarded-for': address } })).outcome;
+  };
+  return { ...server, from };
+}
+
+t.test('HOST-20: an address by day', async (t) => {
+  const clock = new TestClock();
+  const { from } = await apex(t, { clock });
+  for (let n = 0; n < 10; n++) {
+    t.equal(await from('192.0.2.1'), '200');
+    if (n === 4) clock.advance(HOUR_MS + 1);
+  }
+  clock.advance(HOUR_MS + 1);
+  t.equal(await from('192.0.2.1'), '429 rate_limited', 'no eleventh');
+  t.equal(await from('192.0.2.2'), '200', 'but of another');
+  clock.advance(24 * HOUR_MS);
+  t.equal(await from('192.0.2.1'), '200');
+});
+
+t.test('HOST-20: a network by hour and by day, on all instances', async (t) => {
+  const clock = new TestClock();
+  const one = await apex(t, { clock });
+  const two = await apex(t, { clock, database: { url: one.databaseUrl } });
+  for (const [address, neighbour] of [
+    [(n: number) => `2001:db8:7:${n.toString(16)}::1`, '2001:db8:8::1'],
+    [(n: number) => `198.51.100.${n}`, '198.51.101.1'],
+  ] as const) {
+    for (let n = 0; n < 20; n++) t.equal(await (n % 2 === 0 ? one : two).from(address(n)), '200');
+    for (const { from } of [one, two]) t.equal(await from(address(99)), '429 rate_limited');
+    t.equal(await one.from(neighbour), '200');
+    for (let n = 0; n < 30; n++) {
+      if (n % 20 === 0) clock.advance(HOUR_MS + 1);
+      t.equal(await one.from(address(100 + n)), '200');
+    }
+    clock.advance(HOUR_MS + 1);
+    t.equal(await two.from(address(200)), '429 rate_limited', 'no fifty-first');
+    t.equal(await two.from(neighbour), '200');
+    clock.advance(24 * HOUR_MS);
+    t.equal(await two.from(address(200)), '200');
+  }
+});
+
+t.test('HOST-20: what a network is', (t) => {
+  const network = (text: string): string => networkOf(limitKey(parseAddress(text) ?? new Uint8Array(16)));
+  t.equal(network('198.51.100.200'), '198.51.100.0/24');
+  t.equal(network('::ffff:198.51.100.1'), '198.51.100.0/24', 'one spelling');
+  t.equal(network('2001:db8:7:ffff::1'), network('2001:db8:7::2'));
+  t.not(network('2001:db8:7::1'), network('2001:db8:8::1'));
+  t.equal(networkOf('unknown'), 'unknown');
+  t.end();
+});
+
+t.test('HOST-21: names that get their first certificate are counted', async (t) => {
+  const clock = new TestClock();
+  const old = await apex(t, { clock });
+  t.equal(await old.from('192.0.2.1'), '200');
+  const known = `name-${names}.${BASE}`;
+  await old.stop();
+  const server = await apex(t, { clock, database: { url: old.databaseUrl } });
+  const ask = async (domain: string, at: Running = server): Promise<string> =>
+    (await at.wire.get(`/tls-check?domain=${domain}`)).outcome;
+  const fresh: string[] = [];
+  for (let n = 0; n < 62; n++) {
+    t.equal(await server.from(`45.1.${n}.1`), '200');
+    fresh.push(`name-${names}.${BASE}`);
+  }
+  const [first = '', last = ''] = [fresh[0], fresh.at(-1)];
+  const many = await Promise.all(
+    Array.from({ length: 100 }, async (_, n) => ask(n % 2 === 0 ? first : first.toUpperCase())),
+  );
+  t.same(new Set(many), new Set(['200']), 'many handshakes for one name are one');
+  for (const name of fresh.slice(1, 60)) t.equal(await ask(name), '200');
+  t.equal(await ask(last), '429 rate_limited');
+  for (const name of [BASE, known, first]) t.equal(await ask(name), '200', 'known ones go on');
+  t.equal(await ask(`nobody.${BASE}`), '404 tenant_not_found');
+  const other = await apex(t, { clock, database: { url: old.databaseUrl } });
+  t.equal(await ask(last, other), '200', 'there at that one’s start');
+  t.equal(await other.from('45.2.0.1'), '200');
+  t.equal(await ask(`name-${names}.${BASE}`, other), '429 rate_limited', 'all instances count together');
+  clock.advance(HOUR_MS + 1);
+  t.equal(await ask(last), '200');
+});
+
+t.test('HOST-21: a count that fails leaves the name new', async (t) => {
+  const fresh = new Set(['new']);
+  let fault: Error | undefined = new ServiceError('unavailable');
+  let taken = 0;
+  const certificates = new Certificates({
+    hosts: {
+      serves: (host) => host !== 'none',
+      isNew: (host) => fresh.has(host),
+      settle: (host) => fresh.delete(host),
+    },
+    take: async () => {
+      taken++;
+      if (fault !== undefined) throw fault;
+      return Promise.resolve();
+    },
+  });
+  t.equal(certificates.check('none'), false);
+  t.equal(certificates.check('old'), true);
+  await t.rejects(Promise.resolve(certificates.check('new')), /database is down/);
+  fault = undefined;
+  t.equal(await certificates.check('NEW.'), true);
+  t.equal(certificates.check('new'), true, 'at once from then on');
+  t.equal(taken, 2);
+});
+
+/** Sends an event from this address, signed or not. */
+const send = async (server: Billed, address: string, event: object, signature?: string): Promise<string> => {
+  const body = JSON.stringify(event);
+  const headers = { 'x-forwarded-for': address, 'stripe-signature': signature ?? stripe.signed(body) };
+  return (await server.apex.ask('POST', '/billing/webhook', { body, headers })).outcome;
+};
+
+t.test('BILL-19: forged webhooks, and the page after checkout', async (t) => {
+  const server = await billed(t, { env: { RATE_PAIR_PER_MIN: '5' } });
+  const anna = await tenantOf(server, 'anna');
+  const paid = stripe.checkoutDone(anna.payer, Date.now());
+  for (let n = 0; n < 5; n++) t.equal(await send(server, '192.0.2.1', paid, 't=1,v1=00'), '400 webhook_invalid');
+  t.equal(await send(server, '192.0.2.1', paid, 't=1,v1=00'), '429 rate_limited');
+  t.equal(await send(server, '192.0.2.2', paid, 't=1,v1=00'), '400 webhook_invalid', 'each address for itself');
+  t.equal(await stateOf(server, anna.id), 'pending');
+  t.equal(await send(server, '192.0.2.1', paid), '200', 'a good one is taken all the same');
+  t.equal(await stateOf(server, anna.id), 'active');
+  await mustDeliver(server.apex, stripe.invoiceIs('paid', anna.payer, Date.now()));
+  const page = async (address: string): Promise<number> =>
+    (await server.apex.get('//signup/done?return=x', { headers: { 'x-forwarded-for': address } })).status;
+  for (let n = 0; n < 30; n++) t.equal(await page('192.0.2.1'), 404);
+  t.equal(await page('192.0.2.1'), 429);
+  t.equal(await page('192.0.2.2'), 404);
+});

@@ -1,0 +1,163 @@
+/** What a person allows agents, and the record of what they did (issue of the companion, "A person stays in control"). */
+import { readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import t from 'tap';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { Audit, AUDIT_KEPT, AUDIT_MAX, auditPath } from '../src/mcp/audit.js';
+import { McpError } from '../src/mcp/errors.js';
+import { placeOf } from '../src/mcp/place.js';
+import { readPolicy } from '../src/mcp/policy.js';
+import { note, refusal, wiretap, world } from './support/client-world.js';
+import { companion, paired, textOf } from './support/mcp.js';
+import { temporaryFolder } from './support/postgres.js';
+
+t.test('MCP-50: the allow list holds for reading, searching, writing and deleting', async (t) => {
+  const all = await world(t);
+  const { device } = all.first;
+  await device.bins.create('01work', { name: 'Work' }, 'work');
+  await device.bins.create('private', { name: 'Private' });
+  const own = await device.put({ ...note('a plan'), binId: '01work' });
+  const hidden = await device.put({ ...note('a secret plan'), binId: 'private' });
+  const agent = await paired(t, all, { SERVICE_BINS: 'work, gone' });
+  const listed = await agent.list();
+  t.match(listed.items, [{ id: own.id, bin: '01work', binSlug: 'work' }]);
+  t.match(listed.notes, [/no bin for gone/]);
+  t.match((await agent.search('plan')).items, [{ id: own.id }]);
+  for (const bin of ['private', 'inbox', 'nowhere']) {
+    t.match(await agent.refused('sb_list_items', { bin }), { code: 'bin_not_allowed', hint: 'Bins: work.' });
+    t.match(await agent.refused('sb_search', { query: 'plan', bin }), { code: 'bin_not_allowed' });
+    t.match(await agent.refused('sb_put_item', { bin, payload: { text: 'x' } }), { code: 'bin_not_allowed' });
+  }
+  const unknown = await agent.refused('sb_delete_item', { id: hidden.id });
+  t.equal(unknown.code, 'item_not_found', 'nothing says that it exists');
+  await agent.put('work', { text: 'by slug' });
+  await agent.put('01work', { text: 'by id' });
+  await agent.call('sb_delete_item', { id: own.id });
+  t.equal((await agent.list({ bin: '01work' })).total, 2);
+  await device.pull();
+  t.ok(await device.get(hidden.id));
+});
+
+t.test('MCP-50: an allowed slug stays the bin that it named first, whatever the server says later', async (t) => {
+  const all = await world(t);
+  const { device } = all.first;
+  await device.bins.create('open', { name: 'Open' });
+  await device.bins.create('private', { name: 'Private' });
+  await device.put({ ...note('for agents'), binId: 'open' });
+  const { id } = await device.put({ ...note('for nobody else'), binId: 'private' });
+  await device.connect();
+  const second = await all.pair('Agent');
+  second.device.close();
+  const agent = await companion(t, {
+    identity: second.identity(),
+    platform: second.tap.platform,
+    env: { SERVICE_BINS: 'open' },
+  });
+  t.equal((await agent.list()).total, 1);
+  second.tap.lie = ({ path }, answer) => {
+    if (path !== '/bins') return undefined;
+    const bins = (answer['bins'] as Record<string, unknown>[]).filter((bin) => bin['id'] !== 'open');
+    return { bins: bins.map((bin) => (bin['id'] === 'private' ? { ...bin, slug: 'open' } : bin)) };
+  };
+  const { items } = await agent.list({ bin: 'open' });
+  t.notOk(items.some((item) => item.id === id));
+  t.equal((await agent.refused('sb_delete_item', { id })).code, 'item_not_found');
+});
+
+t.test('MCP-51: with SERVICE_READ_ONLY nothing that writes is offered, and it is refused', async (t) => {
+  const all = await world(t);
+  const { id } = await all.first.device.put(note('stays'));
+  const agent = await paired(t, all, { SERVICE_READ_ONLY: '1' });
+  const { tools } = await agent.client.listTools();
+  t.same(
+    tools.map(({ name }) => name),
+    ['sb_list_items', 'sb_search'],
+  );
+  t.match(await agent.refused('sb_put_item', { bin: 'inbox', payload: { text: 'x' } }), { code: 'read_only' });
+  t.match(await agent.refused('sb_delete_item', { id }), { code: 'read_only' });
+  t.match(await agent.list(), { total: 1, items: [{ id }] });
+});
+
+t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are masked in lists and searches, and only they', async (t) => {
+  const all = await world(t);
+  const payload = { service: 'mail', user: 'me', secret: 'hunter2 of the test' };
+  await all.first.device.put({ binId: 'inbox', type: 'password', payload });
+  const agent = await paired(t, all, { SERVICE_REDACT_SECRETS: 'true' });
+  for (const name of ['sb_list_items', 'sb_search']) {
+    const result = await agent.raw(name, name === 'sb_search' ? { query: 'mail' } : {});
+    t.match(result.structuredContent, { items: [{ payload: { service: 'mail', user: 'me' }, redacted: ['secret'] }] });
+    t.notMatch(JSON.stringify(result), /hunter2/);
+    t.match(textOf(result), /masked: secret/);
+  }
+});
+
+t.test('MCP-46: without masking a secret is shown, and it is never searched', async (t) => {
+  const all = await world(t);
+  const payload = { service: 'mail', user: 'me', secret: 'hunter2' };
+  await all.first.device.put({ binId: 'inbox', type: 'password', payload });
+  const agent = await paired(t, all);
+  t.match((await agent.list()).items, [{ payload }]);
+  t.equal((await agent.search('mail')).total, 1);
+  t.equal((await agent.search('hunter2')).total, 0);
+});
+
+t.test('MCP-53: settings that are misspelt stop the start, and are never taken for none', async (t) => {
+  const refused = async (env: Parameters<typeof readPolicy>[0]): Promise<unknown> =>
+    (await refusal(Promise.resolve().then(() => readPolicy(env)))) instanceof McpError;
+  for (const env of [
+    { SERVICE_READ_ONLY: 'ture' },
+    { SERVICE_REDACT_SECRETS: '2' },
+    { SERVICE_BINS: ' , ' },
+    { SERVICE_BINS: 'work;private' },
+  ])
+    t.ok(await refused(env), JSON.stringify(env));
+  t.same(readPolicy({ SERVICE_BINS: '', SERVICE_READ_ONLY: '0' }), { bins: null, readOnly: false, redact: false });
+  t.same(readPolicy({ SERVICE_BINS: 'a,b, a' }).bins, ['a', 'b']);
+});
+
+t.test('MCP-54: each call is recorded by tool, time, bin, ids and outcome, without contents', async (t) => {
+  const all = await world(t);
+  const agent = await paired(t, all);
+  const { id } = await agent.put('inbox', { text: 'unspeakable' });
+  await agent.search('unspeakable', { bin: 'inbox' });
+  await agent.refused('sb_list_items', { bin: 'nowhere' });
+  await agent.refused('sb_put_item', { bin: 'inbox', payload: { unspeakable: 1 } });
+  t.match(agent.audit, [
+    { tool: 'sb_put_item', bin: 'inbox', ids: [id], outcome: 'ok' },
+    { tool: 'sb_search', bin: 'inbox', ids: [id], outcome: 'ok' },
+    { tool: 'sb_list_items', bin: 'nowhere', ids: [], outcome: 'bin_not_found' },
+    { tool: 'sb_put_item', bin: 'inbox', outcome: 'bad_payload' },
+  ]);
+  t.notMatch(JSON.stringify(agent.audit), /unspeakable/);
+});
+
+t.test('MCP-55: the record is for its owner alone, follows no link and does not grow without end', async (t) => {
+  const folder = await temporaryFolder(t);
+  const notes: string[] = [];
+  const context = {
+    place: placeOf({ HOME: folder, XDG_CONFIG_HOME: folder }),
+    platform: { ...wiretap().platform, sodium: nodeSodium },
+    note: (text: string): void => void notes.push(text),
+  };
+  const audit = await Audit.open(context);
+  const path = auditPath(context);
+  const entry = { tool: 'sb_search', bin: null, ids: ['not an id'], outcome: 'ok', ms: 1.5 } as const;
+  audit.write({ ...entry, bin: 'a "bin"\nwith lines' });
+  const [line = ''] = (await readFile(path, 'utf8')).split('\n');
+  t.match(JSON.parse(line), { tool: 'sb_search', bin: '?', ids: [], outcome: 'ok', ms: 2 });
+  t.equal((await stat(path)).mode & 0o777, 0o600);
+  for (let at = 0; at < AUDIT_KEPT + 2; at++) {
+    await writeFile(path, 'x'.repeat(AUDIT_MAX));
+    audit.write(entry);
+  }
+  t.ok((await stat(path)).size < 1_000);
+  for (let at = 1; at <= AUDIT_KEPT; at++) t.equal((await stat(`${path}.${at}`)).size, AUDIT_MAX);
+  await t.rejects(stat(`${path}.${AUDIT_KEPT + 1}`), { code: 'ENOENT' });
+  const linked = placeOf({ HOME: folder, XDG_CONFIG_HOME: `${folder}/linked` });
+  await Audit.open({ ...context, place: linked });
+  await rm(auditPath({ place: linked }));
+  const target = `${folder}/target`;
+  await writeFile(target, '');
+  await symlink(target, auditPath({ place: linked }));
+  t.match(await refusal(Audit.open({ ...context, place: linked })), { code: 'disk' });
+  t.equal((await stat(target)).size, 0);
+});

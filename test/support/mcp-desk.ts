@@ -1,0 +1,127 @@
+/** A machine with the companion's commands: run in this process, with a scripted person in front of them, or nobody. */
+import type { Platform } from '../../src/client/platform.js';
+import { runCommand } from '../../src/mcp/command.js';
+import { loadIdentity, type Keeper } from '../../src/mcp/config-file.js';
+import type { Place } from '../../src/mcp/context.js';
+import { McpError } from '../../src/mcp/errors.js';
+import { machineOf } from '../../src/mcp/machine.js';
+import { placeOf } from '../../src/mcp/place.js';
+import type { Terminal } from '../../src/mcp/terminal.js';
+import { PassThrough } from 'node:stream';
+import { wiretap, type Wiretap } from './client-world.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+
+/** What a person types when asked something that fits. Each answer is given once. */
+export type Answers = readonly (readonly [question: RegExp, answer: string | (() => string | Promise<string>)])[];
+
+export interface DeskOptions {
+  /** Given: a person sits there. */
+  readonly answers?: Answers;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Standard input where nobody sits. */
+  readonly input?: string;
+}
+
+export interface Outcome {
+  readonly code: number;
+  readonly out: string;
+  readonly notes: string;
+  readonly questions: readonly { readonly text: string; readonly hidden: boolean }[];
+  readonly progress: readonly string[];
+}
+
+/** A command under way. */
+export interface Call {
+  readonly result: Promise<Outcome>;
+  /** The first line for the person that fits, perhaps one that is there already. */
+  noted(fits: RegExp): Promise<RegExpExecArray>;
+  interrupt(): void;
+}
+
+export interface Desk {
+  readonly tap: Wiretap;
+  readonly place: Place;
+  readonly keeper: Keeper;
+  start(argv: readonly string[], options?: DeskOptions): Call;
+  call(argv: readonly string[], options?: DeskOptions): Promise<Outcome>;
+}
+
+/** A machine of its own; `id` is its identifier, of 32 hex digits. Its files are removed after the test. */
+export async function desk(
+  t: WithTeardown,
+  { tap = wiretap(), id = '0123456789abcdef0123456789abcdee', platform = tap.platform }: Partial<DeskSetup> = {},
+): Promise<Desk> {
+  const machine = machineOf({
+    platform: 'linux',
+    read: () => Promise.resolve(id),
+    run: () => Promise.reject(new Error('ENOENT')),
+    hostName: () => 'desk',
+    userName: () => 'me',
+    systemRoot: '',
+  });
+  const place = placeOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, machine);
+  const start: Desk['start'] = (argv, options = {}) => started({ place, platform }, argv, options);
+  const keeper: Keeper = { place, platform, note: () => undefined };
+  return { tap, place, keeper, start, call: (argv, options) => start(argv, options).result };
+}
+
+interface DeskSetup {
+  readonly tap: Wiretap;
+  readonly id: string;
+  readonly platform: Platform;
+}
+
+/** The pairing that is kept on a machine. */
+export const pairingOf = (desk: Desk) => loadIdentity(desk.keeper);
+
+function started(
+  { place, platform }: { readonly place: Place; readonly platform: Platform },
+  argv: readonly string[],
+  options: DeskOptions,
+): Call {
+  const out: string[] = [];
+  const notes: string[] = [];
+  const questions: { text: string; hidden: boolean }[] = [];
+  const progress: string[] = [];
+  const waiting = new Set<() => void>();
+  const interruption = new AbortController();
+  const answers = [...(options.answers ?? [])];
+  const note = (text: string): void => {
+    notes.push(text);
+    for (const wake of [...waiting]) wake();
+  };
+  const terminal: Terminal = {
+    interactive: options.answers !== undefined,
+    print: (text) => void out.push(text),
+    note,
+    progress: (text) => void progress.push(text),
+    ask: async (text, hidden = false) => {
+      questions.push({ text, hidden });
+      const at = answers.findIndex(([fits]) => fits.test(text));
+      const [found] = at === -1 ? [] : answers.splice(at, 1);
+      if (found === undefined) throw new McpError('interrupted', `nobody was expected to ask: ${text}`);
+      return typeof found[1] === 'string' ? found[1] : found[1]();
+    },
+    readLine: () => Promise.resolve((options.input ?? '').split('\n')[0] ?? ''),
+  };
+  const result = runCommand(argv, {
+    ...{ place, platform, env: options.env ?? {}, version: '1.2.3', interrupted: interruption.signal, note, terminal },
+    ...{ input: new PassThrough(), output: new PassThrough() },
+  }).then((code) => ({ code, out: out.join('\n'), notes: notes.join('\n'), questions, progress }));
+  const noted = async (fits: RegExp): Promise<RegExpExecArray> => {
+    for (;;) {
+      const found = notes.map((text) => fits.exec(text)).find((each) => each !== null);
+      if (found !== undefined && found !== null) return found;
+      const more = new Promise<undefined>((resolve) => {
+        const wake = (): void => {
+          waiting.delete(wake);
+          resolve(undefined);
+        };
+        waiting.add(wake);
+      });
+      const ended = await Promise.race([more, result]);
+      if (ended !== undefined) throw new Error(`nothing fits ${String(fits)}:\n${ended.out}\n${ended.notes}`);
+    }
+  };
+  return { result, noted, interrupt: () => interruption.abort() };
+}

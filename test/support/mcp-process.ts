@@ -1,0 +1,56 @@
+/** The companion as its users start it: a process, its streams, and the pairing on disk. */
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import type { Identity } from '../../src/client/identity.js';
+import { saveIdentity } from '../../src/mcp/config-file.js';
+import type { Place } from '../../src/mcp/context.js';
+import { placeOf } from '../../src/mcp/place.js';
+import { nodeSodium } from '../../src/crypto/sodium-node.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+
+/** The compiled program. */
+export const PROGRAM = fileURLToPath(new URL('../../src/mcp/main.js', import.meta.url));
+
+/** A machine's folder with a pairing in it, and the environment that leads there. */
+export interface Home {
+  readonly place: Place;
+  readonly env: Record<string, string>;
+}
+
+/** Keeps an identity where the program looks for it. */
+export async function home(t: WithTeardown, identity: Identity, more: Record<string, string> = {}): Promise<Home> {
+  const folder = await temporaryFolder(t);
+  const env = { PATH: process.env['PATH'] ?? '', HOME: folder, XDG_CONFIG_HOME: join(folder, 'config'), ...more };
+  const place = placeOf(env);
+  await saveIdentity({ place, note: () => undefined, platform: { sodium: nodeSodium } }, identity);
+  return { place, env };
+}
+
+/** A client of a program that was started for it. */
+export interface Started {
+  readonly client: Client;
+  readonly transport: StdioClientTransport;
+  /** What it wrote to standard error so far. */
+  readonly errors: () => string;
+}
+
+/** Starts `service-mcp serve` and speaks with it. Both end with the test. */
+export async function started(t: WithTeardown, { env }: Home, flags: readonly string[] = []): Promise<Started> {
+  const transport = new StdioClientTransport({
+    command: process.execPath,
+    args: [...flags, PROGRAM, 'serve'],
+    env,
+    stderr: 'pipe',
+  });
+  let errors = '';
+  transport.stderr?.on('data', (chunk: Buffer) => {
+    errors += chunk.toString('utf8');
+  });
+  const client = new Client({ name: 'test', version: '1' });
+  t.teardown(async () => client.close());
+  await client.connect(transport);
+  await client.listTools();
+  return { client, transport, errors: () => errors };
+}
