@@ -25,7 +25,6 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Archive: CLIENTS,
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",
-  Blobs: "needs the server's configuration, disk or clock, or a second tenant",
   'Object stores': 'needs the store of a hosted server',
   'Blobs on our clients': CLIENTS,
   'Conformance kit': 'speaks of the kit itself',
