@@ -56,7 +56,9 @@ export async function removePrivate(path: string): Promise<void> {
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
   let handle: FileHandle;
   try {
-    handle = await open(path, constants.O_RDONLY | (POSIX ? constants.O_NOFOLLOW : 0));
+    // Not blocking: a pipe under this name would be waited for for ever.
+    const flags = POSIX ? constants.O_NOFOLLOW | constants.O_NONBLOCK : 0;
+    handle = await open(path, constants.O_RDONLY | flags);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
     if (errorCode(error) === 'ELOOP') throw refused(path, 'is a symbolic link');

@@ -94,7 +94,7 @@ export const forgetIdentity = (place: Place): Promise<void> => alone(place, () =
 export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile | undefined> {
   const content = await readPrivate(place.configPath, FILE_MAX, warn).catch((error: unknown) => {
     if (!(error instanceof PrivateFileError)) throw error;
-    throw new McpError('config_unsafe', error.message, { cause: error });
+    throw new McpError('config_unsafe', error.message.replace(/\.$/, ''), { cause: error });
   });
   if (content === undefined) return undefined;
   try {
