@@ -7,7 +7,7 @@ import { isContentType, type ContentType } from '../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../protocol/limits.js';
 import { ArchiveError } from './archive-error.js';
 import type { BinLabel } from './bins.js';
-import { PAYLOAD_MAX } from './payload-blob.js';
+import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from './payload-blob.js';
 import { ProtocolError } from './errors.js';
 import {
   array,
@@ -111,17 +111,20 @@ const itemFields = object({
   content: nullable(count),
 });
 
-const readArchivedItem: Reader<ArchivedItem> = (value, path) => {
-  const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
-  if (!isBinId(bin)) throw wrong(`${path}.bin`, 'must be a bin id');
-  if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
-  if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
-  if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
-  if (payload !== null && text(JSON.stringify(payload)).length > PAYLOAD_MAX)
-    throw wrong(`${path}.payload`, `must have at most ${PAYLOAD_MAX} bytes`);
-  if (content !== null && blob !== true) throw wrong(`${path}.content`, 'belongs to a blob');
-  return { record: 'item', id, bin, type, ts, payload, blob: blob === true, content };
-};
+/** `most`: bytes of a payload. In an archive a large one is content; in a plain export it stands where it is read. */
+const itemWithin =
+  (most: number): Reader<ArchivedItem> =>
+  (value, path) => {
+    const { id, bin, type, ts, payload, blob, content } = itemFields(value, path);
+    if (!isBinId(bin)) throw wrong(`${path}.bin`, 'must be a bin id');
+    if (!isContentType(type)) throw wrong(`${path}.type`, 'must be one of the ten types');
+    if (ts < TS_MIN) throw wrong(`${path}.ts`, 'must be milliseconds');
+    if (payload === null && blob !== true) throw wrong(`${path}.payload`, 'must be an object');
+    if (payload !== null && text(JSON.stringify(payload)).length > most)
+      throw wrong(`${path}.payload`, `must have at most ${most} bytes`);
+    if (content !== null && blob !== true) throw wrong(`${path}.content`, 'belongs to a blob');
+    return { record: 'item', id, bin, type, ts, payload, blob: blob === true, content };
+  };
 
 const readPart: Reader<ArchivedPart> = (value, path) => {
   const { data } = object({ data: bytes() })(value, path);
@@ -172,7 +175,7 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
       case 'bin':
         return readBin(value, 'bin');
       case 'item':
-        return readArchivedItem(value, 'item');
+        return itemWithin(PAYLOAD_INLINE_MAX)(value, 'item');
       case 'part':
         return readPart(value, 'part');
       case 'end':
@@ -236,7 +239,7 @@ export function readPlain(json: string): readonly ArchiveRecord[] {
     const { format, version } = object({ format: nullable(string), version: nullable(count) })(value, '');
     if (format !== PLAIN_FORMAT) throw new ArchiveError('not_archive', 'this is no export of a vault');
     if (version !== 1) throw new ArchiveError('unsupported', 'it was written by a newer version');
-    const read = object({ bins: array(readBin), items: array(readArchivedItem) })(value, '');
+    const read = object({ bins: array(readBin), items: array(itemWithin(PAYLOAD_MAX)) })(value, '');
     const records = [readManifest(value, ''), ...read.bins, ...read.items];
     const order = new RecordOrder();
     for (const one of records) order.next(one);
