@@ -7,7 +7,7 @@ import { Child, numberIn } from './child.js';
 import { Cluster } from './database.js';
 import type { Drivers } from './drivers.js';
 
-export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9';
+export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS';
 
 export interface Options {
   readonly scenarios: ReadonlySet<ScenarioId>;

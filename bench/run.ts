@@ -1,5 +1,5 @@
 /**
- * npm run bench -- [S1 ... S9] [--rounds N] [--seconds N] [--instances N] [--sockets N] [--hold N] [--quick] [--markdown] [--node]
+ * npm run bench -- [S1 ... S9 BLOBS] [--rounds N] [--seconds N] [--instances N] [--sockets N] [--hold N] [--quick] [--markdown] [--node]
  *
  * Exit code 1 only when the floor of a ratio is missed or an audit fails; see README.md.
  */
@@ -11,6 +11,7 @@ import { AuditError } from './audit.js';
 import { Context, type Options, type ScenarioId } from './context.js';
 import { buildDrivers } from './drivers.js';
 import { machineFacts, stolenTicks, type MachineFacts } from './machine.js';
+import { blobs } from './scenarios/blobs.js';
 import { heldSockets } from './scenarios/held.js';
 import { idleSockets } from './scenarios/idle.js';
 import { twoInstances } from './scenarios/instances.js';
@@ -20,7 +21,7 @@ import { WriteScenarios } from './scenarios/writes.js';
 import { meets, table, type Outcome } from './stats.js';
 
 /** What runs where nothing is named. S9 takes gigabytes, so it is asked for by name. */
-const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8'];
+const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8', 'BLOBS'];
 const ALL: readonly ScenarioId[] = [...USUAL, 'S9'];
 /** A slow disk is a C library; a Node driver cannot choose its addresses, and holds too few sockets. */
 const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9'];
@@ -83,6 +84,7 @@ async function scenarios(context: Context): Promise<Outcome[]> {
   if (has('S7')) outcomes.push(await replays(context));
   if (has('S8')) outcomes.push(await twoInstances(context));
   if (has('S9')) outcomes.push(await heldSockets(context));
+  if (has('BLOBS')) outcomes.push(await blobs(context));
   return outcomes;
 }
 

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import t from 'tap';
 import { PROJECT_ROOT } from '../src/root.js';
 
-const ID = /\b[A-Z]+-\d{2}\b/g;
+const ID = /\b[A-Z]+-\d{2,3}\b/g;
 
 const rules = [
-  ...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2})\*\* /gm),
+  ...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2,3})\*\* /gm),
 ].map((match) => match[1] ?? '');
 const prefixes = new Set(rules.map((id) => id.split('-')[0]));
 
@@ -18,7 +18,7 @@ function quotedIds(): Map<string, string[]> {
   const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.test.ts'));
   for (const name of names) {
     const source = readFileSync(join(folder, name), 'utf8');
-    for (const [, text] of source.matchAll(/['"`]((?:[A-Z]+-\d{2}[ ,]*)+)(?::|['"`])/g)) {
+    for (const [, text] of source.matchAll(/['"`]((?:[A-Z]+-\d{2,3}[ ,]*)+)(?::|['"`])/g)) {
       for (const [id] of (text ?? '').matchAll(ID)) {
         if (prefixes.has(id.split('-')[0])) found.set(id, [...(found.get(id) ?? []), name]);
       }

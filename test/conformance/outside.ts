@@ -25,6 +25,8 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Archive: CLIENTS,
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",
+  'Object stores': 'needs the store of a hosted server',
+  'Blobs on our clients': CLIENTS,
   'Conformance kit': 'speaks of the kit itself',
   Hosting: 'needs multi mode and its domain',
   'Nightly jobs': CLOCK,

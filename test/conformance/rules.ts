@@ -5,7 +5,7 @@ import { PROJECT_ROOT } from '../../src/root.js';
 
 /** One rule of RULES.md. */
 export interface Rule {
-  /** Prefix and two digits: 'ITEM-01'. */
+  /** Prefix and two or three digits: 'ITEM-01'. */
   readonly id: string;
   readonly sentence: string;
   /** Title of its section. */
@@ -23,7 +23,7 @@ export function parseRules(text: string): Rule[] {
     const title = /^## (.+)$/.exec(line)?.[1];
     if (title !== undefined) [section, source] = [title, ''];
     source = /^Source: (.+)$/.exec(line)?.[1] ?? source;
-    const [, id, sentence] = /^- \*\*([A-Z]+-\d{2})\*\* (.+)$/.exec(line) ?? [];
+    const [, id, sentence] = /^- \*\*([A-Z]+-\d{2,3})\*\* (.+)$/.exec(line) ?? [];
     if (id !== undefined && sentence !== undefined) rules.push({ id, sentence, section, source });
   }
   return rules;

@@ -1,15 +1,18 @@
 /** The bucket stores under test: our bindings, and the stores behind them (Ceph's gateway, the stand-in of Google's). */
 import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
-import type { ObjectName, ObjectStore, UploadGrant } from '../../src/blobs/ports.js';
+import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/blobs/ports.js';
 import type { Bounds } from '../../src/objects/bounds.js';
 import { GcsStore } from '../../src/objects/gcs.js';
+import { LocalStore } from '../../src/objects/local.js';
 import { S3Store } from '../../src/objects/s3.js';
 import type { Ceph, CephUser } from './ceph.js';
 import { exchange } from './exchange.js';
 import { FaultyHttp, type HttpFault } from './faulty-http.js';
 import { GcsStandIn, type GcsFault, type ServiceAccount } from './gcs-server.js';
-import type { WithTeardown } from './postgres.js';
+import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { runServer, type Running } from './server.js';
 
 /** How a store fails, by names that both stores know. */
 export type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
@@ -18,6 +21,8 @@ export type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
 export interface BucketUnderTest {
   readonly store: ObjectStore & { close(): Promise<void> };
   readonly bucket: string;
+  /** Variables with which a server keeps its blobs there. */
+  readonly env: Readonly<Record<string, string>>;
   /** What the binding logged. */
   readonly logs: readonly string[];
   /** Calls that the store got so far. */
@@ -72,6 +77,7 @@ export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Pro
     store: open({}),
     open,
     bucket,
+    env: { STORAGE_KIND: 's3', S3_BUCKET: bucket, S3_ENDPOINT: proxy.url },
     logs: lines,
     calls: () => proxy.calls.length,
     place: async (Key, Body) => {
@@ -101,6 +107,7 @@ export async function gcsBucket(
     store: open({}),
     open,
     bucket: server.bucket,
+    env: { STORAGE_KIND: 'gcs', GCS_BUCKET: server.bucket, GCS_ENDPOINT: server.url },
     server,
     logs: lines,
     calls: () => server.calls.length,
@@ -111,6 +118,37 @@ export async function gcsBucket(
     down: () => server.stop(),
     up: () => server.listen(),
   };
+}
+
+const LOCAL_SECRET = 'a-secret-of-the-local-store';
+
+/** The local store's binding beside a server that serves it. What is signed is reserved first, as the server does. */
+class ReservingStore extends LocalStore {
+  constructor(
+    private readonly server: Running,
+    folder: string,
+  ) {
+    super({ folder, secret: LOCAL_SECRET });
+  }
+
+  override async signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
+    await this.server.sql(
+      `INSERT INTO blobs (tenant_id, ref, size, state, content_type, created_at, expires_at)
+       VALUES ($1, $2, $3, 'reserved', $4, $5, $6)`,
+      [name.tenantId, name.ref, grant.size, grant.contentType, grant.now, grant.expiresAt],
+    );
+    return super.signUpload(name, grant, origin);
+  }
+}
+
+/** The local store behind a server that runs until the test is over. */
+export async function servedLocally(
+  t: WithTeardown,
+): Promise<{ readonly store: LocalStore; readonly origin: string; readonly tenantId: string }> {
+  const dataDir = await temporaryFolder(t);
+  const server = await runServer(t, { env: { DATA_DIR: dataDir, BLOB_URL_SECRET: LOCAL_SECRET } });
+  const store = new ReservingStore(server, join(dataDir, 'blobs'));
+  return { store, origin: `http://127.0.0.1:${server.port}`, tenantId: server.tenantId };
 }
 
 const MINUTE_MS = 60_000;
@@ -130,8 +168,8 @@ export const fiveMinutes = (now = Date.now()): { now: number; expiresAt: number 
 });
 
 /** Uploads as a client does; fails where the store refuses. */
-export async function upload(store: ObjectStore, name: ObjectName, body: Buffer): Promise<void> {
-  const { url, headers } = await store.signUpload(name, grantFor(body), '');
+export async function upload(store: ObjectStore, name: ObjectName, body: Buffer, origin = ''): Promise<void> {
+  const { url, headers } = await store.signUpload(name, grantFor(body), origin);
   const { status, code } = await exchange(url, { method: 'PUT', headers, body });
   if (status !== 200) throw new Error(`the upload was refused: ${status} ${code}`);
 }

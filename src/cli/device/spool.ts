@@ -11,19 +11,25 @@ import { told } from './new-file.js';
 
 const READ_BYTES = 256 * 1024;
 
+interface Held {
+  readonly handle: FileHandle;
+  readonly path: string;
+  readonly secret: { readonly key: Uint8Array; readonly nonce: Uint8Array; readonly aad: Uint8Array };
+  readonly sodium: Sodium;
+  readonly size: number;
+}
+
 /**
  * A temporary file (`TMPDIR`) that is read as often as needed. It is encrypted under a key that only this process has:
  * on the disk there is never a plaintext, also where the process is killed. Where the system can do that, the file has no
  * name either, and is gone with the process.
  */
 export class Spool implements BlobSource {
-  private constructor(
-    private readonly handle: FileHandle,
-    private readonly path: string,
-    private readonly secret: { readonly key: Uint8Array; readonly nonce: Uint8Array; readonly aad: Uint8Array },
-    private readonly sodium: Sodium,
-    readonly size: number,
-  ) {}
+  readonly size: number;
+
+  private constructor(private readonly held: Held) {
+    this.size = held.size;
+  }
 
   /** Reads `input` to its end. Rejects with what it rejects with, and `CommandError` where the disk is full. */
   static async of(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spool> {
@@ -39,7 +45,7 @@ export class Spool implements BlobSource {
         for (const chunk of encryptor.push(bytes)) await written(handle, chunk);
       }
       await written(handle, encryptor.finish());
-      return new Spool(handle, path, secret, sodium, size);
+      return new Spool({ handle, path, secret, sodium, size });
     } catch (error) {
       await handle.close();
       await rm(path, { force: true });
@@ -49,12 +55,13 @@ export class Spool implements BlobSource {
 
   /** The bytes, from the first. */
   async *open(): AsyncGenerator<Uint8Array, void, undefined> {
-    const { key, ...rest } = this.secret;
-    const decryptor = new BlobDecryptor(this.sodium, { ...rest, keys: [key] });
+    const { handle, secret, sodium } = this.held;
+    const { key, ...rest } = secret;
+    const decryptor = new BlobDecryptor(sodium, { ...rest, keys: [key] });
     try {
       const buffer = new Uint8Array(READ_BYTES);
       for (let at = 0; ;) {
-        const { bytesRead } = await this.handle.read(buffer, 0, buffer.length, at);
+        const { bytesRead } = await handle.read(buffer, 0, buffer.length, at);
         if (bytesRead === 0) break;
         at += bytesRead;
         yield* decryptor.push(buffer.subarray(0, bytesRead));
@@ -67,9 +74,10 @@ export class Spool implements BlobSource {
 
   /** Once, at the end. */
   async close(): Promise<void> {
-    this.sodium.memzero(this.secret.key);
-    await this.handle.close();
-    if (!POSIX) await rm(this.path, { force: true });
+    const { handle, path, secret, sodium } = this.held;
+    sodium.memzero(secret.key);
+    await handle.close();
+    if (!POSIX) await rm(path, { force: true });
   }
 }
 

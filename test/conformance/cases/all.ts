@@ -2,6 +2,7 @@
 import type { Case } from '../stage.js';
 import { batch } from './batch.js';
 import { bins } from './bins.js';
+import { blobs } from './blobs.js';
 import { bootstrap } from './bootstrap.js';
 import { deletes } from './deletes.js';
 import { devices } from './devices.js';
@@ -40,6 +41,7 @@ export const CASES: readonly Case[] = [
   ...deletes,
   ...moves,
   ...bins,
+  ...blobs,
   ...pairing,
   ...devices,
   ...sockets,

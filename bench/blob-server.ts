@@ -1,0 +1,23 @@
+/**
+ * The server under test of the blobs: the service as it is, in single mode with its local store. Says
+ * {"event":"listening"}; answers "collect" after a garbage collection.
+ */
+import { createInterface } from 'node:readline';
+import { pino } from 'pino';
+import { readConfig } from '../src/config.js';
+import { startServer } from '../src/server.js';
+import { say } from './reference/say.js';
+
+const config = readConfig(process.env);
+const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
+const server = await startServer({ config, log });
+
+process.once('SIGTERM', () => {
+  void server.close(0).then(() => process.exit(0));
+});
+createInterface({ input: process.stdin }).on('line', (line) => {
+  if (line !== 'collect') return;
+  global.gc?.();
+  say({ event: 'collected' });
+});
+say({ event: 'listening', port: server.port });

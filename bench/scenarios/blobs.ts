@@ -1,0 +1,174 @@
+/** Blobs: a file through a device, its server and the local store and back, over a bare copy of the same bytes. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { BlobSource } from '../../src/client/blob-source.js';
+import { Device } from '../../src/client/device.js';
+import { prepareClaim } from '../../src/client/enrol.js';
+import { nodePlatform } from '../../src/client/node-platform.js';
+import { AuditError } from '../audit.js';
+import { Child, numberIn } from '../child.js';
+import type { Context } from '../context.js';
+import { ownBytes } from '../machine.js';
+import { Book, ratio, type Outcome } from '../stats.js';
+
+const MB = 1_000_000;
+const SIZE = 512 * 1024 * 1024;
+const SIZE_QUICK = 128 * 1024 * 1024;
+const PIECE = 256 * 1024;
+const SAMPLE_MS = 25;
+/** Sent first, so that what every process has once is not counted as this file's. */
+const WARM_UP = 32 * 1024 * 1024;
+
+/** Bytes that do not compress and cost nothing to make: the same piece over and over, numbered. */
+function source(size: number): BlobSource {
+  const piece = Buffer.alloc(PIECE, createHash('sha512').update('a piece').digest());
+  return {
+    size,
+    async *open() {
+      for (let at = 0; at < size; at += PIECE) {
+        await Promise.resolve();
+        piece.writeDoubleBE(at, 0);
+        yield new Uint8Array(piece.subarray(0, Math.min(PIECE, size - at)));
+      }
+    },
+  };
+}
+
+async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const piece of bytes) hash.update(piece);
+  return hash.digest('hex');
+}
+
+interface Measured<T> {
+  readonly value: T;
+  readonly seconds: number;
+  /** The most that a process held beyond what it had at the start, bytes. */
+  readonly server: number;
+  readonly client: number;
+}
+
+/** Runs work and looks at both processes' memory all the while. */
+async function measured<T>(pid: number | undefined, work: () => Promise<T>): Promise<Measured<T>> {
+  const own = (): number => ownBytes(process.pid);
+  const other = (): number => (pid === undefined ? 0 : ownBytes(pid));
+  const before = { own: own(), other: other() };
+  let most = before;
+  const look = (): void => {
+    most = { own: Math.max(most.own, own()), other: Math.max(most.other, other()) };
+  };
+  const timer = setInterval(look, SAMPLE_MS);
+  const begun = performance.now();
+  try {
+    const value = await work();
+    const seconds = (performance.now() - begun) / 1_000;
+    look();
+    return { value, seconds, server: most.other - before.other, client: most.own - before.own };
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** The same bytes into a file, made durable, and out of it again: what no store can do without. */
+async function bareWrite(path: string, content: BlobSource): Promise<void> {
+  const file = await open(path, 'w');
+  try {
+    for await (const piece of content.open() as AsyncIterable<Uint8Array>) await file.appendFile(piece);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+async function claimed(port: number): Promise<Device> {
+  const platform = nodePlatform();
+  const serverUrl = `http://127.0.0.1:${port}`;
+  const claim = await prepareClaim({ platform, serverUrl, name: 'Bench', glyph: 'laptop' });
+  return Device.open({
+    platform,
+    identity: await claim.register(),
+    onProblem: (error) => process.stderr.write(`${error.message}\n`),
+  });
+}
+
+const put = async (device: Device, content: BlobSource): Promise<string> => {
+  const payload = { name: 'bench.bin', size: content.size, mime: 'application/octet-stream' };
+  return (await device.put({ binId: 'inbox', type: 'file', payload, content })).id;
+};
+
+interface Round {
+  readonly context: Context;
+  readonly device: Device;
+  readonly server: Child;
+  readonly size: number;
+  readonly book: Book;
+}
+
+async function round({ context, device, server, size, book }: Round): Promise<void> {
+  const content = source(size);
+  const wanted = await hashOf(content.open() as AsyncIterable<Uint8Array>);
+  const path = join(context.folder, 'bare.bin');
+  const rate = (seconds: number): number => size / MB / seconds;
+  const written = await measured(undefined, () => bareWrite(path, content));
+  const read = await measured(undefined, () => hashOf(createReadStream(path, { highWaterMark: PIECE })));
+  await rm(path);
+  await server.ask('collect', 'collected');
+  const up = await measured(server.pid, () => put(device, content));
+  await server.ask('collect', 'collected');
+  const down = await measured(server.pid, () => hashOf(device.blob(up.value)));
+  // Before anything counts: what came back is what went in.
+  if (down.value !== wanted || read.value !== wanted) throw new AuditError('a blob came back with another hash');
+  await device.delete(up.value);
+  book.add('bare write', 'MB/s', rate(written.seconds));
+  book.add('bare read', 'MB/s', rate(read.seconds));
+  book.add('upload', 'MB/s', rate(up.seconds));
+  book.add('download', 'MB/s', rate(down.seconds));
+  book.add('memory of the server', 'MB', Math.max(up.server, down.server) / MB);
+  book.add('memory of the device', 'MB', Math.max(up.client, down.client) / MB);
+}
+
+/** See above. */
+export async function blobs(context: Context): Promise<Outcome> {
+  const { options, folder } = context;
+  const size = options.quick ? SIZE_QUICK : SIZE;
+  const cluster = await context.fast();
+  await cluster.create('blobs');
+  const dataDir = join(folder, 'blobs');
+  await mkdir(dataDir);
+  const script = fileURLToPath(new URL('../blob-server.js', import.meta.url));
+  const env = { PATH: process.env['PATH'], HOST: '127.0.0.1', PORT: '0', LOG_LEVEL: 'error', DATA_DIR: dataDir };
+  const server = new Child('server', [process.execPath, '--expose-gc', script], {
+    env: { ...env, DATABASE_URL: cluster.url('blobs') },
+  });
+  const device = await claimed(numberIn(await server.next('listening'), 'port'));
+  await device.delete(await put(device, source(WARM_UP)));
+  const book = new Book();
+  for (let number = 1; number <= options.rounds; number++) {
+    context.tell(`blobs: round ${number} of ${options.rounds}`);
+    await round({ context, device, server, size, book });
+  }
+  device.close();
+  await server.stop();
+  const of = (name: string): readonly number[] => book.values(name);
+  const share = (name: string, bare: string, goal: number) => ({
+    ...{ name: `${name} / ${bare}`, unit: 'ratio', values: ratio(of(name), of(bare)) },
+    ...{ atLeast: true, floor: 0.02, goal },
+  });
+  const memory = (name: string) => ({ name, unit: 'MB', values: of(name), atLeast: false, floor: 64, goal: 32 });
+  const figure = (name: string) => ({ name, unit: 'MB/s', values: of(name) });
+  return {
+    id: 'BLOBS',
+    title: `a file of ${size / 1024 / 1024} MiB up to the local store and down again, encrypted on the way, one connection`,
+    targets: [
+      share('upload', 'bare write', 0.2),
+      share('download', 'bare read', 0.2),
+      memory('memory of the server'),
+      { ...memory('memory of the device'), floor: 128, goal: 48 },
+    ],
+    figures: ['upload', 'download', 'bare write', 'bare read'].map(figure),
+    audits: ['the SHA-256 of every download, and of every bare copy, is that of the file'],
+  };
+}

@@ -1,0 +1,57 @@
+/** A large file through a device, while the device's memory is watched (contract 8). */
+import { createHash } from 'node:crypto';
+import t from 'tap';
+import type { BlobSource } from '../src/client/blob-source.js';
+import { Device } from '../src/client/device.js';
+import { prepareClaim } from '../src/client/enrol.js';
+import { nodePlatform } from '../src/client/node-platform.js';
+import { peakOf } from './support/memory.js';
+import { spawnServer } from './support/server.js';
+
+const MIB = 1024 * 1024;
+const SIZE = 192 * MIB;
+/** What a garbage collector may leave lying about; far below the file. */
+const EXTRA_MAX = 96 * MIB;
+
+/** Numbered pieces: none may be lost or come twice. */
+const numbered = (size: number): BlobSource => ({
+  size,
+  async *open() {
+    const piece = new Uint8Array(MIB / 4).fill(7);
+    for (let at = 0; at < size; at += piece.length) {
+      await Promise.resolve();
+      new DataView(piece.buffer).setUint32(0, at / piece.length);
+      yield piece;
+    }
+  },
+});
+
+async function hashOf(bytes: AsyncIterable<Uint8Array>): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const piece of bytes) hash.update(piece);
+  return hash.digest('hex');
+}
+
+void t.test(
+  'CBLOB-23: a device holds little of a file, however large',
+  { skip: process.platform !== 'linux' },
+  async (t) => {
+    const server = await spawnServer(t, { env: { LOG_LEVEL: 'info' } });
+    const platform = nodePlatform();
+    const serverUrl = `http://127.0.0.1:${server.port}`;
+    const claim = await prepareClaim({ platform, serverUrl, name: 'First', glyph: 'laptop' });
+    const identity = await claim.register();
+    const device = await Device.open({ platform, identity, onProblem: (error) => t.fail(error.message) });
+    t.teardown(() => device.close());
+    const put = async (size: number): Promise<string> => {
+      const payload = { name: 'large', size, mime: 'application/octet-stream' };
+      return (await device.put({ binId: 'inbox', type: 'file', payload, content: numbered(size) })).id;
+    };
+    await hashOf(device.blob(await put(16 * MIB)));
+    const before = await peakOf(process.pid);
+    const id = await put(SIZE);
+    t.equal(await hashOf(device.blob(id)), await hashOf(numbered(SIZE).open() as AsyncIterable<Uint8Array>));
+    const extra = (await peakOf(process.pid)) - before;
+    t.ok(extra < EXTRA_MAX, `${Math.round(extra / MIB)} MiB of extra memory for ${SIZE / MIB} MiB`);
+  },
+);
