@@ -95,14 +95,6 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return createReadStream(this.pathOf(name));
   }
 
-<<<<<<< HEAD
-=======
-  /** Files are open during a transfer only. */
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-
->>>>>>> main
   /** Every blob with its bytes, for a backup. One that is removed meanwhile is left out, or read to its end. */
   async *contents(): AsyncGenerator<{
     readonly name: string;
@@ -120,14 +112,11 @@ export class LocalStore implements ObjectStore, BlobFiles {
         }
       }
     }
-<<<<<<< HEAD
   }
 
   /** Files are open during a transfer only. */
   close(): Promise<void> {
     return Promise.resolve();
-=======
->>>>>>> main
   }
 
   /**
