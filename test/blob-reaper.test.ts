@@ -104,7 +104,7 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
   t.equal((await wire.get(`/blobs/${edited.ref}/url`, stage.scene.as('a'))).outcome, '404 blob_not_found');
   await stage.sound();
   stage.store.broken = true;
-  await t.rejects(stage.reaper.removeUnused(), { name: 'ServiceError', error: 'storage_unavailable' });
+  await t.rejects(stage.reaper.removeUnused(), /out of reach/);
   t.equal((await stage.files()).length, 3, 'what cannot be removed stays, and counts');
   t.ok((await stage.used()) >= start + 6_000);
   stage.store.broken = false;
@@ -121,7 +121,8 @@ t.test('BLOB-21: the blob of a deleted or replaced item counts until it is remov
 t.test('BLOB-22: an item that is written while the reaper is at work has its blob, or is refused', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
-  const refs = await Promise.all(Array.from({ length: 24 }, () => uploaded(wire, first, randomBytes(100))));
+  const refs: string[] = [];
+  for (let n = 0; n < 24; n++) refs.push(await uploaded(wire, first, randomBytes(100)));
   stage.clock.advance(DAY_MS + MINUTE_MS);
   const writes = refs.map((ref) => wire.post('/items', blobItem('a', ids, ref), stage.scene.as('a')));
   const reaping = (async () => {
@@ -160,7 +161,7 @@ t.test('BLOB-23: room of an upload that never came is given back, at once where 
   await stage.sound();
 });
 
-t.test('BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
+t.test('BLOB-07 BLOB-23: one that was uploaded past the server stays, and an item may take it', async (t) => {
   const stage = await stageOf(t);
   const { wire, first, ids } = stage.scene;
   const whole = await uploadOf(wire, first, { size: 100 });
@@ -179,8 +180,10 @@ t.test('BLOB-23: one that was uploaded past the server stays, and an item may ta
   await stage.reaper.releaseExpired();
   t.strictSame(await stage.files(), [whole.blobRef, early.blobRef].sort(), 'the short one is removed');
   t.equal(await write(whole.blobRef), '200');
-  const got = await send('GET', await downloadUrl(wire, first, whole.blobRef));
-  t.equal(got.bytes.length, 100);
+  const url = await downloadUrl(wire, first, whole.blobRef);
+  t.equal((await send('GET', url)).bytes.length, 100);
+  stage.clock.advance(6 * MINUTE_MS);
+  t.equal((await send('GET', url)).outcome, '403 url_invalid', 'late');
   await stage.sound();
 });
 

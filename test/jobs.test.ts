@@ -169,7 +169,7 @@ t.test('JOB-02: two servers, one night', async (t) => {
   while (Number((await one.sql('SELECT count(*) AS n FROM job_runs'))[0]?.['n']) === 0);
   await one.stop();
   await two.stop();
-  t.equal(reports(), 5, 'each job once');
+  t.equal(reports(), 8, 'each job once');
 });
 
 t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {

@@ -1,5 +1,5 @@
 /** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
-import { chmod, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import type { Identity } from '../src/client/identity.js';
@@ -220,19 +220,27 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
   t.equal(held.length, 1, 'of eight at once one takes over');
   for (const each of held) each.release();
+  // In a container that was started anew every program has the number that it had before.
+  const path = join(place.folder, 'mcp.lock');
+  await writeFile(path, `${process.pid} 0123456789abcdef`);
+  t.match(await refusal(hold(place)), { code: 'already_running' }, 'it may live in another container');
+  for (const ms of [-6_000, 60_000]) {
+    await writeFile(path, `${ms < 0 ? process.pid : process.ppid} 0123456789abcdef`);
+    const touched = new Date(Date.now() + ms);
+    await utimes(path, touched, touched);
+    (await hold(place)).release();
+  }
 });
 
 t.test('MCP-13: an instance that another one took over from hears of it, and leaves that lock alone', async (t) => {
   const { place } = await keeper(t);
   await mkdir(place.folder);
   const path = join(place.folder, 'mcp.lock');
-  let lost: () => void = () => undefined;
-  const told = new Promise<void>((resolve) => {
-    lost = resolve;
-  });
-  const attempt = tryLock(path, { onLost: () => lost(), touchEveryMs: 1 });
+  let told = 0;
+  const attempt = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
   await writeFile(path, `${process.ppid} fedcba9876543210`);
-  await told;
+  // The lock's own timer keeps no process alive.
+  while (told === 0) await new Promise((resolve) => setImmediate(resolve));
   if ('lock' in attempt) attempt.lock.release();
   t.equal(await readFile(path, 'utf8'), `${process.ppid} fedcba9876543210`);
   t.equal(runningInstance(place), process.ppid);

@@ -102,6 +102,16 @@ t.test(
   },
 );
 
+t.test('MCP-10: a machine without an identifier of its own is paired with a warning', async (t) => {
+  const scene = await world(t);
+  await scene.first.device.connect();
+  const bare = await desk(t, { id: 'uninitialized' });
+  const { words } = await offered(scene);
+  const outcome = await bare.call(['pair', '--host', scene.url, '--code', words]);
+  t.match(outcome, { code: 0, notes: /Warning: this machine has no identifier of its own.*\/etc\/machine-id/ });
+  t.match((await bare.call(['status'])).out, /Bound to: +host-name/);
+});
+
 t.test('MCP-02: what is missing or mistyped is found before anything is sent', async (t) => {
   const one = await desk(t);
   const host = ['--host', 'http://127.0.0.1:1'];
@@ -166,7 +176,10 @@ t.test('MCP-03: where an account password is set it is asked for unseen, again w
   await writeFile(secret, `wrong\n`, { mode: 0o600 });
   const host = ['pair', '--host', scene.url, '--code', wrong.words];
   t.match(await two.call([...host, '--password-file', secret]), { code: 5, notes: /password_invalid/ });
-  t.match(await two.call([...host, '--password-file', `${secret}.none`]), { code: 2, notes: /there is no file/ });
+  t.match(await two.call([...host, '--password-file', `${secret}.none`]), {
+    code: 2,
+    notes: /cannot be read \(ENOENT\)/,
+  });
   const read = await two.call([...host, '--password-file', '-'], { input: `${PASSWORD}\nmore` });
   t.equal(read.code, 0, read.notes);
 });
@@ -215,6 +228,22 @@ t.test('MCP-05: a pairing is replaced with --force only, and the device before i
   t.equal((await pairingOf(one)).deviceId, third, 'a damaged one is replaced too');
 });
 
+t.test('MCP-05 MCP-06: of two pairings at once the later is taken back at the server', async (t) => {
+  const scene = await world(t);
+  await scene.first.device.connect();
+  const one = await desk(t);
+  const before = await ids(scene);
+  const faster = newIdentity();
+  const offer = await scene.first.device.offerPairing(async () => {
+    await saveIdentity(one.keeper, faster);
+    return true;
+  });
+  const outcome = await one.call(['pair', '--host', scene.url, '--code', offer.words]);
+  t.match(outcome, { code: 5, notes: /already_paired.*paired meanwhile.*revoked again/ });
+  t.equal((await pairingOf(one)).deviceId, faster.deviceId);
+  t.same(await ids(scene), before);
+});
+
 t.test('MCP-06: a pairing that cannot be kept is taken back at the server', async (t) => {
   const scene = await world(t);
   await scene.first.device.connect();
@@ -246,7 +275,7 @@ t.test('MCP-17: an interruption ends the waiting, and nothing is kept', async (t
   const call = one.start(['pair', '--host', scene.url, '--code', offer.words]);
   await there;
   call.interrupt();
-  t.match(await call.result, { code: 130, notes: /interrupted/ });
+  t.match(await call.result, { code: 130, notes: /interrupted.*If the other device has said yes already/ });
   offer.cancel();
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });

@@ -96,8 +96,7 @@ t.test('MCP-57: put, list, search and delete over standard input and output, ano
   });
   const { id } = put.structuredContent as { id: string };
   t.match(await shows(all.first, id), { payload: { text: 'over a pipe' } });
-  const listed = (await client.callTool({ name: 'sb_list_items', arguments: {} }))
-    .structuredContent as unknown as Listing;
+  const listed = (await client.callTool({ name: 'sb_list_items', arguments: {} })).structuredContent as Listing;
   t.match(listed, { total: 1, complete: true, items: [{ id }] });
   const found = await client.callTool({ name: 'sb_search', arguments: { query: 'a pipe' } });
   t.match(found.structuredContent, { items: [{ id }] });
@@ -136,10 +135,7 @@ t.test('MCP-61: the end of its input lets calls be finished; a signal ends it; t
   first.send(call(2, 'sb_put_item', { bin: 'inbox', payload: { text: 'the last one' } }));
   first.child.stdin?.end();
   t.equal(await first.ended, 0);
-  t.match(await first.answer(2).catch(() => JSON.parse(first.out().trim().split('\n').at(-1) ?? '')), {
-    id: 2,
-    result: {},
-  });
+  t.match(await first.answer(2), { id: 2, result: { structuredContent: { type: 'text' } } });
   await all.first.device.pull();
   t.match(await all.first.device.list(), [{ payload: { text: 'the last one' } }]);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -155,7 +151,7 @@ t.test('MCP-61: the end of its input lets calls be finished; a signal ends it; t
   await broken.answer(1);
   broken.child.stdout?.destroy();
   broken.send(call(2, 'sb_list_items', {}));
-  t.equal(await broken.ended, 0, 'nobody reads any more');
+  t.ok([0, 130].includes(Number(await broken.ended)), 'nobody reads any more');
 });
 
 t.test(

@@ -6,7 +6,8 @@ import type { Effect } from '../src/tenant/messages.js';
 import { FramedChange, Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
 import { step } from '../src/tenant/step.js';
 import type { LogRow } from '../src/tenant/ports.js';
-import { Packed } from '../src/tenant/packed.js';
+import { Packed, PackedWrite } from '../src/tenant/packed.js';
+import { withoutRevoked } from '../src/tenant/rules.js';
 import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
 import { EPOCH, TENANT, World, type Asked } from './support/world.js';
 
@@ -25,6 +26,23 @@ function judged(write: Partial<ItemWrite>): { asked: Asked; world: World } {
   world.settle();
   return { asked, world };
 }
+
+t.test('ITEM-29: a write that waited packed loses the keys of revoked devices, and nothing else', (t) => {
+  const { world } = judged({});
+  const master = { nonce: sig('n').subarray(0, 24), ct: Buffer.alloc(48, 7) };
+  // Keys in another order than that of their ids: packing sorts them for the hash.
+  const keys = inline('one', [deviceId(3), deviceId(2), deviceId(1)]);
+  const write = writeOf({ inline: keys, blob: blob('ref', BOTH), master, ifVersion: 3 });
+  const packed = Packed.write(write);
+  const waited = new PackedWrite(write, packed);
+  t.equal(Packed.write(waited).bytes.equals(packed.bytes), true, 'it is the same write');
+  const { devices } = world.state;
+  const [of, as] = [withoutRevoked(devices, waited), withoutRevoked(devices, write)];
+  t.strictSame([...(of.inline?.keys.keys() ?? [])], [deviceId(2), deviceId(1)]);
+  t.equal(Packed.write(of, packed).bytes.equals(Packed.write(as, packed).bytes), true);
+  t.strictSame([of.ifVersion, of.blob?.ref], [3, 'ref']);
+  t.end();
+});
 
 t.test('ITEM-26 ITEM-27: every device that is not revoked needs a key', (t) => {
   const missing = (write: Partial<ItemWrite>): unknown =>

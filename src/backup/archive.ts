@@ -4,6 +4,7 @@
  * manifest was cut off.
  */
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -11,7 +12,8 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import type { BackupSource, Manifest, Part, TableRows } from './ports.js';
+import { BLOB_REF, ULID } from '../protocol/ids.js';
+import type { BackupSource, BlobPart, BlobSource, Manifest, Part, TableRows } from './ports.js';
 
 /** What memory holds of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
@@ -39,6 +41,34 @@ function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<voi
     });
     entry.end(bytes);
   });
+}
+
+const BLOBS = 'blobs/';
+
+/** A blob's name has this form: nothing else is ever written to a folder. */
+function isBlobName(name: unknown): name is string {
+  const [tenantId = '', ref = '', ...more] = typeof name === 'string' ? name.split('/') : [];
+  return more.length === 0 && ULID.test(tenantId) && BLOB_REF.test(ref);
+}
+
+/** Streamed: a blob may be larger than the memory. */
+async function addBlob(tar: Pack, { name, size, bytes }: BlobSource, at: Date): Promise<BlobPart> {
+  const hash = createHash('sha256');
+  const header = { name: BLOBS + name, size, mtime: at, mode: 0o600 };
+  let entry: ReturnType<Pack['entry']> | undefined;
+  const added = new Promise<void>((resolve, reject) => {
+    entry = tar.entry(header, (error) => (error ? reject(error) : resolve()));
+  });
+  // Told by the await below as well; unheard before it would end the process.
+  added.catch(() => undefined);
+  for await (const chunk of bytes) {
+    hash.update(chunk);
+    // Where the file cannot be written the entry fails, and there is no drain to wait for.
+    if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
+  }
+  entry?.end(Buffer.alloc(0));
+  await added;
+  return { name, bytes: size, sha256: hash.digest('hex') };
 }
 
 /** Chunks of a stream gathered to parts; the last one may be shorter. An empty stream gives none. */
@@ -71,8 +101,14 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
       onProgress((done += bytes.length), source.bytes);
     }
   }
+  const blobs: BlobPart[] = [];
+  for await (const blob of source.blobs ?? []) {
+    blobs.push(await addBlob(tar, blob, at));
+    onProgress((done += blob.size), Math.max(done, source.bytes));
+  }
   const { createdAt, version, schema, postgres } = source;
-  const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts };
+  const kept = source.blobs === undefined ? {} : { blobs };
+  const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts, ...kept };
   await addEntry(tar, MANIFEST, Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`), at);
   tar.finalize();
   return manifest;
@@ -117,8 +153,15 @@ interface TarEntry {
   readonly bytes: Buffer;
 }
 
-/** Entries one after the other, none larger than a part or a manifest may be. */
-async function* entriesOf(path: string, onRead: (bytes: number) => void): AsyncGenerator<TarEntry> {
+/** Told of a blob: its name and its bytes, which it reads to their end. */
+type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<void>;
+
+/** Entries one after the other, none larger than a part or a manifest may be; blobs are handed to `onBlob`. */
+async function* entriesOf(
+  path: string,
+  onRead: (bytes: number) => void,
+  onBlob: OnBlob = () => Promise.reject(new ArchiveError('a blob among the tables')),
+): AsyncGenerator<TarEntry> {
   const tar = extract();
   const file = createReadStream(path);
   file.on('data', (chunk) => onRead(chunk.length));
@@ -127,6 +170,10 @@ async function* entriesOf(path: string, onRead: (bytes: number) => void): AsyncG
   reading.catch(() => undefined);
   for await (const entry of tar) {
     const { name, size, type } = entry.header;
+    if (type === 'file' && name.startsWith(BLOBS) && isBlobName(name.slice(BLOBS.length))) {
+      await onBlob(name.slice(BLOBS.length), entry as AsyncIterable<Uint8Array>);
+      continue;
+    }
     const most = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
     if (type !== 'file' || size > most) throw new ArchiveError(`${JSON.stringify(name)} does not belong into a backup`);
     const chunks: Buffer[] = [];
@@ -144,6 +191,9 @@ const isTable = (value: unknown): boolean =>
 
 const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
 
+const isBlob = (value: unknown): boolean =>
+  isRecord(value) && isBlobName(value['name']) && typeof value['sha256'] === 'string';
+
 function manifestOf(bytes: Buffer): Manifest {
   let value: unknown;
   try {
@@ -154,11 +204,13 @@ function manifestOf(bytes: Buffer): Manifest {
   if (!isRecord(value) || value['format'] !== FORMAT) {
     throw new ArchiveError('this is no backup of a format that this version knows; use the version that wrote it');
   }
-  const { parts, tables, schema } = value;
+  const { parts, tables, schema, blobs = [] } = value;
   const fine =
     Number.isSafeInteger(schema) &&
     isRecord(tables) &&
     Object.values(tables).every(isTable) &&
+    Array.isArray(blobs) &&
+    blobs.every(isBlob) &&
     Array.isArray(parts) &&
     parts.every(
       (part: unknown) => isRecord(part) && typeof part['name'] === 'string' && typeof part['table'] === 'string',
@@ -173,10 +225,16 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   const { size } = await handle.stat();
   await handle.close();
   let read = 0;
-  const seen: Pick<Part, 'name' | 'bytes' | 'sha256'>[] = [];
+  const seen: BlobPart[] = [];
+  const seenBlobs: BlobPart[] = [];
   let manifest: Manifest | undefined;
+  const onBlob: OnBlob = async (name, chunks) => {
+    if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
+    seenBlobs.push(await summed(name, chunks));
+  };
+  const onRead = (count: number): void => onProgress((read += count), size);
   try {
-    for await (const { name, bytes } of entriesOf(path, (count) => onProgress((read += count), size))) {
+    for await (const { name, bytes } of entriesOf(path, onRead, onBlob)) {
       if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
       else seen.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
@@ -186,16 +244,68 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
     throw new ArchiveError('the file is damaged or cut off', { cause: error });
   }
   if (manifest === undefined) throw new ArchiveError('the file has no manifest: it was cut off');
-  const { parts } = manifest;
-  const same = (one: Part, at: number): boolean => {
-    const other = seen[at];
+  requireSame(manifest.parts, seen);
+  requireSame(manifest.blobs ?? [], seenBlobs);
+  return manifest;
+}
+
+/** Throws `ArchiveError` where what was read is not what the manifest says. */
+function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void {
+  const same = (one: BlobPart, at: number): boolean => {
+    const other = read[at];
     return one.name === other?.name && one.bytes === other.bytes && one.sha256 === other.sha256;
   };
-  if (parts.length !== seen.length || !parts.every(same)) {
-    const wrong = parts.find((part, at) => !same(part, at));
-    throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
+  if (said.length === read.length && said.every(same)) return;
+  const wrong = said.find((part, at) => !same(part, at));
+  throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
+}
+
+/** A blob's bytes, read to their end; `take` is given each piece. */
+async function summed(
+  name: string,
+  chunks: AsyncIterable<Uint8Array>,
+  take: (bytes: Uint8Array) => Promise<void> | void = () => undefined,
+): Promise<BlobPart> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    hash.update(chunk);
+    bytes += chunk.length;
+    await take(chunk);
   }
-  return manifest;
+  return { name, bytes, sha256: hash.digest('hex') };
+}
+
+/** Where blobs of a backup go. */
+export interface BlobPlace {
+  write(bytes: Uint8Array): Promise<void>;
+  /** The blob is whole. */
+  commit(): Promise<unknown>;
+  /** Leaves nothing behind; after `commit` it does nothing. */
+  discard(): Promise<void>;
+}
+
+/** Gives the blobs of a verified archive to their places, each compared with the manifest again. Resolves with their number. */
+export async function restoreBlobs(
+  path: string,
+  manifest: Manifest,
+  open: (name: string) => Promise<BlobPlace>,
+): Promise<number> {
+  const said = new Map(manifest.blobs?.map((blob) => [blob.name, blob.sha256]));
+  let restored = 0;
+  const onBlob: OnBlob = async (name, chunks) => {
+    const place = await open(name);
+    try {
+      const { sha256: found } = await summed(name, chunks, (bytes) => place.write(bytes));
+      if (found !== said.get(name)) throw new ArchiveError('the file changed while it was restored');
+      await place.commit();
+      restored++;
+    } finally {
+      await place.discard();
+    }
+  };
+  for await (const { name } of entriesOf(path, () => undefined, onBlob)) if (name === MANIFEST) break;
+  return restored;
 }
 
 /**

@@ -1,7 +1,25 @@
 /** What a backup is made of, and what it gives back. */
 import type { Readable } from 'node:stream';
 
-/** Where a backup's rows come from. */
+/** A blob that goes into the backup. */
+export interface BlobSource {
+  /** `<tenant>/<ref>`. */
+  readonly name: string;
+  /** Bytes. */
+  readonly size: number;
+  /** Its bytes, all of them. */
+  readonly bytes: AsyncIterable<Uint8Array>;
+}
+
+/** A blob in the backup. */
+export interface BlobPart {
+  readonly name: string;
+  readonly bytes: number;
+  /** Hex. */
+  readonly sha256: string;
+}
+
+/** Where a backup's rows and blobs come from. */
 export interface BackupSource {
   /** Tables in the order in which they are restored. */
   readonly tables: readonly string[];
@@ -16,6 +34,8 @@ export interface BackupSource {
   /** Number of the last migration. */
   readonly schema: number;
   readonly postgres: string;
+  /** Left out: blobs are elsewhere. Asked for after the rows: what they name is there, and what is newer does no harm. */
+  readonly blobs?: AsyncIterable<BlobSource>;
 }
 
 /** A piece of a table. */
@@ -32,6 +52,8 @@ export interface Manifest extends Pick<BackupSource, 'createdAt' | 'version' | '
   readonly format: number;
   readonly tables: Readonly<Record<string, { readonly columns: readonly string[] }>>;
   readonly parts: readonly Part[];
+  /** Left out: blobs are not in this backup. */
+  readonly blobs?: readonly BlobPart[];
 }
 
 /** A table out of a backup. */

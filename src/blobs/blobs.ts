@@ -96,7 +96,9 @@ export class Blobs {
    */
   private async releaseExpired(tenantId: string): Promise<number> {
     const { store, rows, clock } = this.options;
-    return releaseExpired({ store, rows }, await rows.expired(tenantId, clock.now(), RELEASED_AT_ONCE), clock.now());
+    return releaseExpired({ store, rows }, { tenantId, now: clock.now(), limit: RELEASED_AT_ONCE }).then(
+      ({ freed }) => freed,
+    );
   }
 
   private reserve(name: ObjectName, { size, contentType, by }: UploadWish, now: number): Promise<ReserveVerdict> {
@@ -128,23 +130,37 @@ function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
 }
 
 /**
+ * A bucket looks at a URL's time when an upload begins: one that began in time may be under way for long after. Of the
+ * local store the rows know. Milliseconds.
+ */
+const BUCKET_GRACE_MS = 15 * 60_000;
+
+/** Whose reservations, and how many at most. */
+export interface Releasing {
+  /** Null: everybody's. */
+  readonly tenantId: string | null;
+  readonly now: number;
+  readonly limit: number;
+}
+
+/**
  * Settles reservations whose URL is out of time: an object of the declared size is an upload, anything else is removed
- * and its room given back. Gives the number of those given back. Throws `storage_unavailable`.
+ * and its room given back. Gives the numbers of those looked at, and given back. Throws `storage_unavailable`.
  */
 export async function releaseExpired(
   { store, rows }: Pick<BlobsOptions, 'store' | 'rows'>,
-  expired: readonly (ObjectName & { readonly size: number })[],
-  now: number,
-): Promise<number> {
+  { tenantId, now, limit }: Releasing,
+): Promise<{ readonly seen: number; readonly freed: number }> {
+  const before = store.kind === 'local' ? now : now - BUCKET_GRACE_MS;
+  const expired = await rows.expired(tenantId, before, limit);
   const gone: ObjectName[] = [];
-  for (const { tenantId, ref, size } of expired) {
-    const name = { tenantId, ref };
+  for (const { size, ...name } of expired) {
     const object = await store.head(name);
     if (object?.size === size) await rows.markReady(name, size);
-    else if (await rows.giveUp(name, now)) {
+    else if (await rows.giveUp(name, before)) {
       if (object !== undefined) await store.remove(name);
       gone.push(name);
     }
   }
-  return rows.free(gone);
+  return { seen: expired.length, freed: await rows.free(gone) };
 }

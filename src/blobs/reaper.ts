@@ -46,9 +46,8 @@ export class Reaper {
   /** Gives back the room of uploads that never came, up to a batch of them. Gives the number of those looked at. */
   async releaseExpired(): Promise<number> {
     const { store, rows, clock } = this.options;
-    const expired = await rows.expired(null, clock.now(), REAP_BATCH);
-    await releaseExpired({ store, rows }, expired, clock.now());
-    return expired.length;
+    const { seen } = await releaseExpired({ store, rows }, { tenantId: null, now: clock.now(), limit: REAP_BATCH });
+    return seen;
   }
 
   /**
@@ -85,7 +84,8 @@ export class Reaper {
         await this.seeTo(strays, remove, found);
         strays = await audit.takeStrays(old, PAGE);
       }
-      return { ...found, whole: await this.seek(audit, before, found, stopped) };
+      const whole = await this.seek(audit, before, found, stopped);
+      return { ...found, whole };
     } finally {
       await audit.close();
     }

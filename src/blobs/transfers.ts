@@ -55,11 +55,11 @@ export interface TransfersOptions {
   readonly clock: Clock;
   /** BLOB_URL_SECRET. */
   readonly secret: string;
-  /** Left out: 128, 16 of one tenant. Each holds a buffer and an open file. */
+  /** Left out: 256, 16 of one tenant. Each holds a buffer of 512 KiB at most, and an open file. */
   readonly bounds?: TransferBounds;
 }
 
-const BOUNDS: TransferBounds = { all: 128, perTenant: 16 };
+const BOUNDS: TransferBounds = { all: 256, perTenant: 16 };
 /** An upload says so often that it is under way, and counts as such for so long after: nobody releases it meanwhile. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
@@ -166,9 +166,8 @@ export class Transfers {
     }
     if (await rows.markReady(name, size)) return;
     // An item may have been written in this very moment: then it was settled, and must stay.
-    const row = await rows.find(name);
-    if (row?.state === 'ready') return;
-    if (row === undefined) await files.remove(name);
+    if ((await rows.find(name))?.state === 'ready') return;
+    await files.remove(name);
     throw used();
   }
 

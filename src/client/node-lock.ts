@@ -10,6 +10,14 @@ import { errorCode } from '../protocol/error-code.js';
 const TOUCH_EVERY_MS = 2_000;
 /** A holder that lives touches its lock long before. */
 const ABANDONED_AFTER_MS = 20_000;
+/**
+ * The same for a lock with this process's own number that is not its own: in a container that was started anew every
+ * program has the number that it had, so its holder is most likely gone, but it may live in another container.
+ */
+const OWN_NUMBER_AFTER_MS = 5_000;
+
+/** What this process holds. */
+const own = new Set<string>();
 
 /** A lock that this process holds. */
 export interface FileLock {
@@ -31,6 +39,7 @@ export interface LockOptions {
 export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   if (!taken(path, owner)) return { heldBy: pidOf(holder(path)) };
+  own.add(owner);
   const touching = setInterval(() => {
     const found = holder(path);
     // Taken away by hand: nobody else has it, as far as can be told.
@@ -43,6 +52,7 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
     lock: {
       release: () => {
         clearInterval(touching);
+        own.delete(owner);
         if (holder(path) === owner) rmSync(path, { force: true });
       },
     },
@@ -108,6 +118,7 @@ function isAbandoned(path: string, found: string): boolean {
   if (age === undefined) return false;
   if (age > ABANDONED_AFTER_MS) return true;
   const pid = pidOf(found);
+  if (pid === process.pid) return !own.has(found) && age > OWN_NUMBER_AFTER_MS;
   // Not written yet: its owner is at it, or died between two system calls and is found by age.
   if (pid === undefined) return false;
   try {
@@ -118,10 +129,13 @@ function isAbandoned(path: string, found: string): boolean {
   }
 }
 
-/** By the file system's clock and this machine's, which are one; not the device's, which tests set. */
+/**
+ * How far its last touch is from now, ms, in either direction: after a clock was set back, too. By the file system's
+ * clock and this machine's, which are one; not the device's, which tests set.
+ */
 function ageOf(path: string): number | undefined {
   try {
-    return Date.now() - statSync(path).mtimeMs;
+    return Math.abs(Date.now() - statSync(path).mtimeMs);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
     throw error;

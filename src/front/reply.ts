@@ -174,8 +174,9 @@ export class Replier {
       this.closeFile(call, file);
     };
     const outflow = new Outflow({ res: call.res, file, part, clock, done });
-    outflow.fill().then(
-      (held) => {
+    outflow
+      .fill()
+      .then((held) => {
         if (call.over) return outflow.abort();
         call.end();
         call.unsent = () => outflow.abort();
@@ -186,12 +187,11 @@ export class Replier {
           outflow.begin(held);
         });
         this.record(call, status);
-      },
-      (error: unknown) => {
+      })
+      .catch((error: unknown) => {
         outflow.abort();
         this.fail(call, error);
-      },
-    );
+      });
   }
 
   private closeFile({ requestId }: Call, file: FileSource): void {

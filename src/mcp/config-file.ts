@@ -16,7 +16,7 @@ import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import type { Context, Place } from './context.js';
 import { McpError } from './errors.js';
 import { alone } from './lock.js';
-import { isMachineSource, type MachineId } from './machine.js';
+import { isMachineSource, type MachineId, type MachineSource } from './machine.js';
 
 const FORMAT = `${SERVICE_NAME}-mcp`;
 const VERSION = 1;
@@ -64,8 +64,16 @@ export async function loadIdentity(keeper: Keeper): Promise<Identity> {
 }
 
 /** Keeps the pairing in the place of any before: durable when it resolves. Answers what it is bound to. */
-export const saveIdentity = (keeper: Keeper, identity: Identity): Promise<MachineId['source']> =>
+export const saveIdentity = (keeper: Keeper, identity: Identity): Promise<MachineSource> =>
   alone(keeper.place, () => store(keeper, identity));
+
+/** The same where there is none before: of two that pair at once, one gets `already_paired`. */
+export const createIdentity = (keeper: Keeper, identity: Identity): Promise<MachineSource> =>
+  alone(keeper.place, async () => {
+    const file = await readConfig(keeper.place, keeper.note);
+    if (file === undefined) return store(keeper, identity);
+    throw new McpError('already_paired', 'this machine was paired meanwhile');
+  });
 
 /**
  * Keeps what changed in this pairing, such as its token. False, and nothing is written, where the file is no longer this
@@ -104,7 +112,7 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
   throw damaged(place, 'is not a pairing that this program wrote: it is damaged');
 }
 
-async function store(keeper: Keeper, identity: Identity): Promise<MachineId['source']> {
+async function store(keeper: Keeper, identity: Identity): Promise<MachineSource> {
   const { place, platform } = keeper;
   const { sodium } = platform;
   const machine = await place.machine.best();

@@ -64,9 +64,18 @@ export const systemMachine = (): Machine =>
     read: (path) => readFile(path, 'utf8'),
     run,
     hostName: hostname,
-    userName: () => userInfo().username,
+    userName: () => accountName(),
     systemRoot: process.env['SystemRoot'] ?? 'C:\\Windows',
   });
+
+/** A container's user may have a number only. */
+function accountName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return String(process.getuid?.() ?? '');
+  }
+}
 
 /** A machine over what the system says. */
 export function machineOf(outside: MachineOutside): Machine {

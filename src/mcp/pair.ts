@@ -1,4 +1,5 @@
 /** `service-mcp pair`: this machine becomes a device by the six words that another one shows (contract 9). */
+import { createReadStream } from 'node:fs';
 import { hostname } from 'node:os';
 import { isLocalHost, readOfferText, serverAddress } from '../client/address.js';
 import { Device } from '../client/device.js';
@@ -6,18 +7,19 @@ import type { AskPassword } from '../client/enrol.js';
 import { ApiError } from '../client/errors.js';
 import type { Identity } from '../client/identity.js';
 import { join, type JoinRequest } from '../client/pairing.js';
-import { PrivateFileError, readPrivate } from '../client/node-private.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { decodeWords, normalizeWords } from '../crypto/words.js';
 import type { Timer } from '../protocol/clock.js';
+import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
-import { loadIdentity, readConfig, saveIdentity } from './config-file.js';
+import { createIdentity, loadIdentity, readConfig, saveIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { alone } from './lock.js';
+import { firstLineOf } from './terminal.js';
 
 /** What `pair` takes. */
 export interface PairOptions {
@@ -52,8 +54,8 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
     password: passwordFrom(context, options.passwordFile),
   };
   const identity = await joined(context, request);
-  await kept(context, identity);
-  if (before !== undefined) await replaced(context, before, identity);
+  await kept(context, identity, options.force ? saveIdentity : createIdentity);
+  if (before !== undefined) await replaced(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
   terminal.print(
     'Let your MCP client start `service-mcp serve`; the README has snippets. A running one must be restarted.',
@@ -133,20 +135,22 @@ async function wordsFrom({ terminal, platform }: CommandContext, given: string |
 
 /** How the account password is got, where one is set: the file's first line, else the person's, unseen. */
 const passwordFrom =
-  ({ terminal, note }: CommandContext, file: string | undefined): AskPassword =>
+  ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
   async () => {
     if (file === '-') return terminal.readLine(LINE_MAX);
-    if (file !== undefined) return passwordIn(file, note);
+    if (file !== undefined) return passwordIn(file);
     return terminal.interactive ? terminal.ask('Account password: ', true) : null;
   };
 
-async function passwordIn(file: string, note: (text: string) => void): Promise<string> {
-  const content = await readPrivate(file, LINE_MAX, note).catch((error: unknown) => {
-    if (error instanceof PrivateFileError) throw new McpError('usage', error.message, { cause: error });
-    throw error;
-  });
-  if (content === undefined) throw new McpError('usage', `there is no file ${file}`);
-  return content.toString('utf8').split(/\r?\n/)[0] ?? '';
+/** The first line. A pipe (`<(pass show account)`) is as good as a file; more than a password is not read. */
+async function passwordIn(file: string): Promise<string> {
+  const chunks: Buffer[] = [];
+  try {
+    for await (const chunk of createReadStream(file, { end: LINE_MAX - 1 })) chunks.push(chunk as Buffer);
+  } catch (cause) {
+    throw new McpError('usage', `${file} cannot be read (${errorCode(cause)})`, { cause });
+  }
+  return firstLineOf(Buffer.concat(chunks).toString('utf8'));
 }
 
 /** Joins; a password that was mistyped is asked for again, which spends neither words nor code. */
@@ -164,6 +168,11 @@ async function joined(context: CommandContext, request: Omit<JoinRequest, 'onDig
         terminal.note('That is not the account password. Once more; the digits will be others.');
       }
     }
+  } catch (error) {
+    const failure = failureOf(error);
+    if (failure.code !== 'interrupted') throw error;
+    const hint = `Nothing was kept. If the other device has said yes already, revoke ${JSON.stringify(request.name)} there.`;
+    throw new McpError('interrupted', failure.message, { cause: error, hint });
   } finally {
     waiting.end();
   }
@@ -214,9 +223,9 @@ class Waiting {
 }
 
 /** Keeps the pairing. Where that fails the device that nobody holds is taken out of the list again. */
-async function kept(context: CommandContext, identity: Identity): Promise<void> {
+async function kept(context: CommandContext, identity: Identity, keep: typeof saveIdentity): Promise<void> {
   try {
-    const source = await saveIdentity(context, identity);
+    const source = await keep(context, identity);
     if (source !== 'host-name') return;
     context.note(
       'Warning: this machine has no identifier of its own, so the pairing is bound to the names of host and user. ' +
@@ -232,9 +241,8 @@ async function kept(context: CommandContext, identity: Identity): Promise<void> 
   }
 }
 
-async function replaced(context: CommandContext, before: Identity, now: Identity): Promise<void> {
+async function replaced(context: CommandContext, before: Identity): Promise<void> {
   const old = JSON.stringify(harmless(before.name));
-  if (before.serverUrl === now.serverUrl && before.deviceId === now.deviceId) return;
   await revoked(context, before).then(
     () => context.note(`The pairing before, ${old}, is revoked.`),
     (error: unknown) =>

@@ -67,6 +67,9 @@ export function streamTerminal(streams: Streams): Terminal {
   };
 }
 
+/** What stands before the first line break. */
+export const firstLineOf = (text: string): string => text.split(/\r?\n/, 1)[0] ?? '';
+
 async function firstLine(input: NodeJS.ReadStream, max: number): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
@@ -77,5 +80,5 @@ async function firstLine(input: NodeJS.ReadStream, max: number): Promise<string>
     chunks.push(bytes);
     if (bytes.includes('\n')) break;
   }
-  return Buffer.concat(chunks).toString('utf8').split(/\r?\n/)[0] ?? '';
+  return firstLineOf(Buffer.concat(chunks).toString('utf8'));
 }

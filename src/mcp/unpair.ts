@@ -1,5 +1,7 @@
 /** `service-mcp unpair`: this machine gives up its access, then forgets it. */
+import { existsSync } from 'node:fs';
 import { harmless } from '../protocol/harmless.js';
+import { auditPath } from './audit.js';
 import { forgetIdentity, loadIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { McpError, type McpCode } from './errors.js';
@@ -33,4 +35,5 @@ export async function unpair(context: CommandContext, { force }: { readonly forc
   }
   await forgetIdentity(place);
   terminal.print('Unpaired. Nothing of the pairing is left on this machine.');
+  if (existsSync(auditPath(context))) terminal.print(`The record of tool calls is still there: ${auditPath(context)}`);
 }

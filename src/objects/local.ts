@@ -19,7 +19,7 @@ import type {
 import { signedPath } from '../blobs/signed-url.js';
 import type { BlobDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
 import { errorCode } from '../protocol/error-code.js';
-import { ServiceError } from '../protocol/errors.js';
+import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { BLOB_REF, ULID } from '../protocol/ids.js';
 import { LocalDraft, LocalFile, orUnavailable, syncFolder } from './local-file.js';
 
@@ -32,6 +32,7 @@ export interface LocalStoreOptions {
 }
 
 const PAGE = 1_000;
+const PIECE = 256 * 1024;
 /** A temporary name says who writes: machine, process, the process's own random part, the file's. */
 const HOST = hostname().replace(/[^A-Za-z0-9-]/g, '-');
 /** In a container every process may have the same number. */
@@ -99,6 +100,25 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return Promise.resolve();
   }
 
+  /** Every blob with its bytes, for a backup. One that is removed meanwhile is left out, or read to its end. */
+  async *contents(): AsyncGenerator<{
+    readonly name: string;
+    readonly size: number;
+    readonly bytes: AsyncIterable<Uint8Array>;
+  }> {
+    for await (const page of this.list()) {
+      for (const { tenantId, ref } of page) {
+        const file = await this.open({ tenantId, ref });
+        if (file === undefined) continue;
+        try {
+          yield { name: `${tenantId}/${ref}`, size: file.size, bytes: piecesOf(file) };
+        } finally {
+          await file.close();
+        }
+      }
+    }
+  }
+
   /**
    * Removes what uploads left behind that nobody is at any more: of processes of this machine that are gone, and what
    * nobody wrote to for `quietMs`, which is longer than any upload may pause. Gives the number of files.
@@ -149,6 +169,17 @@ export class LocalStore implements ObjectStore, BlobFiles {
     });
     if (entries === undefined) return;
     for await (const { name } of entries) if (form.test(name)) yield name;
+  }
+}
+
+/** Each piece is a buffer of its own: whoever takes it may keep it. */
+async function* piecesOf(file: BlobFile): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < file.size;) {
+    const piece = Buffer.allocUnsafeSlow(Math.min(PIECE, file.size - at));
+    const got = await file.read(piece, at);
+    if (got === 0) throw storageUnavailable(new Error('a stored blob is shorter than its size'));
+    at += got;
+    yield piece.subarray(0, got);
   }
 }
 

@@ -14,8 +14,10 @@ import { openClient } from './database.js';
 const BEAT_MS = 1_000;
 /** Between two questions while it is away, ms. */
 const RETURN_MS = 500;
-/** An answer comes within so long, ms, or not at all. With the fresh connection it takes two of them to be away. */
+/** An answer comes within so long, ms, or not at all. */
 const ANSWER_MS = 2_000;
+/** A fresh connection takes half a dozen round trips, and as many turns of an event loop that may be busy. */
+const OPEN_MS = 4_000;
 /** Of these the last part is for the way back of a statement that the server itself has cancelled. */
 const GRACE_MS = 500;
 
@@ -120,7 +122,7 @@ export class Reach {
     return openClient({
       url: this.options.url,
       name: 'service-pulse',
-      connectTimeoutMs: ANSWER_MS,
+      connectTimeoutMs: OPEN_MS,
       statementTimeoutMs: ANSWER_MS - GRACE_MS,
       graceMs: GRACE_MS,
       // The next question finds out whether it was this link alone.

@@ -14,6 +14,7 @@ const ORDER = [
   'command-line',
   'doctor',
   'archive',
+  'agent-tools',
   'sdk',
   'http',
   'endpoints-a',

@@ -3,7 +3,7 @@ import { ServiceError, unavailable } from '../protocol/errors.js';
 import type { ItemWrite } from '../protocol/item.js';
 import { onApplied, noticeHead } from './deliver.js';
 import type { Ask, Effect, Message, Pending, Reply } from './messages.js';
-import { Packed } from './packed.js';
+import { Packed, PackedWrite } from './packed.js';
 import type { Outcome, Verdict } from './ports.js';
 import { onlyForBin, refuseCaller, refuseChange, withoutRevoked } from './rules.js';
 import { requestReload } from './snapshot.js';
@@ -32,6 +32,7 @@ function pendingOf(
   rest: { reply: Reply; refusal: ServiceError | null; rechecks: number },
 ): Pending {
   const write = request.kind === 'write' ? withoutRevoked(state.devices, request.write) : null;
+  const packed = packedOf(request, write);
   return {
     kind: request.kind,
     tenantId: state.tenantId,
@@ -42,16 +43,20 @@ function pendingOf(
     ifVersion: request.kind === 'move' ? request.version : (write?.ifVersion ?? null),
     refused: rest.refusal !== null,
     refusedForBin: rest.refusal !== null && onlyForBin(state, request),
-    write,
+    write: write && new PackedWrite(write, packed),
     type: write?.type ?? null,
-    sig: request.kind === 'write' ? request.write.sig : request.sig,
-    packed: packedOf(request, write),
-    ask: request,
+    sig: packed.sig,
+    packed,
+    ask: keptOf(request),
     reply: rest.reply,
     refusal: rest.refusal,
     rechecks: rest.rechecks,
   };
 }
+
+/** The request as it is kept until it is answered. */
+const keptOf = (request: Ask): Ask =>
+  request.kind === 'write' ? { ...request, write: new PackedWrite(request.write, request.packed) } : request;
 
 /** What is stored of a request: its bytes as they came, unless keys were dropped from them. */
 function packedOf(request: Ask, write: ItemWrite | null): Packed {

@@ -72,10 +72,12 @@ function unknownKeys(devices: ReadonlyMap<string, DeviceStanding>, write: ItemWr
 
 /** The write as it is stored: keys of revoked devices dropped from the inline keys, which no tag covers. */
 export function withoutRevoked(devices: ReadonlyMap<string, DeviceStanding>, write: ItemWrite): ItemWrite {
-  if (write.inline === null) return write;
+  // By name: a write that is kept packed has its parts as getters, which a spread leaves out.
+  const { id, binId, type, ts, ifVersion, inline, blob, master, sig } = write;
+  if (inline === null) return write;
   let revoked = 0;
-  for (const id of write.inline.keys.keys()) if (devices.get(id)?.revoked === true) revoked++;
+  for (const device of inline.keys.keys()) if (devices.get(device)?.revoked === true) revoked++;
   if (revoked === 0) return write;
-  const keys: SealedKeys = new Map([...write.inline.keys].filter(([id]) => devices.get(id)?.revoked !== true));
-  return { ...write, inline: { ...write.inline, keys } };
+  const keys: SealedKeys = new Map([...inline.keys].filter(([device]) => devices.get(device)?.revoked !== true));
+  return { id, binId, type, ts, ifVersion, inline: { ...inline, keys }, blob, master, sig };
 }

@@ -25,7 +25,6 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Archive: CLIENTS,
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",
-  Blobs: "needs the server's configuration, disk or clock, or a second tenant",
   'Object stores': 'needs the store of a hosted server',
   'Blobs on our clients': CLIENTS,
   'Conformance kit': 'speaks of the kit itself',
@@ -34,6 +33,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Operator: INSTANCES,
   Metrics: CONFIG,
   Backup: "needs the server's database",
+  Blobs: "needs the server's object store, its configuration or its clock; this project's own tests prove it",
   Deployment: "speaks of the project's own files",
   Billing: 'needs multi mode and a payment provider',
 };

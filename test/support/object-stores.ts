@@ -18,6 +18,8 @@ export type Trouble = { readonly status: number } | 'hang' | 'cut' | 'stall';
 export interface BucketUnderTest {
   readonly store: ObjectStore & { close(): Promise<void> };
   readonly bucket: string;
+  /** Variables with which a server keeps its blobs there. */
+  readonly env: Readonly<Record<string, string>>;
   /** What the binding logged. */
   readonly logs: readonly string[];
   /** Calls that the store got so far. */
@@ -72,6 +74,7 @@ export async function s3Bucket(t: WithTeardown, ceph: Ceph, user: CephUser): Pro
     store: open({}),
     open,
     bucket,
+    env: { STORAGE_KIND: 's3', S3_BUCKET: bucket, S3_ENDPOINT: proxy.url },
     logs: lines,
     calls: () => proxy.calls.length,
     place: async (Key, Body) => {
@@ -101,6 +104,7 @@ export async function gcsBucket(
     store: open({}),
     open,
     bucket: server.bucket,
+    env: { STORAGE_KIND: 'gcs', GCS_BUCKET: server.bucket, GCS_ENDPOINT: server.url },
     server,
     logs: lines,
     calls: () => server.calls.length,

@@ -201,10 +201,15 @@ export async function certificateOf(proxy: Proxy, host: string): Promise<PeerCer
 }
 
 /** A request through the proxy, on a connection of its own. `path` begins with a slash. */
-export async function askThrough(proxy: Proxy, host: string, path: string, options: Ask = {}): Promise<Reply> {
+export async function askThrough(
+  proxy: Proxy,
+  host: string,
+  path: string,
+  options: Ask & { readonly method?: string } = {},
+): Promise<Reply> {
   const ca = await proxy.ca();
   const { token, body, headers } = options;
-  const content = body === undefined ? undefined : JSON.stringify(body);
+  const content = body === undefined || Buffer.isBuffer(body) ? body : JSON.stringify(body);
   return new Promise((resolve, reject) => {
     const outgoing = request(
       {
@@ -213,7 +218,7 @@ export async function askThrough(proxy: Proxy, host: string, path: string, optio
         servername: host,
         ca,
         agent: false,
-        method: content === undefined ? 'GET' : 'POST',
+        method: options.method ?? (content === undefined ? 'GET' : 'POST'),
         path,
         headers: {
           host,

@@ -4,7 +4,8 @@ import { dirname, resolve } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { writeArchive } from '../../../backup/archive.js';
-import type { BackupSource } from '../../../backup/ports.js';
+import type { BackupSource, Manifest } from '../../../backup/ports.js';
+import { localStore } from '../../../objects/open.js';
 import { dumpDatabase } from '../../../postgres/dump.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { NewFile } from '../../device/new-file.js';
@@ -21,8 +22,8 @@ export function registerBackup(program: Command, run: AdminRun): void {
     .command('backup')
     .summary('the whole database in one file, while servers run')
     .description(
-      'Write the whole database into one file, as it is at one moment; servers go on meanwhile. The secrets are not in ' +
-        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it',
+      'Write the whole database and the blobs of the local store into one file, the rows as they are at one moment; servers go on meanwhile. The secrets are not in ' +
+        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Blobs of the local store are in it, those of a bucket are not',
     )
     .argument('<file>', 'the file to write, a gzipped tar')
     .option('--force', 'replace a file of that name')
@@ -36,9 +37,12 @@ async function backup(context: AdminContext, file: string, { force }: { readonly
   await requirePlace(path, force === true);
   const rows = new Map<string, number>();
   const progress = progressOf(terminal, 'Backing up');
+  const settings = config();
+  const { storageKind, dataDir } = settings;
+  const kept = storageKind === 'local' ? { blobs: localStore(settings, '').contents() } : {};
   const manifest = await withReady(({ url }) =>
     dumpDatabase(url, ({ about, tables, bytes, read }) => {
-      const source = { tables, read: countingRead(read, rows), bytes, version, ...about };
+      const source = { tables, read: countingRead(read, rows), bytes, version, ...about, ...kept };
       return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
         goOn(terminal);
         progress(done, total);
@@ -50,12 +54,17 @@ async function backup(context: AdminContext, file: string, { force }: { readonly
   const counts = Object.fromEntries(rows);
   show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest) }, () => [
     `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
-      `(deleted ones too); ${sized(size)}.`,
+      `(deleted ones too)${blobsLine(manifest)}; ${sized(size)}.`,
   ]);
-  const { tokenSecret, dataDir } = config();
+  const { tokenSecret } = settings;
+  if (storageKind !== 'local')
+    terminal.note('Not in it: the blobs in the bucket. Copy it after the backup, never before.');
   const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
   terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
 }
+
+const blobsLine = ({ blobs = [] }: Manifest): string =>
+  blobs.length === 0 ? '' : `, ${counted(blobs.length, 'blob')}`;
 
 /** All that can be known before the work begins is said before. */
 async function requirePlace(path: string, force: boolean): Promise<void> {

@@ -2,14 +2,15 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { readArchive, verifyArchive } from '../../../backup/archive.js';
+import { readArchive, restoreBlobs, verifyArchive } from '../../../backup/archive.js';
 import type { Manifest } from '../../../backup/ports.js';
 import type { Config } from '../../../config.js';
+import { localStore } from '../../../objects/open.js';
 import { requireFitting, RestoreError, restoreDatabase } from '../../../postgres/dump.js';
 import { migrate } from '../../../postgres/migrate.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../device/confirm.js';
-import { show } from '../../device/output.js';
+import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
@@ -50,9 +51,12 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   goOn(terminal);
   const newest = await newestSchema();
   if (manifest.schema > newest) throw tooNew(manifest, newest);
+  let blobs = 0;
   const counts = await withDatabase(read, async (database) => {
     await requireNoServer(database, read);
     await prepare(context, database, { manifest, options });
+    // First: then no row ever names a blob that is not there.
+    blobs = await putBlobs(file, manifest, read);
     const progress = progressOf(terminal, 'Restoring');
     await restoreDatabase(
       database.url,
@@ -67,12 +71,31 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     if (manifest.schema < newest) await requireWhole(database);
     return countsOf(database.pool);
   });
-  show(terminal, { file, ...counts, ...aboutBackup(manifest), newEpoch: true }, () => [
-    `Restored: ${countsLine(counts)}.`,
+  show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true }, () => [
+    `Restored: ${countsLine(counts)}${blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`}.`,
     'The history has a new name (epoch) when the server starts: every device replays from the start.',
   ]);
   const warning = secretWarning(read);
   if (warning !== undefined) terminal.note(warning);
+}
+
+/** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */
+async function putBlobs(file: string, manifest: Manifest, settings: Config): Promise<number> {
+  const { blobs = [] } = manifest;
+  if (blobs.length === 0) return 0;
+  if (settings.storageKind !== 'local') {
+    throw new CommandError(
+      EXIT.refused,
+      `the backup holds ${counted(blobs.length, 'blob')}, and STORAGE_KIND is ${settings.storageKind}`,
+      'Restore with STORAGE_KIND=local and copy the folder DATA_DIR/blobs into the bucket, or begin with its blobs there.',
+      { code: 'storage' },
+    );
+  }
+  const store = localStore(settings, '');
+  return restoreBlobs(file, manifest, (name) => {
+    const [tenantId = '', ref = ''] = name.split('/');
+    return store.create({ tenantId, ref });
+  });
 }
 
 /** What the backup's own schema could not tell is found after it was migrated, and so after it was written. */

@@ -82,5 +82,6 @@ function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
       ? ['No blob is missing.']
       : [`${counted(missing, 'blob')} missing in the store${missing > rows.length ? '; the first of them' : ''}:`]),
     ...(missing === 0 ? [] : table(terminal, columns, rows)),
+    ...(missing > 0 && objects === 0 ? ['The store is empty: is DATA_DIR, or the bucket, the one of the server?'] : []),
   ];
 }

@@ -1,11 +1,15 @@
 /** A bucket, tried out with real requests: what a client does over signed URLs, and what the server does by itself. */
 import type { ObjectName, SignedRequest } from '../../../blobs/ports.js';
 import { ask, clockOf, type StoreAnswer } from './requests.js';
-import { newProbe, PROBE_BYTES, StoreRun, type StoreCheck } from './run.js';
+import { PROBE_BYTES, StoreRun, type StoreCheck } from './run.js';
 import { adviceFor, spanOf, type Verdict } from './verdict.js';
 
 /** The last ULID there can be: no tenant has it, so nobody's blobs lie there. */
-const PROBE_TENANT = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
+const LAST_ULID = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
+/** Always the same names: what a check that was cut off left behind, the next one removes. */
+const PROBE: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID}.bin` };
+/** For uploads that are to be refused. */
+const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)}Y.bin` };
 /** A clock that is further off than this costs a part of each URL's life; stores refuse at some 15 minutes. */
 const SKEW_MAX_MS = 60_000;
 
@@ -26,15 +30,11 @@ const CHECKS = [
 ] as const;
 
 /** Checks the bucket that a store is bound to. Never rejects for the store's faults: they are verdicts. */
-export const checkBucket = (check: StoreCheck): Promise<readonly Verdict[]> =>
-  new BucketRun(check, newProbe(PROBE_TENANT)).run(CHECKS);
+export const checkBucket = (check: StoreCheck): Promise<readonly Verdict[]> => new BucketRun(check, PROBE).run(CHECKS);
 
 class BucketRun extends StoreRun {
-  /** For uploads that are to be refused. */
-  private readonly second = newProbe(PROBE_TENANT);
-
   protected override names(): readonly ObjectName[] {
-    return [this.probe, this.second];
+    return [PROBE, SECOND];
   }
 
   /** Credentials, endpoint, clock, rights to list. False: nothing else can work. */
@@ -55,7 +55,11 @@ class BucketRun extends StoreRun {
     });
     if (pages === undefined) return false;
     this.ok('list', 'the bucket is there and can be listed');
-    return true;
+    const cleared = await this.tried('DELETE', async () => {
+      for (const name of this.names()) await this.store.remove(name);
+      return true;
+    });
+    return cleared !== undefined;
   }
 
   private clock(answer: StoreAnswer): boolean {
@@ -66,7 +70,7 @@ class BucketRun extends StoreRun {
     }
     const ahead = Date.now() - theirs;
     if (Math.abs(ahead) <= SKEW_MAX_MS) {
-      this.ok('clock', 'the same as the store’s, to the minute');
+      this.ok('clock', 'the same as the store has, to the minute');
       return true;
     }
     const seen = `this machine is ${spanOf(ahead)} ${ahead > 0 ? 'ahead of' : 'behind'} the store`;
@@ -85,7 +89,7 @@ class BucketRun extends StoreRun {
       good: 'a second upload over the first is refused',
       weak: 'a second upload replaces the first: the store does not honour if-none-match',
     });
-    const other = await this.tried('exact size', () => this.upload(this.second, 10));
+    const other = await this.tried('exact size', () => this.upload(SECOND, 10));
     if (other === undefined) return;
     const headers = { ...other.headers, ...('content-length' in other.headers ? { 'content-length': '11' } : {}) };
     await this.refusedOrWeak('exact size', () => this.send({ ...other, headers }, this.body.slice(0, 11)), {

@@ -1,12 +1,13 @@
 /** The local store: its folder, and the server that hands its files out over signed URLs. */
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { ulid } from 'ulid';
 import { errorCode } from '../../../protocol/error-code.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { StoreFault } from '../../../objects/fault.js';
 import type { LocalStore } from '../../../objects/local.js';
 import { ask } from './requests.js';
-import { newProbe, StoreRun, type StoreCheck } from './run.js';
+import { StoreRun, type StoreCheck } from './run.js';
 import { adviceFor, type Verdict } from './verdict.js';
 
 /** What is checked. */
@@ -57,7 +58,8 @@ class LocalRun extends StoreRun {
     private readonly local: LocalCheck,
     private readonly tenant: string | StoreFault,
   ) {
-    super(local, newProbe(typeof tenant === 'string' ? tenant : ''), local.origin);
+    // What is left of it the nightly job removes: no row names it.
+    super(local, { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` }, local.origin);
   }
 
   protected async opening(): Promise<boolean> {

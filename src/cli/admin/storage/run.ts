@@ -25,9 +25,6 @@ const SHORT_MS = 1_000;
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 
-/** A new name of a tenant's. What is left of it the nightly job removes: no row names it. */
-export const newProbe = (tenantId: string): ObjectName => ({ tenantId, ref: `${ulid()}.bin` });
-
 /** An upload of so many bytes. */
 export const uploadOf = (size: number): UploadGrant => ({ size, contentType: TYPE, ...lasting(UPLOAD_MS) });
 
@@ -136,7 +133,7 @@ export abstract class StoreRun {
   }
 
   private async browsers(): Promise<void> {
-    const upload = await this.tried('CORS', () => this.upload(newProbe(this.probe.tenantId), 10));
+    const upload = await this.tried('CORS', () => this.upload({ ...this.probe, ref: `${ulid()}.bin` }, 10));
     const download = await this.tried('CORS', () => this.download());
     if (upload === undefined || download === undefined) return;
     const verdicts = await this.tried('CORS', () => corsVerdicts({ upload, download, origins: this.check.origins }));

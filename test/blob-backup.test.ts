@@ -1,0 +1,51 @@
+/** Blobs in a backup, and back out of it (contract 8; src/backup). */
+import { randomBytes } from 'node:crypto';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { admin } from './support/admin.js';
+import { blobItem, downloadUrl, send, uploaded } from './support/blobs.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { Scene } from './support/scene.js';
+import { runServer } from './support/server.js';
+
+t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t) => {
+  const [from, to, folder] = [await temporaryFolder(t), await temporaryFolder(t), await temporaryFolder(t)];
+  const scene = await Scene.start(t, { env: { DATA_DIR: from } });
+  const { wire, first, ids, server } = scene;
+  const all = [randomBytes(1_000_000), randomBytes(1), randomBytes(70_000)];
+  const refs: string[] = [];
+  for (const bytes of all) {
+    const ref = await uploaded(wire, first, bytes);
+    t.equal((await wire.post('/items', blobItem('a', ids, ref), scene.as('a'))).status, 200);
+    refs.push(ref);
+  }
+  const file = join(folder, 'backup.tar.gz');
+  const here = await admin(t, { DATABASE_URL: server.databaseUrl, DATA_DIR: from });
+  const made = await here.json('backup', file);
+  t.equal(made.code, EXIT.ok, made.stderr);
+  t.match(await here.json('verify'), { code: EXIT.ok, data: { blobs: { objects: 3, strays: 0, missing: 0 } } });
+  t.match(await here.json('verify', file), { code: EXIT.ok, data: { whole: true } });
+
+  const bytes = await readFile(file);
+  const bad = join(folder, 'bad.tar.gz');
+  // The middle of the file lies in the first blob: noise does not compress.
+  const half = bytes.length >> 1;
+  await writeFile(bad, Buffer.concat([bytes.subarray(0, half), Buffer.from('damage'), bytes.subarray(half + 6)]));
+  const fresh = await testDatabase(t, 'empty');
+  const there = await admin(t, { DATABASE_URL: fresh.url, DATA_DIR: to });
+  t.match(await there.json('restore', bad), { code: EXIT.untrusted, error: { code: 'damaged' } });
+  t.strictSame(await readdir(to), [], 'nothing was touched');
+  const bucket = await admin(t, { DATABASE_URL: fresh.url, DATA_DIR: to, STORAGE_KIND: 's3', S3_BUCKET: 'bucket' });
+  t.match(await bucket.json('restore', file), { code: EXIT.refused, error: { code: 'storage' } });
+  const done = await there.json('restore', file);
+  t.match(done, { code: EXIT.ok, data: { items: 3, blobs: 3 } }, done.stderr);
+
+  const restored = await runServer(t, { database: fresh, env: { DATA_DIR: to } });
+  for (const [at, ref] of refs.entries()) {
+    const got = await send('GET', await downloadUrl(restored.wire, first, ref));
+    t.ok(all[at]?.equals(got.bytes), ref);
+  }
+  t.match(await there.json('verify'), { code: EXIT.ok, data: { blobs: { objects: 3, strays: 0, missing: 0 } } });
+});

@@ -1,0 +1,60 @@
+/** The companion's copy in memory, held against the client's own store; and that its pages say what it does. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import t from 'tap';
+import { z } from 'zod';
+import { MemoryStore } from '../src/client/store.js';
+import { ERRORS } from '../src/mcp/errors.js';
+import * as schemas from '../src/mcp/schemas.js';
+import { Newest, VaultStore, type Card } from '../src/mcp/vault-store.js';
+import { PROJECT_ROOT } from '../src/root.js';
+import { anyBatch, stateOf } from './support/stores.js';
+
+t.test('MCP-64: after any batches it holds what the store of the client holds', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(anyBatch, { maxLength: 12 }), async (batches) => {
+      const ours = new VaultStore();
+      const theirs = new MemoryStore();
+      for (const batch of batches) await Promise.all([ours.apply(batch), theirs.apply(batch)]);
+      t.same(await stateOf(ours), await stateOf(theirs));
+    }),
+    { numRuns: 60 },
+  );
+});
+
+t.test('MCP-45: the newest of many are found without sorting them', async (t) => {
+  const card = (ts: number, id: string): Card => ({
+    ...{ id, ts, version: 1, reason: null, binId: 'inbox', type: 'text', senderDevice: null },
+    ...{ blobRef: null, provenBin: 'inbox' },
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.nat(50)), fc.integer({ min: 1, max: 8 }), async (times, most) => {
+      await Promise.resolve();
+      const cards = times.map((ts, at) => card(ts, String(at).padStart(4, '0')));
+      const newest = new Newest(most);
+      for (const each of cards) newest.offer(each);
+      const sorted = [...cards].sort((one, other) => other.ts - one.ts || (one.id < other.id ? 1 : -1));
+      t.same(newest.all, sorted.slice(0, most));
+      t.equal(newest.total, cards.length);
+    }),
+  );
+});
+
+t.test('MCP-73: the README has every code, the reference every tool, argument and field', (t) => {
+  const readme = readFileSync(join(PROJECT_ROOT, 'src/mcp/README.md'), 'utf8');
+  for (const code of Object.keys(ERRORS)) t.match(readme, `| \`${code}\` |`, code);
+  const page = readFileSync(join(PROJECT_ROOT, 'src/reference/agent-tools.md'), 'utf8');
+  for (const name of ['sb_put_item', 'sb_list_items', 'sb_search', 'sb_delete_item']) t.match(page, `## \`${name}\``);
+  const names = (of: unknown): string[] =>
+    typeof of !== 'object' || of === null
+      ? []
+      : Object.entries(of).flatMap(([key, value]) => [
+          ...(key === 'properties' ? Object.keys(value as object) : []),
+          ...names(value),
+        ]);
+  for (const schema of Object.values(schemas))
+    if (schema instanceof z.ZodType)
+      for (const name of names(z.toJSONSchema(schema))) t.match(page, `\`${name}\``, name);
+  t.end();
+});
