@@ -20,7 +20,7 @@ function responseOf(incoming: IncomingMessage): Response {
 
 /** The types know two classes of streams; there is one. */
 const streamOf = (incoming: IncomingMessage): ReadableStream<Uint8Array> =>
-  Readable.toWeb(incoming) as NodeStream as unknown as ReadableStream<Uint8Array>;
+  Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>;
 
 /** Resolves when there is room again, or when nothing more is wanted. */
 const room = (outgoing: ClientRequest): Promise<void> =>
