@@ -2,7 +2,6 @@
 import { request as requestHttp, type ClientRequest, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
-import type { ReadableStream as NodeStream } from 'node:stream/web';
 import type { SendBody, StreamedPut } from './platform.js';
 
 /** Answers that have no body by their status. */
