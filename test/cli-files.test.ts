@@ -175,7 +175,7 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
     ['-rf', 'rf'],
   ] as const)
     t.equal(named(name), safe);
-  t.ok(named('x'.repeat(500)).length <= 120);
+  t.ok(named('x'.repeat(500)).length <= 180);
   t.same([0, 999, 1_000, 999_960, 12_345_678].map(sizeText), ['0 bytes', '999 bytes', '1.0 kB', '1.0 MB', '12.3 MB']);
   const terminal = fakeTerminal();
   const clock = new TestClock();
@@ -193,5 +193,18 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
     'Getting 20 bytes  5 bytes/s',
     '',
   ]);
+  t.end();
+});
+
+t.test("CBLOB-27: a file's own name is no device of Windows, and fits with its ending", (t) => {
+  const named = (name: string): string =>
+    fileNameOf({ id: 'ID', type: 'file', payload: { name } } as unknown as ItemView);
+  for (const device of ['NUL', 'con', 'aux.txt', 'COM1', 'lpt9.tar.gz', 'com\u00b9', 'CONIN$', 'prn .x'])
+    t.equal(named(device), `_${device}`);
+  for (const plain of ['console.log', 'nullable', 'com10', 'aux_', 'lpt']) t.equal(named(plain), plain);
+  const long = named(`${'\u6f22'.repeat(200)}.jpeg`);
+  t.ok(Buffer.byteLength(long) <= 180);
+  t.match(long, /^\u6f22+\.jpeg$/);
+  t.notMatch(named('\u{1f600}'.repeat(200)), /[\ud800-\udbff](?![\udc00-\udfff])/);
   t.end();
 });
