@@ -71,6 +71,33 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
   t.match(await desk.call(['--json', 'get', id, '-o', '-']), { code: EXIT.usage });
 });
 
+t.test('CBLOB-23: without the server a file is described, and its bytes are refused with what to do', async (t) => {
+  const { desk } = await scene(t);
+  const file = join(desk.home, 'data.bin');
+  writeFileSync(file, BYTES);
+  const id = String((await desk.json(['put', '--file', file]))['id']);
+  t.match((await desk.call(['status'])).out, /connected\), 20\d\.\d kB/, 'sizes are told in the units that lists have');
+  t.match(await desk.call(['--json', 'put', '--file', desk.home]), {
+    error: { message: `${desk.home}: that is a folder` },
+  });
+  let asked = 0;
+  desk.tap.blobs = () => {
+    asked++;
+    return Promise.reject(new TypeError('away'));
+  };
+  const refused = {
+    code: EXIT.unavailable,
+    bytes: { length: 0 },
+    notes: /with the server, not here.*\n.*Leave --local out/,
+  };
+  t.match(await desk.call(['get', id, '--local']), refused);
+  t.match(await desk.call(['get', id, '--local', '-o', join(desk.home, 'copy')]), refused);
+  t.match(await desk.json(['get', id, '--local']), { payload: { name: 'data.bin' } });
+  t.match(await desk.call(['get', id, '--local', '--field', 'name']), { code: EXIT.ok, out: /data\.bin/ });
+  t.match(await desk.call(['get', id, '--local'], { answers: [] }), { code: EXIT.ok, out: /data\.bin/ });
+  t.equal(asked, 0);
+});
+
 t.test('CBLOB-20: what does not verify leaves no file, and the exit code says so', async (t) => {
   const { desk } = await scene(t);
   const { id } = await desk.json(['put', '--type', 'file', '--file', '-'], { input: BYTES });
