@@ -1,9 +1,10 @@
 /** Items that name blobs: how they are spelled and in which order they are judged (contract 2, 3, 5, 8 and 12). */
 import { randomBytes } from 'node:crypto';
-import { rm, writeFile } from 'node:fs/promises';
+import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
+import { ShiftedClock } from './support/clock.js';
 import { newId, writeBody } from './support/devices.js';
 import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -130,6 +131,27 @@ t.test('BLOB-33: what a tenant in trouble may do with blobs', async (t) => {
     { uploadUrl: '200', upload: '200', item: '200', download: '200' },
     'nothing was spent meanwhile',
   );
+});
+
+t.test('BLOB-35: at the cap a store that is away cannot say what expired uploads left', async (t) => {
+  const clock = new ShiftedClock();
+  const folder = await temporaryFolder(t);
+  const capped = await Scene.start(t, { clock, env: { DATA_DIR: folder, STORAGE_CAP_BYTES: '100000' } });
+  await uploaded(capped.wire, capped.first, randomBytes(10));
+  await uploadOf(capped.wire, capped.first, { size: 90_000 });
+  const ask = async (): Promise<Reply> => askUpload(capped.wire, capped.first, { size: 50_000 });
+  const own = join(folder, 'blobs', capped.server.tenantId);
+  await rename(own, `${own}-away`);
+  await writeFile(own, 'not a folder');
+  t.equal((await ask()).outcome, '413 storage_cap_exceeded', 'nothing has expired: nobody is asked');
+  clock.advance(16 * 60_000);
+  const refused = await ask();
+  t.equal(refused.outcome, '503 storage_unavailable');
+  t.match(refused.headers, { 'retry-after': /^[1-9]/ });
+  await rm(own);
+  await rename(`${own}-away`, own);
+  t.equal((await ask()).status, 200, 'once it is back the room is given back');
+  t.strictSame(await capped.server.sql('SELECT * FROM discrepancies()'), []);
 });
 
 // Last: the store of the scene does not come back.
