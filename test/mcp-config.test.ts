@@ -1,4 +1,5 @@
 /** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
+import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
@@ -149,6 +150,10 @@ t.test('MCP-09: a file that is open to others is closed and told of; a link is r
   await mkdir(linked.place.folder);
   await symlink(kept.place.configPath, linked.place.configPath);
   t.match(await refusal(loadIdentity(linked)), { code: 'config_unsafe', message: /symbolic link/ });
+  const piped = await keeper(t);
+  await mkdir(piped.place.folder);
+  execFileSync('mkfifo', ['-m', '600', piped.place.configPath]);
+  t.match(await refusal(loadIdentity(piped)), { code: 'config_unsafe', message: /not a file/ }, 'not waited for');
 });
 
 t.test(

@@ -40,7 +40,17 @@ const CLIENT: Readonly<Partial<Record<ClientFailure, McpCode>>> = {
 };
 
 /** What the system says of a full, read-only or closed disk. */
-const DISK: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS', 'EIO', 'ENOTDIR', 'EISDIR', 'EMFILE']);
+const DISK: ReadonlySet<string> = new Set([
+  'ENOSPC',
+  'EDQUOT',
+  'EACCES',
+  'EPERM',
+  'EROFS',
+  'EIO',
+  'ENOTDIR',
+  'EISDIR',
+  'EMFILE',
+]);
 
 /** See above. An `McpError` stays what it is; what nobody foresaw becomes `internal`, its message kept. */
 export function failureOf(thrown: unknown): McpError {

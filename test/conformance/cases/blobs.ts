@@ -47,7 +47,7 @@ const transfer: Case = {
     check.outcome('BLOB-05', missing, '404 blob_not_found', 'its download address');
     // A server may refuse by ending the connection before all of a body has come: then no answer is to be had.
     const put = async (url: string, body: Buffer): Promise<number> =>
-      send('PUT', url, { headers: headersOf(grant), body }).then(
+      send('PUT', url, { headers: { ...headersOf(grant), 'content-length': String(body.length) }, body }).then(
         ({ status }) => status,
         () => 0,
       );
