@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
+import { ALL_ROWS } from '../src/front/server.js';
 import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { ShiftedClock } from './support/clock.js';
 import { newId, writeBody } from './support/devices.js';
@@ -16,6 +17,26 @@ const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
 const { wire, first, second } = scene;
 const ALL = { a: '400 validation', b: '400 invalid_payload' };
 const CONFLICT = { a: '409 conflict', b: '409 version_conflict' };
+
+/** What a suspended tenant is refused (contract 12). */
+const WRITES = [
+  'POST /items',
+  'POST /items/batch',
+  'DELETE /items/:id',
+  'POST /items/:id/reconcile',
+  'POST /bins',
+  'PATCH /bins/:id',
+  'DELETE /bins/:id',
+  'POST /blobs/upload-url',
+];
+/** What a tenant that has not paid is served, beside what has no tenant and the portal (contract 12). */
+const SERVED_UNPAID = [
+  'GET /me',
+  'GET /service/status',
+  'POST /devices/bootstrap',
+  'POST /devices/reauth/challenge',
+  'POST /devices/reauth',
+];
 
 t.test('BLOB-31 SHAPE-11: both shapes of the calls for URLs', async (t) => {
   const wish = { size: 3, type: 'image/png' };
@@ -93,7 +114,7 @@ for (const shape of SHAPES) {
 
 const camelRef = (row: Json | undefined): unknown => row?.['blobRef'];
 
-t.test('BLOB-33: what a tenant in trouble may do with blobs', async (t) => {
+t.test('BLOB-33 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', async (t) => {
   const poor = await Scene.start(t);
   const ref = await uploaded(poor.wire, poor.first, randomBytes(10));
   const attached = await uploaded(poor.wire, poor.first, randomBytes(20));
@@ -108,6 +129,24 @@ t.test('BLOB-33: what a tenant in trouble may do with blobs', async (t) => {
     downloadUrl: (await poor.wire.get(`/blobs/${attached}/url`, poor.as('a'))).outcome,
     download: (await send('GET', got)).outcome,
   });
+  /** How every endpoint answers; what it is given is never right, so that nothing changes. */
+  const everywhere = async (): Promise<Map<string, string>> => {
+    const out = new Map<string, string>();
+    for (const { method, path, auth, apex, tenantless } of ALL_ROWS) {
+      const served =
+        path.startsWith('/api/') && (auth === 'device' || auth === 'none') && !/billing|tls-check/.test(path);
+      if (!served || apex === true || tenantless === true) continue;
+      const asked = path.slice('/api'.length).replace(':id', newId()).replace(':ref', `${newId()}.bin`);
+      const more = method === 'GET' ? {} : { body: '{"not": "valid"' };
+      out.set(
+        `${method} ${path.slice('/api'.length)}`,
+        (await poor.wire.ask(method, asked, { ...poor.as('a'), ...more })).outcome,
+      );
+    }
+    return out;
+  };
+  const those = (answers: Map<string, string>, outcome: string): string[] =>
+    [...answers].filter(([, came]) => came === outcome).map(([call]) => call);
   const become = async (state: string): Promise<void> => {
     await poor.server.sql(`UPDATE tenants SET state = $1, generation = generation + 1`, [state]);
     const expected =
@@ -120,10 +159,14 @@ t.test('BLOB-33: what a tenant in trouble may do with blobs', async (t) => {
     ...{ uploadUrl: refused, badWish: refused, upload: refused, item: refused },
     ...{ downloadUrl: '200', download: '200' },
   });
+  t.same(those(await everywhere(), refused).sort(), [...WRITES].sort(), 'and nothing else is refused');
   const unpaid = '402 payment_required';
   for (const state of ['pending', 'inactive']) {
     await become(state);
     t.strictSame(new Set(Object.values(await all())), new Set([unpaid]), state);
+    const answers = await everywhere();
+    const served = [...answers.keys()].filter((call) => answers.get(call) !== unpaid);
+    t.same(served.sort(), [...SERVED_UNPAID].sort(), `${state}: and nothing else is served`);
   }
   await become('active');
   t.match(
