@@ -74,6 +74,8 @@ t.test('RATE-03 RATE-04 BATCH-05 ERR-11 ERR-12: what counts as what', async (t) 
     ['POST', '/bins'],
     ['PATCH', '/bins/x'],
     ['DELETE', '/bins/x'],
+    ['POST', '/blobs/upload-url'],
+    ['GET', `/blobs/${id}.bin/url`],
     ['GET', '/devices'],
     ['PATCH', `/devices/${id}`],
     ['POST', `/devices/${id}/revoke`],

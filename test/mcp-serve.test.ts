@@ -175,6 +175,24 @@ t.test(
   },
 );
 
+t.test('MCP-74: with the address of another server it does not start; any spelling of its own will do', async (t) => {
+  const { all, at } = await machine(t);
+  for (const host of ['https://elsewhere.example', 'http://127.0.0.1:1', 'no address']) {
+    const wrong = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });
+    t.equal(await wrong.ended, 2, host);
+    t.match(wrong.errors(), /bad_setting.*SERVICE_HOST.*pair --force/);
+    t.equal(wrong.out(), '', 'standard output stays empty');
+  }
+  const { serverUrl } = all.first.identity();
+  for (const host of ['', ` ${serverUrl}/ `, serverUrl.replace('http://', '')]) {
+    const right = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });
+    right.send(initialize);
+    t.match(await right.answer(1), { result: {} }, host);
+    right.child.stdin?.end();
+    t.equal(await right.ended, 0);
+  }
+});
+
 t.test("MCP-65: the inspector's command line lists and calls the tools", async (t) => {
   const { all, at } = await machine(t);
   const { id } = await all.first.device.put(note('seen by the inspector'));

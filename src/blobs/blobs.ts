@@ -43,7 +43,8 @@ export class Blobs {
 
   /**
    * Reserves room and signs an upload URL, good for 15 minutes and one PUT of exactly this size and type.
-   * Throws `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`.
+   * Throws `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`;
+   * `storage_unavailable` where the store cannot sign, or cannot say what expired uploads left.
    */
   async uploadUrl(tenantId: string, wish: UploadWish): Promise<BlobUpload> {
     const { store, clock, maxBytes } = this.options;

@@ -2,11 +2,13 @@
 import { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
+import { serverAddress } from '../client/address.js';
+import type { Identity } from '../client/identity.js';
 import { breathe, delay } from '../client/platform.js';
 import { harmless } from '../protocol/harmless.js';
 import { Audit } from './audit.js';
 import { loadIdentity, renewIdentity } from './config-file.js';
-import type { Context } from './context.js';
+import type { Context, Env } from './context.js';
 import { EXIT, McpError, type ExitCode } from './errors.js';
 import { holdInstance } from './lock.js';
 import { keepSmall } from './memory.js';
@@ -45,8 +47,9 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   });
   try {
     const identity = await loadIdentity(context);
+    expectServer(options.env, identity);
     const audit = await Audit.open(context);
-    const keep = async (renewed: typeof identity): Promise<void> => {
+    const keep = async (renewed: Identity): Promise<void> => {
       if (!(await renewIdentity(context, renewed))) note('The pairing was replaced or ended while this program runs.');
     };
     const vault = await Vault.open({ platform, identity, policy, note, keep });
@@ -65,6 +68,28 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   }
   if (lost) throw new McpError('lock_lost', 'another instance took over while this one was stopped');
   return EXIT.ok;
+}
+
+/** Agents must not read and write at another server than the one that the person named. Throws `bad_setting`. */
+function expectServer(env: Env, { serverUrl }: Identity): void {
+  const named = (env['SERVICE_HOST'] ?? '').trim();
+  if (named === '' || addressOf(named) === serverUrl) return;
+  throw new McpError(
+    'bad_setting',
+    `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`,
+    {
+      hint: 'Correct it or leave it out; to change the server run `service-mcp pair --force`.',
+    },
+  );
+}
+
+/** Undefined for what is no address. */
+function addressOf(typed: string): string | undefined {
+  try {
+    return serverAddress(typed);
+  } catch {
+    return undefined;
+  }
 }
 
 const described = ({ bins, readOnly, redact }: Policy): string =>

@@ -75,7 +75,7 @@ export class S3Store implements ObjectStore {
     const { size, contentType } = grant;
     if (size > S3_PUT_MAX_BYTES) {
       const refusal = new ServiceError('blob_too_large', 'the store takes 5 GiB in one upload', {
-        max: S3_PUT_MAX_BYTES,
+        maxBytes: S3_PUT_MAX_BYTES,
       });
       return Promise.reject(refusal);
     }

@@ -8,10 +8,10 @@ export const BLOBS: Readonly<Record<string, Endpoint>> = {
   'POST /api/blobs/upload-url': {
     group: 'Blobs',
     summary: 'Room for a blob, and a URL to upload it to',
-    text: 'Good for 15 minutes and one PUT of exactly the declared size and type. The size counts towards the storage cap from now on. `rate_limited`: so many uploads are open already. See [Blobs](blobs.md).',
+    text: 'Good for 15 minutes and one PUT of exactly the declared size and type. The size counts towards the storage cap from now on. `rate_limited`: so many uploads are open already. `storage_unavailable`: the store could not sign, or could not say whether uploads that ran out of time left room. See [Blobs](blobs.md).',
     body: { a: 'UploadBodyA', b: 'UploadBodyB' },
     replies: [{ status: 200, when: 'Room is reserved.', schema: 'BlobUpload' }],
-    errors: ['blob_too_large', 'storage_cap_exceeded'],
+    errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
   },
   'GET /api/blobs/:ref/url': {
     group: 'Blobs',

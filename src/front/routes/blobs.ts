@@ -29,7 +29,7 @@ function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }:
   return `${secure ? 'https' : 'http'}://${call.host}`;
 }
 
-/** `POST /blobs/upload-url`. Throws `validation`, `blob_too_large`, `storage_cap_exceeded`, `rate_limited`. */
+/** `POST /blobs/upload-url`. Throws `validation`, and as `Blobs.uploadUrl`. */
 export const uploadUrl: Handler<BlobUpload> = (call, { blobs, config }) => {
   const body = fields(call);
   const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
