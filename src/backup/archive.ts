@@ -13,7 +13,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { BLOB_REF, ULID } from '../protocol/ids.js';
-import type { BackupSource, BlobPart, BlobSource, Manifest, Part, TableRows } from './ports.js';
+import type { BackupSource, BlobPart, BlobContent, Manifest, Part, TableRows } from './ports.js';
 
 /** What memory holds of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
@@ -52,7 +52,7 @@ function isBlobName(name: unknown): name is string {
 }
 
 /** Streamed: a blob may be larger than the memory. */
-async function addBlob(tar: Pack, { name, size, bytes }: BlobSource, at: Date): Promise<BlobPart> {
+async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date): Promise<BlobPart> {
   const hash = createHash('sha256');
   const header = { name: BLOBS + name, size, mtime: at, mode: 0o600 };
   let entry: ReturnType<Pack['entry']> | undefined;
