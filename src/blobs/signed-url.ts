@@ -1,7 +1,7 @@
 /** URLs of the local store: what they say and what they are signed with (contract 8). Pure. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
+import { blobNameIn } from '../protocol/ids.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
-import { objectNameIn } from './object-name.js';
 import type { ObjectName } from './ports.js';
 
 /** What a signature covers. A HEAD is a GET. */
@@ -45,7 +45,7 @@ export interface SignedCall {
 
 /** What the request may reach, or undefined: it was altered, is late, or is used otherwise than signed. */
 export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
-  const name = objectNameIn(call.path);
+  const name = blobNameIn(call.path);
   if (name === undefined || !EXPIRY.test(call.exp ?? '') || !SIGNATURE.test(call.sig ?? '')) return undefined;
   const expiresAt = Number(call.exp);
   const { method, size, contentType } = call;

@@ -1,6 +1,6 @@
 /** Where objects lie in a bucket: `[<prefix>/]<tenantId>/<ref>`. */
-import { isObjectName, objectNameIn } from '../blobs/object-name.js';
 import type { ObjectName } from '../blobs/ports.js';
+import { blobNameIn, isBlobName } from '../protocol/ids.js';
 
 /** A bucket's keys under one prefix. */
 export interface Keys {
@@ -19,12 +19,12 @@ export function keysUnder(prefix = ''): Keys {
     prefix: begin,
     keyOf: (name) => {
       // Ids come from our own rows: one that is not such an id would lie outside of its tenant's folder.
-      if (!isObjectName(name)) throw new Error('not the name of a blob');
+      if (!isBlobName(name)) throw new Error('not the name of a blob');
       return `${begin}${name.tenantId}/${name.ref}`;
     },
     nameOf: (key) => {
       if (!key.startsWith(begin)) return undefined;
-      return objectNameIn(key.slice(begin.length));
+      return blobNameIn(key.slice(begin.length));
     },
   };
 }

@@ -8,7 +8,6 @@ import { opendir, rm, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { isObjectName } from '../blobs/object-name.js';
 import type {
   DownloadGrant,
   ObjectName,
@@ -21,7 +20,7 @@ import { signedPath } from '../blobs/signed-url.js';
 import type { BlobFileDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
 import { errorCode } from '../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
-import { BLOB_REF, ULID } from '../protocol/ids.js';
+import { BLOB_REF, isBlobName, ULID } from '../protocol/ids.js';
 import { LocalDraft, LocalFile, orUnavailable, syncFolder } from './local-file.js';
 
 /** What the store is made of. */
@@ -144,7 +143,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   private pathOf(name: ObjectName): string {
     // A name comes from a signed URL or a row; that it is one is asked again where it becomes a path.
-    if (!isObjectName(name)) throw new ServiceError('no_blob');
+    if (!isBlobName(name)) throw new ServiceError('no_blob');
     return join(this.options.folder, name.tenantId, name.ref);
   }
 
