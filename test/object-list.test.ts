@@ -25,7 +25,10 @@ const objectOf = (n: number): ListedObject => ({
   checksum: { etag: createHash('md5').update(String(n)).digest('hex') },
 });
 
-async function* pagesOf(count: number, change = (object: ListedObject): ListedObject => object): AsyncGenerator<ListedObject[]> {
+async function* pagesOf(
+  count: number,
+  change = (object: ListedObject): ListedObject => object,
+): AsyncGenerator<ListedObject[]> {
   for (let at = 0; at < count; at += PAGE) {
     await Promise.resolve();
     yield Array.from({ length: Math.min(PAGE, count - at) }, (_, n) => change(objectOf(at + n)));
@@ -72,7 +75,10 @@ const withLines =
     const manifest = JSON.parse(entries.get('manifest.json')?.toString() ?? '') as Manifest;
     const sha256 = createHash('sha256').update(lines).digest('hex');
     const parts = [{ name: 'objects/000000', bytes: lines.length, sha256 }];
-    entries.set('manifest.json', Buffer.from(JSON.stringify({ ...manifest, objects: { ...manifest.objects, count, parts } })));
+    entries.set(
+      'manifest.json',
+      Buffer.from(JSON.stringify({ ...manifest, objects: { ...manifest.objects, count, parts } })),
+    );
   };
 
 t.test('BACKUP-13: a list that is not what its manifest says is refused', async (t) => {
@@ -101,7 +107,9 @@ t.test('BACKUP-13: a list that is not what its manifest says is refused', async 
     'a size below 0': withLines(odd({ size: -1 }).repeat(3)),
     'a long checksum': withLines(odd({ checksum: { etag: 'x'.repeat(1000) } }).repeat(3)),
     'a checksum in a list': withLines(odd({ checksum: ['x'] }).repeat(3)),
-    'many checksums': withLines(odd({ checksum: Object.fromEntries(Array.from({ length: 9 }, (_, n) => [n, 'x'])) }).repeat(3)),
+    'many checksums': withLines(
+      odd({ checksum: Object.fromEntries(Array.from({ length: 9 }, (_, n) => [n, 'x'])) }).repeat(3),
+    ),
     'no store': (entries) => {
       const text = entries.get('manifest.json')?.toString() ?? '';
       entries.set('manifest.json', Buffer.from(text.replace('"s3"', '"ftp"')));
@@ -147,7 +155,9 @@ t.test('BACKUP-14: a hundred thousand objects, a piece at a time', async (t) => 
   const ledger = await PostgresObjectLedger.open(pool);
   t.teardown(() => ledger.close());
   // Of a listing that goes on for as long again; of the first 100 the tenth has other bytes.
-  const bucket = pagesOf(count + 5000, (object) => (object.size === 10 ? { ...object, checksum: { etag: 'other' } } : object));
+  const bucket = pagesOf(count + 5000, (object) =>
+    object.size === 10 ? { ...object, checksum: { etag: 'other' } } : object,
+  );
   let seen = 0;
   const found = await compareObjects(readObjectList(file, read), bucket, ledger, (objects) => (seen = objects));
   t.match(found, { listed: count, same: count - 1, otherChecksum: 1, missing: 0, added: 5000, sizeOnly: 0 });
