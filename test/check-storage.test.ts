@@ -7,7 +7,7 @@ import { EXIT } from '../src/cli/device/terminal.js';
 import { admin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { FaultyHttp } from './support/faulty-http.js';
-import type { GcsStandIn} from './support/gcs-server.js';
+import type { GcsStandIn } from './support/gcs-server.js';
 import { newServiceAccount } from './support/gcs-server.js';
 import { gcsBucket, s3Bucket } from './support/object-stores.js';
 import { temporaryFolder } from './support/postgres.js';

@@ -2,7 +2,6 @@
 import { request as requestHttp, type ClientRequest, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
-import type { ReadableStream as NodeStream } from 'node:stream/web';
 import type { SendBody, StreamedPut } from './platform.js';
 
 /** Answers that have no body by their status. */
@@ -20,7 +19,7 @@ function responseOf(incoming: IncomingMessage): Response {
 
 /** The types know two classes of streams; there is one. */
 const streamOf = (incoming: IncomingMessage): ReadableStream<Uint8Array> =>
-  Readable.toWeb(incoming) as NodeStream as unknown as ReadableStream<Uint8Array>;
+  Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>;
 
 /** Resolves when there is room again, or when nothing more is wanted. */
 const room = (outgoing: ClientRequest): Promise<void> =>

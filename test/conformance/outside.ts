@@ -27,6 +27,8 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Reference: "speaks of this project's own documentation",
   'Object stores': 'needs the store of a hosted server',
   'Blobs on our clients': CLIENTS,
+  'The companion: pairing': CLIENTS,
+  'The companion: tools': CLIENTS,
   'Conformance kit': 'speaks of the kit itself',
   Hosting: 'needs multi mode and its domain',
   'Nightly jobs': CLOCK,
