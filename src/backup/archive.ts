@@ -13,19 +13,25 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { blobNameIn } from '../protocol/ids.js';
-import type { BackupSource, BlobPart, BlobContent, Manifest, Part, TableRows } from './ports.js';
+import { ArchiveError, FORMAT, manifestOf } from './manifest.js';
+import { linesOf, objectsOf } from './object-lines.js';
+import type {
+  BackupSource,
+  BlobPart,
+  BlobContent,
+  ListedObject,
+  Manifest,
+  ObjectList,
+  ObjectsSource,
+  Part,
+  TableRows,
+} from './ports.js';
 
 /** What memory holds of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
 /** A manifest of a database of 4 TiB. */
 const MANIFEST_BYTES_MAX = 256 * 1024 * 1024;
 const MANIFEST = 'manifest.json';
-const FORMAT = 1;
-
-/** The file cannot be restored; the message says why. Nothing was touched. */
-export class ArchiveError extends Error {
-  override readonly name = 'ArchiveError';
-}
 
 /** Told now and then: bytes done of about so many. */
 export type Progress = (done: number, total: number) => void;
@@ -44,6 +50,7 @@ function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<voi
 }
 
 const BLOBS = 'blobs/';
+const OBJECTS = 'objects/';
 
 /** Streamed: a blob may be larger than the memory. */
 async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date): Promise<BlobPart> {
@@ -66,7 +73,7 @@ async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date):
 }
 
 /** Chunks of a stream gathered to parts; the last one may be shorter. An empty stream gives none. */
-async function* partsOf(stream: Readable): AsyncGenerator<Buffer> {
+async function* partsOf(stream: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
   let gathered: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of stream) {
@@ -78,6 +85,24 @@ async function* partsOf(stream: Readable): AsyncGenerator<Buffer> {
     bytes = 0;
   }
   if (bytes > 0) yield Buffer.concat(gathered);
+}
+
+/** Whole pages lie in each part, and so whole lines: a part can be read by itself. */
+async function addObjects(tar: Pack, source: ObjectsSource, at: Date, onPage: () => void): Promise<ObjectList> {
+  const { store, bucket, prefix, pages } = source;
+  const parts: BlobPart[] = [];
+  let [count, size] = [0, 0];
+  const lines = linesOf(pages, (page) => {
+    count += page.length;
+    size += page.reduce((sum, object) => sum + object.size, 0);
+    onPage();
+  });
+  for await (const bytes of partsOf(lines)) {
+    const name = OBJECTS + String(parts.length).padStart(6, '0');
+    parts.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
+    await addEntry(tar, name, bytes, at);
+  }
+  return { store, bucket, prefix, count, size, parts };
 }
 
 async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Manifest> {
@@ -100,8 +125,11 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
     blobs.push(await addBlob(tar, blob, at));
     onProgress((done += blob.size), Math.max(done, source.bytes));
   }
+  const list = source.objects;
+  const onPage = (): void => onProgress(done, Math.max(done, source.bytes));
+  const listed = list === undefined ? {} : { objects: await addObjects(tar, list, at, onPage) };
   const { createdAt, version, schema, postgres } = source;
-  const kept = source.blobs === undefined ? {} : { blobs };
+  const kept = { ...(source.blobs === undefined ? {} : { blobs }), ...listed };
   const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts, ...kept };
   await addEntry(tar, MANIFEST, Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`), at);
   tar.finalize();
@@ -177,45 +205,6 @@ async function* entriesOf(
   await reading;
 }
 
-const isTable = (value: unknown): boolean =>
-  isRecord(value) &&
-  Array.isArray(value['columns']) &&
-  value['columns'].length > 0 &&
-  value['columns'].every((column: unknown) => typeof column === 'string');
-
-const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
-
-const isBlob = (value: unknown): boolean =>
-  isRecord(value) &&
-  typeof value['name'] === 'string' &&
-  blobNameIn(value['name']) !== undefined &&
-  typeof value['sha256'] === 'string';
-
-function manifestOf(bytes: Buffer): Manifest {
-  let value: unknown;
-  try {
-    value = JSON.parse(bytes.toString('utf8'));
-  } catch (error) {
-    throw new ArchiveError('the manifest cannot be read', { cause: error });
-  }
-  if (!isRecord(value) || value['format'] !== FORMAT) {
-    throw new ArchiveError('this is no backup of a format that this version knows; use the version that wrote it');
-  }
-  const { parts, tables, schema, blobs = [] } = value;
-  const fine =
-    Number.isSafeInteger(schema) &&
-    isRecord(tables) &&
-    Object.values(tables).every(isTable) &&
-    Array.isArray(blobs) &&
-    blobs.every(isBlob) &&
-    Array.isArray(parts) &&
-    parts.every(
-      (part: unknown) => isRecord(part) && typeof part['name'] === 'string' && typeof part['table'] === 'string',
-    );
-  if (!fine) throw new ArchiveError('the manifest is damaged');
-  return value as unknown as Manifest;
-}
-
 /** Reads the whole file and compares it with its manifest. Throws `ArchiveError`; touches nothing. */
 export async function verifyArchive(path: string, onProgress: Progress): Promise<Manifest> {
   const handle = await open(path, 'r');
@@ -224,6 +213,8 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   let read = 0;
   const seen: BlobPart[] = [];
   const seenBlobs: BlobPart[] = [];
+  const seenObjects: BlobPart[] = [];
+  let objects = 0;
   let manifest: Manifest | undefined;
   const onBlob: OnBlob = async (name, chunks) => {
     if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
@@ -234,7 +225,8 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
     for await (const { name, bytes } of entriesOf(path, onRead, onBlob)) {
       if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
-      else seen.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
+      else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
+      if (isObjects(name)) objects += readObjects(bytes).length;
     }
   } catch (error) {
     if (error instanceof ArchiveError) throw error;
@@ -243,8 +235,38 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
   if (manifest === undefined) throw new ArchiveError('the file has no manifest: it was cut off');
   requireSame(manifest.parts, seen);
   requireSame(manifest.blobs ?? [], seenBlobs);
+  requireSame(manifest.objects?.parts ?? [], seenObjects);
+  if (objects !== (manifest.objects?.count ?? 0)) {
+    throw new ArchiveError('the list of objects is not as long as the manifest says');
+  }
   return manifest;
 }
+
+const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
+
+function readObjects(bytes: Buffer): ListedObject[] {
+  const objects = objectsOf(bytes);
+  if (objects === undefined) throw new ArchiveError('the list of objects cannot be read');
+  return objects;
+}
+
+/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again. */
+export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
+  const said = manifest.objects?.parts ?? [];
+  let next = 0;
+  for await (const { name, bytes } of entriesOf(path, () => undefined, drained)) {
+    if (name === MANIFEST) break;
+    if (!isObjects(name)) continue;
+    if (sha256(bytes) !== said[next++]?.sha256) throw new ArchiveError('the file changed while it was restored');
+    yield readObjects(bytes);
+  }
+  if (next !== said.length) throw new ArchiveError('the file changed while it was restored');
+}
+
+/** A blob that nobody wants now: the file is read past it. */
+const drained: OnBlob = async (name, chunks) => {
+  await summed(name, chunks);
+};
 
 /** Throws `ArchiveError` where what was read is not what the manifest says. */
 function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void {

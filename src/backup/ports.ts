@@ -19,6 +19,41 @@ export interface BlobPart {
   readonly sha256: string;
 }
 
+/** An object of a bucket, as its store lists it. */
+export interface ListedObject {
+  readonly tenantId: string;
+  readonly ref: string;
+  /** Bytes. */
+  readonly size: number;
+  /** The store's own checksums, by their names there; left out where it tells none. */
+  readonly checksum?: Readonly<Record<string, string>>;
+}
+
+/** Pages of a listing: a bucket may hold more names than the memory. */
+export type Listing = AsyncIterable<readonly ListedObject[]>;
+
+/** Which bucket a list is of. `prefix` null: objects lie at its top. */
+export interface BucketName {
+  readonly store: 'gcs' | 's3';
+  readonly bucket: string;
+  readonly prefix: string | null;
+}
+
+/** A bucket whose list of objects goes into the backup. */
+export interface ObjectsSource extends BucketName {
+  readonly pages: Listing;
+}
+
+/** The list of a bucket's objects in the backup. */
+export interface ObjectList extends BucketName {
+  /** Objects in the list. */
+  readonly count: number;
+  /** Bytes of these objects, together. */
+  readonly size: number;
+  /** Pieces of the list, in order. Each holds whole lines, one object a line, as JSON. */
+  readonly parts: readonly BlobPart[];
+}
+
 /** Where a backup's rows and blobs come from. */
 export interface BackupSource {
   /** Tables in the order in which they are restored. */
@@ -36,6 +71,8 @@ export interface BackupSource {
   readonly postgres: string;
   /** Left out: blobs are elsewhere. Asked for after the rows: what they name is there, and what is newer does no harm. */
   readonly blobs?: AsyncIterable<BlobContent>;
+  /** Left out: blobs are in a folder, or no list is wanted. Asked for last, for the same reason. */
+  readonly objects?: ObjectsSource;
 }
 
 /** A piece of a table. */
@@ -54,6 +91,8 @@ export interface Manifest extends Pick<BackupSource, 'createdAt' | 'version' | '
   readonly parts: readonly Part[];
   /** Left out: blobs are not in this backup. */
   readonly blobs?: readonly BlobPart[];
+  /** Left out: there is no list of a bucket's objects in this backup. */
+  readonly objects?: ObjectList;
 }
 
 /** A table out of a backup. */

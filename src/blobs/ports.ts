@@ -33,6 +33,11 @@ export interface StoredObject extends ObjectName {
   readonly size: number;
   /** Milliseconds since 1970, by the store's clock. */
   readonly modifiedAt: number;
+  /**
+   * The store's own checksums of the bytes, by their names there: `etag` (S3; MD5 in hex of an object that came in one
+   * PUT without a key of KMS), `crc32c` and `md5` (Google; base64). Left out where the store tells none.
+   */
+  readonly checksum?: Readonly<Record<string, string>>;
 }
 
 /**

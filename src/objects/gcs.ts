@@ -11,6 +11,7 @@ import type {
 } from '../blobs/ports.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
+import { checksumOf } from './checksum.js';
 import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
 import { keysUnder, type Keys } from './keys.js';
 
@@ -191,7 +192,8 @@ function storedAs(name: ObjectName, metadata: File['metadata'], call: string): S
   if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt)) {
     throw storageUnavailable(new StoreFault('broken', `${call}: an answer without size or time`));
   }
-  return { ...name, size, modifiedAt };
+  const { crc32c, md5Hash: md5 } = metadata;
+  return { ...name, size, modifiedAt, ...checksumOf({ crc32c, md5 }) };
 }
 
 function gcsFault(call: string, error: unknown): StoreFault {

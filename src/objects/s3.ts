@@ -7,6 +7,7 @@ import {
   PutObjectCommand,
   S3Client,
   S3ServiceException,
+  type _Object,
   type ListObjectsV2CommandOutput,
   type S3ClientConfig,
 } from '@aws-sdk/client-s3';
@@ -22,6 +23,7 @@ import type {
 } from '../blobs/ports.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
+import { checksumOf } from './checksum.js';
 import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
 import { keysUnder, type Keys } from './keys.js';
 import { reasonOfS3Code } from './s3-codes.js';
@@ -99,7 +101,7 @@ export class S3Store implements ObjectStore {
     const command = new HeadObjectCommand(this.at(name));
     try {
       const found = await this.call('head', (abortSignal) => this.client.send(command, { abortSignal }));
-      return storedAs(name, found.ContentLength, found.LastModified, 's3 head');
+      return storedAs(name, { ...found, Size: found.ContentLength }, 's3 head');
     } catch (error) {
       if (!(error instanceof NotThere)) throw error;
     }
@@ -127,9 +129,9 @@ export class S3Store implements ObjectStore {
         throw storageUnavailable(new StoreFault('broken', 's3 list: a page that is not the last names no next one'));
       }
       token = next;
-      const objects = (page.Contents ?? []).flatMap(({ Key = '', Size, LastModified }) => {
-        const name = this.keys.nameOf(Key);
-        return name === undefined ? [] : [storedAs(name, Size, LastModified, 's3 list')];
+      const objects = (page.Contents ?? []).flatMap((entry) => {
+        const name = this.keys.nameOf(entry.Key ?? '');
+        return name === undefined ? [] : [storedAs(name, entry, 's3 list')];
       });
       if (objects.length > 0) yield objects;
     } while (token !== undefined);
@@ -221,11 +223,13 @@ const validity = ({ now, expiresAt }: DownloadGrant): { signingDate: Date; expir
   expiresIn: Math.max(1, Math.floor(expiresAt / 1000) - Math.floor(now / 1000)),
 });
 
-function storedAs(name: ObjectName, size: number | undefined, modified: Date | undefined, call: string): StoredObject {
+/** A listing names the algorithms of other checksums, never their values: the ETag is all that it tells. */
+function storedAs(name: ObjectName, told: Pick<_Object, 'Size' | 'LastModified' | 'ETag'>, call: string): StoredObject {
+  const { Size: size, LastModified: modified, ETag: etag } = told;
   if (size === undefined || modified === undefined) {
     throw storageUnavailable(new StoreFault('broken', `${call}: an answer without size or time`));
   }
-  return { ...name, size, modifiedAt: modified.getTime() };
+  return { ...name, size, modifiedAt: modified.getTime(), ...checksumOf({ etag }) };
 }
 
 function clientConfig(options: S3Options, bounds: Bounds, endpoint: string | undefined): S3ClientConfig {

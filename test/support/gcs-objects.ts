@@ -66,6 +66,7 @@ export const metadataOf = ({ name, body, contentType, generation, updated }: Gcs
   size: String(body.length),
   contentType,
   md5Hash: md5(body),
+  crc32c: crc32c(body),
   timeCreated: new Date(updated).toISOString(),
   updated: new Date(updated).toISOString(),
 });

@@ -1,5 +1,5 @@
 /** What went wrong, as an operator or a script is told. */
-import { ArchiveError } from '../../backup/archive.js';
+import { ArchiveError } from '../../backup/manifest.js';
 import { ConfigError } from '../../config.js';
 import { isUnavailable } from '../../postgres/database.js';
 import { RestoreError } from '../../postgres/dump.js';

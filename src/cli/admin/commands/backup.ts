@@ -13,6 +13,7 @@ import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
+import { aboutList, listData, withBucketList } from '../bucket-list.js';
 import { aboutBackup } from '../figures.js';
 import { progressOf, sized } from '../progress.js';
 
@@ -22,43 +23,59 @@ export function registerBackup(program: Command, run: AdminRun): void {
     .command('backup')
     .summary('the whole database in one file, while servers run')
     .description(
-      'Write the whole database and the blobs of the local store into one file, the rows as they are at one moment; servers go on meanwhile. The secrets are not in ' +
-        'it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Blobs of the local store are in it, those of a bucket are not',
+      'Write the whole database and the blobs of the local store into one file, the rows as they are at one moment; ' +
+        'servers go on meanwhile. The secrets are not in it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Of a ' +
+        'bucket the list of its objects with their checksums is in it, the objects are not',
     )
     .argument('<file>', 'the file to write, a gzipped tar')
     .option('--force', 'replace a file of that name')
+    .option('--no-objects', 'leave out the list of the objects of a bucket, which need not be reached then')
     .addHelpText('after', examples(`${ADMIN_NAME} backup service.tar.gz`))
     .action(run(backup));
 }
 
-async function backup(context: AdminContext, file: string, { force }: { readonly force?: boolean }): Promise<void> {
+interface BackupOptions {
+  readonly force?: boolean;
+  /** False with `--no-objects`. */
+  readonly objects: boolean;
+}
+
+async function backup(context: AdminContext, file: string, options: BackupOptions): Promise<void> {
   const { terminal, version, withReady, config } = context;
   const path = resolve(file);
-  await requirePlace(path, force === true);
+  await requirePlace(path, options.force === true);
   const rows = new Map<string, number>();
   const progress = progressOf(terminal, 'Backing up');
   const settings = config();
   const { storageKind, dataDir } = settings;
   const kept = storageKind === 'local' ? { blobs: localStore(settings, '').contents() } : {};
   const manifest = await withReady(({ url }) =>
-    dumpDatabase(url, ({ about, tables, bytes, read }) => {
-      const source = { tables, read: countingRead(read, rows), bytes, version, ...about, ...kept };
-      return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
-        goOn(terminal);
-        progress(done, total);
-      });
-    }),
+    withBucketList(settings, options.objects, (objects) =>
+      dumpDatabase(url, ({ about, tables, bytes, read }) => {
+        const listed = objects === undefined ? {} : { objects };
+        const source = { tables, read: countingRead(read, rows), bytes, version, ...about, ...kept, ...listed };
+        return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
+          goOn(terminal);
+          progress(done, total);
+        });
+      }),
+    ),
   );
   terminal.progress('');
   const { size } = await stat(path);
   const counts = Object.fromEntries(rows);
-  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest) }, () => [
+  const { objects } = manifest;
+  const listed = objects === undefined ? {} : { objects: listData(objects) };
+  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), ...listed }, () => [
     `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
       `(deleted ones too)${blobsLine(manifest)}; ${sized(size)}.`,
+    ...(objects === undefined ? [] : [`With the ${aboutList(objects)}.`]),
   ]);
   const { tokenSecret } = settings;
-  if (storageKind !== 'local')
-    terminal.note('Not in it: the blobs in the bucket. Copy it after the backup, never before.');
+  if (storageKind !== 'local') {
+    const list = objects === undefined ? ', and the list of them' : '';
+    terminal.note(`Not in it: the blobs in the bucket${list}. Copy the bucket after the backup, never before.`);
+  }
   const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
   terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
 }

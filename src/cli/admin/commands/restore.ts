@@ -12,7 +12,8 @@ import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../device/confirm.js';
 import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { compareWithStore, comparedLines, exitOf } from '../bucket-list.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
 import { withDatabase, type OperatorDatabase } from '../database.js';
 import { aboutBackup, countsLine, countsOf } from '../figures.js';
@@ -31,7 +32,8 @@ export function registerRestore(program: Command, run: AdminRun): void {
     .summary('put a backup into the database')
     .description(
       'Put a backup into the database, with all servers stopped. The file is verified first; it is all there ' +
-        'afterwards, or the database is as it was. Every device replays from the start then',
+        'afterwards, or the database is as it was. Every device replays from the start then. A list of the objects of a ' +
+        'bucket is compared with the blob store afterwards',
     )
     .argument('<file>', 'a backup')
     .option('--force', 'replace what is in the database; asks')
@@ -43,7 +45,7 @@ export function registerRestore(program: Command, run: AdminRun): void {
     .action(run(restore));
 }
 
-async function restore(context: AdminContext, file: string, options: RestoreOptions): Promise<void> {
+async function restore(context: AdminContext, file: string, options: RestoreOptions): Promise<ExitCode> {
   const { terminal, config } = context;
   const read = config();
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
@@ -52,7 +54,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   const newest = await newestSchema();
   if (manifest.schema > newest) throw tooNew(manifest, newest);
   let blobs = 0;
-  const counts = await withDatabase(read, async (database) => {
+  const { counts, objects } = await withDatabase(read, async (database) => {
     await requireNoServer(database, read);
     await prepare(context, database, { manifest, options });
     // First: then no row ever names a blob that is not there.
@@ -69,14 +71,18 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     await migrate({ url: database.url, folder: SQL_FOLDER });
     // The backup's own schema may have been too old to be asked.
     if (manifest.schema < newest) await requireWhole(database);
-    return countsOf(database.pool);
+    const { pool } = database;
+    const compared = await compareWithStore(terminal, { file, manifest, settings: read, pool });
+    return { counts: await countsOf(pool), objects: compared };
   });
-  show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true }, () => [
+  show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
     `Restored: ${countsLine(counts)}${blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`}.`,
     'The history has a new name (epoch) when the server starts: every device replays from the start.',
+    ...comparedLines(terminal, manifest, objects),
   ]);
   const warning = secretWarning(read);
   if (warning !== undefined) terminal.note(warning);
+  return exitOf(objects);
 }
 
 /** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */

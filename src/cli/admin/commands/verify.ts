@@ -11,6 +11,7 @@ import { counted, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
+import { aboutList, listData } from '../bucket-list.js';
 import { aboutBackup, countsLine, countsOf } from '../figures.js';
 import { progressOf, sized } from '../progress.js';
 
@@ -33,9 +34,12 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
   terminal.progress('');
   const about = aboutBackup(manifest);
-  show(terminal, { file, whole: true, ...about }, () => [
+  const { objects } = manifest;
+  const listed = objects === undefined ? {} : { objects: listData(objects) };
+  show(terminal, { file, whole: true, ...about, ...listed }, () => [
     `${file} is whole: every part is what its manifest says.`,
     `Made ${about.createdAt} by version ${about.version}, schema ${about.schema}.`,
+    ...(objects === undefined ? [] : [`It has the ${aboutList(objects)}.`]),
   ]);
   return EXIT.ok;
 }
