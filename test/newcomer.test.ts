@@ -4,6 +4,7 @@ import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
+import { ApiError } from '../src/client/errors.js';
 import { checkVault } from '../src/cli/device/doctor/vault.js';
 import type { Patient } from '../src/cli/device/doctor/finding.js';
 import { sizeText } from '../src/cli/device/transfer.js';
@@ -67,6 +68,15 @@ t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by 
   t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
   t.notMatch(finding?.do, /rebuilt/);
   t.same(more, []);
+});
+
+t.test('CLI-36: a file that is too large and a full account are told with what to do', (t) => {
+  const api = (code: string, message: string) =>
+    failureOf(new ApiError({ code, status: 413, message, retryAfter: null }));
+  const large = api('blob_too_large', 'A blob has at most 1048576 bytes.');
+  t.match(large, { exitCode: EXIT.refused, message: /at most 1048576 bytes/, hint: /MAX_BLOB_SIZE_MB.*split/ });
+  t.match(api('storage_cap_exceeded', 'no'), { exitCode: EXIT.refused, message: /is full/, hint: /rm.*operator/ });
+  t.end();
 });
 
 t.test('CLI-35: what a damaged local copy has cost is told in words, and sizes fit what there is', async (t) => {

@@ -56,7 +56,15 @@ const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonl
   rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
   password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
   password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
-  storage_cap_exceeded: { exitCode: EXIT.refused, message: 'the storage of this account is full' },
+  storage_cap_exceeded: {
+    exitCode: EXIT.refused,
+    message: 'the storage of this account is full',
+    hint: 'Delete what is not needed (`service-device rm`; the room of files is free after the night), or ask the operator for more.',
+  },
+  blob_too_large: {
+    exitCode: EXIT.refused,
+    hint: 'The operator says how large a file may be (MAX_BLOB_SIZE_MB). Put it in parts (`split`), or ask for more.',
+  },
   device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
   validation: { exitCode: EXIT.failure },
   item_too_large: { exitCode: EXIT.usage, message: 'the item is larger than 64 KB' },
