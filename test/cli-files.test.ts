@@ -71,6 +71,33 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
   t.match(await desk.call(['--json', 'get', id, '-o', '-']), { code: EXIT.usage });
 });
 
+t.test('CBLOB-23: without the server a file is described, and its bytes are refused with what to do', async (t) => {
+  const { desk } = await scene(t);
+  const file = join(desk.home, 'data.bin');
+  writeFileSync(file, BYTES);
+  const id = String((await desk.json(['put', '--file', file]))['id']);
+  t.match((await desk.call(['status'])).out, /connected\), 20\d\.\d kB/, 'sizes are told in the units that lists have');
+  t.match(await desk.call(['--json', 'put', '--file', desk.home]), {
+    error: { message: `${desk.home}: that is a folder` },
+  });
+  let asked = 0;
+  desk.tap.blobs = () => {
+    asked++;
+    return Promise.reject(new TypeError('away'));
+  };
+  const refused = {
+    code: EXIT.unavailable,
+    bytes: { length: 0 },
+    notes: /with the server, not here.*\n.*Leave --local out/,
+  };
+  t.match(await desk.call(['get', id, '--local']), refused);
+  t.match(await desk.call(['get', id, '--local', '-o', join(desk.home, 'copy')]), refused);
+  t.match(await desk.json(['get', id, '--local']), { payload: { name: 'data.bin' } });
+  t.match(await desk.call(['get', id, '--local', '--field', 'name']), { code: EXIT.ok, out: /data\.bin/ });
+  t.match(await desk.call(['get', id, '--local'], { answers: [] }), { code: EXIT.ok, out: /data\.bin/ });
+  t.equal(asked, 0);
+});
+
 t.test('CBLOB-20: what does not verify leaves no file, and the exit code says so', async (t) => {
   const { desk } = await scene(t);
   const { id } = await desk.json(['put', '--type', 'file', '--file', '-'], { input: BYTES });
@@ -175,7 +202,7 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
     ['-rf', 'rf'],
   ] as const)
     t.equal(named(name), safe);
-  t.ok(named('x'.repeat(500)).length <= 120);
+  t.ok(named('x'.repeat(500)).length <= 180);
   t.same([0, 999, 1_000, 999_960, 12_345_678].map(sizeText), ['0 bytes', '999 bytes', '1.0 kB', '1.0 MB', '12.3 MB']);
   const terminal = fakeTerminal();
   const clock = new TestClock();
@@ -193,5 +220,18 @@ t.test('CBLOB-19: names and progress that others could have written do no harm',
     'Getting 20 bytes  5 bytes/s',
     '',
   ]);
+  t.end();
+});
+
+t.test("CBLOB-27: a file's own name is no device of Windows, and fits with its ending", (t) => {
+  const named = (name: string): string =>
+    fileNameOf({ id: 'ID', type: 'file', payload: { name } } as unknown as ItemView);
+  for (const device of ['NUL', 'con', 'aux.txt', 'COM1', 'lpt9.tar.gz', 'com\u00b9', 'CONIN$', 'prn .x'])
+    t.equal(named(device), `_${device}`);
+  for (const plain of ['console.log', 'nullable', 'com10', 'aux_', 'lpt']) t.equal(named(plain), plain);
+  const long = named(`${'\u6f22'.repeat(200)}.jpeg`);
+  t.ok(Buffer.byteLength(long) <= 180);
+  t.match(long, /^\u6f22+\.jpeg$/);
+  t.notMatch(named('\u{1f600}'.repeat(200)), /[\ud800-\udbff](?![\udc00-\udfff])/);
   t.end();
 });

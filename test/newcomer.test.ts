@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import t from 'tap';
 import { checkVault } from '../src/cli/device/doctor/vault.js';
 import type { Patient } from '../src/cli/device/doctor/finding.js';
-import { sizeOf } from '../src/cli/device/commands/status.js';
+import { sizeText } from '../src/cli/device/transfer.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { repairNote } from '../src/cli/device/open-device.js';
 import { programOf, runProgram } from '../src/cli/device/program.js';
@@ -74,5 +74,5 @@ t.test('CLI-35: what a damaged local copy has cost is told in words, and sizes f
   t.match(repairNote({ carried: 1, lost: 0 }), /1 change that waited to be sent was kept\.$/);
   t.match(repairNote({ carried: 0, lost: 2 }), /2 changes that waited to be sent are lost: make them again\.$/);
   t.match(repairNote({ carried: 3, lost: null }), /were kept\. Changes that waited to be sent may be lost\.$/);
-  t.same([0, 1_500, 3_500_000].map(sizeOf), ['0 bytes', '2 KB', '3.3 MB']);
+  t.same([0, 1_500, 3_500_000].map(sizeText), ['0 bytes', '1.5 kB', '3.5 MB']);
 });

@@ -73,6 +73,24 @@ t.test('REF-03: every link between the pages leads somewhere', (t) => {
   t.end();
 });
 
+t.test('REF-13: a newcomer finds every page from the start page, and what there is from the READMEs', (t) => {
+  const index = sources.find(({ name }) => name === 'index')?.markdown ?? '';
+  for (const { name } of sources) if (name !== 'index') t.match(index, `](${name}.md)`, name);
+  const file = (path: string): string => readFileSync(join(PROJECT_ROOT, path), 'utf8');
+  const readme = file('README.md');
+  for (const page of ['blobs', 'archive', 'agent-tools', 'command-line', 'configuration', 'operating', 'billing'])
+    t.match(readme, `](src/reference/${page}.md)`, page);
+  const { scripts } = JSON.parse(file('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
+  for (const name of Object.keys(scripts))
+    t.match(readme, new RegExp(`npm (run )?(--silent )?${name}\\b`), `npm run ${name}`);
+  for (const command of ['check-storage', 'upgrade-postgres', 'backup', 'verify']) {
+    t.match(readme, command, command);
+    t.match(file('deploy/README.md'), `service-admin ${command}`, command);
+  }
+  t.match(file('src/mcp/README.md'), 'npm run mcp:pack');
+  t.end();
+});
+
 t.test('REF-04: a page that is put into the folder is served and listed', async (t) => {
   const folder = await temporaryFolder(t);
   await copyFile(join(REFERENCE_FOLDER, 'style.css'), join(folder, 'style.css'));

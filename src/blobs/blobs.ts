@@ -58,7 +58,8 @@ export class Blobs {
     // Signed first: what cannot be signed reserves nothing.
     const signed = await store.signUpload(name, { size, contentType, now, expiresAt }, origin);
     let verdict = await this.reserve(name, wish, now);
-    if (verdict === 'cap' && (await this.releaseExpired(tenantId)) > 0) verdict = await this.reserve(name, wish, now);
+    const full = verdict === 'cap' || verdict === 'too_many';
+    if (full && (await this.releaseExpired(tenantId)) > 0) verdict = await this.reserve(name, wish, now);
     if (verdict !== 'ok') throw refusalOf(verdict);
     return { blobRef: name.ref, url: signed.url, expiresAt, headers: signed.headers };
   }

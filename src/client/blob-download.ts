@@ -50,7 +50,7 @@ class Download {
           if (decryptor.offset > before) this.patience.reset();
           await this.again(exchange.meaning(error));
         } finally {
-          exchange.pace.end();
+          exchange.end();
         }
       }
     } finally {

@@ -85,7 +85,7 @@ async function send(ports: UploadPorts, sending: Sending, options: TransferOptio
   } catch (error) {
     throw exchange.meaning(error);
   } finally {
-    exchange.pace.end();
+    exchange.end();
     // It ends by itself: what it is waiting for may never come, and its errors were told.
     body.return().catch(() => undefined);
   }

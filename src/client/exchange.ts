@@ -51,6 +51,12 @@ export class Exchange {
     this.stop.abort(error);
   }
 
+  /** Over, well or not: nothing is waited for, and a connection that the store still holds open is let go. */
+  end(): void {
+    this.pace.end();
+    this.stop.abort();
+  }
+
   /** What a failure of the platform means: told by whoever ended it, else the network's. */
   meaning(error: unknown): Error {
     if (this.own !== undefined) return this.own;
@@ -103,8 +109,12 @@ export class Patience {
   }
 }
 
-/** A refused address may be late, or spent by an attempt whose answer was lost: a fresh one may do. */
-const isRefusedAddress = (error: Error): boolean => error instanceof ApiError && [403, 409, 412].includes(error.status);
+/**
+ * A refused address may be late, or spent by an attempt whose answer was lost: a fresh one may do. S3 answers a late one
+ * with 403, Google with 400 (`ExpiredToken`), both a spent one with 412.
+ */
+const isRefusedAddress = (error: Error): boolean =>
+  error instanceof ApiError && [400, 403, 409, 412].includes(error.status);
 
 /** Throws `ProtocolError` `bad_url` for an answer that leads elsewhere. */
 export function expectNoRedirect(response: Response): void {

@@ -50,11 +50,19 @@ export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
     const outgoing = request(url, { method: 'PUT', headers: { ...headers, 'content-length': size }, signal });
     let answered = false;
     outgoing.on('error', (cause) => reject(new TypeError('the upload was cut off', { cause })));
+    // An answer that switches protocols ends the request without an error.
+    outgoing.on('close', () => reject(new TypeError('the upload was cut off')));
     outgoing.on('response', (incoming) => {
       answered = true;
       // What was not sent by now is not wanted: the connection cannot be used again.
       if (!outgoing.writableEnded) incoming.on('close', () => outgoing.destroy());
-      resolve(responseOf(incoming));
+      try {
+        resolve(responseOf(incoming));
+      } catch (cause) {
+        // A status that is none (999): thrown here it would end the process.
+        outgoing.destroy();
+        reject(new TypeError('the store answers with something that is not HTTP', { cause }));
+      }
     });
     feed(outgoing, body, () => answered).catch((error: unknown) =>
       outgoing.destroy(error instanceof Error ? error : new Error(String(error))),

@@ -202,6 +202,8 @@ export class Pipeline {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
     const put = row.method === 'PUT';
+    // A file goes out past the reply that would cut the connection, and where a chunked request ends nobody can say.
+    if (!put && call.chunked) throw invalid('transfer-encoding', 'a download has no body');
     const { tenantId } = transfers.check({
       method: put ? 'PUT' : 'GET',
       path: call.id,

@@ -261,8 +261,11 @@ export class Replier {
     const cut = this.closing || call.closing === 'cut';
     if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
     if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
-    else if (call.method === 'HEAD') res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
-    else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
+    else if (call.method === 'HEAD') {
+      // Told a length here, the library would wait for that many bytes, and drop the connection at its next request.
+      res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
+      res.endWithoutBody(undefined, cut);
+    } else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
     else res.end(text, cut);
   }
 

@@ -105,13 +105,17 @@ const HIDING =
 const plainJson = (value: unknown): string =>
   JSON.stringify(value).replace(HIDING, (found) => `\\u${(found.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`);
 
+/** Names of fields, which another device chose. */
+const namesText = (names: readonly string[]): string =>
+  names.map((name) => (/^\w{1,32}$/.test(name) ? name : plainJson(name.slice(0, 32)))).join(', ');
+
 /** One item as a model reads it: a line on it, and its content as JSON on the next, so that no content passes for a line. */
 export function itemText(item: ItemOutput, at: number): string {
   const { id, bin, binSlug, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
   const where = bin === null ? 'unknown bin' : `bin ${binSlug ?? bin}`;
   const marks = [
-    ...(redacted === undefined ? [] : [`masked: ${redacted.join(', ')}`]),
-    ...(cut === undefined ? [] : [`cut: ${cut.join(', ')}`]),
+    ...(redacted === undefined ? [] : [`masked: ${namesText(redacted)}`]),
+    ...(cut === undefined ? [] : [`cut: ${namesText(cut)}`]),
     ...(onServer === false ? ['not on the server any more'] : []),
   ];
   const lines = [

@@ -204,7 +204,9 @@ async function answer(
   for (const card of found.newest.all) {
     const view = card.reason === null ? await viewOf(vault, card) : null;
     // Undefined: deleted by a call at the same time.
-    if (view !== undefined) opened.push({ card, view });
+    if (view === undefined) continue;
+    // While this was opened another call may have read that the item is in a bin now that is not for agents.
+    if (view === null || fresh.bins.allows(view.binId)) opened.push({ card, view });
   }
   const links = await blobLinks(
     opened.flatMap(({ view }) => view ?? []),

@@ -26,7 +26,7 @@ export class FileSource implements HeldSource {
     const handle = await open(path, 'r');
     try {
       const stat = await handle.stat();
-      if (stat.isDirectory()) throw Object.assign(new Error('EISDIR: that is a folder'), { code: 'EISDIR' });
+      if (stat.isDirectory()) throw Object.assign(new Error('EISDIR: that is a folder'), { code: 'EISDIR', path });
       return new FileSource(handle, path, stat.size, stat.isFile());
     } catch (error) {
       await handle.close();

@@ -14,7 +14,24 @@ export interface Saved {
   readonly size: number;
 }
 
-const NAME_MAX = 120;
+/** File systems take names of 255 bytes; a temporary one beside it has some more than its own. */
+const NAME_MAX_BYTES = 180;
+/** Windows takes these for devices, with any ending. */
+const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
+
+/** The name, cut to what file systems take. A short ending stays: it says what the file is. */
+function shortened(name: string): string {
+  if (Buffer.byteLength(name) <= NAME_MAX_BYTES) return name;
+  const [ending = ''] = /\.[^.]{1,10}$/u.exec(name) ?? [];
+  let room = NAME_MAX_BYTES - Buffer.byteLength(ending);
+  let kept = '';
+  for (const character of name.slice(0, name.length - ending.length)) {
+    room -= Buffer.byteLength(character);
+    if (room < 0) break;
+    kept += character;
+  }
+  return kept + ending;
+}
 
 /** The name that an item's file has by its own payload, made harmless as a file's name: another device wrote it. */
 export function fileNameOf({ id, type, payload }: ItemView): string {
@@ -23,9 +40,9 @@ export function fileNameOf({ id, type, payload }: ItemView): string {
     .replace(/^.*[/\\]/s, '')
     // Controls, what other systems forbid, and what would hide it or turn its reading direction.
     .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
-    .replace(/^[.\s-]+|[.\s]+$/g, '')
-    .slice(0, NAME_MAX);
-  return name === '' ? id : name;
+    .replace(/^[.\s-]+|[.\s]+$/g, '');
+  if (name === '') return id;
+  return shortened(RESERVED.test(name) ? `_${name}` : name);
 }
 
 async function targetOf(output: string, item: ItemView): Promise<string> {

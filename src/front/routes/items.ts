@@ -34,11 +34,13 @@ function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   return item;
 }
 
+type Settling = Pick<BlobService, 'settle'>;
+
 /**
  * Has a write stored. A blob that was uploaded past this server is not known to be there: only where a commit wanted it
  * is the store asked, so that neither a retry nor a conflict ever needs the store (contract 5, 8).
  */
-async function settleAndWrite({ actor, deviceId, tenantId }: Call, write: ItemWrite, blobs: BlobService) {
+async function settleAndWrite({ actor, deviceId, tenantId }: Call, write: ItemWrite, blobs: Settling) {
   try {
     return await actor.write(write, deviceId);
   } catch (error) {
@@ -48,15 +50,16 @@ async function settleAndWrite({ actor, deviceId, tenantId }: Call, write: ItemWr
   }
 }
 
+interface Storing {
+  readonly requireSig: FrontOptions['config']['requireSig'];
+  readonly blobs: Settling;
+}
+
 /**
  * Has an item write of either shape stored. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
  * `storage_unavailable`, and what the tenant refuses.
  */
-async function store(
-  call: Call,
-  body: Record<string, unknown>,
-  { config: { requireSig }, blobs }: FrontOptions,
-): Promise<Acknowledged> {
+async function store(call: Call, body: Record<string, unknown>, { requireSig, blobs }: Storing): Promise<Acknowledged> {
   if (call.shape === 'a') {
     const write = decodeWriteA(validateItemBodyA(body), requireSig);
     return write.blob === null ? call.actor.write(write, call.deviceId) : settleAndWrite(call, write, blobs);
@@ -74,7 +77,7 @@ const DECODED: Record<string, unknown> = {};
 
 /** `POST /items`. */
 export const writeItem: Handler<Text> = async (call, app) => {
-  const stored = store(call, call.body, app);
+  const stored = store(call, call.body, { requireSig: app.config.requireSig, blobs: app.blobs });
   // Decoded by now. What waits for its commit is carried by every run of the garbage collector.
   call.body = DECODED;
   const { id, version, serverTs } = await stored;
@@ -116,15 +119,32 @@ function shapeOfItems(items: readonly unknown[]): Shape | undefined {
 const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
+/** Once the store was out of reach it is not asked again: whoever waits for a batch waits for one call to it, not a hundred. */
+function askedOnce({ blobs }: FrontOptions): Settling {
+  let down: Error | undefined;
+  return {
+    settle: async (tenantId, ref) => {
+      if (down !== undefined) throw down;
+      try {
+        return await blobs.settle(tenantId, ref);
+      } catch (error) {
+        down = error instanceof Error ? error : new Error('the store failed');
+        throw error;
+      }
+    },
+  };
+}
+
 /** `POST /items/batch`: each write is judged alone; two writes of one id one after the other. */
 export const writeBatch: Handler<Text> = async (call, app) => {
   const { items } = validateBatchBody(fields(call));
   call.shape = call.namedShape ?? shapeOfItems(items) ?? call.shape;
   const before = new Map<string, Promise<unknown>>();
+  const storing: Storing = { requireSig: app.config.requireSig, blobs: askedOnce(app) };
   const results = items.map((item, at) => {
     const id = idOf(item);
     const earlier = id === null ? undefined : before.get(id);
-    const ask = (): Promise<Acknowledged> => writeOne(call, app, { item, at });
+    const ask = (): Promise<Acknowledged> => writeOne(call, storing, { item, at });
     const stored = earlier === undefined ? ask() : earlier.then(ask);
     const result = stored.then(
       ({ id: written, version }) => ({ id: written, version }),
@@ -140,12 +160,12 @@ export const writeBatch: Handler<Text> = async (call, app) => {
 
 async function writeOne(
   call: Call,
-  app: FrontOptions,
+  storing: Storing,
   { item, at }: { readonly item: unknown; readonly at: number },
 ): Promise<Acknowledged> {
   if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
   if (call.namedShape === undefined) shapeOfBody(item);
-  return store(call, item, app);
+  return store(call, item, storing);
 }
 
 /** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */

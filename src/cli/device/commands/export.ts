@@ -20,6 +20,7 @@ import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
+import { counted } from '../output.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
@@ -323,5 +324,5 @@ function report(
     terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);
   if (file === '-') return;
   if (terminal.json) terminal.data({ file, plain: plain === true, ...counts });
-  else terminal.print(`${file}: ${counts.items} items in ${counts.bins} bins.`);
+  else terminal.print(`${file}: ${counted(counts.items, 'item')} in ${counted(counts.bins, 'bin')}.`);
 }

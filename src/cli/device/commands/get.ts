@@ -53,6 +53,7 @@ async function get(context: Context, id: string, options: Options): Promise<void
   await context.withDevice(
     async (open) => {
       const item = await whole(open, findItem(await open.device.list(), id), options);
+      if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
       if (options.output !== undefined) {
         await saved(context, open, { item, output: options.output, force: options.force === true });
         return;
@@ -65,20 +66,27 @@ async function get(context: Context, id: string, options: Options): Promise<void
       const around = await surroundings(context, open);
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
-      else if (item.blob?.holds === 'file') await saveBlob(context, open, { item, output: '-', force: false });
+      else if (givesFile(terminal, item, options)) await saveBlob(context, open, { item, output: '-', force: false });
       else printContent(context, item);
     },
     { sync },
   );
 }
 
+/** Whether the bytes of the item's file are asked for: by `--output`, or by a pipe that takes the content alone. */
+const givesFile = (terminal: Context['terminal'], { blob }: ItemView, { output, field }: Options): boolean =>
+  blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
+
 /** The item with its whole payload: a large text lies in the store. */
 async function whole({ device }: OpenDevice, item: ItemView, { local }: Options): Promise<ItemView> {
   if (item.blob?.holds !== 'payload') return item;
-  if (local === true)
-    throw new CommandError(EXIT.unavailable, `the text of this ${item.type} is not here`, 'Leave --local out.');
+  if (local === true) throw notHere(`the text of this ${item.type}`);
   return { ...item, payload: await device.payload(item.id) };
 }
+
+/** What `--local` cannot give: content of the store is kept on no device. */
+const notHere = (what: string): CommandError =>
+  new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
 
 async function saved(
   context: Context,

@@ -7,7 +7,7 @@ import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
-import { harmless } from '../output.js';
+import { counted, harmless } from '../output.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
@@ -168,7 +168,7 @@ const several = (count: number, text: string): readonly string[] => (count === 0
 export function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   if (terminal.json) terminal.data({ file, ...counts, refused });
-  else terminal.print(`${file}: ${counts.written} items imported, ${counts.same} were here already.`);
+  else terminal.print(`${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`);
   const notes = [
     ...several(
       counts.renamed,

@@ -5,6 +5,7 @@ import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, facts, harmless, paletteOf, show } from '../output.js';
 import { examples, type Register } from '../run.js';
+import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 
 /** `status`. */
@@ -46,15 +47,6 @@ async function status(context: Context): Promise<void> {
   });
 }
 
-const KILOBYTE = 1024;
-const MEGABYTE = 1024 * KILOBYTE;
-
-/** Bytes for a person: small vaults would all be "0.0 MB". */
-export const sizeOf = (bytes: number): string => {
-  if (bytes < KILOBYTE) return `${bytes} bytes`;
-  return bytes < MEGABYTE ? `${Math.ceil(bytes / KILOBYTE)} KB` : `${(bytes / MEGABYTE).toFixed(1)} MB`;
-};
-
 function accountLine({
   itemCount,
   deviceCount,
@@ -62,7 +54,7 @@ function accountLine({
   storageUsedBytes,
   storageCapBytes,
 }: Me['server']): string {
-  const cap = storageCapBytes === 0 ? '' : ` of ${sizeOf(storageCapBytes)}`;
-  const used = `${sizeOf(storageUsedBytes)}${cap}`;
+  const cap = storageCapBytes === 0 ? '' : ` of ${sizeText(storageCapBytes)}`;
+  const used = `${sizeText(storageUsedBytes)}${cap}`;
   return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}`;
 }

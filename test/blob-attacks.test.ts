@@ -1,0 +1,126 @@
+/** Blobs at the front and before the rows, with stand-ins behind: what an attacker tries (contract 4, 5, 8). */
+import { once } from 'node:events';
+import { Agent, request, type IncomingMessage } from 'node:http';
+import t from 'tap';
+import { Blobs } from '../src/blobs/blobs.js';
+import type { ObjectStore } from '../src/blobs/ports.js';
+import type { BlobRows } from '../src/blobs/rows.js';
+import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
+import { TestClock } from './support/clock.js';
+import { ask, frontOf, TENANT, writeA } from './support/front.js';
+import { raw } from './support/front-sockets.js';
+
+const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
+
+t.test('BLOB-31: open reservations that are out of time are given back when there are too many', async (t) => {
+  let open = 1_000;
+  const expired = Array.from({ length: 3 }, () => ({ tenantId: TENANT, ref: REF, size: 5 }));
+  const rows: Partial<BlobRows> = {
+    reserve: () => Promise.resolve(open >= 1_000 ? 'too_many' : 'ok'),
+    expired: () => Promise.resolve(expired),
+    giveUp: () => Promise.resolve(true),
+    free: (names) => {
+      open -= names.length;
+      return Promise.resolve(names.length);
+    },
+  };
+  const store: Partial<ObjectStore> = {
+    kind: 'local',
+    signUpload: () => Promise.resolve({ url: 'http://here/blob', headers: {} }),
+    head: () => Promise.resolve(undefined),
+  };
+  const blobs = new Blobs({
+    store: store as ObjectStore,
+    rows: rows as BlobRows,
+    clock: new TestClock(),
+    maxBytes: 10,
+    capBytes: 0,
+  });
+  const wish = { size: 5, contentType: 'a/b', by: 'device', origin: 'http://here' };
+  t.match(await blobs.uploadUrl(TENANT, wish), { url: 'http://here/blob' });
+  t.equal(open, 997);
+  open = 1_000;
+  expired.length = 0;
+  await t.rejects(
+    blobs.uploadUrl(TENANT, wish),
+    new ServiceError('rate_limited', 'at most 1000 uploads may be open', undefined, 60),
+    'while their URLs are good they stay',
+  );
+});
+
+t.test('BLOB-32: a batch asks a store that is out of reach once, however many blobs it names', async (t) => {
+  let asked = 0;
+  const settle = (): Promise<boolean> => {
+    asked++;
+    return Promise.reject(storageUnavailable(new Error('told to hang')));
+  };
+  const nothing = (): Promise<never> => Promise.reject(new Error('not asked for'));
+  const { actor, port } = await frontOf(t, {
+    services: { blobs: { settle, uploadUrl: nothing, downloadUrl: nothing } },
+  });
+  actor.refuse = () => Promise.reject(new ServiceError('blob_not_found'));
+  // One id: one after the other, so each would wait for the store's deadline anew.
+  const items = Array.from({ length: 20 }, (_, at) =>
+    writeA({
+      ts: 1_700_000_000_000 + at,
+      blobRef: REF,
+      blobNonce: Buffer.alloc(24).toString('base64url'),
+      blobKeys: (writeA()['payloadEnc'] as { keys: unknown }).keys,
+    }),
+  );
+  const { status, json } = await ask(port, '/api/items/batch', { body: { items } });
+  t.equal(status, 200);
+  const codes = (json['results'] as { error: { code: string } }[]).map(({ error }) => error.code);
+  t.same(new Set(codes), new Set(['storage_unavailable']));
+  t.equal(codes.length, 20);
+  t.equal(asked, 1);
+  await ask(port, '/api/items/batch', { body: { items } });
+  t.equal(asked, 2, 'the next one asks again');
+});
+
+t.test(
+  'BLOB-33: a download with a chunked body is refused and its connection cut, so nothing hides behind it',
+  async (t) => {
+    let opened = 0;
+    const { port, lines } = await frontOf(t, {
+      services: {
+        transfers: {
+          check: () => ({ tenantId: TENANT, ref: REF }),
+          upload: () => Promise.resolve(),
+          download: () => {
+            opened++;
+            const read = (into: Uint8Array): Promise<number> => Promise.resolve(into.fill(65).length);
+            return Promise.resolve({ size: 3, read, close: () => Promise.resolve() });
+          },
+        },
+      },
+    });
+    const plain = await raw(t, port, `GET /blobs/${TENANT}/${REF} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    t.equal(await plain.status(), 200);
+    t.equal(opened, 1);
+    for (const method of ['GET', 'HEAD']) {
+      const head = `${method} /blobs/${TENANT}/${REF} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`;
+      const alone = await raw(t, port, `${head}0\r\n\r\n`);
+      await alone.until(() => alone.closed);
+      t.match(alone.got, /^HTTP\/1\.1 400 /, method);
+      const hidden = await raw(t, port, `${head}0\r\nGET /api/me HTTP/1.1\r\nHost: x\r\n\r\n\r\n`);
+      await hidden.until(() => hidden.closed);
+    }
+    t.equal(opened, 1, 'no file is opened for it');
+    t.equal(lines.filter((line) => line['path'] === '/api/me').length, 0);
+  },
+);
+
+t.test('BLOB-34: a connection goes on after HEAD, also after one that is refused', async (t) => {
+  const { port } = await frontOf(t);
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  t.teardown(() => agent.destroy());
+  for (const method of ['HEAD', 'GET', 'HEAD', 'GET']) {
+    const sent = request({ host: '127.0.0.1', port, path: '/api/nowhere', method, agent }).end();
+    const [reply] = (await once(sent, 'response')) as [IncomingMessage];
+    t.equal(reply.statusCode, 404, method);
+    t.ok(Number(reply.headers['content-length']) > 0);
+    reply.resume();
+    await once(reply, 'end');
+  }
+});

@@ -1,0 +1,105 @@
+/** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them (specification, Blobs). */
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import t from 'tap';
+import { downloadBlob } from '../src/client/blob-download.js';
+import { bytesSource } from '../src/client/blob-source.js';
+import { uploadBlob } from '../src/client/blob-upload.js';
+import { sendBody } from '../src/client/node-send.js';
+import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
+
+const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;
+const CONTENT = Uint8Array.from({ length: 1_000 }, (_, at) => at % 251);
+
+const refusal =
+  (status: number, code: string): Trick =>
+  (_, response) => {
+    response.writeHead(status).end(`<?xml version='1.0'?><Error><Code>${code}</Code></Error>`);
+    return true;
+  };
+/** A late URL at Google and at S3, and a second PUT at either. */
+const ANSWERS = [
+  [400, 'ExpiredToken'],
+  [403, 'AccessDenied'],
+  [412, 'PreconditionFailed'],
+] as const;
+
+void t.test(
+  'CBLOB-24: whatever a store says of a late or spent address, a fresh one is asked for, three times',
+  async (t) => {
+    for (const [status, code] of ANSWERS) {
+      const store = await standInStore(t);
+      const all = transfers(store);
+      const trick = refusal(status, code);
+      store.tricks.push(trick);
+      const done = await uploadBlob(all.ports, { head: HEAD, source: bytesSource(CONTENT) });
+      t.equal(all.granted.length, 2, `${status}: an upload`);
+      const read = async (): Promise<number> => {
+        let size = 0;
+        const decryptor = decryptorOf(done.draft, done.ref);
+        for await (const part of downloadBlob(all.ports, { ref: done.ref, decryptor })) size += part.length;
+        return size;
+      };
+      all.granted.length = 0;
+      store.tricks.push(trick);
+      t.equal(await read(), CONTENT.length);
+      t.equal(all.granted.length, 2, `${status}: a download`);
+      store.tricks.push(...Array.from({ length: 9 }, () => trick));
+      await t.rejects(read(), { name: 'ApiError', status });
+      await t.rejects(uploadBlob(all.ports, { head: HEAD, source: bytesSource(CONTENT) }), {
+        name: 'ApiError',
+        status,
+      });
+      t.equal(store.tricks.length, 3, `${status}: three times each`);
+    }
+  },
+);
+
+void t.test('CBLOB-25: an answer that is no HTTP, or leads out of it, ends an upload and nothing else', async (t) => {
+  for (const head of [
+    '999 X\r\nContent-Length: 0',
+    '099 X\r\nContent-Length: 0',
+    '101 X\r\nConnection: upgrade\r\nUpgrade: x',
+  ]) {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket.on('error', () => undefined));
+      socket.once('data', () => socket.write(`HTTP/1.1 ${head}\r\n\r\n`));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const body = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
+      await Promise.resolve();
+      yield CONTENT;
+    };
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/x`;
+    const signal = AbortSignal.timeout(20_000);
+    await t.rejects(
+      sendBody({ url, headers: {}, size: CONTENT.length, body: body(), signal }),
+      { name: 'TypeError' },
+      head,
+    );
+    t.notOk(signal.aborted, 'at once');
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  }
+});
+
+void t.test('CBLOB-26: a store that refuses and holds the connection open is let go', async (t) => {
+  const store = await standInStore(t);
+  const all = transfers(store);
+  const closed: Promise<void>[] = [];
+  const holding: Trick = (_, response) => {
+    closed.push(new Promise((resolve) => response.on('close', resolve)));
+    response.writeHead(302, { location: 'http://169.254.169.254/' }).write('and on');
+    return true;
+  };
+  const done = await uploadBlob(all.ports, { head: HEAD, source: bytesSource(CONTENT) });
+  store.tricks.push(holding, holding);
+  const badUrl = { name: 'ProtocolError', code: 'bad_url' };
+  await t.rejects(uploadBlob(all.ports, { head: HEAD, source: bytesSource(CONTENT) }), badUrl);
+  await t.rejects(
+    downloadBlob(all.ports, { ref: done.ref, decryptor: decryptorOf(done.draft, done.ref) }).next(),
+    badUrl,
+  );
+  await Promise.all(closed);
+  t.equal(closed.length, 2);
+});
