@@ -34,7 +34,7 @@ export async function composeStorage(parts: Parts): Promise<Storage> {
   const store = local ?? (await openBucket(config, log));
   parts.stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
-  const tell = (found: Comparison): void => tellOf(log, found);
+  const tell = (found: Comparison): void => logComparison(log, found);
   const jobs = blobJobs({ store, pool: database.pool, clock }, tell);
   if (local === undefined) return { blobs, transfers: undefined, jobs };
   const transfers = new Transfers({ files: local, rows, clock, secret });
@@ -73,7 +73,7 @@ export function blobJobs(parts: ReaperParts, tell: (found: Comparison) => void):
   ];
 }
 
-function tellOf(log: Logger, { missing, examples, strangers }: Comparison): void {
+function logComparison(log: Logger, { missing, examples, strangers }: Comparison): void {
   if (missing > 0) log.error({ missing, examples }, 'blobs are missing in the store');
   if (strangers > 0)
     log.warn({ objects: strangers }, 'the store holds objects of tenants that this database never had');

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import type { BlobSource } from '../src/blobs/transfers.js';
+import type { UploadBody } from '../src/blobs/transfers.js';
 import { blobItem, downloadUrl, openRequest, send, uploaded, uploadOf } from './support/blobs.js';
 import { claim } from './support/devices.js';
 import { Events, soon, until } from './support/events.js';
@@ -147,7 +147,7 @@ t.test('BLOB-18: a tenant has so many transfers at once; more are asked to come 
 });
 
 t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time', async (t) => {
-  const sources = new Events<BlobSource>();
+  const sources = new Events<UploadBody>();
   const ends = new Events<string>();
   const clock = new TestClock();
   const { front, port } = await frontOf(t, {

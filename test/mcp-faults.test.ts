@@ -1,5 +1,5 @@
 /** What a tool answers when something is wrong: each with a code and what to do, nothing lost, no crash (issue 6, faults). */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import type { Identity } from '../src/client/identity.js';
 import type { Platform } from '../src/client/platform.js';
 import { mcpPlatform } from '../src/mcp/platform.js';
@@ -7,17 +7,30 @@ import { Liar } from './liar/proxy.js';
 import { note, shows, world } from './support/client-world.js';
 import { companion } from './support/mcp.js';
 
-const text = (of: string) => ({ bin: 'inbox', payload: { text: of } });
-
-t.test('MCP-66: a machine that was revoked is told so by every tool, and how to pair again', async (t) => {
+/** A world whose second device is the companion's. */
+async function paired(t: Test) {
   const all = await world(t);
   await all.first.device.connect();
   const second = await all.pair('Agent');
   second.device.close();
+  return { all, identity: second.identity() };
+}
+
+/** The same, and the companion reaches the server through a liar only. */
+async function behindLiar(t: Test) {
+  const { all, identity } = await paired(t);
+  const liar = await Liar.before(t, all.server.port);
+  return { all, liar, identity: { ...identity, serverUrl: liar.url } };
+}
+
+const text = (of: string) => ({ bin: 'inbox', payload: { text: of } });
+
+t.test('MCP-66: a machine that was revoked is told so by every tool, and how to pair again', async (t) => {
+  const { all, identity } = await paired(t);
   const { id } = await all.first.device.put(note('kept from it'));
-  const agent = await companion(t, { identity: second.identity() });
+  const agent = await companion(t, { identity });
   await agent.list();
-  await all.first.device.revoke(second.identity().deviceId);
+  await all.first.device.revoke(identity.deviceId);
   for (const [name, args] of [
     ['sb_list_items', {}],
     ['sb_search', { query: 'kept' }],
@@ -28,13 +41,9 @@ t.test('MCP-66: a machine that was revoked is told so by every tool, and how to 
 });
 
 t.test('MCP-67: a server that is away is said; when it is back everything goes on', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
-  const liar = await Liar.before(t, all.server.port);
+  const { liar, identity } = await behindLiar(t);
   const platform = { ...(await mcpPlatform()), random: () => 0 };
-  const agent = await companion(t, { identity: { ...second.identity(), serverUrl: liar.url }, platform });
+  const agent = await companion(t, { identity, platform });
   await agent.list();
   liar.raw = () => ({ status: 503, body: '{"error":{"code":"unavailable","message":"no"}}' });
   t.match(await agent.refused('sb_list_items'), { code: 'server_trouble' });
@@ -44,13 +53,9 @@ t.test('MCP-67: a server that is away is said; when it is back everything goes o
 });
 
 t.test('MCP-68: a put whose answer is lost is kept and sent again, and made once', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
-  const liar = await Liar.before(t, all.server.port);
+  const { all, liar, identity } = await behindLiar(t);
   const platform = { ...(await mcpPlatform()), random: () => 0 };
-  const agent = await companion(t, { identity: { ...second.identity(), serverUrl: liar.url }, platform });
+  const agent = await companion(t, { identity, platform });
   liar.raw = ({ path }) => (path === '/items' ? { status: 502, body: 'a proxy' } : undefined);
   const refused = await agent.refused('sb_put_item', text('sent later'));
   t.match(refused, { code: 'queued', hint: /Do not call again/ });
@@ -63,11 +68,7 @@ t.test('MCP-68: a put whose answer is lost is kept and sent again, and made once
 });
 
 t.test('MCP-69: a rate limit is waited for as the server says', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
-  const liar = await Liar.before(t, all.server.port);
+  const { all, liar, identity } = await behindLiar(t);
   const base = await mcpPlatform();
   const waits: number[] = [];
   const clock = {
@@ -77,7 +78,6 @@ t.test('MCP-69: a rate limit is waited for as the server says', async (t) => {
       return base.clock.setTimer(ms === 7_000 ? 0 : ms, fn);
     },
   };
-  const identity = { ...second.identity(), serverUrl: liar.url };
   const agent = await companion(t, { identity, platform: { ...base, clock } });
   let refusals = 2;
   liar.raw = ({ path, method }) =>
@@ -94,12 +94,8 @@ t.test('MCP-69: a rate limit is waited for as the server says', async (t) => {
 });
 
 t.test('MCP-70: it polls, opens no socket, and calls at the same time share their readings', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
-  const liar = await Liar.before(t, all.server.port);
-  const agent = await companion(t, { identity: { ...second.identity(), serverUrl: liar.url } });
+  const { all, liar, identity } = await behindLiar(t);
+  const agent = await companion(t, { identity });
   await agent.list();
   liar.calls.length = 0;
   const both = await Promise.all(Array.from({ length: 10 }, () => agent.list()));
@@ -113,20 +109,16 @@ t.test('MCP-70: it polls, opens no socket, and calls at the same time share thei
 });
 
 t.test('MCP-71: a token that runs out is renewed by the device key, and kept', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
-  const old = second.identity();
+  const { identity } = await paired(t);
   const kept: Identity[] = [];
   const agent = await companion(t, {
-    identity: { ...old, token: { text: old.token.text, expiresAt: Date.now() + 60_000 } },
-    keep: (identity) => Promise.resolve(kept.push(identity)),
+    identity: { ...identity, token: { text: identity.token.text, expiresAt: Date.now() + 60_000 } },
+    keep: (renewed) => Promise.resolve(kept.push(renewed)),
   });
   await agent.list();
   await agent.list();
   t.equal(kept.length, 1);
-  t.not(kept[0]?.token.text, old.token.text);
+  t.not(kept[0]?.token.text, identity.token.text);
   t.ok((kept[0]?.token.expiresAt ?? 0) > Date.now() + 86_400_000);
 });
 
@@ -154,16 +146,13 @@ function another(base: Platform, lost: { readonly id: string; readonly version: 
 }
 
 t.test('MCP-72: after another epoch everything is read anew, and what is not there any more says so', async (t) => {
-  const all = await world(t);
-  await all.first.device.connect();
-  const second = await all.pair('Agent');
-  second.device.close();
+  const { all, identity } = await paired(t);
   const lost = await all.first.device.put(note('in the old history only'));
   const { id } = await all.first.device.put(note('in both'));
   const base = await mcpPlatform();
   let now = base;
   const platform: Platform = { ...base, fetch: (url, init) => now.fetch(url, init) };
-  const agent = await companion(t, { identity: second.identity(), platform });
+  const agent = await companion(t, { identity, platform });
   t.match(await agent.list(), { total: 2, complete: true, notes: [] });
   now = another(base, lost);
   const { items, notes, complete } = await agent.list();

@@ -6,9 +6,10 @@ import { PROJECT_ROOT } from '../src/root.js';
 
 const ID = /\b[A-Z]+-\d{2,3}\b/g;
 
-const rules = [
-  ...readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8').matchAll(/^- \*\*([A-Z]+-\d{2,3})\*\* /gm),
-].map((match) => match[1] ?? '');
+const catalogue = readFileSync(join(PROJECT_ROOT, 'test/rules/RULES.md'), 'utf8');
+const idsIn = (text: string): string[] =>
+  [...text.matchAll(/^- \*\*([A-Z]+-\d{2,3})\*\* /gm)].map((match) => match[1] ?? '');
+const rules = idsIn(catalogue);
 const prefixes = new Set(rules.map((id) => id.split('-')[0]));
 
 /** Ids before the colon of each title; a table of cases gives its ids as strings of their own. */
@@ -40,5 +41,16 @@ t.test('ARCH-12: every rule has a test, and every id in a title is a rule', (t) 
     [],
     'rules without a test',
   );
+  t.end();
+});
+
+t.test('ARCH-12: a section stands once and has one prefix', (t) => {
+  const [, ...sections] = catalogue.split(/^## /m);
+  const titles = sections.map((section) => section.split('\n', 1)[0] ?? '');
+  t.equal(new Set(titles).size, titles.length, 'no section stands twice');
+  for (const [at, section] of sections.entries()) {
+    const own = new Set(idsIn(section).map((id) => id.split('-')[0]));
+    t.equal(own.size, 1, `${titles[at]}: ${[...own].join(', ')}`);
+  }
   t.end();
 });

@@ -12,8 +12,8 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import { BLOB_REF, ULID } from '../protocol/ids.js';
-import type { BackupSource, BlobPart, BlobSource, Manifest, Part, TableRows } from './ports.js';
+import { blobNameIn } from '../protocol/ids.js';
+import type { BackupSource, BlobPart, BlobContent, Manifest, Part, TableRows } from './ports.js';
 
 /** What memory holds of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
@@ -45,14 +45,8 @@ function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<voi
 
 const BLOBS = 'blobs/';
 
-/** A blob's name has this form: nothing else is ever written to a folder. */
-function isBlobName(name: unknown): name is string {
-  const [tenantId = '', ref = '', ...more] = typeof name === 'string' ? name.split('/') : [];
-  return more.length === 0 && ULID.test(tenantId) && BLOB_REF.test(ref);
-}
-
 /** Streamed: a blob may be larger than the memory. */
-async function addBlob(tar: Pack, { name, size, bytes }: BlobSource, at: Date): Promise<BlobPart> {
+async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date): Promise<BlobPart> {
   const hash = createHash('sha256');
   const header = { name: BLOBS + name, size, mtime: at, mode: 0o600 };
   let entry: ReturnType<Pack['entry']> | undefined;
@@ -170,7 +164,7 @@ async function* entriesOf(
   reading.catch(() => undefined);
   for await (const entry of tar) {
     const { name, size, type } = entry.header;
-    if (type === 'file' && name.startsWith(BLOBS) && isBlobName(name.slice(BLOBS.length))) {
+    if (type === 'file' && name.startsWith(BLOBS) && blobNameIn(name.slice(BLOBS.length)) !== undefined) {
       await onBlob(name.slice(BLOBS.length), entry as AsyncIterable<Uint8Array>);
       continue;
     }
@@ -192,7 +186,10 @@ const isTable = (value: unknown): boolean =>
 const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
 
 const isBlob = (value: unknown): boolean =>
-  isRecord(value) && isBlobName(value['name']) && typeof value['sha256'] === 'string';
+  isRecord(value) &&
+  typeof value['name'] === 'string' &&
+  blobNameIn(value['name']) !== undefined &&
+  typeof value['sha256'] === 'string';
 
 function manifestOf(bytes: Buffer): Manifest {
   let value: unknown;

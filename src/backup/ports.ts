@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream';
 
 /** A blob that goes into the backup. */
-export interface BlobSource {
+export interface BlobContent {
   /** `<tenant>/<ref>`. */
   readonly name: string;
   /** Bytes. */
@@ -35,7 +35,7 @@ export interface BackupSource {
   readonly schema: number;
   readonly postgres: string;
   /** Left out: blobs are elsewhere. Asked for after the rows: what they name is there, and what is newer does no harm. */
-  readonly blobs?: AsyncIterable<BlobSource>;
+  readonly blobs?: AsyncIterable<BlobContent>;
 }
 
 /** A piece of a table. */

@@ -43,8 +43,8 @@ export class Blobs {
 
   /**
    * Reserves room and signs an upload URL, good for 15 minutes and one PUT of exactly this size and type.
-   * Throws `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`;
-   * `storage_unavailable` where the store cannot sign, or cannot say what expired uploads left.
+   * Throws `blob_too_large`, `storage_cap_exceeded`, `rate_limited` (too many uploads open), `device_revoked`,
+   * `storage_unavailable` where nothing can be signed, or the room of lost uploads cannot be looked for; `unavailable`.
    */
   async uploadUrl(tenantId: string, wish: UploadWish): Promise<BlobUpload> {
     const { store, clock, maxBytes } = this.options;
@@ -92,15 +92,14 @@ export class Blobs {
     return object?.size === row.size && (await rows.markReady(name, row.size));
   }
 
-  /**
-   * Gives back the room of uploads that never came, of one tenant (contract 8). One whose object is there with its size
-   * was uploaded: an item may still take it. Gives the number of reservations that are gone.
-   */
+  /** Gives back the room of one tenant's uploads that never came (contract 8); gives their number. */
   private async releaseExpired(tenantId: string): Promise<number> {
-    const { store, rows, clock } = this.options;
-    return releaseExpired({ store, rows }, { tenantId, now: clock.now(), limit: RELEASED_AT_ONCE }).then(
-      ({ freed }) => freed,
-    );
+    const { freed } = await releaseExpired(this.options, {
+      tenantId,
+      now: this.options.clock.now(),
+      limit: RELEASED_AT_ONCE,
+    });
+    return freed;
   }
 
   private reserve(name: ObjectName, { size, contentType, by }: UploadWish, now: number): Promise<ReserveVerdict> {
@@ -137,7 +136,7 @@ function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
  */
 const BUCKET_GRACE_MS = 15 * 60_000;
 
-/** Whose reservations, and how many at most. */
+/** Whose reservations, and how many at most. `now`: ms since 1970. */
 export interface Releasing {
   /** Null: everybody's. */
   readonly tenantId: string | null;

@@ -1,12 +1,9 @@
 /** What blobs are kept in, as the rest of the server sees it (contract 8). Bindings: src/objects. */
 import type { Readable } from 'node:stream';
+import type { BlobName } from '../protocol/ids.js';
 
 /** Names one object. Objects lie under `<tenantId>/<ref>`, after the prefix that the operator chose, in every store. */
-export interface ObjectName {
-  readonly tenantId: string;
-  /** `<ULID>.bin`. */
-  readonly ref: string;
-}
+export type ObjectName = BlobName;
 
 /** A request that a client may make of the store by itself. */
 export interface SignedRequest {

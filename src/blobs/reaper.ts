@@ -33,7 +33,7 @@ export interface Comparison {
 /** Rows of a batch. */
 export const REAP_BATCH = 100;
 /** Uploaded and not taken by an item for so long: nobody will; and what no row names is nobody's after so long. */
-export const UNATTACHED_MS = 24 * 3_600_000;
+const UNATTACHED_MS = 24 * 3_600_000;
 /** Calls to the store at once. */
 const AT_ONCE = 8;
 const PAGE = 500;

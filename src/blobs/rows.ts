@@ -1,7 +1,7 @@
 /** What blobs ask of the database (sql/0010_blobs.sql; src/postgres/blob-store.ts). Times are ms since 1970. */
 import type { ObjectName, StoredObject } from './ports.js';
 
-/** A blob's row. States: sql/0001_tables.sql. */
+/** A blob's row. Its states, and who moves it from one to the next: README.md. */
 export interface BlobRow {
   /** Bytes, as declared. */
   readonly size: number;

@@ -1,6 +1,6 @@
 /** URLs of the local store: what they say and what they are signed with (contract 8). Pure. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { BLOB_REF, ULID } from '../protocol/ids.js';
+import { blobNameIn } from '../protocol/ids.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { ObjectName } from './ports.js';
 
@@ -43,15 +43,9 @@ export interface SignedCall {
   readonly contentType?: string;
 }
 
-/** The name in a path, where it has the form of one: nothing else ever gets near a file. */
-export function nameOf(path: string): ObjectName | undefined {
-  const [tenantId = '', ref = '', ...more] = path.split('/');
-  return more.length === 0 && ULID.test(tenantId) && BLOB_REF.test(ref) ? { tenantId, ref } : undefined;
-}
-
 /** What the request may reach, or undefined: it was altered, is late, or is used otherwise than signed. */
 export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
-  const name = nameOf(call.path);
+  const name = blobNameIn(call.path);
   if (name === undefined || !EXPIRY.test(call.exp ?? '') || !SIGNATURE.test(call.sig ?? '')) return undefined;
   const expiresAt = Number(call.exp);
   const { method, size, contentType } = call;

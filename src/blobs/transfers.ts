@@ -8,8 +8,8 @@ import type { ObjectName } from './ports.js';
 import type { BlobRows } from './rows.js';
 import { verifySigned, type SignedCall } from './signed-url.js';
 
-/** A body on its way in. */
-export interface BlobSource {
+/** The body of an upload on its way in (src/front/inflow.ts). */
+export interface UploadBody {
   /** The next bytes, valid until the next call; undefined after the last. Rejects when the client is gone or too slow. */
   next(): Promise<Uint8Array | undefined>;
   /** Ends it from this side: `next` rejects. */
@@ -25,8 +25,8 @@ export interface BlobFile {
   close(): Promise<void>;
 }
 
-/** A file that is being written. It has its name only once it is whole and durable. */
-export interface BlobDraft {
+/** A file that is being written. It has its name only once it is whole and durable. Throws `storage_unavailable`. */
+export interface BlobFileDraft {
   write(bytes: Uint8Array): Promise<void>;
   /** Durable and under its name. False: there is one of this name already. */
   commit(): Promise<boolean>;
@@ -36,7 +36,7 @@ export interface BlobDraft {
 
 /** Files of the local store (src/objects/local.ts). Every call throws `storage_unavailable`. */
 export interface BlobFiles {
-  create(name: ObjectName): Promise<BlobDraft>;
+  create(name: ObjectName): Promise<BlobFileDraft>;
   /** Undefined: there is none. */
   open(name: ObjectName): Promise<BlobFile | undefined>;
   remove(name: ObjectName): Promise<void>;
@@ -71,7 +71,7 @@ export class Transfers {
   private readonly perTenant = new Map<string, number>();
   private all = 0;
   /** Uploads under way here, by tenant and ref. */
-  private readonly uploads = new Map<string, BlobSource>();
+  private readonly uploads = new Map<string, UploadBody>();
   private readonly receiving = new Set<Promise<void>>();
 
   constructor(private readonly options: TransfersOptions) {}
@@ -88,7 +88,7 @@ export class Transfers {
    * same URL ends one that is under way here, which may be a connection that died unseen; the first that is whole wins.
    * Throws `url_invalid` for a URL that was used or given up, `rate_limited`, `unavailable`, `storage_unavailable`.
    */
-  async upload(name: ObjectName, size: number, source: BlobSource): Promise<void> {
+  async upload(name: ObjectName, size: number, source: UploadBody): Promise<void> {
     const leave = this.enter(name.tenantId);
     const key = `${name.tenantId}/${name.ref}`;
     this.uploads.get(key)?.cut();
@@ -153,7 +153,7 @@ export class Transfers {
     };
   }
 
-  private async receive(name: ObjectName, size: number, source: BlobSource): Promise<void> {
+  private async receive(name: ObjectName, size: number, source: UploadBody): Promise<void> {
     const { files, rows, clock } = this.options;
     const now = clock.now();
     if (!(await rows.uploading(name, now + LEASE_MS, now))) throw used();
@@ -171,7 +171,7 @@ export class Transfers {
     throw used();
   }
 
-  private async copy(name: ObjectName, source: BlobSource, draft: BlobDraft): Promise<number> {
+  private async copy(name: ObjectName, source: UploadBody, draft: BlobFileDraft): Promise<number> {
     const { rows, clock } = this.options;
     let renewAt = clock.now() + RENEW_MS;
     let copied = 0;

@@ -4,7 +4,7 @@ import { AEAD_TAG_BYTES } from '../protocol/limits.js';
 import type { DeviceApi } from './api.js';
 import type { BlobProgress, TransferOptions } from './blob-source.js';
 import { ApiError, NetworkError, ProtocolError } from './errors.js';
-import { Exchange, expectNoRedirect, Patience, UNNAMED, type ExchangePorts } from './exchange.js';
+import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
 import { refusalOf } from './http.js';
 import type { Fetch } from './platform.js';
 import type { DownloadUrl } from './replies.js';
@@ -26,14 +26,14 @@ const REFRESH_BEFORE_MS = 60_000;
 class Download {
   private granted: DownloadUrl | undefined;
   private done = 0;
-  private readonly patience: Patience;
+  private readonly retries: Retries;
 
   constructor(
     private readonly ports: DownloadPorts,
     private readonly blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
     private readonly options: TransferOptions,
   ) {
-    this.patience = new Patience(ports, options.signal);
+    this.retries = new Retries(ports, options.signal);
   }
 
   async *plaintext(): AsyncGenerator<Uint8Array, void, undefined> {
@@ -47,7 +47,7 @@ class Download {
           yield* this.attempt(exchange, grant);
           return;
         } catch (error) {
-          if (decryptor.offset > before) this.patience.reset();
+          if (decryptor.offset > before) this.retries.reset();
           await this.again(exchange.meaning(error));
         } finally {
           exchange.end();
@@ -60,7 +60,7 @@ class Download {
 
   private async again(error: Error): Promise<void> {
     if (error instanceof ApiError && error.status < 500) this.granted = undefined;
-    await this.patience.after(error);
+    await this.retries.waitAfter(error);
     this.blob.decryptor.restart();
   }
 
@@ -119,7 +119,7 @@ class Download {
         for (const plain of decryptor.push(value.subarray(skipped))) yield this.counted(plain, from.grant);
       }
       // Where it says how long it is and sends less, the rest may come at the next attempt.
-      if (received < (from.grant.size ?? 0) && !this.patience.worn)
+      if (received < (from.grant.size ?? 0) && !this.retries.exhausted)
         throw new NetworkError('network', 'the store sent less than it has');
       yield* this.last();
     } finally {

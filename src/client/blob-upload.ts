@@ -6,7 +6,7 @@ import type { DeviceApi } from './api.js';
 import { portionsOf, type BlobSource, type TransferOptions } from './blob-source.js';
 import { ClientError } from './errors.js';
 import { asError } from './events.js';
-import { Exchange, expectNoRedirect, Patience, UNNAMED, type ExchangePorts } from './exchange.js';
+import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
 import { refusalOf } from './http.js';
 import type { Fetch, SendBody } from './platform.js';
 import { blobAddress, uploadHeaders } from './signed-url.js';
@@ -44,7 +44,7 @@ export async function uploadBlob(
   options: TransferOptions = {},
 ): Promise<UploadedBlob> {
   const size = sealedBlobSize(blob.source.size);
-  const patience = new Patience(ports, options.signal);
+  const retries = new Retries(ports, options.signal);
   for (;;) {
     expectWanted(options.signal);
     const { blobRef, url, headers } = await ports.api.uploadUrl({ contentLength: size, contentType: CONTENT_TYPE });
@@ -56,7 +56,7 @@ export async function uploadBlob(
       return { ref: blobRef, draft };
     } catch (error) {
       ports.sodium.memzero(draft.key);
-      await patience.after(asError(error));
+      await retries.waitAfter(asError(error));
     }
   }
 }

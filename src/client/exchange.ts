@@ -72,7 +72,7 @@ export class Exchange {
 }
 
 /** Decides whether a transfer that failed is begun anew, and waits before it. */
-export class Patience {
+export class Retries {
   private failures = 0;
   private refusals = 0;
 
@@ -82,7 +82,7 @@ export class Patience {
   ) {}
 
   /** True where the attempt under way is the last one. */
-  get worn(): boolean {
+  get exhausted(): boolean {
     return this.failures >= ATTEMPTS_MAX - 1;
   }
 
@@ -93,10 +93,10 @@ export class Patience {
   }
 
   /** Resolves when it may be tried again; rejects with `error` where that is of no use. */
-  async after(error: Error): Promise<void> {
+  async waitAfter(error: Error): Promise<void> {
     const told = error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
     const refused = isRefusedAddress(error);
-    if (this.worn || !(refused || isPassing(error)) || told > WAIT_MAX_MS) throw error;
+    if (this.exhausted || !(refused || isPassing(error)) || told > WAIT_MAX_MS) throw error;
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(told, backoffMs(this.failures++, RETRY, random));

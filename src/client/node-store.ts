@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import { errorCode } from '../protocol/error-code.js';
 import type { Level } from './level-store.js';
+import { syncFolder } from './node-files.js';
 import { isSoundLog } from './node-log.js';
 import type { StoreError } from './store-error.js';
 import { storeError, storeErrorOf } from './store-error.js';
@@ -179,16 +180,5 @@ async function writeDurably(path: string, content: string | Uint8Array): Promise
     await file.sync();
   } finally {
     await file.close();
-  }
-}
-
-/** A rename is durable when its folder is. Windows can neither open nor flush one, and does not need it. */
-async function syncFolder(folder: string): Promise<void> {
-  if (process.platform === 'win32') return;
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }

@@ -1,4 +1,4 @@
-/** New ids (specification, Conventions): 48 bits of time, then 80 random bits, as upper-case Crockford base 32. */
+/** ULIDs (specification, Conventions): 48 bits of time, then 80 random bits, as upper-case Crockford base 32. */
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 const TIME_CHARS = 10;
@@ -14,5 +14,16 @@ export function ulid(now: number, random: (length: number) => Uint8Array): strin
     time = CROCKFORD.charAt(left % 32) + time;
     left = Math.floor(left / 32);
   }
-  return time + Array.from(random(RANDOM_CHARS), (byte) => CROCKFORD.charAt(byte & 31)).join('');
+  return time + randomPart(random(RANDOM_CHARS));
 }
+
+/** The second part of a ULID, out of 16 bytes: each gives the five bits of one character. */
+export const randomPart = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => CROCKFORD.charAt(byte & 31)).join('');
+
+/** The first part of a ULID: its time. */
+export const timePart = (id: string): string => id.slice(0, TIME_CHARS);
+
+/** When a ULID was made, ms since 1970. */
+export const timeOfUlid = (id: string): number =>
+  Array.from(timePart(id)).reduce((time, letter) => time * 32 + CROCKFORD.indexOf(letter), 0);

@@ -24,7 +24,7 @@ const CHUNKS_MAX = 2 ** 32;
  * Bytes of a blob in one piece that are read: it authenticates as a whole, so it is held as a whole. Ours are never in
  * one piece; a client that follows the specification alone writes them so.
  */
-export const ONE_PIECE_MAX = 64 * 1024 * 1024;
+const ONE_PIECE_MAX = 64 * 1024 * 1024;
 
 /** Bytes in the store of a plaintext of `size` bytes: 16 more for each chunk. An empty one is one empty chunk. */
 export const sealedBlobSize = (size: number): number =>
@@ -37,7 +37,7 @@ export function plainBlobSize(size: number): number | undefined {
 }
 
 /** True for a `blobNonce` of a blob in chunks: its last five bytes are zero, and filled in chunk by chunk. */
-export const isStreamNonce = (nonce: Uint8Array): boolean =>
+const isStreamNonce = (nonce: Uint8Array): boolean =>
   nonce.length === NONCE_BYTES && nonce.subarray(PREFIX_BYTES).every((byte) => byte === 0);
 
 /** A fresh `blobNonce` of a blob in chunks. */
@@ -49,7 +49,7 @@ export function streamNonce(sodium: Sodium): Uint8Array {
 
 /** What a blob is encrypted under. */
 export interface BlobSecret {
-  /** 32 bytes. The machine works on a copy of its own, which it erases at its end. */
+  /** 32 bytes. The encryptor works on a copy of its own, which it erases at its end. */
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */
   readonly nonce: Uint8Array;
@@ -135,7 +135,7 @@ export class BlobEncryptor {
     for (const portion of this.portions.full(bytes)) yield this.seal(portion, false);
   }
 
-  /** The last chunk. Ends the machine. */
+  /** The last chunk. Ends the encryptor. */
   finish(): Uint8Array {
     const sealed = this.seal(this.portions.rest(), true);
     this.end();
@@ -199,7 +199,7 @@ export class BlobDecryptor {
     for (const portion of this.portions.full(bytes)) yield this.open(portion, false);
   }
 
-  /** The plaintext of the last chunk. Ends the machine. */
+  /** The plaintext of the last chunk. Ends the decryptor. */
   finish(): Uint8Array {
     const rest = this.chunked ? this.portions.rest() : concat(this.pieces);
     const opened = this.open(rest, true);

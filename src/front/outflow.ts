@@ -1,8 +1,8 @@
 /** A file on its way out: read as far ahead as one buffer, sent as the client takes it. */
 import type { HttpResponse } from 'uWebSockets.js';
+import type { BlobFile } from '../blobs/transfers.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import type { Part } from './range.js';
-import type { FileSource } from './router.js';
 
 const BUFFER_MAX = 256 * 1024;
 /** Whoever takes less than SLOW_BYTES in SLOW_MS is cut: 1 KiB a second. Silence is cut by the library after 10 s. */
@@ -12,7 +12,7 @@ const SLOW_BYTES = 30 * 1024;
 /** What a file is sent with. */
 export interface OutflowOptions {
   readonly res: HttpResponse;
-  readonly file: FileSource;
+  readonly file: BlobFile;
   readonly part: Part;
   readonly clock: Clock;
   /** Called once: all is sent, or no more will be; with what went wrong on this side, where something did. */

@@ -5,7 +5,7 @@ import type { Returned } from '../billing/checkout.js';
 import type { UploadWish } from '../blobs/blobs.js';
 import type { ObjectName } from '../blobs/ports.js';
 import type { SignedCall } from '../blobs/signed-url.js';
-import type { BlobFile, BlobSource } from '../blobs/transfers.js';
+import type { BlobFile, UploadBody } from '../blobs/transfers.js';
 import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName } from '../protocol/errors.js';
@@ -168,7 +168,7 @@ export interface BlobService {
 export interface TransferService {
   /** Throws `url_invalid`. */
   check(call: SignedCall): ObjectName;
-  upload(name: ObjectName, size: number, source: BlobSource): Promise<void>;
+  upload(name: ObjectName, size: number, source: UploadBody): Promise<void>;
   download(name: ObjectName): Promise<BlobFile>;
 }
 

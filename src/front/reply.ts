@@ -1,6 +1,7 @@
 /** Writing replies: status, headers and body in one cork, once, and never to a dead response. */
 import { randomBytes } from 'node:crypto';
 import type { HttpResponse } from 'uWebSockets.js';
+import type { BlobFile } from '../blobs/transfers.js';
 import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../protocol/errors.js';
 import type { Clock } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
@@ -13,7 +14,7 @@ import { Outflow } from './outflow.js';
 import type { DocsPage, FrontLog } from './ports.js';
 import { hasTag, partOf, type Part } from './range.js';
 import type { Call } from './request.js';
-import { Download, Page, Text, type Answer, type FileSource } from './router.js';
+import { Download, Page, Text, type Answer } from './router.js';
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',
@@ -164,7 +165,7 @@ export class Replier {
   /** Headers go out with the first bytes: a disk that cannot be read is a refusal, not a broken file. */
   private sendPart(
     call: Call,
-    file: FileSource,
+    file: BlobFile,
     { part, status, headers }: { readonly part: Part; readonly status: number; readonly headers: Headers },
   ): void {
     const { clock, log } = this.options;
@@ -194,7 +195,7 @@ export class Replier {
       });
   }
 
-  private closeFile({ requestId }: Call, file: FileSource): void {
+  private closeFile({ requestId }: Call, file: BlobFile): void {
     file.close().catch((error: unknown) => {
       this.options.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
     });

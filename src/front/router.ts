@@ -1,4 +1,5 @@
 /** From method and path to a row of the route table. */
+import type { BlobFile } from '../blobs/transfers.js';
 import type { DocsPage, FrontOptions } from './ports.js';
 import type { Call } from './request.js';
 
@@ -15,19 +16,10 @@ export class Page {
   constructor(readonly page: DocsPage) {}
 }
 
-/** What a blob is read from (src/blobs/transfers.ts). */
-export interface FileSource {
-  /** Bytes. */
-  readonly size: number;
-  /** Fills `into` from `position` on; gives the number of bytes. */
-  read(into: Uint8Array, position: number): Promise<number>;
-  close(): Promise<void>;
-}
-
 /** A file, of which the reply is all or a part. Whoever is given it closes it. */
 export class Download {
   constructor(
-    readonly file: FileSource,
+    readonly file: BlobFile,
     /** Entity tag with its quotes. */
     readonly etag: string,
   ) {}

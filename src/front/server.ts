@@ -214,10 +214,9 @@ function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_
 export async function startFront(options: FrontOptions): Promise<Front> {
   const { config, clock } = options;
   const pipeline = new Pipeline(rowsOf(options), options);
+  const { log, presence } = options;
   const sockets = new Sockets({
-    clock,
-    log: options.log,
-    presence: options.presence,
+    ...{ clock, log, presence },
     pingIntervalMs: config.wsPingIntervalMs,
     pongGraceMs: config.wsPongGraceMs,
   });

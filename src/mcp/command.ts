@@ -75,8 +75,8 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
 
 async function paired(rest: readonly string[], context: ProcessContext): Promise<ExitCode> {
   const text = { type: 'string' } as const;
-  const read_ = read(rest, { host: text, code: text, name: text, 'password-file': text, force: { type: 'boolean' } });
-  const { 'password-file': passwordFile, force = false, ...given } = read_;
+  const options = read(rest, { host: text, code: text, name: text, 'password-file': text, force: { type: 'boolean' } });
+  const { 'password-file': passwordFile, force = false, ...given } = options;
   await pair(context, { ...given, passwordFile, force });
   return EXIT.ok;
 }

@@ -32,7 +32,7 @@ export function notesOn(
 function lackOf({ missing }: Vault): string {
   if (missing === null) return `What is here is not what the server counts. ${WITHHELD}`;
   const { lacking, unlisted } = missing;
-  const count = lacking.itemCount + 0;
+  const count = lacking.itemCount;
   const gone = unlisted.length === 0 ? '' : ` ${unlisted.length} items that were here are not handed out any more.`;
   if (count > 0) return `The server counts ${count} items that it does not hand out.${gone} ${WITHHELD}`;
   if (count < 0) return `The server hands out ${-count} items that it does not count.${gone} ${WITHHELD}`;

@@ -232,7 +232,7 @@ async function kept(context: CommandContext, identity: Identity, keep: typeof sa
         'In a container, mount /etc/machine-id from the host.',
     );
   } catch (error) {
-    const gone = await revoked(context, identity).then(
+    const gone = await revokeDevice(context, identity).then(
       () => 'The device that was just made is revoked again.',
       () => `Revoke the device ${JSON.stringify(identity.name)} on another device: nobody holds it.`,
     );
@@ -243,7 +243,7 @@ async function kept(context: CommandContext, identity: Identity, keep: typeof sa
 
 async function replaced(context: CommandContext, before: Identity): Promise<void> {
   const old = JSON.stringify(harmless(before.name));
-  await revoked(context, before).then(
+  await revokeDevice(context, before).then(
     () => context.note(`The pairing before, ${old}, is revoked.`),
     (error: unknown) =>
       context.note(
@@ -254,7 +254,7 @@ async function replaced(context: CommandContext, before: Identity): Promise<void
 }
 
 /** Revokes a device in its own name. One that is revoked or unknown already is no error. */
-export async function revoked({ platform }: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
+export async function revokeDevice({ platform }: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
   const device = await Device.open({ platform, identity, onProblem: () => undefined });
   try {
     await device.revoke(identity.deviceId);

@@ -13,7 +13,7 @@ import type { Card } from './vault-store.js';
 /** Characters of payload JSON in one answer; the first item is whole whatever its size (contract 5: 64 KB). */
 export const ANSWER_MAX = 100_000;
 /** Characters of each text of an item that is past the bound. */
-export const CUT_TO = 300;
+const CUT_TO = 300;
 
 const MASK = '********';
 /** Later times cannot be written as ISO 8601; only a server that lies, or a broken clock, tells one. */

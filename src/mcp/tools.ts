@@ -135,7 +135,7 @@ const searchTool = (tooling: Tooling): Tool =>
     },
   });
 
-const deleteTool = ({ vault, policy }: Tooling): Tool =>
+const deleteTool = ({ vault }: Tooling): Tool =>
   tool({
     name: 'sb_delete_item',
     title: 'Delete an item',
@@ -148,7 +148,7 @@ const deleteTool = ({ vault, policy }: Tooling): Tool =>
     output: schemas.deleteOutput,
     binOf: () => null,
     run: async ({ id }, call) => {
-      const { bins } = await refreshed({ vault, policy }, call);
+      const { bins } = await refreshed({ vault }, call);
       const alreadyDeleted = vault.store.isDeleted(id);
       const card = vault.store.card(id);
       // Only a tag proves in which bin an item is: of one that does not verify the server could say anything.
@@ -169,7 +169,7 @@ function expectWaiting(signal: AbortSignal): void {
   if (signal.aborted) throw new ClientError('cancelled', 'the call was cancelled');
 }
 
-async function refreshed({ vault }: Pick<Tooling, 'vault' | 'policy'>, call: ToolCall): Promise<Fresh> {
+async function refreshed({ vault }: Pick<Tooling, 'vault'>, call: ToolCall): Promise<Fresh> {
   const { signal } = call;
   expectWaiting(signal);
   let stop = (): void => undefined;

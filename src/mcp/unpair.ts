@@ -6,7 +6,7 @@ import { forgetIdentity, loadIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { McpError, type McpCode } from './errors.js';
 import { failureOf } from './failure.js';
-import { revoked } from './pair.js';
+import { revokeDevice } from './pair.js';
 
 /** Files that do not open here: nobody can revoke with them, so forgetting is all that is left. */
 const UNREADABLE: ReadonlySet<McpCode> = new Set(['config_damaged', 'other_machine']);
@@ -23,7 +23,7 @@ export async function unpair(context: CommandContext, { force }: { readonly forc
     return undefined;
   });
   if (identity !== undefined) {
-    await revoked(context, identity).catch((error: unknown) => {
+    await revokeDevice(context, identity).catch((error: unknown) => {
       const { code, message, hint } = failureOf(error);
       if (!force) {
         const instead = code === 'last_device' ? hint : `${hint} To forget the pairing all the same add --force.`;

@@ -10,6 +10,7 @@ import type { ItemView } from '../client/events.js';
 import { newestFirst } from '../client/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../client/store-records.js';
 import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store.js';
+import { timeOfUlid } from '../client/ulid.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 import { searchedText } from './search-text.js';
@@ -168,7 +169,7 @@ export class VaultStore implements Store {
       reason: entry.state === 'quarantined' ? entry.reason : null,
       binId: row === null ? null : this.shared(row.binId),
       type: row === null ? null : row.type,
-      ts: row === null ? timeOf(id) : row.ts,
+      ts: row === null ? timeOfUlid(id) : row.ts,
       senderDevice: row === null ? null : this.shared(row.senderDevice),
       blobRef: row?.blob?.ref ?? null,
       provenBin: kept === null ? null : this.shared(kept.binId),
@@ -208,13 +209,6 @@ function sameContent(before: Slot, entry: Entry): boolean {
   const known = decoded(before);
   return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
 }
-
-const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-const TIME_CHARS = 10;
-
-/** ms since 1970 out of a ULID. */
-const timeOf = (id: string): number =>
-  Array.from(id.slice(0, TIME_CHARS)).reduce((time, letter) => time * 32 + CROCKFORD.indexOf(letter), 0);
 
 /** The newest of many, without sorting them all. */
 export class Newest {

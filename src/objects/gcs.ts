@@ -12,7 +12,7 @@ import type {
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
 import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
-import { keysUnder, type Keys } from './names.js';
+import { keysUnder, type Keys } from './keys.js';
 
 /**
  * Where the bucket is. Credentials come from where Google's libraries look: `GOOGLE_APPLICATION_CREDENTIALS` names the key
@@ -172,7 +172,7 @@ export class GcsStore implements ObjectStore {
 /** 404 of the store: never leaves this file. */
 class NotThere extends Error {}
 
-/** Seconds are what the signature knows; a part of one is not given away. */
+/** The library makes whole seconds of both, downwards: no part of one is given away. */
 const validity = ({ now, expiresAt }: DownloadGrant): { version: 'v4'; accessibleAt: number; expires: number } => ({
   version: 'v4',
   accessibleAt: now,

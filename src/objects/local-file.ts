@@ -2,7 +2,7 @@
 import { constants } from 'node:fs';
 import { link, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { BlobDraft, BlobFile } from '../blobs/transfers.js';
+import type { BlobFileDraft, BlobFile } from '../blobs/transfers.js';
 import { errorCode } from '../protocol/error-code.js';
 import { storageUnavailable } from '../protocol/errors.js';
 
@@ -23,7 +23,7 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 /** Makes a folder, and its entry in the folder above durable. Done again it does nothing. */
-export async function makeFolder(folder: string): Promise<void> {
+async function makeFolder(folder: string): Promise<void> {
   const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (first !== undefined) await syncFolder(dirname(first));
 }
@@ -38,7 +38,7 @@ export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /** A file under a temporary name. It takes its name by a link, which never replaces another file. */
-export class LocalDraft implements BlobDraft {
+export class LocalDraft implements BlobFileDraft {
   private open = true;
   private temporary = true;
 

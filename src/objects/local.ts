@@ -17,10 +17,10 @@ import type {
   UploadGrant,
 } from '../blobs/ports.js';
 import { signedPath } from '../blobs/signed-url.js';
-import type { BlobDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
+import type { BlobFileDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
 import { errorCode } from '../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
-import { BLOB_REF, ULID } from '../protocol/ids.js';
+import { BLOB_REF, isBlobName, ULID } from '../protocol/ids.js';
 import { LocalDraft, LocalFile, orUnavailable, syncFolder } from './local-file.js';
 
 /** What the store is made of. */
@@ -59,7 +59,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return Promise.resolve({ url: origin + path, headers: {} });
   }
 
-  create(name: ObjectName): Promise<BlobDraft> {
+  create(name: ObjectName): Promise<BlobFileDraft> {
     const random = randomBytes(8).toString('hex');
     return LocalDraft.create(join(this.uploads, `${HOST}.${process.pid}.${LIFE}.${random}.tmp`), this.pathOf(name));
   }
@@ -141,10 +141,10 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return join(this.options.folder, 'uploads');
   }
 
-  private pathOf({ tenantId, ref }: ObjectName): string {
+  private pathOf(name: ObjectName): string {
     // A name comes from a signed URL or a row; that it is one is asked again where it becomes a path.
-    if (!ULID.test(tenantId) || !BLOB_REF.test(ref)) throw new ServiceError('no_blob');
-    return join(this.options.folder, tenantId, ref);
+    if (!isBlobName(name)) throw new ServiceError('no_blob');
+    return join(this.options.folder, name.tenantId, name.ref);
   }
 
   private async look(name: ObjectName): Promise<StoredObject | undefined> {

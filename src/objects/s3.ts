@@ -23,7 +23,7 @@ import type {
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { boundedBody, DEFAULT_BOUNDS, inTime, type Bounds } from './bounds.js';
 import { codeOfError, connectionFault, StoreFault, type FaultReason, type StoreLog } from './fault.js';
-import { keysUnder, type Keys } from './names.js';
+import { keysUnder, type Keys } from './keys.js';
 import { reasonOfS3Code } from './s3-codes.js';
 
 /** Where the bucket is. Credentials come from where the AWS SDK looks: environment, shared files, role of the machine. */
@@ -45,7 +45,7 @@ export interface S3Options {
 }
 
 /** One PUT takes no more at AWS and its like; the parts of a larger one would need an URL each. */
-export const S3_PUT_MAX_BYTES = 5 * 1024 ** 3;
+const S3_PUT_MAX_BYTES = 5 * 1024 ** 3;
 
 const CONNECTIONS_MAX = 50;
 /** Keys of one page. */
@@ -74,10 +74,8 @@ export class S3Store implements ObjectStore {
   signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest> {
     const { size, contentType } = grant;
     if (size > S3_PUT_MAX_BYTES) {
-      const refusal = new ServiceError('blob_too_large', 'the store takes 5 GiB in one upload', {
-        maxBytes: S3_PUT_MAX_BYTES,
-      });
-      return Promise.reject(refusal);
+      const details = { maxBytes: S3_PUT_MAX_BYTES };
+      return Promise.reject(new ServiceError('blob_too_large', 'the store takes 5 GiB in one upload', details));
     }
     const at = this.at(name);
     const headers = { 'content-length': String(size), 'content-type': contentType, 'if-none-match': '*' };

@@ -1,5 +1,5 @@
 /**
- * Is the database within reach? One that stands still, or lies behind a link that is open and carries nothing, refuses
+ * Is the database within reach? A health check that acts as a circuit breaker. A database that stands still, or lies behind a link that is open and carries nothing, refuses
  * nobody and answers nobody: each statement would wait for its own time limit, and what waits behind it for longer. So
  * one small question a second is asked on a connection of its own. Where it finds no answer, nor does the same question
  * on a fresh connection, the database is away: every connection is cut, so that who waits is told at once, and no new

@@ -51,6 +51,9 @@ export interface Upgraded {
   readonly figures: readonly TableFigures[];
 }
 
+/** How long a killed postmaster is waited for. */
+const STOP_MAX_MS = 10_000;
+
 /** A half-made cluster that a killed upgrade left. One at a time works on a DATA_DIR, so it is nobody's. */
 async function removeCluster(folder: string): Promise<void> {
   const running = isMade(folder) ? await runningPostmaster(folder) : null;
@@ -61,7 +64,6 @@ async function removeCluster(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true, maxRetries: 5 });
 }
 
-const STOP_MAX_MS = 10_000;
 const newFolder = (dataDir: string): string => join(dataDir, 'postgres.new');
 /** Rows that are loaded into a new table in one transaction need no log: the checkpoint at the stop makes them durable. */
 const LOADING = { wal_level: 'minimal', max_wal_senders: '0' };

@@ -6,6 +6,23 @@ export const BIN_ID = /^[A-Za-z0-9_-]{1,64}$/;
 export const BIN_SLUG = /^[a-z0-9][a-z0-9-]{0,62}$/;
 export const BLOB_REF = /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/;
 
+/** A blob of a tenant, as signed URLs, stores and backups name it: `<tenantId>/<ref>` (contract 8). */
+export interface BlobName {
+  readonly tenantId: string;
+  /** `<ULID>.bin`. */
+  readonly ref: string;
+}
+
+/** True where both parts have their form: nothing else ever becomes a path or a key. */
+export const isBlobName = ({ tenantId, ref }: BlobName): boolean => ULID.test(tenantId) && BLOB_REF.test(ref);
+
+/** The name in `<tenantId>/<ref>`; undefined where that is none. */
+export function blobNameIn(path: string): BlobName | undefined {
+  const [tenantId = '', ref = '', ...more] = path.split('/');
+  const name = { tenantId, ref };
+  return more.length === 0 && isBlobName(name) ? name : undefined;
+}
+
 export const isUlid = (value: unknown): value is string => typeof value === 'string' && ULID.test(value);
 export const isBinId = (value: unknown): value is string => typeof value === 'string' && BIN_ID.test(value);
 

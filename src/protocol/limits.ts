@@ -48,8 +48,6 @@ export const WS_TICKET_MS = 60_000;
 /** Lifetimes of blob URLs (specification, Limits). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
-/** Characters of a blob's content type. */
-export const CONTENT_TYPE_MAX = 127;
 
 export const FRAME_MAX = 16 * 1024;
 export const HELLO_TIMEOUT_MS = 30_000;

@@ -1,6 +1,6 @@
 /** An HTTP proxy in front of a store, which breaks answers as a test decides. It leaves `Host` alone: signatures cover it. */
-import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import { LoopbackServer } from './loopback-server.js';
 import type { WithTeardown } from './postgres.js';
 
 /** `cut` and `stall`: in the middle of the body. */
@@ -14,37 +14,20 @@ export interface ProxiedCall {
 }
 
 /** See above. */
-export class FaultyHttp {
+export class FaultyHttp extends LoopbackServer {
   readonly calls: ProxiedCall[] = [];
   fault: (call: ProxiedCall) => HttpFault | undefined = () => undefined;
-  url = '';
-  private readonly server = createServer((request, response) => this.take(request, response));
 
-  private constructor(private readonly target: URL) {}
+  private constructor(private readonly target: URL) {
+    super();
+  }
 
   /** Listens until the test is over. */
-  static async before(t: WithTeardown, target: string): Promise<FaultyHttp> {
-    const proxy = new FaultyHttp(new URL(target));
-    t.teardown(() => proxy.stop());
-    await proxy.listen(0);
-    return proxy;
+  static before(t: WithTeardown, target: string): Promise<FaultyHttp> {
+    return new FaultyHttp(new URL(target)).listenFor(t);
   }
 
-  /** Listens; again on the same port after `stop`. */
-  async listen(port = Number(new URL(this.url).port)): Promise<void> {
-    await new Promise<void>((resolve) => this.server.listen(port, '127.0.0.1', resolve));
-    this.url = `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
-  }
-
-  /** Nobody answers there any more. */
-  async stop(): Promise<void> {
-    if (!this.server.listening) return;
-    const closed = new Promise((resolve) => this.server.close(resolve));
-    this.server.closeAllConnections();
-    await closed;
-  }
-
-  private take(request: IncomingMessage, response: ServerResponse): void {
+  protected take(request: IncomingMessage, response: ServerResponse): void {
     const { method = '', url: target = '', headers } = request;
     const call = { method, target, headers };
     this.calls.push(call);

@@ -4,8 +4,7 @@
  */
 import { createVerify, generateKeyPairSync } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import {
   contentOf,
@@ -18,6 +17,7 @@ import {
   type GcsObject,
 } from './gcs-objects.js';
 import { refusalOf, type Signer } from './gcs-signature.js';
+import { LoopbackServer } from './loopback-server.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 /** How an answer goes wrong. `cut`: in the middle of the body. `wrong_size`: metadata tell another size. `same_page`: a listing goes on with itself. */
@@ -71,7 +71,7 @@ export async function newServiceAccount(t: WithTeardown, name = 'blobs'): Promis
 }
 
 /** See above. */
-export class GcsStandIn {
+export class GcsStandIn extends LoopbackServer {
   readonly calls: GcsCall[] = [];
   readonly objects = new Map<string, GcsObject>();
   /** Decides how a call goes wrong; undefined: it does not. */
@@ -82,42 +82,25 @@ export class GcsStandIn {
   pageMax = PAGE_MAX;
   /** Origins that the bucket's CORS rules name. */
   origins: readonly string[] = [];
-  url = '';
   private generations = 1_700_000_000_000_000;
-  private readonly server = createServer((request, response) => void this.take(request, response));
 
   private constructor(
     readonly bucket: string,
     private readonly account: Signer,
-  ) {}
+  ) {
+    super();
+  }
 
   /** Listens until the test is over. */
-  static async start(t: WithTeardown, account: Signer, bucket = 'blobs-of-the-tests'): Promise<GcsStandIn> {
-    const standIn = new GcsStandIn(bucket, account);
-    t.teardown(() => standIn.stop());
-    await standIn.listen(0);
-    return standIn;
-  }
-
-  /** Listens; again on the same port after `stop`. */
-  async listen(port = Number(new URL(this.url).port)): Promise<void> {
-    await new Promise<void>((resolve) => this.server.listen(port, '127.0.0.1', resolve));
-    this.url = `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
-  }
-
-  /** Nobody answers there any more. */
-  async stop(): Promise<void> {
-    if (!this.server.listening) return;
-    const closed = new Promise((resolve) => this.server.close(resolve));
-    this.server.closeAllConnections();
-    await closed;
+  static start(t: WithTeardown, account: Signer, bucket = 'blobs-of-the-tests'): Promise<GcsStandIn> {
+    return new GcsStandIn(bucket, account).listenFor(t);
   }
 
   private now(): number {
     return Date.now() + this.clockAheadMs;
   }
 
-  private async take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  protected async take(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const target = request.url ?? '/';
     const [path = '', query = ''] = target.split('?');
     const { host = '', ...headers } = Object.fromEntries(

@@ -62,7 +62,7 @@ export function adminContext(terminal: Terminal, version: string): AdminContext 
 }
 
 /** Is there an embedded database under this configuration's `DATA_DIR`? */
-export const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean => hasCluster(dataDir);
+const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean => hasCluster(dataDir);
 
 /** A command in the wrong folder would make a new, empty database, and tell of that one. */
 function requireDatabase(config: Config): void {

@@ -11,6 +11,7 @@ import { holdsFile, PAYLOAD_MAX } from '../../client/payload-blob.js';
 import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../../client/errors.js';
 import { asError, type ItemView } from '../../client/events.js';
 import { delay } from '../../client/platform.js';
+import { randomPart, timePart } from '../../client/ulid.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import type { Context, OpenDevice } from './context.js';
@@ -46,7 +47,6 @@ const PATIENCE_MS = 2 * 60_000;
 /** How often a deleted item may have come back and been deleted again. */
 const ROUNDS = 50;
 const SLUGS = 20;
-const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 
 /** Refusals of one item, which say nothing of the next. */
 const OF_ONE_ITEM: ReadonlySet<string> = new Set([
@@ -64,7 +64,7 @@ const OF_ONE_ITEM: ReadonlySet<string> = new Set([
 /** The id under which a deleted item comes back: the same at each run, with the old one's time. */
 export function renewedId(sodium: Sodium, id: string, round: number): string {
   const hash = sodium.blake2b(16, lengthPrefixed(`${SERVICE_NAME}-archive-id-v1`, id, String(round)));
-  return id.slice(0, 10) + Array.from(hash, (byte) => CROCKFORD.charAt(byte & 31)).join('');
+  return timePart(id) + randomPart(hash);
 }
 
 /** JSON with its keys in order: equal for equal content. */

@@ -92,16 +92,18 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       });
     },
     openInput: () => input,
-    readInput: async (max) => {
-      const chunks: Buffer[] = [];
-      let size = 0;
-      for await (const chunk of input) {
-        const bytes = Buffer.from(chunk as Uint8Array);
-        size += bytes.length;
-        if (size > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
-        chunks.push(bytes);
-      }
-      return Buffer.concat(chunks);
-    },
+    readInput: (max) => readAll(input, max),
   };
+}
+
+async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of input) {
+    const bytes = Buffer.from(chunk as Uint8Array);
+    size += bytes.length;
+    if (size > max) throw new CommandError(EXIT.usage, `standard input is larger than ${max} bytes`);
+    chunks.push(bytes);
+  }
+  return Buffer.concat(chunks);
 }

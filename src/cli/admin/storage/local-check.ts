@@ -19,19 +19,17 @@ export interface LocalCheck extends StoreCheck {
 }
 
 const CHECKS = [
-  ...[
-    'folder',
-    'server',
-    'write',
-    'HEAD',
-    'signed GET',
-    'range',
-    'altered URL',
-    'no signature',
-    'late URL',
-    'used URL',
-    'CORS',
-  ],
+  'folder',
+  'server',
+  'write',
+  'HEAD',
+  'signed GET',
+  'range',
+  'altered URL',
+  'no signature',
+  'late URL',
+  'used URL',
+  'CORS',
   'DELETE',
 ] as const;
 

@@ -1,6 +1,6 @@
 /** Where objects lie in a bucket: `[<prefix>/]<tenantId>/<ref>`. */
 import type { ObjectName } from '../blobs/ports.js';
-import { BLOB_REF, ULID } from '../protocol/ids.js';
+import { blobNameIn, isBlobName } from '../protocol/ids.js';
 
 /** A bucket's keys under one prefix. */
 export interface Keys {
@@ -17,15 +17,14 @@ export function keysUnder(prefix = ''): Keys {
   const begin = trimmed === '' ? '' : `${trimmed}/`;
   return {
     prefix: begin,
-    keyOf: ({ tenantId, ref }) => {
+    keyOf: (name) => {
       // Ids come from our own rows: one that is not such an id would lie outside of its tenant's folder.
-      if (!ULID.test(tenantId) || !BLOB_REF.test(ref)) throw new Error('not the name of a blob');
-      return `${begin}${tenantId}/${ref}`;
+      if (!isBlobName(name)) throw new Error('not the name of a blob');
+      return `${begin}${name.tenantId}/${name.ref}`;
     },
     nameOf: (key) => {
       if (!key.startsWith(begin)) return undefined;
-      const [tenantId = '', ref = '', ...more] = key.slice(begin.length).split('/');
-      return more.length === 0 && ULID.test(tenantId) && BLOB_REF.test(ref) ? { tenantId, ref } : undefined;
+      return blobNameIn(key.slice(begin.length));
     },
   };
 }
