@@ -1,11 +1,12 @@
 /** Blobs in a backup, and back out of it (contract 8; src/backup). */
 import { randomBytes } from 'node:crypto';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { admin } from './support/admin.js';
 import { blobItem, downloadUrl, send, uploaded } from './support/blobs.js';
+import { newId } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
@@ -49,3 +50,35 @@ t.test('BLOB-29: blobs go into a backup and come back, byte for byte', async (t)
   }
   t.match(await there.json('verify'), { code: EXIT.ok, data: { blobs: { objects: 3, strays: 0, missing: 0 } } });
 });
+
+t.test(
+  'BLOB-24 OPER-14: verify names blobs that are missing and objects of no blob, and changes nothing',
+  async (t) => {
+    const dataDir = await temporaryFolder(t);
+    const scene = await Scene.start(t, { env: { DATA_DIR: dataDir } });
+    const { wire, first, ids, server } = scene;
+    const ref = await uploaded(wire, first, randomBytes(20));
+    const body = blobItem('a', ids, ref);
+    t.equal((await wire.post('/items', body, scene.as('a'))).status, 200);
+    const folder = join(dataDir, 'blobs', server.tenantId);
+    const stray = `${newId()}.bin`;
+    await rename(join(folder, ref), join(folder, stray));
+    const call = await admin(t, { DATABASE_URL: server.databaseUrl, DATA_DIR: dataDir });
+    const missing = { missing: 1, examples: [{ tenantId: server.tenantId, ref, size: 20, itemId: body['id'] }] };
+    const found = await call.json('verify');
+    t.match(found, {
+      code: EXIT.untrusted,
+      data: { discrepancies: [], blobs: { objects: 1, strays: 1, strayBytes: 20, ...missing } },
+    });
+    const { stdout } = await call.plain('verify');
+    for (const told of [
+      /1 object .* of no blob/,
+      /1 blob missing in the store:/,
+      new RegExp(`${ref} +20 +${String(body['id'])}`),
+    ])
+      t.match(stdout, told);
+    t.same(await readdir(folder), [stray], 'nothing was changed');
+    await rename(join(folder, stray), join(folder, ref));
+    t.match(await call.json('verify'), { code: EXIT.ok, data: { blobs: { objects: 1, strays: 0, missing: 0 } } });
+  },
+);

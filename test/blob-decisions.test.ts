@@ -38,7 +38,7 @@ const SERVED_UNPAID = [
   'POST /devices/reauth',
 ];
 
-t.test('BLOB-31 SHAPE-11: both shapes of the calls for URLs', async (t) => {
+t.test('BLOB-41 SHAPE-11: both shapes of the calls for URLs', async (t) => {
   const wish = { size: 3, type: 'image/png' };
   const [a, b] = [
     await askUpload(wire, first, { ...wish, shape: 'a' }),
@@ -62,7 +62,7 @@ t.test('BLOB-31 SHAPE-11: both shapes of the calls for URLs', async (t) => {
   t.match(odd.body, { error: { code: 'blob_not_found', details: { path: 'blob_ref' } } });
 });
 
-t.test('BLOB-31 SHAPE-06: the body of an upload URL shows its shape', async (t) => {
+t.test('BLOB-41 SHAPE-06: the body of an upload URL shows its shape', async (t) => {
   const ask = async (body: Json): Promise<Reply> =>
     wire.post('/blobs/upload-url', JSON.stringify(body), { token: first.token });
   t.match((await ask({ contentLength: 3, contentType: 'a/b' })).body, { blobRef: String });
@@ -73,7 +73,7 @@ t.test('BLOB-31 SHAPE-06: the body of an upload URL shows its shape', async (t) 
 
 for (const shape of SHAPES) {
   const post = async (body: unknown): Promise<Reply> => wire.post('/items', body, scene.as(shape));
-  t.test(`BLOB-34 RETRY-04 RETRY-06 SHAPE-18: of an item with a blob (${shape})`, async (t) => {
+  t.test(`BLOB-44 RETRY-04 RETRY-06 SHAPE-18: of an item with a blob (${shape})`, async (t) => {
     const ref = await uploaded(wire, first, randomBytes(10));
     const other = await uploaded(wire, first, randomBytes(10));
     const body = blobItem(shape, scene.ids, ref);
@@ -114,7 +114,7 @@ for (const shape of SHAPES) {
 
 const camelRef = (row: Json | undefined): unknown => row?.['blobRef'];
 
-t.test('BLOB-33 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', async (t) => {
+t.test('BLOB-43 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', async (t) => {
   const poor = await Scene.start(t);
   const ref = await uploaded(poor.wire, poor.first, randomBytes(10));
   const attached = await uploaded(poor.wire, poor.first, randomBytes(20));
@@ -176,7 +176,7 @@ t.test('BLOB-33 BILL-14 TOKEN-23: what a tenant in trouble may do with blobs', a
   );
 });
 
-t.test('BLOB-35: at the cap a store that is away cannot say what expired uploads left', async (t) => {
+t.test('BLOB-45: at the cap a store that is away cannot say what expired uploads left', async (t) => {
   const clock = new ShiftedClock();
   const folder = await temporaryFolder(t);
   const capped = await Scene.start(t, { clock, env: { DATA_DIR: folder, STORAGE_CAP_BYTES: '100000' } });
@@ -198,7 +198,7 @@ t.test('BLOB-35: at the cap a store that is away cannot say what expired uploads
 });
 
 // Last: the store of the scene does not come back.
-t.test('BLOB-32 RETRY-01 RETRY-02 RETRY-03 RETRY-06: what needs no blob needs no store', async (t) => {
+t.test('BLOB-42 RETRY-01 RETRY-02 RETRY-03 RETRY-06: what needs no blob needs no store', async (t) => {
   const blobOf = async (shape: (typeof SHAPES)[number]): Promise<{ body: Json; version: number }> => {
     const body = blobItem(shape, scene.ids, await uploaded(wire, first, randomBytes(10)));
     return { body, version: (await wire.post('/items', body, scene.as(shape))).number('version') };

@@ -71,7 +71,7 @@ t.test('CBLOB-19: a file is put by its path or by a pipe, listed, shown and save
   t.match(await desk.call(['--json', 'get', id, '-o', '-']), { code: EXIT.usage });
 });
 
-t.test('CBLOB-24: without the server a file is described, and its bytes are refused with what to do', async (t) => {
+t.test('CBLOB-31: without the server a file is described, and its bytes are refused with what to do', async (t) => {
   const { desk } = await scene(t);
   const file = join(desk.home, 'data.bin');
   writeFileSync(file, BYTES);

@@ -175,7 +175,7 @@ t.test(
   },
 );
 
-t.test('MCP-74: with the address of another server it does not start; any spelling of its own will do', async (t) => {
+t.test('MCP-80: with the address of another server it does not start; any spelling of its own will do', async (t) => {
   const { all, at } = await machine(t);
   for (const host of ['https://elsewhere.example', 'http://127.0.0.1:1', 'no address']) {
     const wrong = raw(t, { ...at, env: { ...at.env, SERVICE_HOST: host } });

@@ -32,7 +32,11 @@ export const CATALOGUE = {
   unknown_type: entry(400, 'unknown_type', 'The item type is not one of the ten content types.'),
   pair_expired: entry(400, 'pair_expired', 'The pairing code has expired.'),
   pair_invalid: entry(400, 'pair_invalid', 'The pairing code or attestation is wrong, or the request was rejected.'),
-  blob_not_found: entry(400, 'blob_not_found', 'The item names a blob that was never uploaded, or that another item has.'),
+  blob_not_found: entry(
+    400,
+    'blob_not_found',
+    'The item names a blob that was never uploaded, or that another item has.',
+  ),
   webhook_invalid: entry(400, 'webhook_invalid', 'The signature of a billing webhook is wrong, missing or stale.'),
   no_token: entry(401, 'unauthorized', 'No bearer token on a protected route.', { b: 'missing_token' }),
   bad_token: entry(401, 'unauthorized', 'The token is invalid here: bad signature, unknown device, other tenant.', {

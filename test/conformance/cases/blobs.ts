@@ -27,14 +27,14 @@ function naming({ shape, world }: Stage, blobRef: string): Json {
 }
 
 const transfer: Case = {
-  ids: ['BLOB-01', 'BLOB-02', 'BLOB-03', 'BLOB-04', 'BLOB-05', 'BLOB-06', 'BLOB-07', 'BLOB-31'],
+  ids: ['BLOB-01', 'BLOB-02', 'BLOB-03', 'BLOB-04', 'BLOB-05', 'BLOB-06', 'BLOB-07', 'BLOB-41'],
   async run(stage, check) {
     const { wire, shape } = stage;
     const content = randomBytes(SIZE);
     const grant = await asked(stage, SIZE);
     const granted = shape === 'a' ? ['blobRef', 'expiresAt'] : ['blob_ref', 'expires_at'];
     for (const key of [...granted, 'url', 'headers'])
-      check.of('BLOB-31', grant, grant.at(key) !== undefined, `'${key}' of an upload`);
+      check.of('BLOB-41', grant, grant.at(key) !== undefined, `'${key}' of an upload`);
     const [refKey = '', expiresKey = ''] = granted;
     const ref = grant.text(refKey);
     check.of('BLOB-01', grant, /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/.test(ref), 'blobRef is <ULID>.bin');
@@ -72,7 +72,7 @@ const transfer: Case = {
     const down = await wire.get(`/blobs/${ref}/url`, stage.as());
     check.of('BLOB-03', down, down.number('size') === SIZE, `size ${SIZE}`);
     const expires = down.at(expiresKey);
-    check.of('BLOB-31', down, typeof expires === 'number', `'${expiresKey}' of a download`);
+    check.of('BLOB-41', down, typeof expires === 'number', `'${expiresKey}' of a download`);
     const left = Number(expires) - Date.now();
     check.of('BLOB-03', down, left > 3 * 60_000 && left < 7 * 60_000, 'expiresAt 5 minutes ahead');
     const got = await send('GET', down.text('url'));
