@@ -23,6 +23,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   'Command line': CLIENTS,
   Doctor: CLIENTS,
   Archive: CLIENTS,
+  'Secrets of a device in the terminal': CLIENTS,
   'Lying servers': CLIENTS,
   Reference: "speaks of this project's own documentation",
   'Object stores': 'needs the store of a hosted server',
