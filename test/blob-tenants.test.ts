@@ -34,7 +34,7 @@ t.test('BLOB-07 BLOB-26: a tenant reaches no blob of another one', async (t) => 
   };
   const bytes = randomBytes(100);
   const given = await uploadOf(anna.wire, anna.device, { size: 100 });
-  t.equal(new URL(given.url).origin, `https://${anna.host}`, "a URL leads to the tenant's own host");
+  t.equal(new URL(given.url).origin, `http://${anna.host}`, "a URL leads to the tenant's own host");
   t.equal((await at('PUT', given.url, berta.host, bytes)).outcome, '403 url_invalid', 'an upload at another host');
   t.equal((await at('PUT', given.url, `nobody.${BASE}`, bytes)).outcome, '404 tenant_not_found');
   t.equal((await at('PUT', given.url, anna.host, bytes)).outcome, '200');
@@ -83,4 +83,22 @@ t.test('BLOB-27: uploaded at one instance, written at another, downloaded at eit
   t.strictSame(outcomes.sort(), ['200', '403 url_invalid'], 'of two uploads by one URL one wins');
   const ref = await uploaded(other.wire, scene.first, bytes);
   t.equal((await scene.wire.post('/items', blobItem('b', scene.ids, ref), scene.as('b'))).status, 200);
+});
+
+t.test("BLOB-03: in multi mode a URL leads to the tenant's host, by scheme and port that clients use", async (t) => {
+  const host = `anna.${BASE}`;
+  const originWith = async (env: NodeJS.ProcessEnv, sent: Readonly<Record<string, string>>): Promise<string> => {
+    const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, ...env } });
+    const [apex, wire] = [new Wire(server.port, named(BASE)), new Wire(server.port, named(host))];
+    const { token } = await claim(wire, { claimToken: (await signUp(apex, 'anna')).text('claimToken') });
+    const body = { contentLength: 1, contentType: 'a/b' };
+    const given = await wire.post('/blobs/upload-url', body, { token, headers: sent });
+    for (const used of [apex, wire]) used.close();
+    return new URL(given.text('url')).origin;
+  };
+  const own = { host: `${host}:8080` };
+  t.equal(await originWith({}, own), `http://${host}:8080`, "the request's own");
+  t.equal(await originWith({}, { host, 'x-forwarded-proto': 'https' }), `https://${host}`, 'as a trusted proxy says');
+  t.equal(await originWith({ DOMAIN: BASE }, own), `https://${host}`);
+  t.equal(await originWith({ PUBLIC_URL: `https://${BASE}:8443` }, own), `https://${host}:8443`);
 });

@@ -12,16 +12,17 @@ const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
  * Scheme and host that the client reached this server by, without a trailing slash (contract 4): PUBLIC_URL, else the
- * domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi mode always the
- * request's host, which is the tenant's, with scheme and port of PUBLIC_URL.
+ * domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi mode the host is the
+ * request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
  */
 function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: FrontConfig): string {
-  if (tenantMode === 'multi') {
-    const { protocol, port } = new URL(publicUrl ?? 'https://here');
-    return `${protocol}//${hostName(call.host)}${port === '' ? '' : `:${port}`}`;
+  const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
+  if (publicUrl !== null) {
+    if (tenantHost === undefined) return publicUrl;
+    const { protocol, port } = new URL(publicUrl);
+    return `${protocol}//${tenantHost}${port === '' ? '' : `:${port}`}`;
   }
-  if (publicUrl !== null) return publicUrl;
-  if (domain !== null) return `https://${domain}`;
+  if (domain !== null) return `https://${tenantHost ?? domain}`;
   if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
   const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
   const believed = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
