@@ -16,15 +16,13 @@ const COLUMNS =
 /**
  * One statement, so rows and sums are of one snapshot (contract 5, GET /items). The running sum of sizes ends the page
  * at about so many bytes before any large value is fetched; the first row always comes. ROWS, not the default RANGE, which
- * would look at each row twice. The page comes packed into one value (see `packed_item`), as base64: the driver reads
- * every value as text, and hex is half as long again. `version > 0` names the index.
+ * would look at each row twice. The page comes packed into one value (see `packed_item`). `version > 0` names the index.
  */
 const pageSql = (page: { from: string; since: string; maxBytes: number; binFilter?: string }): string => `
   SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
   FROM ${page.from}
   CROSS JOIN LATERAL (
-    SELECT encode(string_agg(packed_item(${COLUMNS}), NULL ORDER BY version), 'base64') AS packed,
-      count(*) AS count, max(total) AS total
+    SELECT string_agg(packed_item(${COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total) AS total
     FROM (
       SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
       FROM (
@@ -55,7 +53,7 @@ interface PageRow {
   head: number | null;
   item_count: number;
   version_sum: number;
-  packed: string | null;
+  packed: Buffer | null;
   count: number;
   total: number | null;
 }
@@ -118,7 +116,7 @@ export class PostgresItemLog implements ItemLog {
 function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): LogPage | undefined {
   if (found === undefined || found.head === null) return undefined;
   const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
-  const rows = found.packed === null ? [] : readRows(Buffer.from(found.packed, 'base64')).slice(0, limit);
+  const rows = found.packed === null ? [] : readRows(found.packed).slice(0, limit);
   // A page that reached its size may have been the last one: then the next one is empty.
   const more = found.count > limit || (found.total ?? 0) >= maxBytes;
   return { rows, more, summary };

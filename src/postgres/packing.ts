@@ -1,12 +1,15 @@
 /** Stored items as they come from the database: see `packed_item` in sql/0002_commit.sql. */
-import type { Blob, ContentType, Inline, Item, LiveItem, MasterWrap } from '../protocol/item.js';
+import type { Blob, ContentType, Inline, Item, MasterWrap } from '../protocol/item.js';
 import { NONCE_BYTES } from '../protocol/limits.js';
 import { readKeys } from '../tenant/packed.js';
 import type { LogRow } from '../tenant/ports.js';
 
 const ULID_CHARS = 26;
 
-/** Reads rows packed by `packed_item` (sql/0002_commit.sql), one after the other. */
+const masterOf = (bytes: Buffer | null): MasterWrap | null =>
+  bytes === null ? null : { nonce: bytes.subarray(0, NONCE_BYTES), ct: bytes.subarray(NONCE_BYTES) };
+
+/** Reads rows packed by `packed_item` (sql/0002_commit.sql), one after the other. Byte fields are views, not copies. */
 class PackedReader {
   private at = 0;
 
@@ -23,16 +26,16 @@ class PackedReader {
     return packed.readInt32BE(at) * 4_294_967_296 + packed.readUInt32BE(at + 4);
   }
 
-  latin1(length: number): string {
+  bytes(length: number): Buffer {
     const { packed, at } = this;
     this.at += length;
-    return packed.toString('latin1', at, this.at);
+    return packed.subarray(at, this.at);
   }
 
-  skipFields(count: number): Fields {
-    const { packed, at } = this;
-    for (let i = 0; i < count; i++) this.at += 4 + Math.max(0, packed.readInt32BE(this.at));
-    return new Fields(packed, at);
+  field(): Buffer | null {
+    const length = this.packed.readInt32BE(this.at);
+    this.at += 4;
+    return length < 0 ? null : this.bytes(length);
   }
 
   text(): string | null {
@@ -59,87 +62,30 @@ function readRow(reader: PackedReader): LogRow {
   const version = reader.number();
   const ts = reader.number();
   const deletedAt = reader.number();
-  const id = reader.latin1(ULID_CHARS);
+  const id = reader.bytes(ULID_CHARS).toString('latin1');
   const binId = reader.text() ?? '';
   const type = reader.text() as ContentType | null;
   const senderDevice = reader.text();
   const changedBy = reader.text();
   const blobRef = reader.text();
-  const fields = reader.skipFields(FIELDS);
+  const nonce = reader.field();
+  const sig = reader.field();
+  const master = masterOf(reader.field());
+  const blobNonce = reader.field();
+  const blobKeys = reader.field();
+  const keys = reader.field();
+  const ct = reader.field();
   if (deletedAt >= 0) {
-    const sig = fields.at(FIELD.sig);
     const item: Item = { id, version, binId, type, ts: ts < 0 ? null : ts, senderDevice, deletedAt, sig };
     return { item, changedBy };
   }
   if (type === null || ts < 0 || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
-  return { item: new StoredItem({ id, version, binId, type, ts, senderDevice, blobRef }, fields), changedBy };
-}
-
-/** Byte fields of a packed row, in their order. */
-const FIELD = { nonce: 0, sig: 1, master: 2, blobNonce: 3, blobKeys: 4, keys: 5, ct: 6 } as const;
-const FIELDS = 7;
-
-/** The byte fields of one row: where they begin. */
-class Fields {
-  constructor(
-    private readonly packed: Buffer,
-    private readonly start: number,
-  ) {}
-
-  /** The nth field as a view, not a copy; null where the column is. */
-  at(n: number): Buffer | null {
-    const { packed } = this;
-    let at = this.start;
-    for (let i = 0; i < n; i++) at += 4 + Math.max(0, packed.readInt32BE(at));
-    const length = packed.readInt32BE(at);
-    return length < 0 ? null : packed.subarray(at + 4, at + 4 + length);
-  }
-}
-
-/**
- * A live item whose parts are read from the packed bytes when they are asked for: a page is some thousand parts, of which
- * none is needed once its row's frame is made.
- */
-class StoredItem implements LiveItem {
-  readonly id: string;
-  readonly version: number;
-  readonly binId: string;
-  readonly type: ContentType;
-  readonly ts: number;
-  readonly senderDevice: string;
-  readonly deletedAt = null;
-  private readonly blobRef: string | null;
-
-  constructor(
-    head: Pick<LiveItem, 'id' | 'version' | 'binId' | 'type' | 'ts' | 'senderDevice'> & { blobRef: string | null },
-    private readonly fields: Fields,
-  ) {
-    this.id = head.id;
-    this.version = head.version;
-    this.binId = head.binId;
-    this.type = head.type;
-    this.ts = head.ts;
-    this.senderDevice = head.senderDevice;
-    this.blobRef = head.blobRef;
-  }
-
-  get inline(): Inline | null {
-    const [ct, nonce, keys] = [this.fields.at(FIELD.ct), this.fields.at(FIELD.nonce), this.fields.at(FIELD.keys)];
-    return ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
-  }
-
-  get blob(): Blob | null {
-    if (this.blobRef === null) return null;
-    const [nonce, keys] = [this.fields.at(FIELD.blobNonce), this.fields.at(FIELD.blobKeys)];
-    return nonce === null || keys === null ? null : { ref: this.blobRef, nonce, keys: readKeys(keys) };
-  }
-
-  get master(): MasterWrap | null {
-    const bytes = this.fields.at(FIELD.master);
-    return bytes && { nonce: bytes.subarray(0, NONCE_BYTES), ct: bytes.subarray(NONCE_BYTES) };
-  }
-
-  get sig(): Uint8Array | null {
-    return this.fields.at(FIELD.sig);
-  }
+  const inline: Inline | null =
+    ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
+  const blob: Blob | null =
+    blobRef === null || blobNonce === null || blobKeys === null
+      ? null
+      : { ref: blobRef, nonce: blobNonce, keys: readKeys(blobKeys) };
+  const item: Item = { id, version, binId, type, ts, senderDevice, deletedAt: null, inline, blob, master, sig };
+  return { item, changedBy };
 }

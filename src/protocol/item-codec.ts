@@ -246,10 +246,10 @@ function masterText(wrap: MasterWrap, out: (bytes: Uint8Array) => string): strin
 }
 
 /** `master` and `sig` of a live item, each with a leading comma, where they are present. */
-function sealA({ master: wrap, sig }: LiveItem): string {
+function sealA(item: LiveItem): string {
   return (
-    (wrap === null ? '' : sealPiece(`,"master":${masterText(wrap, toBase64Url)}`)) +
-    (sig === null ? '' : sealPiece(`,"sig":"${toBase64Url(sig)}"`))
+    (item.master === null ? '' : sealPiece(`,"master":${masterText(item.master, toBase64Url)}`)) +
+    (item.sig === null ? '' : sealPiece(`,"sig":"${toBase64Url(item.sig)}"`))
   );
 }
 
