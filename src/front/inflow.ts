@@ -1,5 +1,5 @@
 /**
- * The body of an upload, as a stream: it is not held in memory: it is taken piece by piece, and the socket is read no further while a piece is
+ * The body of an upload, as a stream. It is taken piece by piece, and the socket is read no further while a piece is
  * being worked on. So whoever sends fast is as fast as the disk, and the server holds one buffer for each upload.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
