@@ -124,6 +124,7 @@ const HAPPENINGS = {
     if (b % 3 === 0) world.revoke(1 + (a % world.devices.length));
   },
   forget: (world: World) => world.state.recent.forget(world.state.delivered),
+  crowd: (world: World) => world.crowdOut(),
 };
 
 const names = Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[];

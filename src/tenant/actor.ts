@@ -7,6 +7,7 @@ import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
 import type { Meter } from '../protocol/meter.js';
+import type { ChangeRing } from './ring.js';
 import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
 import { Packed } from './packed.js';
 import type {
@@ -46,8 +47,8 @@ export interface ActorPorts {
   readonly now: () => number;
   /** An effect that failed although it must not; the actor goes on. */
   readonly onFault: (error: unknown, tenantId: string) => void;
-  /** Told after messages that may have changed what the actor keeps in memory. */
-  readonly onMemory: (actor: Actor) => void;
+  /** Keeps the last changes of every actor. */
+  readonly ring: ChangeRing;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
   readonly meter?: Meter;
@@ -70,7 +71,7 @@ export class Actor implements CommitSink<Pending> {
     epoch: string,
     private readonly ports: ActorPorts,
   ) {
-    this.tenant = initialState(snapshot, epoch);
+    this.tenant = initialState(snapshot, epoch, ports.ring);
     this.usedAt = ports.now();
   }
 
@@ -111,7 +112,7 @@ export class Actor implements CommitSink<Pending> {
     return this.tenant.sessions.size;
   }
 
-  /** Bytes of frames kept for short absences. */
+  /** Bytes of changes kept for short absences. */
   get recentBytes(): number {
     return this.tenant.recent.bytes;
   }
@@ -213,20 +214,15 @@ export class Actor implements CommitSink<Pending> {
     });
   }
 
-  /** Closes every socket; the actor takes no new ones. */
+  /** Closes every socket; the actor takes no new ones, and gives up what it keeps for short absences. */
   retire(code: number, reason: string): void {
     this.retired = true;
-    for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
-  }
-
-  /** Gives up the frames kept for short absences. */
-  forget(): void {
     this.tenant.recent.forget(this.tenant.delivered);
+    for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
   committed(outcomes: readonly Outcome<Pending>[], standing: { summary: Summary; generation: number }): void {
     this.post({ kind: 'committed', outcomes, ...standing });
-    this.ports.onMemory(this);
   }
 
   failed(changes: readonly Pending[], error: Error): void {
@@ -363,7 +359,6 @@ export class Actor implements CommitSink<Pending> {
     this.ports.log.page({ tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small }).then(
       (page) => {
         this.post({ kind: 'gap', page });
-        this.ports.onMemory(this);
       },
       (error: unknown) => {
         this.post({ kind: 'gap-failed' });

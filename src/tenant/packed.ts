@@ -3,7 +3,16 @@
  * One buffer instead of a dozen objects: what is kept of every write is what the garbage collector has to carry.
  */
 import { nodeSodium } from '../crypto/sodium-node.js';
-import type { Blob, ContentType, Inline, ItemWrite, LiveItem, MasterWrap, SealedKeys } from '../protocol/item.js';
+import type {
+  Blob,
+  ContentType,
+  Inline,
+  ItemWrite,
+  LiveItem,
+  MasterWrap,
+  Payload,
+  SealedKeys,
+} from '../protocol/item.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
 
 const ULID_CHARS = 26;
@@ -57,7 +66,7 @@ const HAS = { nonce: 1, sig: 2, master: 4, blobNonce: 8, inline: 16 } as const;
 const scratch = Buffer.allocUnsafeSlow(64 * 1024);
 
 /** What the bytes hold, and how long the parts of no fixed length are. */
-interface Parts {
+export interface Parts {
   readonly has: number;
   readonly ctBytes: number;
   readonly keysBytes: number;
@@ -91,7 +100,13 @@ export class Packed {
    * condition, not content. `received`: where the write is not stored as received, what its hash was then.
    */
   static write(write: ItemWrite, received?: Packed): Packed {
-    const { inline, blob, master, sig } = write;
+    const packed = Packed.stored(write);
+    packed.bytes.set(received?.hash ?? sorted(write)?.hash ?? packed.hashOf(write), 0);
+    return packed;
+  }
+
+  /** The bytes of a payload whose hash is not known here: zeros stand in its place. */
+  static stored({ inline, blob, master, sig }: Payload): Packed {
     const ctBytes = inline?.ct.length ?? 0;
     const keysBytes = inline === null ? 0 : packedLength(inline.keys);
     const blobKeysBytes = blob === null ? 0 : packedLength(blob.keys);
@@ -107,9 +122,13 @@ export class Packed {
     let end = FIXED_BYTES + ctBytes;
     if (inline !== null) end = writeKeys(bytes, end, inline.keys);
     if (blob !== null) writeKeys(bytes, end, blob.keys);
-    const packed = new Packed(bytes, { has, ctBytes, keysBytes, blobKeysBytes, blobRef: blob?.ref ?? null });
-    bytes.set(received?.hash ?? sorted(write)?.hash ?? packed.hashOf(write), 0);
-    return packed;
+    return new Packed(bytes, { has, ctBytes, keysBytes, blobKeysBytes, blobRef: blob?.ref ?? null });
+  }
+
+  /** A view of bytes that were copied to another place. */
+  static over(bytes: Buffer, at: number, parts: Parts): Packed {
+    const end = at + FIXED_BYTES + parts.ctBytes + parts.keysBytes + parts.blobKeysBytes;
+    return new Packed(bytes.subarray(at, end), parts);
   }
 
   /** The bytes of a delete or a move: its tag, or none. */
@@ -249,7 +268,7 @@ export class PackedItem implements LiveItem {
   readonly deletedAt = null;
 
   constructor(
-    { id, binId, type, ts }: ItemWrite,
+    { id, binId, type, ts }: Pick<ItemWrite, 'id' | 'binId' | 'type' | 'ts'>,
     readonly packed: Packed,
     readonly version: number,
     readonly senderDevice: string,

@@ -4,40 +4,40 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
+import { ChangeRing } from './ring.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
-/** Frames kept for short absences, over all tenants of the process, bytes. */
+/** Changes kept for short absences, over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Tenants asked for in one comparison statement. */
 const COMPARE_BATCH = 2_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onMemory' | 'onBroken'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring'> {
   readonly clock: Clock;
   readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
+  /** Bytes of changes kept for short absences, over all tenants; 64 MiB by default. */
+  readonly recentBytes?: number;
 }
 
 export class TenantRegistry {
   private readonly actors = new Map<string, Actor>();
   private readonly loading = new Map<string, Promise<Actor | undefined>>();
-  /** Actors with frames in memory, least recently used first. */
-  private readonly remembering = new Map<Actor, number>();
-  private rememberedBytes = 0;
   private readonly ports: ActorPorts;
   private timer: Timer | undefined;
   private comparing = false;
 
   constructor(private readonly options: RegistryOptions) {
     const { lanes, log, directory, announcer, purger, onFault, clock, meter } = options;
-    const onMemory = (actor: Actor): void => this.account(actor);
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
     const now = (): number => clock.now();
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onMemory, onBroken, now, meter };
+    const ring = new ChangeRing(options.recentBytes ?? RECENT_BYTES_ALL);
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, now, meter };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */
@@ -131,7 +131,6 @@ export class TenantRegistry {
     const actor = this.actors.get(tenantId);
     if (actor === undefined) return;
     this.actors.delete(tenantId);
-    this.release(actor);
     actor.retire(code, reason);
   }
 
@@ -158,24 +157,5 @@ export class TenantRegistry {
     } finally {
       this.comparing = false;
     }
-  }
-
-  /** Keeps the process-wide bound on recent frames: the actor that was quiet longest gives its own up. */
-  private account(actor: Actor): void {
-    if (this.actors.get(actor.tenantId) !== actor) return;
-    this.release(actor);
-    const bytes = actor.recentBytes;
-    if (bytes > 0) this.remembering.set(actor, bytes);
-    this.rememberedBytes += bytes;
-    for (const [quiet] of this.remembering) {
-      if (this.rememberedBytes <= RECENT_BYTES_ALL) return;
-      quiet.forget();
-      this.release(quiet);
-    }
-  }
-
-  private release(actor: Actor): void {
-    this.rememberedBytes -= this.remembering.get(actor) ?? 0;
-    this.remembering.delete(actor);
   }
 }

@@ -4,6 +4,7 @@ import { DEFAULT_BIN } from '../protocol/limits.js';
 import type { Effect, Pending } from './messages.js';
 import type { DeviceStanding, LogRow, PairRequest, TenantSnapshot } from './ports.js';
 import { Recent } from './recent.js';
+import type { ChangeRing } from './ring.js';
 import { CLOSED, type Session } from './session.js';
 
 export interface TenantState {
@@ -47,8 +48,8 @@ export interface TenantState {
 
 const NONE_HELD: readonly LogRow[] = [];
 
-/** The state of a tenant that was just read. */
-export function initialState(snapshot: TenantSnapshot, epoch: string): TenantState {
+/** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
+export function initialState(snapshot: TenantSnapshot, epoch: string, ring: ChangeRing): TenantState {
   return {
     tenantId: snapshot.tenantId,
     epoch,
@@ -69,7 +70,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string): TenantSta
     reloading: false,
     reloadAgain: false,
     sessions: new Set(),
-    recent: new Recent(snapshot.summary.version),
+    recent: new Recent(snapshot.summary.version, ring),
     purging: new Set(),
   };
 }

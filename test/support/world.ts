@@ -8,10 +8,11 @@ import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
 import { Packed } from '../../src/tenant/packed.js';
 import type { Ask, Effect, Message, Pending } from '../../src/tenant/messages.js';
 import type { BinChange, Change, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
+import { ChangeRing } from '../../src/tenant/ring.js';
 import type { Session } from '../../src/tenant/session.js';
 import { initialState, type TenantState } from '../../src/tenant/state.js';
 import { admit, step } from '../../src/tenant/step.js';
-import { BIN, deviceId, OTHER_BIN } from './changes.js';
+import { BIN, deviceId, inline, OTHER_BIN, writeOf } from './changes.js';
 import { MemoryLog, type MemoryTenant } from './memory-log.js';
 import { Witness, type HelloFrame } from './witness.js';
 
@@ -65,6 +66,8 @@ export class World {
   now = 1_000_000;
   readonly log: MemoryLog;
   readonly database: MemoryTenant;
+  /** Of one segment: other tenants take it over when it is full. */
+  readonly ring = new ChangeRing(0);
   readonly state: TenantState;
   readonly sockets: OpenSocket[] = [];
   readonly asked: Asked[] = [];
@@ -85,7 +88,18 @@ export class World {
     this.database = this.log.addTenant(TENANT);
     for (let n = 1; n <= (options.devices ?? 2); n++) this.devices.push(newDevice(n, 1));
     options.before?.(this);
-    this.state = initialState(this.snapshot(), EPOCH);
+    this.state = initialState(this.snapshot(), EPOCH, this.ring);
+  }
+
+  /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
+  crowdOut(): void {
+    const item = {
+      ...writeOf({ inline: inline('other', [], 65_536) }),
+      version: 1,
+      senderDevice: deviceId(9),
+      deletedAt: null,
+    };
+    for (let n = 0; n < 12; n++) this.ring.add({ item, changedBy: null });
   }
 
   get head(): number {
