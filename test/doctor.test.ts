@@ -7,7 +7,7 @@ import { checkDisk } from '../src/cli/device/doctor/place.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { fingerprintOfDevice } from '../src/client/roster.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, sealedRow } from './support/client.js';
 import { note, wiretap, world } from './support/client-world.js';

@@ -2,7 +2,7 @@
 import { UncertifiedDeviceError } from '../../../client/errors.js';
 import type { DeviceEvents } from '../../../client/events.js';
 import type { HiddenItem } from '../../../client/library.js';
-import type { Held, Pending, Store } from '../../../client/store.js';
+import type { Held, Pending, Store } from '../../../client/store/store.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
