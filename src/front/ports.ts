@@ -1,4 +1,5 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
+import type { Identity } from '../account/ports.js';
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
 import type { Returned } from '../billing/checkout.js';
@@ -6,7 +7,6 @@ import type { UploadWish } from '../blobs/blobs.js';
 import type { ObjectName } from '../blobs/ports.js';
 import type { SignedCall } from '../blobs/signed-url.js';
 import type { BlobFile, UploadBody } from '../blobs/transfers.js';
-import type { Identity } from '../postgres/stores/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';

@@ -59,17 +59,8 @@ function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_
   });
 }
 
-/** Starts the server. Rejects when the port cannot be had. */
-export async function startFront(options: FrontOptions): Promise<Front> {
-  const { config, clock } = options;
-  const pipeline = new Pipeline(rowsOf(options), options);
-  const { log, presence } = options;
-  const sockets = new Sockets({
-    ...{ clock, log, presence },
-    pingIntervalMs: config.wsPingIntervalMs,
-    pongGraceMs: config.wsPongGraceMs,
-  });
-  const upgrader = new Upgrader(options, pipeline, sockets);
+/** The library's server, with every call and every event of a socket led to whom it concerns. */
+function appOf(pipeline: Pipeline, sockets: Sockets, upgrader: Upgrader): TemplatedApp {
   const app = uWS.App();
   app.ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
@@ -88,7 +79,20 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => sockets.closed(wire, code),
   });
-  app.any('/*', (res, req) => pipeline.handle(res, req));
+  return app.any('/*', (res, req) => pipeline.handle(res, req));
+}
+
+/** Starts the server. Rejects when the port cannot be had. */
+export async function startFront(options: FrontOptions): Promise<Front> {
+  const { config, clock, log, presence } = options;
+  const pipeline = new Pipeline(rowsOf(options), options);
+  const sockets = new Sockets({
+    ...{ clock, log, presence },
+    pingIntervalMs: config.wsPingIntervalMs,
+    pongGraceMs: config.wsPongGraceMs,
+  });
+  const upgrader = new Upgrader(options, pipeline, sockets);
+  const app = appOf(pipeline, sockets, upgrader);
   const listening = await listen(app, { host: config.host, port: config.port, shared: options.sharePort ?? false });
 
   const stop = async (graceMs: number): Promise<void> => {

@@ -1,17 +1,8 @@
 /** A device and its tenant's figures in one snapshot, for `/me` (contract 9b). */
 import type pg from 'pg';
-import type { Summary } from '../../protocol/item.js';
+import type { Identity } from '../../account/ports.js';
 import type { Glyph } from '../../protocol/requests.js';
 import { ask } from '../ask.js';
-
-/** What `/me` tells of the caller and its tenant. Times are milliseconds since 1970, sizes bytes. */
-export interface Identity {
-  readonly device: { readonly id: string; readonly name: string; readonly glyph: Glyph; readonly pairedAt: number };
-  readonly summary: Summary;
-  readonly storageUsedBytes: number;
-  /** Devices that are not revoked. */
-  readonly deviceCount: number;
-}
 
 interface Row {
   name: string;
