@@ -8,7 +8,6 @@ import type {
   CommitLanes,
   HintedGeneration,
   ItemLog,
-  SocketPort,
   TenantDirectory,
   TenantSnapshot,
 } from '../src/tenant/ports.js';

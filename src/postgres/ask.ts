@@ -19,15 +19,25 @@ const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnec
  * a database out of reach, is `unavailable` with the cause for the log. A lost connection leaves open whether the
  * statement was done: the caller's client asks again.
  */
-export async function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
+export function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
+  const { text, name, readOnly = false } = statement;
+  const values = [...statement.values];
+  return askAgain(
+    async () => {
+      const query = name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values });
+      return (await query).rows;
+    },
+    { readOnly },
+  );
+}
+
+/** Asks until there is an answer, or no use in asking; see `ask`. */
+export async function askAgain<T>(
+  question: () => Promise<T>,
+  { readOnly }: { readonly readOnly: boolean },
+): Promise<T> {
   try {
-    const { text, name, readOnly = false } = statement;
-    const values = [...statement.values];
-    const { rows } = await withRetry(
-      () => (name === undefined ? pool.query<Row>(text, values) : pool.query<Row>({ name, text, values })),
-      readOnly ? { worthwhile: losesNothing } : {},
-    );
-    return rows;
+    return await withRetry(question, readOnly ? { worthwhile: losesNothing } : {});
   } catch (error) {
     throw asUnavailable(error);
   }

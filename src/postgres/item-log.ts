@@ -1,10 +1,11 @@
 /** Reads a tenant's items in version order: replay, gaps, `GET /items`. */
-import type pg from 'pg';
+import pg from 'pg';
 import { ServiceError } from '../protocol/errors.js';
 import { NO_METER, type Meter } from '../protocol/meter.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { ask } from './ask.js';
+import { copyRows, int8Of, type BinaryRow } from './copy.js';
 import { Gather } from './gather.js';
 import { readRows } from './packing.js';
 
@@ -18,24 +19,40 @@ const COLUMNS =
  * at about so many bytes before any large value is fetched; the first row always comes. ROWS, not the default RANGE, which
  * would look at each row twice. The page comes packed into one value (see `packed_item`). `version > 0` names the index.
  */
-const pageSql = (page: { from: string; since: string; maxBytes: number; binFilter?: string }): string => `
+const pageSql = (page: {
+  from: string;
+  since: string;
+  limit: string;
+  maxBytes: number;
+  binFilter?: string;
+}): string => `
   SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
   FROM ${page.from}
   CROSS JOIN LATERAL (
-    SELECT string_agg(packed_item(${COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total) AS total
+    SELECT string_agg(packed_item(${COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total)::bigint AS total
     FROM (
       SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
       FROM (
         SELECT ${COLUMNS}, bytes FROM items
         WHERE tenant_id = t.id AND version > 0 AND version > ${page.since} ${page.binFilter ?? ''}
-        ORDER BY version LIMIT $3
+        ORDER BY version LIMIT ${page.limit}
       ) found
     ) weighed WHERE total - bytes < ${page.maxBytes}
   ) p`;
 
-const ONE = { from: 'tenants t', since: '$2', maxBytes: PAGE_BYTES };
-const PAGE = `${pageSql(ONE)} WHERE t.id = $1`;
-const BIN_PAGE = `${pageSql({ ...ONE, binFilter: 'AND bin_id = $4' })} WHERE t.id = $1`;
+const BIN_PAGE = `${pageSql({
+  from: 'tenants t',
+  since: '$2',
+  limit: '$3',
+  maxBytes: PAGE_BYTES,
+  binFilter: 'AND bin_id = $4',
+})} WHERE t.id = $1`;
+
+/** Most pages are long: their bytes are worth a statement that cannot be prepared (see `copyRows`). */
+function pageOfTenant({ tenantId, since, limit }: PageRequest): string {
+  const numbers = { since: String(since), limit: String(limit + 1) };
+  return `${pageSql({ from: 'tenants t', maxBytes: PAGE_BYTES, ...numbers })} WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
+}
 
 /** Small pages in one statement, and the bytes at which each of them ends. */
 const SMALL_PAGES_MAX = 64;
@@ -44,6 +61,7 @@ const SMALL_PAGE_BYTES = 64 * 1024;
 const SMALL_PAGES = `${pageSql({
   from: 'unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS k (id, since, n) LEFT JOIN tenants t ON t.id = k.id',
   since: 'k.since',
+  limit: '$3',
   maxBytes: SMALL_PAGE_BYTES,
 })} ORDER BY k.n`;
 const BIN_KNOWN = 'SELECT 1 FROM bins WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL AND closed_at IS NULL';
@@ -57,6 +75,21 @@ interface PageRow {
   count: number;
   total: number | null;
 }
+
+/** Of the columns as COPY sends them. */
+function pageRow([head, itemCount, versionSum, packed, count, total]: BinaryRow): PageRow {
+  return {
+    head: numberOf(head),
+    item_count: numberOf(itemCount) ?? 0,
+    version_sum: numberOf(versionSum) ?? 0,
+    packed: packed ?? null,
+    count: numberOf(count) ?? 0,
+    total: numberOf(total),
+  };
+}
+
+const numberOf = (column: Buffer | null | undefined): number | null =>
+  column === null || column === undefined ? null : int8Of(column);
 
 export class PostgresItemLog implements ItemLog {
   /**
@@ -73,19 +106,25 @@ export class PostgresItemLog implements ItemLog {
   }
 
   async page(request: PageRequest): Promise<LogPage> {
-    const { tenantId, since, limit, binId } = request;
+    const { limit, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
-    if (binId !== undefined) await this.requireBin(tenantId, binId);
-    // One row more than asked for tells whether there is more.
-    const rows = await ask<PageRow>(this.pool, {
-      name: binId === undefined ? 'page' : 'bin-page',
-      text: binId === undefined ? PAGE : BIN_PAGE,
-      values: [tenantId, since, limit + 1, ...(binId === undefined ? [] : [binId])],
-      readOnly: true,
-    });
-    const page = existing(pageOf(rows[0], limit, PAGE_BYTES));
+    const found = binId === undefined ? await this.tenantPage(request) : await this.binPage(request, binId);
+    const page = existing(pageOf(found, limit, PAGE_BYTES));
     this.meter.read(page.rows.length);
     return page;
+  }
+
+  private async tenantPage(request: PageRequest): Promise<PageRow | undefined> {
+    const [row] = await copyRows(this.pool, pageOfTenant(request));
+    return row && pageRow(row);
+  }
+
+  // One row more than asked for tells whether there is more.
+  private async binPage({ tenantId, since, limit }: PageRequest, binId: string): Promise<PageRow | undefined> {
+    await this.requireBin(tenantId, binId);
+    const values = [tenantId, since, limit + 1, binId];
+    const [row] = await ask<PageRow>(this.pool, { name: 'bin-page', text: BIN_PAGE, values, readOnly: true });
+    return row;
   }
 
   private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {

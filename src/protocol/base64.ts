@@ -25,6 +25,10 @@ function decodedLength(value: string): number {
   return chars % 4 === 1 ? -1 : Math.floor((chars * 3) / 4);
 }
 
+/** Node takes either alphabet under either name, but the one that is named it decodes four times as fast. */
+const alphabetOf = (value: string): 'base64' | 'base64url' =>
+  value.includes('+') || value.includes('/') ? 'base64' : 'base64url';
+
 /**
  * Decodes base64 or base64url, padded or not.
  * Returns undefined for anything else: white space, other characters, a wrong length.
@@ -35,7 +39,7 @@ export function decodeBase64(value: string): Uint8Array | undefined {
   if (native) {
     // Buffer skips what it does not know, so a wrong character shows as a missing byte; only characters past
     // ASCII could be folded into the alphabet, and those are longer as UTF-8 than as text.
-    const bytes = Buffer.from(value, 'base64');
+    const bytes = Buffer.from(value, alphabetOf(value));
     return bytes.length === length && Buffer.byteLength(value) === value.length ? bytes : undefined;
   }
   const out = new Uint8Array(length);
