@@ -82,7 +82,7 @@ t.test('BIN-06 BIN-17: the frame of a new bin has its count, also when more has 
     { id: 'one', itemCount: 0 },
     { id: 'two', itemCount: 0 },
   ]);
-  const first = await new PostgresDirectory(logs.pool, () => 7).load(tenantId);
+  const first = await new PostgresDirectory(logs.pool, new TestClock(7)).load(tenantId);
   t.ok(
     first?.bins.every(({ view }) => view !== null && !('itemCount' in view)),
     'a first load counts nothing',

@@ -13,7 +13,7 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
       await stands;
       return keys.map((key) => key * 10);
     },
-    5,
+    { maxWaiting: 5 },
   );
   const asked = Array.from({ length: 8 }, (_, key) => gather.ask(key));
   const settled = Promise.allSettled(asked);
@@ -27,3 +27,34 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
   for (const end of ends.slice(5)) t.ok(end.status === 'rejected' && end.reason instanceof ServiceError);
   t.equal(await gather.ask(9), 90, 'and it goes on');
 });
+
+t.test(
+  'REPLAY-01: a crowd shares its reads: after a large batch the next one waits for more, after a small one not',
+  async (t) => {
+    const batches: number[] = [];
+    const pauses: (() => void)[] = [];
+    const gather = new Gather<number, number>(
+      100,
+      (keys) => {
+        batches.push(keys.length);
+        return Promise.resolve(keys);
+      },
+      { pause: (answered) => (answered < 3 ? undefined : new Promise((resolve) => pauses.push(resolve))) },
+    );
+    const ask = (count: number): Promise<number[]> =>
+      Promise.all(Array.from({ length: count }, (_, key) => gather.ask(key)));
+    await ask(2);
+    await ask(2);
+    t.same([batches, pauses.length], [[2, 2], 0]);
+    await ask(3);
+    const [one, other] = [ask(5), ask(6)];
+    await new Promise((resolve) => setImmediate(resolve));
+    t.same(batches, [2, 2, 3], 'nothing goes out meanwhile');
+    pauses.shift()?.();
+    await Promise.all([one, other]);
+    t.same(batches, [2, 2, 3, 11]);
+    pauses.shift()?.();
+    await ask(1);
+    t.same(batches, [2, 2, 3, 11, 1], 'and then at once again');
+  },
+);

@@ -42,7 +42,7 @@ function composeLanes({ config, clock, database, onFault, meter }: Parts): Postg
 export function composeTenants(all: Parts): TenantParts {
   const { clock, database, instanceId, stops, onFault, meter } = all;
   const { pool, history } = database;
-  const directory = new PostgresDirectory(pool, () => clock.now());
+  const directory = new PostgresDirectory(pool, clock);
   const items = new PostgresItemLog(pool, meter);
   const lanes = composeLanes(all);
   stops.push(() => lanes.close());

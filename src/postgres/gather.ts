@@ -10,6 +10,13 @@ interface Waiting<K, R> {
   reject(error: unknown): void;
 }
 
+export interface GatherOptions {
+  /** Callers beyond these are refused. */
+  readonly maxWaiting?: number;
+  /** What lies between a batch of so many and the next; undefined: nothing does. */
+  readonly pause?: (answered: number) => Promise<void> | undefined;
+}
+
 /**
  * Batches calls without a timer: the first goes at once, after the current turn of the event loop; the rest while it
  * is under way. A call never joins a batch that has started, so its answer is from after the call.
@@ -18,19 +25,16 @@ export class Gather<K, R> {
   private waiting: Waiting<K, R>[] = [];
   private busy = false;
 
-  /**
-   * @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's.
-   * @param maxWaiting callers beyond these are refused.
-   */
+  /** @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's. */
   constructor(
     private readonly max: number,
     private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
-    private readonly maxWaiting = WAITING_MAX,
+    private readonly options: GatherOptions = {},
   ) {}
 
   /** The answer to `key`. Rejects with what the batch fails with, and with `unavailable` when too many wait already. */
   ask(key: K): Promise<R> {
-    if (this.waiting.length >= this.maxWaiting)
+    if (this.waiting.length >= (this.options.maxWaiting ?? WAITING_MAX))
       return Promise.reject(unavailable('too many reads wait for the database'));
     return new Promise<R>((resolve, reject) => {
       this.waiting.push({ key, resolve, reject });
@@ -50,6 +54,7 @@ export class Gather<K, R> {
       } catch (error) {
         for (const caller of batch) caller.reject(error);
       }
+      await this.options.pause?.(batch.length);
     }
     this.busy = false;
   }

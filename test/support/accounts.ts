@@ -97,7 +97,7 @@ export class Instance {
     this.pool = pool;
     this.accounts = store;
     this.tickets = tickets;
-    this.directory = new PostgresDirectory(pool, () => clock.now());
+    this.directory = new PostgresDirectory(pool, clock);
     this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset }, caller);
     this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) }, caller);
     this.reauth = new Reauthentication(shared);

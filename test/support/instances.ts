@@ -24,7 +24,7 @@ export interface Instance {
 export function instances(logs: PostgresLogs, options: { count: number; clock: Clock; post: Post }): Instance[] {
   const all: Instance[] = [];
   for (let n = 0; n < options.count; n++) {
-    const directory = new PostgresDirectory(logs.pool, () => options.clock.now());
+    const directory = new PostgresDirectory(logs.pool, options.clock);
     const registry: TenantRegistry = new TenantRegistry({
       lanes: logs.moreLanes(),
       log: logs.log,
