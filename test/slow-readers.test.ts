@@ -5,7 +5,7 @@ import { spawnServer, type Child } from './support/server.js';
 import { residentBytes, SlowSocket, type Summary } from './support/slow.js';
 import { difference, range, startWriters } from './support/stream.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const MIB = 1024 * 1024;
 const ITEM_BYTES = 60_000;
@@ -21,7 +21,8 @@ const isChange = ({ type }: Summary): boolean => type === 'item' || type === 'de
 const isNoPing = ({ type }: Summary): boolean => type !== 'ping';
 
 t.test('slow readers', async (t) => {
-  const server = await spawnServer(t);
+  // These readers answer no ping: however long it takes they are not to be taken for dead.
+  const server = await spawnServer(t, { env: { WS_PING_INTERVAL_MS: '3000000', WS_PONG_GRACE_MS: '9000000' } });
   const first = await claim(server.wire);
   const second = await join(server.wire, first, { name: 'second' });
   const memory = async (): Promise<number> => residentBytes(server.process.pid ?? 0);
