@@ -115,7 +115,7 @@ export interface Ask {
   readonly signal?: AbortSignal;
 }
 
-const REQUEST_MAX_MS = 30_000;
+const REQUEST_MAX_MS = 60_000; // on a busy machine a queue of passwords takes half of it
 
 /** Where a server is: its host name, and whether it speaks TLS. */
 export interface Place {
