@@ -21,8 +21,7 @@ const isChange = ({ type }: Summary): boolean => type === 'item' || type === 'de
 const isNoPing = ({ type }: Summary): boolean => type !== 'ping';
 
 t.test('slow readers', async (t) => {
-  // These readers answer no ping: however long it takes they are not to be taken for dead.
-  const server = await spawnServer(t, { env: { WS_PING_INTERVAL_MS: '3000000', WS_PONG_GRACE_MS: '9000000' } });
+  const server = await spawnServer(t);
   const first = await claim(server.wire);
   const second = await join(server.wire, first, { name: 'second' });
   const memory = async (): Promise<number> => residentBytes(server.process.pid ?? 0);
