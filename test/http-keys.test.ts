@@ -217,10 +217,12 @@ t.test('ITEM-41: nonce and keys beside an empty ct fit or are refused', async (t
 
 t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
   const table = {
-    a: { a: false, b: true, blob: true },
-    always: { a: false, b: false, blob: false },
-    never: { a: true, b: true, blob: true },
+    a: { a: false, b: true, blob: true, beside: false, empty: false },
+    always: { a: false, b: false, blob: false, beside: false, empty: false },
+    never: { a: true, b: true, blob: true, beside: true, empty: true },
   };
+  const blobOf = async (of: Scene): Promise<BlobFields> => blobFields(await newBlob(of), of.ids);
+  const emptyEnvelope = (ids: string[]): Json => ({ ct: '', nonce: randomBytes(24), keys: sealedFor(...ids) });
   for (const [setting, passes] of Object.entries(table)) {
     const other = await Scene.start(t, { env: { REQUIRE_SIG: setting } });
     const send = async (body: Json, shape: Shape): Promise<Reply> => other.wire.post('/items', body, other.as(shape));
@@ -229,6 +231,8 @@ t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
       a: await send(writeBody('a', unsigned), 'a'),
       b: await send(writeBody('b', other.item({ sig: null })), 'b'),
       blob: await send(blobOnly('a', blobFields(await newBlob(other), other.ids)), 'a'),
+      beside: await send({ ...writeBody('a', other.item({ sig: null })), ...(await blobOf(other)) }, 'a'),
+      empty: await send(blobOnly('a', await blobOf(other), { payloadEnc: emptyEnvelope(other.ids) }), 'a'),
     };
     for (const [what, pass] of Object.entries(passes)) {
       const reply = replies[what as keyof typeof replies];
