@@ -127,10 +127,12 @@ t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) 
   t.equal(await ask({ host: 'sync.example.com', 'x-forwarded-proto': 'https' }), 'https://sync.example.com');
   t.equal(await ask({ host: 'sync.example.com', 'x-forwarded-proto': 'gopher' }), 'http://sync.example.com');
   const named = await Scene.start(t, {
-    env: { PUBLIC_URL: 'https://files.example.com/base', TRUSTED_PROXIES: 'none' },
+    env: { PUBLIC_URL: 'https://files.example.com/base', DOMAIN: 'sync.example.org', TRUSTED_PROXIES: 'none' },
   });
   const given = await uploadOf(named.wire, named.first, { size: 1 });
-  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//);
+  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//, 'PUBLIC_URL before DOMAIN');
+  const domain = await Scene.start(t, { env: { DOMAIN: 'sync.example.org' } });
+  t.match((await uploadOf(domain.wire, domain.first, { size: 1 })).url, /^https:\/\/sync\.example\.org\/blobs\//);
   const distrustful = await Scene.start(t, { env: { TRUSTED_PROXIES: 'none' } });
   const own = await distrustful.wire.post(
     '/blobs/upload-url',
