@@ -220,6 +220,9 @@ t.test('DEV-01 DEV-02 DEV-03: the list shows all there is to say', async (t) => 
   t.equal(base64(devices[1]?.pubkey ?? new Uint8Array()), base64(second?.publicKey ?? new Uint8Array()));
   t.equal(devices[1]?.cert?.length, 32);
   t.equal(devices[0]?.cert, null);
+  await a.devices.revoke(tenantId, second?.id ?? '', first?.id);
+  const [, gone] = (await a.devices.list(tenantId, first?.id ?? '')).devices;
+  t.match(gone, { id: second?.id, online: false, revokedAt: clock.now() }, 'a revoked device is not online');
 });
 
 t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes something', async (t) => {

@@ -125,6 +125,18 @@ t.test('ITEM-19: a blob serves one item', async (t) => {
   t.equal((await post(blobOnly('a', blob), 'a')).outcome, '400 blob_not_found', 'it is taken');
 });
 
+t.test('ITEM-42: a device that is named twice is refused, not taken by one of its two keys', async (t) => {
+  const item = scene.item();
+  const twice = [...wrappedOf(item.keys), { deviceId: first.id, key: randomBytes(80) }];
+  const inline = await post({ ...writeBody('b', item), wrapped: twice }, 'b');
+  t.equal(inline.outcome, VALIDATION.b);
+  t.equal(inline.at('error.details.path'), `wrapped.${first.id}`);
+  const blob = blobFields(await newBlob());
+  const beside = await post({ ...writeBody('b', item), ...blob, blobKeys: twice }, 'b');
+  t.equal(beside.outcome, VALIDATION.b);
+  t.equal(beside.at('error.details.path'), `blob_keys.${first.id}`);
+});
+
 /** All rows' keys: id to device ids. */
 async function keysOfRows(): Promise<Map<string, string[]>> {
   const rows = (await scene.rows('a')).filter((row) => row['payloadEnc'] !== null);
