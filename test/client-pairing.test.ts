@@ -290,6 +290,8 @@ t.test('CLIENT-21: a password is asked for where it is set, and what was typed i
     without.joined,
   ]);
   t.same(identity.masterKey, all.first.identity().masterKey);
+  const shown = tap.calls.filter(({ path }) => path === '/password/verify').at(-1)?.body?.['pubkey'];
+  t.equal(shown, toBase64Url(identity.keys.publicKey), 'the ticket is of use to this device alone');
   // `correct` and `horse` alone may be words of the wire code.
   for (const sent of [tap.sent(), all.first.tap.sent()]) t.notMatch(sent, /correct horse|battery|staple/);
 });
