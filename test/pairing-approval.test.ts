@@ -34,6 +34,17 @@ t.test('PAIR-16: only the device that opened the session, and only once somebody
   t.equal(await refusal(a.pairing.wrap(tenantId, existing.id, wrapBody(session.code))), undefined);
 });
 
+t.test('PAIR-14: what waits is shown for as long as it can be answered', async (t) => {
+  const world = await open(t);
+  const { a, tenantId, existing, clock } = world;
+  await request(world, newDevice());
+  const shown = async (): Promise<number> => (await a.pairing.requests(tenantId, existing.id)).requests.length;
+  clock.advance(299_999);
+  t.equal(await shown(), 1);
+  clock.advance(1);
+  t.equal(await shown(), 0);
+});
+
 t.test('PAIR-18 PAIR-19: a reject ends the session', async (t) => {
   const world = await open(t);
   const { a, b, tenantId, existing, code, clock } = world;
