@@ -104,6 +104,7 @@ const CASES: readonly Case[] = [
   { title: 'RETRY-01: the same write again', given: [write()], when: write(), then: ['same', 1, TS] },
   { title: 'RETRY-01: before the second decision, the delete', given: [write(), remove()], when: write(), then: ['same', 2, TS] },
   { title: 'RETRY-01: after a move', given: [write(), move()], when: write(), then: ['same', 2, TS] },
+  { title: 'RETRY-01 RETRY-10: after a move, with its condition', given: [write(), move()], when: write({ ifVersion: 0 }), then: ['same', 2, TS] },
   { title: 'RETRY-01 RETRY-08: the first write after another device re-wrapped', given: [write(), write(wraps([ONE, TWO]), { deviceId: TWO })], when: write({ ifVersion: 0 }), then: ['same', 2, TS] },
   { title: 'RETRY-01 RETRY-10: the same re-wrap again, with the version it was made against', given: [write(), write(wraps([ONE, TWO], { ifVersion: 1 }))], when: write(wraps([ONE, TWO], { ifVersion: 1 })), then: ['same', 2, TS] },
   { title: 'RETRY-01: a replace ends what was the same before', given: [write(), write(wraps([ONE, TWO])), write({ text: 'two', ts: TS + 1 })], when: write(wraps([ONE, TWO])), then: ['conflict', 3, TS + 1] },
