@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  'DUR-01 INST-12: a database that is set to lose commits or to isolate otherwise does not decide that',
+  'DUR-02 INST-12: a database that is set to lose commits or to isolate otherwise does not decide that',
   async (t) => {
     const { url } = await testDatabase(t);
     const name = new URL(url).pathname.slice(1);
