@@ -221,11 +221,15 @@ t.test('JOB-03 JOB-04 JOB-05 JOB-06: what the jobs do', async (t) => {
   const [gone] = items;
   if (gone === undefined) throw new Error('no item');
   const row = await scene.row(gone.id);
-  t.type(row?.['deletedAt'], 'number');
-  t.equal(
-    (row?.['payloadEnc'] as { sig?: string } | undefined)?.sig ?? row?.['sig'],
-    sig.toString('base64url'),
-    'with its tag',
+  const { id, binId, version: lastVersion, deletedAt } = row ?? {};
+  const none = { type: null, senderDevice: null, ts: null, payloadEnc: null };
+  const noBlob = { blobRef: null, blobNonce: null, blobKeys: null };
+  t.equal(id, gone.id);
+  t.ok([binId, lastVersion, deletedAt].every((value) => value !== null && value !== undefined));
+  t.strictSame(
+    row,
+    { ...none, ...noBlob, id, binId, version: lastVersion, deletedAt, sig: sig.toString('base64url') },
+    'a tombstone with its tag, and nothing else',
   );
   t.equal((await write(wire, first, edited(gone))).outcome, '409 conflict');
   t.equal((await write(wire, first, gone)).outcome, '409 conflict');
