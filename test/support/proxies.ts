@@ -1,5 +1,6 @@
 /** The proxies of deploy/ as real processes in front of a real server: Debian's Caddy and nginx, on loopback ports. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { cp, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
@@ -22,14 +23,32 @@ export function missing(program: string, itsPackage = program): string | false {
   return found ? false : `${program} is not here: apt-get install ${itsPackage}`;
 }
 
-/** A port that nothing listens on. */
+/**
+ * Below the ports that the system gives to whoever names none (Linux: from 32,768). One of those may be another's by the
+ * time that it is listened on, or when a server that was down comes back to it.
+ */
+const [PORT_MIN, PORT_MAX] = [20_000, 32_000];
+const PORTS_TRIED = 100;
+
+/** A port that nothing listens on, and that nobody gets by chance. */
 export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as { port: number };
+  for (let tried = 0; tried < PORTS_TRIED; tried++) {
+    const port = randomInt(PORT_MIN, PORT_MAX);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no port from ${PORT_MIN} to ${PORT_MAX} is free`);
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const probe = createServer().listen(port, '127.0.0.1');
+  try {
+    await once(probe, 'listening');
+  } catch {
+    return false;
+  }
   probe.close();
   await once(probe, 'close');
-  return port;
+  return true;
 }
 
 /** A proxy that runs. */
