@@ -242,6 +242,7 @@ root.test('stop while the database is down leaves nothing running', async (t) =>
   await embedded.stop();
   // Children of a killed postmaster end by themselves.
   await until('the end of all its processes', async () => (await processesOf(dataDir)).length === 0);
+  t.strictSame(await processesOf(dataDir), []);
 });
 
 root.test('DUR-01: a server killed while it makes the cluster leaves nothing half', async (t) => {

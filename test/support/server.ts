@@ -14,7 +14,7 @@ import { openClient } from '../../src/postgres/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { startServer, type Server } from '../../src/server.js';
 import { soon } from './events.js';
-import { temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
+import { PATIENT, temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
 import { Wire } from './wire.js';
 
 /** The library's own limit for a whole file, half a minute, is too little on a busy machine. */
@@ -67,7 +67,7 @@ export async function runSql(
   text: string,
   values: readonly unknown[] = [],
 ): Promise<Record<string, unknown>[]> {
-  const client = await openClient({ url, name: 'tests', onLost: () => undefined });
+  const client = await openClient({ ...PATIENT, url, name: 'tests', onLost: () => undefined });
   try {
     return (await client.query<Record<string, unknown>>(text, [...values])).rows;
   } finally {
