@@ -23,6 +23,10 @@ tap.setTimeout(300_000);
 export const ADMIN_TOKEN = 'admin-token-of-the-tests';
 export const TOKEN_SECRET = 'token-secret-of-the-tests-0123456789';
 
+/** The night of test servers is half a day away, so that no test meets it for the hour at which it runs. */
+const NIGHT = new Date(Date.now() + 12 * 3_600_000);
+const PURGE_AT = [NIGHT.getHours(), NIGHT.getMinutes()].map((part) => String(part).padStart(2, '0')).join(':');
+
 /** Environment of a test server: rates are off, secrets are set, nothing is left to chance. */
 const DEFAULTS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
@@ -33,6 +37,7 @@ const DEFAULTS: Readonly<Record<string, string>> = {
   RATE_WRITE_PER_S: '0',
   RATE_PAIR_PER_MIN: '0',
   LOG_LEVEL: 'debug',
+  PURGE_AT,
 };
 
 export interface RunOptions {
