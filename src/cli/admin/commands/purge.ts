@@ -2,11 +2,11 @@
 import type { Command } from 'commander';
 import { pino } from 'pino';
 import type { Comparison } from '../../../blobs/reaper.js';
+import { blobJobs } from '../../../compose/blobs.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
 import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { blobJobs } from '../../../storage.js';
 import { counted, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
