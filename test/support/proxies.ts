@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { connect, type PeerCertificate } from 'node:tls';
 import { WebSocket } from 'ws';
+import { errorCode } from '../../src/protocol/error-code.js';
 import { PROJECT_ROOT } from '../../src/root.js';
 import { Events, soon, until } from './events.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -23,32 +24,27 @@ export function missing(program: string, itsPackage = program): string | false {
   return found ? false : `${program} is not here: apt-get install ${itsPackage}`;
 }
 
+/** Below the ports that the system hands out by itself (ip_local_port_range, from 32768), above the well-known ones. */
+const OWN_PORTS = [15_000, 32_000] as const;
+
 /**
- * Below the ports that the system gives to whoever names none (Linux: from 32,768). One of those may be another's by the
- * time that it is listened on, or when a server that was down comes back to it.
+ * A port that nothing listens on and that the system gives to nobody: a free one of those would go to whichever
+ * process asks next, before the test's own program binds it, or while that is down.
  */
-const [PORT_MIN, PORT_MAX] = [20_000, 32_000];
-const PORTS_TRIED = 100;
-
-/** A port that nothing listens on, and that nobody gets by chance. */
 export async function freePort(): Promise<number> {
-  for (let tried = 0; tried < PORTS_TRIED; tried++) {
-    const port = randomInt(PORT_MIN, PORT_MAX);
-    if (await isFree(port)) return port;
+  for (;;) {
+    const port = randomInt(...OWN_PORTS);
+    const probe = createServer().listen(port, '127.0.0.1');
+    try {
+      await once(probe, 'listening');
+    } catch (error) {
+      if (errorCode(error) === 'EADDRINUSE') continue;
+      throw error;
+    }
+    probe.close();
+    await once(probe, 'close');
+    return port;
   }
-  throw new Error(`no port from ${PORT_MIN} to ${PORT_MAX} is free`);
-}
-
-async function isFree(port: number): Promise<boolean> {
-  const probe = createServer().listen(port, '127.0.0.1');
-  try {
-    await once(probe, 'listening');
-  } catch {
-    return false;
-  }
-  probe.close();
-  await once(probe, 'close');
-  return true;
 }
 
 /** A proxy that runs. */
