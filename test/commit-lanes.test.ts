@@ -190,7 +190,7 @@ t.test('INST-05: an item that another instance stores in that moment is recognis
   const first = [{ tenantId, generation: 1, changes: [same] }];
   await rival.query(INSERT_SQL, insertParameters(first, 0));
   const ours = together(lanes, [same, numbered(other, 1)]);
-  const waits = 'SELECT 1 FROM pg_locks WHERE NOT granted';
+  const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
   while ((await pool.query(waits)).rowCount === 0) t.ok(true, 'ours does not wait yet');
   await rival.query('COMMIT');
   rival.release();

@@ -26,6 +26,9 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
+/** For connections of the tests themselves: a server must answer soon, a test need not be told so by its tools. */
+export const PATIENT = { connectTimeoutMs: 60_000, statementTimeoutMs: 60_000 } as const;
+
 const PARENT_MODE = 0o755;
 /** SQLSTATE object_in_use. */
 const IN_USE = '55006';
@@ -82,8 +85,8 @@ async function withAdmin<T>(adminUrl: string, work: (client: pg.Client) => Promi
   let lost: Error | undefined;
   const client = await openClient({
     url: adminUrl,
+    ...PATIENT,
     name: 'tests',
-    statementTimeoutMs: 60_000,
     onLost: (error) => {
       lost = error;
     },
