@@ -170,6 +170,8 @@ export interface TransferService {
   check(call: SignedCall): ObjectName;
   upload(name: ObjectName, size: number, source: UploadBody): Promise<void>;
   download(name: ObjectName): Promise<BlobFile>;
+  /** Whether a transfer of the tenant's has to make room for others at this pace, bytes a second. */
+  tooSlow(tenantId: string, bytesPerS: number): boolean;
 }
 
 /** Limits per purpose and caller, across instances (src/account/rates.ts). */

@@ -16,6 +16,8 @@ export interface ProxiedCall {
 /** See above. */
 export class FaultyHttp extends LoopbackServer {
   readonly calls: ProxiedCall[] = [];
+  /** Headers of answers that are not passed on, in lower case. */
+  readonly hidden = new Set<string>();
   fault: (call: ProxiedCall) => HttpFault | undefined = () => undefined;
 
   private constructor(private readonly target: URL) {
@@ -40,7 +42,18 @@ export class FaultyHttp extends LoopbackServer {
     }
     const onward = httpRequest({ host: this.target.hostname, port: this.target.port, method, path: target, headers });
     onward.on('error', () => response.destroy());
-    onward.on('response', (answer) => pass(answer, response, fault));
+    onward.on('response', (answer) => {
+      for (const name of this.hidden) {
+        const { rawHeaders } = answer;
+        for (let at = 0; at < rawHeaders.length;) {
+          if (rawHeaders[at]?.toLowerCase() === name) rawHeaders.splice(at, 2);
+          else at += 2;
+        }
+      }
+      // Node would add one of its own.
+      response.sendDate = false;
+      pass(answer, response, fault);
+    });
     request.pipe(onward);
   }
 }
