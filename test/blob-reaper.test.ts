@@ -2,82 +2,16 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { ulid } from 'ulid';
-import type { ObjectName } from '../src/blobs/ports.js';
-import type { Reaper } from '../src/blobs/reaper.js';
-import { LocalStore } from '../src/objects/local.js';
-import { createPool } from '../src/postgres/database.js';
-import { storageUnavailable } from '../src/protocol/errors.js';
-import { reaperOf } from '../src/storage.js';
+import { never, stageOf } from './support/blob-stage.js';
 import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
-import { ShiftedClock } from './support/clock.js';
 import { newId } from './support/devices.js';
-import { temporaryFolder } from './support/postgres.js';
-import { Scene } from './support/scene.js';
 import type { Json } from './support/wire.js';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const MINUTE_MS = 60_000;
-const never = new AbortController().signal;
-
-/** A store whose removals fail while it is told so. */
-class BrokenStore extends LocalStore {
-  broken = false;
-  override async remove(name: ObjectName): Promise<void> {
-    if (this.broken) throw storageUnavailable(new Error('told to fail'));
-    return super.remove(name);
-  }
-}
-
-interface Stage {
-  readonly scene: Scene;
-  readonly clock: ShiftedClock;
-  readonly reaper: Reaper;
-  readonly store: BrokenStore;
-  /** What one run did. */
-  released(): Promise<number>;
-  removed(): Promise<number>;
-  /** Of the tenant. */
-  readonly folder: string;
-  files(): Promise<string[]>;
-  used(): Promise<number>;
-  /** Fails where a figure does not fit its rows. */
-  sound(): Promise<void>;
-  /** Writes an item with a blob of so many bytes; answers its body. */
-  item(size: number): Promise<{ readonly body: Record<string, unknown>; readonly ref: string }>;
-}
-
-async function stageOf(t: Test, env: Readonly<Record<string, string>> = {}): Promise<Stage> {
-  const dataDir = await temporaryFolder(t);
-  const clock = new ShiftedClock();
-  const scene = await Scene.start(t, { clock, env: { DATA_DIR: dataDir, TOKEN_TTL_DAYS: '300', ...env } });
-  const store = new BrokenStore({ folder: join(dataDir, 'blobs'), secret: 'unused' });
-  const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
-  const folder = join(dataDir, 'blobs', scene.server.tenantId);
-  const reaper = reaperOf({ store, pool, clock });
-  return {
-    scene,
-    clock,
-    store,
-    reaper,
-    released: async () => (await reaper.releaseExpired(never)).done,
-    removed: async () => (await reaper.removeUnused(never)).done,
-    folder,
-    files: async () => (await readdir(folder).catch(() => [])).sort(),
-    used: async () => (await scene.me()).number('server.storageUsedBytes'),
-    sound: async () => void t.strictSame(await scene.server.sql('SELECT * FROM discrepancies()'), []),
-    item: async (size) => {
-      const ref = await uploaded(scene.wire, scene.first, randomBytes(size));
-      const body = blobItem('a', scene.ids, ref);
-      const reply = await scene.wire.post('/items', body, scene.as('a'));
-      if (reply.status !== 200) throw new Error(reply.raw);
-      return { body, ref };
-    },
-  };
-}
 
 t.test('BLOB-20: an upload that no item took is removed after 24 hours, not before', async (t) => {
   const stage = await stageOf(t);

@@ -116,10 +116,7 @@ export class Blobs {
     const now = this.options.clock.now();
     // Those that a run before could not look at come last, but they come.
     const turn = { since: now + 1, now, limit: RELEASED_AT_ONCE };
-    const lost = (fault: ServiceError): Promise<never> => Promise.reject(fault);
-    const released = releaseExpired(this.options, { tenantId, turn, lost }).finally(() =>
-      this.releasing.delete(tenantId),
-    );
+    const released = releaseExpired(this.options, { tenantId, turn }).finally(() => this.releasing.delete(tenantId));
     this.releasing.set(tenantId, released);
     return released;
   }
@@ -174,8 +171,6 @@ export interface Releasing {
   /** Null: everybody's. */
   readonly tenantId: string | null;
   readonly turn: Turn;
-  /** See `inWaves`. */
-  readonly lost: (fault: ServiceError) => Promise<void>;
 }
 
 /** What was done about reservations. */
@@ -193,11 +188,12 @@ export interface Released {
 
 /**
  * Settles reservations whose URL is out of time: an object of the declared size is an upload, anything else is removed
- * and its room given back. What the store says nothing of keeps its room. Throws what `lost` throws, and `unavailable`.
+ * and its room given back. What the store says nothing of keeps its room. Throws `storage_unavailable`
+ * where the store is away altogether, and `unavailable`.
  */
 export async function releaseExpired(
   { store, rows }: Pick<BlobsOptions, 'store' | 'rows'>,
-  { tenantId, turn, lost }: Releasing,
+  { tenantId, turn }: Releasing,
 ): Promise<Released> {
   const expired = await rows.takeExpired(tenantId, turn);
   const gone: ObjectName[] = [];
@@ -210,7 +206,7 @@ export async function releaseExpired(
       gone.push(name);
     }
   };
-  const waved = await inWaves(expired, settle, lost).catch(async (error: unknown) => {
+  const waved = await inWaves(store, expired, settle).catch(async (error: unknown) => {
     await rows.free(gone);
     throw error;
   });

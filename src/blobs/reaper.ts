@@ -2,7 +2,6 @@
  * What happens to blobs that nobody needs, and the comparison of store and rows both ways (contract 8). Every part may be
  * cut off and run again, on any instance: a row is marked before its object goes, and freed after.
  */
-import { ulid } from 'ulid';
 import type { Clock } from '../protocol/clock.js';
 import type { ServiceError } from '../protocol/errors.js';
 import { releaseExpired } from './blobs.js';
@@ -76,8 +75,7 @@ export class Reaper {
   /** Gives back the room of uploads that never came. */
   releaseExpired(stopped: AbortSignal): Promise<Reaped> {
     const { store, rows } = this.options;
-    const lost = (fault: ServiceError): Promise<void> => this.expectStore(fault);
-    return this.inBatches(stopped, (turn) => releaseExpired({ store, rows }, { tenantId: null, turn, lost }));
+    return this.inBatches(stopped, (turn) => releaseExpired({ store, rows }, { tenantId: null, turn }));
   }
 
   /**
@@ -114,19 +112,8 @@ export class Reaper {
   }
 
   private removed<N extends ObjectName>(names: readonly N[]): ReturnType<typeof inWaves<N>> {
-    return inWaves(
-      names,
-      ({ tenantId, ref }) => this.options.store.remove({ tenantId, ref }),
-      (fault) => this.expectStore(fault),
-    );
-  }
-
-  /** Throws `fault` where the store does not answer for a name that nobody has either: then it is away altogether. */
-  private async expectStore(fault: ServiceError): Promise<void> {
-    const nobody = ulid(this.options.clock.now());
-    await this.options.store.head({ tenantId: nobody, ref: `${nobody}.bin` }).catch(() => {
-      throw fault;
-    });
+    const { store } = this.options;
+    return inWaves(store, names, ({ tenantId, ref }) => store.remove({ tenantId, ref }));
   }
 
   /**

@@ -1,6 +1,7 @@
 /** Calls to the store for many names: a few at once, and no longer than it answers at all. */
+import { ulid } from 'ulid';
 import { ServiceError } from '../protocol/errors.js';
-import type { ObjectName } from './ports.js';
+import type { ObjectName, ObjectStore } from './ports.js';
 
 /** Calls to the store at once. */
 const AT_ONCE = 8;
@@ -13,14 +14,13 @@ export interface Waved<N> {
 }
 
 /**
- * Does `work` for all of them, a few at once. What the store refuses of one name keeps it from no other. Where it
- * refuses all of a few at once `lost` is asked: it throws where the store is away altogether. Every other error ends
- * it, with what was under way done.
+ * Does `work` for all of them, a few at once. What the store refuses of one name keeps it from no other; where it is
+ * away altogether this ends with `storage_unavailable`. Every other error ends it too, with what was under way done.
  */
 export async function inWaves<N extends ObjectName>(
+  store: Pick<ObjectStore, 'head'>,
   names: readonly N[],
   work: (name: N) => Promise<void>,
-  lost: (fault: ServiceError) => Promise<void>,
 ): Promise<Waved<N>> {
   const all: Waved<N> = { done: [], faults: [] };
   for (let at = 0; at < names.length; at += AT_ONCE) {
@@ -28,9 +28,17 @@ export async function inWaves<N extends ObjectName>(
     all.done.push(...wave.done);
     all.faults.push(...wave.faults);
     const [fault] = wave.faults;
-    if (fault !== undefined && wave.done.length === 0) await lost(fault);
+    if (fault !== undefined && wave.done.length === 0) await expectStore(store, fault);
   }
   return all;
+}
+
+/** Throws `fault` where the store does not answer for a name that nobody has either. */
+async function expectStore(store: Pick<ObjectStore, 'head'>, fault: ServiceError): Promise<void> {
+  const nobody = ulid();
+  await store.head({ tenantId: nobody, ref: `${nobody}.bin` }).catch(() => {
+    throw fault;
+  });
 }
 
 async function oneWave<N extends ObjectName>(names: readonly N[], work: (name: N) => Promise<void>): Promise<Waved<N>> {

@@ -85,8 +85,8 @@ function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
     ...(unremoved.count === 0
       ? []
       : [
-          `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item that the store did not remove: ` +
-            'may the server remove there? The nightly job tries again; see its log.',
+          `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed ` +
+            'from the store: may the server remove there? The nightly job tries again; see the log.',
         ]),
     ...(missing === 0
       ? ['No blob is missing.']
