@@ -43,23 +43,21 @@ export class FaultyHttp extends LoopbackServer {
     const onward = httpRequest({ host: this.target.hostname, port: this.target.port, method, path: target, headers });
     onward.on('error', () => response.destroy());
     onward.on('response', (answer) => {
-      for (const name of this.hidden) {
-        const { rawHeaders } = answer;
-        for (let at = 0; at < rawHeaders.length;) {
-          if (rawHeaders[at]?.toLowerCase() === name) rawHeaders.splice(at, 2);
-          else at += 2;
-        }
-      }
       // Node would add one of its own.
       response.sendDate = false;
+      response.writeHead(answer.statusCode ?? 502, this.shown(answer.rawHeaders));
       pass(answer, response, fault);
     });
     request.pipe(onward);
   }
+
+  /** Names and values in turn, as they come. */
+  private shown(raw: readonly string[]): string[] {
+    return raw.filter((_, at) => !this.hidden.has((raw[at - (at % 2)] ?? '').toLowerCase()));
+  }
 }
 
 function pass(answer: IncomingMessage, response: ServerResponse, fault: 'cut' | 'stall' | undefined): void {
-  response.writeHead(answer.statusCode ?? 502, answer.rawHeaders);
   if (fault === undefined) {
     answer.pipe(response);
     return;
