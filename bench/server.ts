@@ -8,8 +8,8 @@
 import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { pino } from 'pino';
-import { readConfig } from '../src/config.js';
-import { startServer } from '../src/server.js';
+import { startServer } from '../src/compose/server.js';
+import { readConfig } from '../src/config/config.js';
 import { tenantOf } from './population.js';
 import { say } from './reference/say.js';
 

@@ -1,11 +1,11 @@
 /** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
-import { apexOf, ConfigError, readConfig } from './config.js';
+import { INSTANCE_FLAG, startInstances, type Listening } from './compose/instances.js';
+import { startServer, type Server } from './compose/server.js';
+import { apexOf, ConfigError, readConfig } from './config/config.js';
 import { describe } from './front/fail.js';
-import { INSTANCE_FLAG, startInstances, type Listening } from './instances.js';
-import { ClusterVersionError } from './postgres/embedded-version.js';
-import { startServer, type Server } from './server.js';
+import { ClusterVersionError } from './postgres/embedded/version.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
 const GRACE_MS = 3_000;

@@ -6,7 +6,7 @@ import { Devices } from '../src/account/devices.js';
 import type { DeviceStore, Seen } from '../src/account/ports.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ensureSingleTenant } from '../src/postgres/account-store.js';
+import { ensureSingleTenant } from '../src/postgres/stores/account-store.js';
 import {
   base64,
   bootstrapBody,

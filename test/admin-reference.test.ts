@@ -5,9 +5,9 @@ import type { Command } from 'commander';
 import t from 'tap';
 import { adminProgramOf } from '../src/cli/admin/program.js';
 import { EXIT } from '../src/cli/device/terminal.js';
+import { blobJobs } from '../src/compose/blobs.js';
 import { nightlyJobs } from '../src/postgres/jobs.js';
 import { REFERENCE_FOLDER } from '../src/root.js';
-import { blobJobs } from '../src/storage.js';
 
 interface Leaf {
   readonly path: string;

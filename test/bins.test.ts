@@ -2,8 +2,8 @@
 import t from 'tap';
 import { ulid } from 'ulid';
 import { defaultSlug } from '../src/bins/bins.js';
-import { BinStore } from '../src/postgres/bin-store.js';
 import { PostgresItemLog } from '../src/postgres/item-log.js';
+import { BinStore } from '../src/postgres/stores/bin-store.js';
 import { BIN_SLUG } from '../src/protocol/ids.js';
 import {
   base64,

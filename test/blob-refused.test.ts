@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { createPool } from '../src/postgres/database.js';
-import { blobJobs, type Refused } from '../src/storage.js';
+import { blobJobs, type Refused } from '../src/compose/blobs.js';
 import { admin } from './support/admin.js';
 import { never, stageOf, type Stage } from './support/blob-stage.js';
 import { askUpload, uploaded, uploadOf } from './support/blobs.js';
@@ -135,10 +135,7 @@ t.test('BLOB-46: a night tells of it once with a number, and purge and verify sa
   t.match(plain.stdout, /^remove blobs without use: the store refused 120 blobs \(/m);
   const verified = await operator.json('verify');
   t.match(verified, { code: EXIT.ok, data: { blobs: { unremoved: { count: 120, bytes: 120 }, missing: 0 } } });
-  t.match(
-    (await operator.plain('verify')).stdout,
-    /^120 blobs \(120 bytes\) of no item could not be removed/m,
-  );
+  t.match((await operator.plain('verify')).stdout, /^120 blobs \(120 bytes\) of no item could not be removed/m);
   for (const ref of refs.slice(0, 120)) await rm(join(stage.folder, ref), { recursive: true });
   t.match((await operator.json('purge')).data, { refusedBlobs: [] });
   t.match((await operator.json('verify')).data, { blobs: { unremoved: { count: 0 } } });

@@ -226,7 +226,9 @@ t.test('BLOB-49: who reads slowly but steadily is sent more though the system ca
     part: { start: 0, end: content.length },
     clock,
     tooSlow: (bytesPerS) => bytesPerS < 1024,
-    done: () => void ended++,
+    done: () => {
+      ended++;
+    },
   });
   res.room = 50_000;
   outflow.begin(await outflow.fill());

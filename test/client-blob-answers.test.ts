@@ -1,9 +1,9 @@
 /** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them (specification, Blobs). */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
-import { downloadBlob } from '../src/client/blob-download.js';
-import { bytesSource } from '../src/client/blob-source.js';
-import { uploadBlob } from '../src/client/blob-upload.js';
+import { downloadBlob } from '../src/client/blobs/download.js';
+import { bytesSource } from '../src/client/blobs/source.js';
+import { uploadBlob } from '../src/client/blobs/upload.js';
 import { sendBody } from '../src/client/node-send.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 

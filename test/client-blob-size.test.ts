@@ -1,7 +1,7 @@
 /** A large file through a device, while the device's memory is watched (contract 8). */
 import { createHash } from 'node:crypto';
 import t from 'tap';
-import type { BlobSource } from '../src/client/blob-source.js';
+import type { BlobSource } from '../src/client/blobs/source.js';
 import { Device } from '../src/client/device.js';
 import { prepareClaim } from '../src/client/enrol.js';
 import { nodePlatform } from '../src/client/node-platform.js';

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import t from 'tap';
 import type { Device } from '../src/client/device.js';
 import type { ItemView } from '../src/client/events.js';
-import { openNodeStore } from '../src/client/node-store.js';
 import type { QueryFilter, QueryUpdate } from '../src/client/query.js';
+import { openNodeStore } from '../src/client/store/node-store.js';
 import { next, note, refusal, world, type Client } from './support/client-world.js';
 import { replayed } from './support/queries.js';
 

@@ -8,7 +8,7 @@ import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpda
 import { Replica } from '../src/client/replica.js';
 import { found, fold, SEARCHED, wordsOf } from '../src/client/search.js';
 import { QUERIES_MAX, Shelf } from '../src/client/shelf.js';
-import { MemoryStore, type Pending } from '../src/client/store.js';
+import { MemoryStore, type Pending } from '../src/client/store/store.js';
 import type { Change } from '../src/client/wire.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -1,6 +1,6 @@
 /** The completeness check: what is missing is named, fetched, and where it cannot be had that is said (contract 11). */
 import t from 'tap';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import type { DeviceEvents } from '../src/client/events.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { sealedRow } from './support/client.js';

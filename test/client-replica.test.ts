@@ -4,7 +4,7 @@ import { FRESH } from '../src/client/cursor.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/client/events.js';
 import { Outbox } from '../src/client/outbox.js';
 import { Replica } from '../src/client/replica.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import type { Change } from '../src/client/wire.js';
 import { makeItemTag } from '../src/crypto/item-tag.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -8,7 +8,7 @@ import { Outbox } from '../src/client/outbox.js';
 import { Rewrapper } from '../src/client/rewrap.js';
 import { Roster } from '../src/client/roster.js';
 import { Sender } from '../src/client/sender.js';
-import { MemoryStore, type Entry } from '../src/client/store.js';
+import { MemoryStore, type Entry } from '../src/client/store/store.js';
 import { Writer, type RewrapProgress } from '../src/client/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';

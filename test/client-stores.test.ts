@@ -2,10 +2,10 @@
 import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
-import { createStore, LevelStore, type Level } from '../src/client/level-store.js';
-import { STATE_KEY } from '../src/client/store-records.js';
-import { StoreError } from '../src/client/store-error.js';
-import type { Batch } from '../src/client/store.js';
+import { createStore, LevelStore, type Level } from '../src/client/store/level-store.js';
+import { STATE_KEY } from '../src/client/store/records.js';
+import { StoreError } from '../src/client/store/error.js';
+import type { Batch } from '../src/client/store/store.js';
 import { settle } from './support/client.js';
 import { temporaryFolder } from './support/postgres.js';
 import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';

@@ -9,7 +9,7 @@ import { Outbox } from '../src/client/outbox.js';
 import { Replica } from '../src/client/replica.js';
 import { Roster } from '../src/client/roster.js';
 import { Sender } from '../src/client/sender.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import { Sync } from '../src/client/sync.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { fakeFetch, fakeSockets, newId, newIdentity, settle } from './support/client.js';

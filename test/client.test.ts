@@ -7,7 +7,7 @@ import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
 import { Http } from '../src/client/http.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { Line, type LineState } from '../src/client/socket.js';
-import { pendingWrite } from '../src/client/store.js';
+import { pendingWrite } from '../src/client/store/store.js';
 import { ulid } from '../src/client/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/client/wire.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

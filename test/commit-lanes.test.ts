@@ -1,8 +1,8 @@
-/** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit-lanes.ts). */
+/** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit/lanes.ts). */
 import t, { type Test } from 'tap';
 import type pg from 'pg';
-import { INSERT_SQL, insertParameters } from '../src/postgres/commit-batch.js';
-import type { PostgresCommitLanes } from '../src/postgres/commit-lanes.js';
+import { INSERT_SQL, insertParameters } from '../src/postgres/commit/batch.js';
+import type { PostgresCommitLanes } from '../src/postgres/commit/lanes.js';
 import type { Change, CommitLanes, Outcome } from '../src/tenant/ports.js';
 import {
   blob,

@@ -7,7 +7,7 @@ import { checkDisk } from '../src/cli/device/doctor/place.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { fingerprintOfDevice } from '../src/client/roster.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, sealedRow } from './support/client.js';
 import { note, wiretap, world } from './support/client-world.js';
@@ -188,8 +188,12 @@ t.test('DOCTOR-15: items that do not verify are told by reason', async (t) => {
   };
   const found = await examined(t, { identity: second.identity(), platform: tap.platform });
   t.match(found.of('unverifiable'), [
-    { status: 'problem', what: /2 items bear a tag that does not hold.*bad_sig/, do: /another device/ },
-    { status: 'problem', what: /1 items cannot be read at all.*bad_row/, do: /update/ },
+    {
+      status: 'problem',
+      what: /2 items do not verify \(bad_sig; .*The authentication tag does not fit/,
+      do: /another device/,
+    },
+    { status: 'problem', what: /1 item does not verify \(bad_row; .*that is no item/, do: /Read everything again/ },
   ]);
   t.match(found.of('completeness'), [{ status: 'ok' }], 'they are counted');
 });

@@ -7,9 +7,9 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import root from 'tap';
+import { keptSecret } from '../src/config/secrets.js';
 import { createPool, withRetry } from '../src/postgres/database.js';
-import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded.js';
-import { keptSecret } from '../src/secrets.js';
+import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);

@@ -1,7 +1,7 @@
 /** Tenants by host name: signup, tls-check, hosts, isolation (contract 12 and 4). */
 import t, { type Test } from 'tap';
-import { ConfigError, readConfig } from '../src/config.js';
-import { HOSTED_ROWS, ROWS } from '../src/front/server.js';
+import { ConfigError, readConfig } from '../src/config/config.js';
+import { HOSTED_ROWS, ROWS } from '../src/front/route-table.js';
 import { TenantHosts } from '../src/hosting/hosts.js';
 import type { HostChanges } from '../src/hosting/ports.js';
 import { destinationOf, refusalOf } from '../src/hosting/names.js';

@@ -3,7 +3,7 @@
  * ids, and whatever a client can write where a host stands.
  */
 import t, { type Test } from 'tap';
-import { BILLED_ROWS, TRANSFER_ROWS } from '../src/front/server.js';
+import { BILLED_ROWS, TRANSFER_ROWS } from '../src/front/route-table.js';
 import type { Row } from '../src/front/router.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { BASE, billed, tenantOf, type Billed, type BilledTenant } from './support/hosted.js';

@@ -4,7 +4,7 @@ import { chmod, mkdir, readFile, stat, symlink, utimes, writeFile } from 'node:f
 import { join } from 'node:path';
 import t from 'tap';
 import type { Identity } from '../src/client/identity.js';
-import { tryLock } from '../src/client/node-lock.js';
+import { tryLock } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { forgetIdentity, loadIdentity, renewIdentity, saveIdentity, type Keeper } from '../src/mcp/config-file.js';
 import type { Place } from '../src/mcp/context.js';

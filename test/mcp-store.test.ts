@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { z } from 'zod';
 import { EXIT as DEVICE_EXIT } from '../src/cli/device/terminal.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import { ERRORS, EXIT } from '../src/mcp/errors.js';
 import * as schemas from '../src/mcp/schemas.js';
 import { Newest, VaultStore, type Card } from '../src/mcp/vault-store.js';

@@ -2,7 +2,7 @@
 import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
-import { ConfigError, readConfig } from '../src/config.js';
+import { ConfigError, readConfig } from '../src/config/config.js';
 import { Metrics } from '../src/metrics/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { freePort } from './support/proxies.js';

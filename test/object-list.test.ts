@@ -11,7 +11,7 @@ import { readObjectList, verifyArchive, writeArchive } from '../src/backup/archi
 import { compareObjects, sameChecksum } from '../src/backup/compare.js';
 import type { ListedObject, Manifest } from '../src/backup/ports.js';
 import { createPool } from '../src/postgres/database.js';
-import { PostgresObjectLedger } from '../src/postgres/object-ledger.js';
+import { PostgresObjectLedger } from '../src/postgres/stores/object-ledger.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
 const nothing = (): void => undefined;

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import t from 'tap';
 import { createPool } from '../src/postgres/database.js';
-import { OperatorStore } from '../src/postgres/operator-store.js';
+import { OperatorStore } from '../src/postgres/stores/operator-store.js';
 import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
 import type { WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import { certifyDevice } from '../src/crypto/device.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ALL_ROWS } from '../src/front/server.js';
+import { ALL_ROWS } from '../src/front/route-table.js';
 import { mismatches, openApi, templateOf } from '../src/reference/openapi.js';
 import {
   join,

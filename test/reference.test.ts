@@ -3,8 +3,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { copyFile, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import t from 'tap';
-import { CONFIG_VARIABLES } from '../src/config.js';
-import { ALL_ROWS } from '../src/front/server.js';
+import { CONFIG_VARIABLES } from '../src/config/config.js';
+import { ALL_ROWS } from '../src/front/route-table.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
@@ -146,9 +146,10 @@ t.test('REF-05: how pages are served', async (t) => {
   t.equal(head.headers['content-length'], String(Buffer.byteLength(whole.raw)));
   t.equal((await wire.get('//docs/style.css')).headers['content-type'], 'text/css; charset=utf-8');
   t.equal((await wire.get('//docs/openapi.json')).at('openapi'), '3.1.0');
-  for (const path of ['//docs/index', '//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
+  for (const path of ['//docs/nothing', '//docs/..%2fserver.ts', '//docs/a/b', '//docs/errors.md']) {
     t.equal((await wire.get(path)).outcome, '404 not_found', path);
   }
+  t.equal((await wire.get('//docs/index')).raw, index.raw, 'the start page by its file');
   t.equal((await wire.post('//docs', {})).outcome, '405 method_not_allowed');
 });
 

@@ -8,7 +8,7 @@ import type { Context } from '../src/cli/device/context.js';
 import { renewedId } from '../src/cli/device/importer.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import type { ItemView } from '../src/client/events.js';
-import { MemoryStore } from '../src/client/store.js';
+import { MemoryStore } from '../src/client/store/store.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { isUlid } from '../src/protocol/ids.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { BlobSource } from '../../src/client/blob-source.js';
+import type { BlobSource } from '../../src/client/blobs/source.js';
 import { Device } from '../../src/client/device.js';
 import { prepareClaim } from '../../src/client/enrol.js';
 import { nodePlatform } from '../../src/client/node-platform.js';

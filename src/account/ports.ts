@@ -1,5 +1,6 @@
 /** What accounts need from outside: PostgreSQL in the server. Every call is one statement (contract 13). */
 import type { NewDevice } from '../protocol/device-fields.js';
+import type { Summary } from '../protocol/item.js';
 import type { PasswordProof } from '../protocol/password-proof.js';
 import type { Glyph } from '../protocol/requests.js';
 
@@ -173,4 +174,13 @@ export interface RateStore {
     readonly windowMs: number;
     readonly limit: number;
   }): Promise<number>;
+}
+
+/** What `/me` tells of the caller and its tenant. Times are milliseconds since 1970, sizes bytes. */
+export interface Identity {
+  readonly device: { readonly id: string; readonly name: string; readonly glyph: Glyph; readonly pairedAt: number };
+  readonly summary: Summary;
+  readonly storageUsedBytes: number;
+  /** Devices that are not revoked. */
+  readonly deviceCount: number;
 }

@@ -12,6 +12,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
+import { FILE_MODE } from '../files/durable.js';
 import { blobNameIn } from '../protocol/ids.js';
 import { ArchiveError, FORMAT, manifestOf } from './manifest.js';
 import { linesOf, objectsOf } from './object-lines.js';
@@ -41,7 +42,7 @@ const partName = (table: string, n: number): string => `database/${table}/${Stri
 
 function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<void> {
   return new Promise((resolve, reject) => {
-    const entry = tar.entry({ name, size: bytes.length, mtime: at, mode: 0o600 }, (error) => {
+    const entry = tar.entry({ name, size: bytes.length, mtime: at, mode: FILE_MODE }, (error) => {
       if (error) reject(error);
       else resolve();
     });
@@ -55,7 +56,7 @@ const OBJECTS = 'objects/';
 /** Streamed: a blob may be larger than the memory. */
 async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date): Promise<BlobPart> {
   const hash = createHash('sha256');
-  const header = { name: BLOBS + name, size, mtime: at, mode: 0o600 };
+  const header = { name: BLOBS + name, size, mtime: at, mode: FILE_MODE };
   let entry: ReturnType<Pack['entry']> | undefined;
   const added = new Promise<void>((resolve, reject) => {
     entry = tar.entry(header, (error) => (error ? reject(error) : resolve()));
@@ -144,7 +145,11 @@ export async function writeArchive(path: string, source: BackupSource, onProgres
   const temporary = `${path}.${process.pid}.partial`;
   const tar = pack();
   try {
-    const written = pipeline(tar, createGzip({ level: 6 }), createWriteStream(temporary, { flags: 'wx', mode: 0o600 }));
+    const written = pipeline(
+      tar,
+      createGzip({ level: 6 }),
+      createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE }),
+    );
     // One failing must not leave the other waiting: a full disk ends the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
       tar.destroy(error instanceof Error ? error : new Error(String(error)));

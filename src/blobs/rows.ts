@@ -1,4 +1,4 @@
-/** What blobs ask of the database (sql/0010_blobs.sql; src/postgres/blob-store.ts). Times are ms since 1970. */
+/** What blobs ask of the database (sql/0010_blobs.sql; src/postgres/stores/blob-store.ts). Times are ms since 1970. */
 import type { ObjectName, StoredObject } from './ports.js';
 
 /** A blob's row. Its states, and who moves it from one to the next: README.md. */

@@ -1,7 +1,7 @@
 /** `npm run reference`: writes the pages of the reference that follow from the code. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ALL_ROWS } from '../front/server.js';
+import { ALL_ROWS } from '../front/route-table.js';
 import { generatedPages } from '../reference/open.js';
 import { REFERENCE_FOLDER } from '../root.js';
 

@@ -2,7 +2,7 @@
 import type { Reader } from '../crypto/item.js';
 import { DeviceApi } from './api.js';
 import { Bins } from './bins.js';
-import { Blobs } from './blobs.js';
+import { Blobs } from './blobs/blobs.js';
 import type { Emit } from './events.js';
 import { Http } from './http.js';
 import type { Identity, Token } from './identity.js';
@@ -17,7 +17,7 @@ import { Sender } from './sender.js';
 import { Session } from './session.js';
 import { Shelf } from './shelf.js';
 import { Line } from './socket.js';
-import type { Store } from './store.js';
+import type { Store } from './store/store.js';
 import { Sync } from './sync.js';
 import type { Frame } from './wire.js';
 import { Writer } from './writer.js';

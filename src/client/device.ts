@@ -7,14 +7,14 @@ import type { JsonObject } from '../crypto/payload.js';
 import type { LiveItem } from '../protocol/item.js';
 import { assemble, type Hooks, type Parts } from './assemble.js';
 import type { Bins } from './bins.js';
-import type { TransferOptions } from './blob-source.js';
+import type { TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
-import { holdsFile } from './payload-blob.js';
+import { holdsFile } from './payloads/shapes.js';
 import type { Platform } from './platform.js';
 import {
   readPairRequest,
@@ -27,7 +27,7 @@ import {
 import { fingerprintOfDevice, type Roster } from './roster.js';
 import type { Shelf } from './shelf.js';
 import { StandingReader, type Standing } from './standing.js';
-import { MemoryStore, type Store } from './store.js';
+import { MemoryStore, type Store } from './store/store.js';
 import type { Frame } from './wire.js';
 import type { Writer } from './writer.js';
 

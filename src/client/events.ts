@@ -6,7 +6,7 @@ import type { Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
 import type { Listed } from './replica.js';
 import type { LineState } from './socket.js';
-import type { Held, QuarantineReason } from './store.js';
+import type { Held, QuarantineReason } from './store/store.js';
 import type { RewrapProgress } from './writer.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */

@@ -1,7 +1,7 @@
 /** What one state of an item says about another, without keys. Pure. */
 import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
-import type { Entry, QuarantineReason } from './store.js';
+import type { Entry, QuarantineReason } from './store/store.js';
 
 /** The last state of an item that did verify. */
 export const keptOf = (entry: Entry | undefined): LiveItem | null =>

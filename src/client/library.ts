@@ -9,7 +9,7 @@ import type { Outbox, Seen } from './outbox.js';
 import { newestFirst } from './query.js';
 import { viewOf } from './replica.js';
 import type { HiddenReason } from './reasons.js';
-import type { Entry, Store } from './store.js';
+import type { Entry, Store } from './store/store.js';
 
 /** What the library reads from. */
 export interface LibraryOptions {

@@ -3,7 +3,7 @@ import type { Clock } from '../protocol/clock.js';
 import { delay } from './platform.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
-import type { Entry, Pending, Store } from './store.js';
+import type { Entry, Pending, Store } from './store/store.js';
 import { Touched } from './touched.js';
 
 /** `Omit` that keeps a union a union. */

@@ -2,7 +2,7 @@
  * Every reason for which this library refuses or hides something, with one sentence for people on what it means and
  * one on what to do. The command line and the reference show these; programs match on the reason itself.
  */
-import type { QuarantineReason } from './store.js';
+import type { QuarantineReason } from './store/store.js';
 
 /** Why an item that is here is not shown. */
 export type HiddenReason =

@@ -16,8 +16,8 @@ import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Emit, ItemView, Named } from './events.js';
 import { contradiction, isNews, keptOf, lastGood, sameSig } from './judgement.js';
 import type { Outbox } from './outbox.js';
-import { holdsFile } from './payload-blob.js';
-import type { Entry, Held, Pending, QuarantineReason, Store } from './store.js';
+import { holdsFile } from './payloads/shapes.js';
+import type { Entry, Held, Pending, QuarantineReason, Store } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
 
 /** What the local copy stands on. */

@@ -15,7 +15,7 @@ import { asError, type Emit } from './events.js';
 import type { NewChange, Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
-import { pendingWrite, type Pending } from './store.js';
+import { pendingWrite, type Pending } from './store/store.js';
 import { writeBody } from './wire.js';
 
 type PendingWrite = Extract<Pending, { kind: 'write' }>;

@@ -27,7 +27,7 @@ import {
 } from './query.js';
 import { viewOf } from './replica.js';
 import { found } from './search.js';
-import type { Entry, Store } from './store.js';
+import type { Entry, Store } from './store/store.js';
 
 /** What the index reads from, and whom it tells. */
 export interface ShelfOptions {

@@ -11,7 +11,7 @@ import type { Outbox } from './outbox.js';
 import type { HiddenReason } from './reasons.js';
 import { fingerprintOfDevice, type Roster } from './roster.js';
 import type { LineState } from './socket.js';
-import type { Held, Store } from './store.js';
+import type { Held, Store } from './store/store.js';
 
 /** A device's state. Times and ages are ms, by this device's clock unless the field says otherwise. */
 export interface Standing {

@@ -9,7 +9,7 @@ import { asError, type Emit, type Named } from './events.js';
 import type { Outbox } from './outbox.js';
 import type { Listed, Replica } from './replica.js';
 import type { Sender } from './sender.js';
-import type { Held } from './store.js';
+import type { Held } from './store/store.js';
 import type { Change, Completeness, Frame } from './wire.js';
 
 /** What the stream is applied to, and what it may ask for. */

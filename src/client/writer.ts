@@ -10,16 +10,17 @@ import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
-import { bytesSource, type BlobSource, type TransferOptions } from './blob-source.js';
-import type { UploadedBlob } from './blob-upload.js';
-import type { Blobs } from './blobs.js';
+import type { Blobs } from './blobs/blobs.js';
+import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
+import type { UploadedBlob } from './blobs/upload.js';
 import { ApiError, ClientError } from './errors.js';
 import type { Outbox } from './outbox.js';
-import { cutPayload, holdsFile, PAYLOAD_INLINE_MAX, wholePayload } from './payload-blob.js';
+import { cutPayload, wholePayload } from './payloads/large.js';
+import { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
-import type { Entry, Pending, Store } from './store.js';
+import type { Entry, Pending, Store } from './store/store.js';
 import { ulid } from './ulid.js';
 
 /** A new item, or new content of one. Transfer options are those of its upload, where there is one. */

@@ -1,4 +1,5 @@
 /** What the front asks of the inner rings. The classes there fit these shapes; tests put stand-ins in their place. */
+import type { Identity } from '../account/ports.js';
 import type { RatePurpose } from '../account/rates.js';
 import type { Verified } from '../account/tokens.js';
 import type { Returned } from '../billing/checkout.js';
@@ -6,7 +7,6 @@ import type { UploadWish } from '../blobs/blobs.js';
 import type { ObjectName } from '../blobs/ports.js';
 import type { SignedCall } from '../blobs/signed-url.js';
 import type { BlobFile, UploadBody } from '../blobs/transfers.js';
-import type { Identity } from '../postgres/identity.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
@@ -187,7 +187,7 @@ export interface PresenceService {
   online(tenantId: string): Promise<ReadonlySet<string>>;
 }
 
-/** Reads a device and its tenant's figures in one snapshot (src/postgres/identity.ts). */
+/** Reads a device and its tenant's figures in one snapshot (src/postgres/stores/identity.ts). */
 export interface IdentityReader {
   /** Undefined when the device is gone. Throws `unavailable`. */
   identity(tenantId: string, deviceId: string): Promise<Identity | undefined>;
@@ -216,7 +216,7 @@ export interface FrontLog {
   error(fields: object, message: string): void;
 }
 
-/** Of the configuration, what is used here; described in src/config.ts. */
+/** Of the configuration, what is used here; described in src/config/config.ts. */
 export interface FrontConfig {
   readonly host: string;
   readonly port: number;

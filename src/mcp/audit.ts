@@ -4,8 +4,8 @@
  */
 import { closeSync, constants, fchmodSync, fstatSync, lstatSync, openSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { FILE_MODE, isOpenToOthers, POSIX } from '../client/node-files.js';
-import { privateFolder } from '../client/node-private.js';
+import { FILE_MODE, isOpenToOthers, POSIX } from '../files/durable.js';
+import { privateFolder } from '../files/private.js';
 import { asError } from '../client/events.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
 import { errorCode } from '../protocol/error-code.js';

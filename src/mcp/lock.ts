@@ -1,8 +1,8 @@
 /** One running companion a machine and user (specification, Agent tools), and one writer of the pairing's file at a time. */
 import { join } from 'node:path';
-import { lockHolder, tryLock, type FileLock } from '../client/node-lock.js';
-import { privateFolder } from '../client/node-private.js';
 import { delay } from '../client/platform.js';
+import { lockHolder, tryLock, type FileLock } from '../files/lock.js';
+import { privateFolder } from '../files/private.js';
 import { systemClock, type Clock } from '../protocol/clock.js';
 import type { Place } from './context.js';
 import { McpError } from './errors.js';

@@ -3,7 +3,7 @@
  * and an answer has a bound: what passes it is cut, and said to be.
  */
 import type { ItemView } from '../client/events.js';
-import { isSecretField } from '../client/payload-shapes.js';
+import { isSecretField } from '../client/payloads/shapes.js';
 import { reasonOf } from '../client/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { Bins } from './bin-scope.js';

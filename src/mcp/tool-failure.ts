@@ -4,7 +4,7 @@
  */
 import { ApiError, ClientError, ProtocolError, QueuedError } from '../client/errors.js';
 import { asError } from '../client/events.js';
-import { PayloadError } from '../client/payload-shapes.js';
+import { PayloadError } from '../client/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { McpError, type McpCode } from './errors.js';
 import { failureOf } from './failure.js';

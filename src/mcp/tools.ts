@@ -1,7 +1,6 @@
 /** The four tools (specification, Agent tools). */
-import { holdsFile } from '../client/payload-blob.js';
-import { payloadDetected } from '../client/payload-detect.js';
-import { fieldsOf, shapedPayload } from '../client/payload-shapes.js';
+import { fieldsOf, holdsFile, shapedPayload } from '../client/payloads/shapes.js';
+import { payloadDetected } from '../client/payloads/detect.js';
 import { ClientError } from '../client/errors.js';
 import type { ItemView } from '../client/events.js';
 import type { JsonObject } from '../crypto/payload.js';

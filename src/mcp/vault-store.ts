@@ -8,8 +8,8 @@
 import { FRESH, type Cursor } from '../client/cursor.js';
 import type { ItemView } from '../client/events.js';
 import { newestFirst } from '../client/query.js';
-import { decodeEntry, encodeEntry, entryKey } from '../client/store-records.js';
-import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store.js';
+import { decodeEntry, encodeEntry, entryKey } from '../client/store/records.js';
+import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store/store.js';
 import { timeOfUlid } from '../client/ulid.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';

@@ -8,7 +8,7 @@ import type { DeviceEvents, ItemView } from '../client/events.js';
 import type { Identity } from '../client/identity.js';
 import type { Platform } from '../client/platform.js';
 import type { DownloadUrl, Stored } from '../client/replies.js';
-import type { Held } from '../client/store.js';
+import type { Held } from '../client/store/store.js';
 import { ulid } from '../client/ulid.js';
 import type { PutRequest } from '../client/writer.js';
 import { harmless } from '../protocol/harmless.js';

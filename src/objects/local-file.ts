@@ -1,26 +1,10 @@
 /** One file of the local store, being written or read. */
-import { constants } from 'node:fs';
 import { link, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { BlobFileDraft, BlobFile } from '../blobs/transfers.js';
+import { FILE_MODE, FOLDER_MODE, syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { storageUnavailable } from '../protocol/errors.js';
-
-const FILE_MODE = 0o600;
-/** For the store's owner alone. */
-export const FOLDER_MODE = 0o700;
-
-/** Makes a folder's entries durable. A file system that cannot do it needs no asking. */
-export async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } catch (error) {
-    if (errorCode(error) !== 'EINVAL') throw error;
-  } finally {
-    await handle.close();
-  }
-}
 
 /** Makes a folder, and its entry in the folder above durable. Done again it does nothing. */
 async function makeFolder(folder: string): Promise<void> {

@@ -18,10 +18,11 @@ import type {
 } from '../blobs/ports.js';
 import { signedPath } from '../blobs/signed-url.js';
 import type { BlobFileDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
+import { syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { BLOB_REF, isBlobName, ULID } from '../protocol/ids.js';
-import { LocalDraft, LocalFile, orUnavailable, syncFolder } from './local-file.js';
+import { LocalDraft, LocalFile, orUnavailable } from './local-file.js';
 
 /** What the store is made of. */
 export interface LocalStoreOptions {

@@ -105,6 +105,16 @@ const BYTES: Readonly<Record<Shape, Json>> = {
 };
 
 /**
+ * Constants by their text, before everything else. The compiler puts a union's words in the order in which it came upon
+ * them anywhere in the program: a file that is moved would change the pages.
+ */
+function byConst(one: unknown, other: unknown): number {
+  const [first, second] = [one, other].map((of) => (isObject(of) && 'const' in of ? String(of['const']) : undefined));
+  if (first === undefined || second === undefined) return Number(first === undefined) - Number(second === undefined);
+  return first < second ? -1 : Number(first > second);
+}
+
+/**
  * A schema as the generator made it, in a shape's spelling and without what only the generator needs. Every number on
  * the wire is whole, which not every type says.
  */
@@ -118,7 +128,9 @@ export function spelledSchema(shape: Shape, value: unknown): unknown {
       out[key] = Object.fromEntries(Object.entries(entry).map(([name, of]) => [spell(name), spelledSchema(shape, of)]));
     } else if (key === 'required' && Array.isArray(entry)) {
       if (entry.length > 0) out[key] = entry.map((name) => spell(String(name)));
-    } else if (key === 'type' && entry === 'number') out[key] = 'integer';
+    } else if (key === 'oneOf' && Array.isArray(entry))
+      out[key] = entry.map((of) => spelledSchema(shape, of)).sort(byConst);
+    else if (key === 'type' && entry === 'number') out[key] = 'integer';
     else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
     // `readonly` is a matter of our code. In a schema it would say that clients must not send the field.
     else if (key !== 'readOnly' && key !== 'x-bytes') out[key] = spelledSchema(shape, entry);

@@ -8,7 +8,7 @@ import type { Reaper } from '../../src/blobs/reaper.js';
 import { LocalStore } from '../../src/objects/local.js';
 import { createPool } from '../../src/postgres/database.js';
 import { storageUnavailable } from '../../src/protocol/errors.js';
-import { reaperOf } from '../../src/storage.js';
+import { reaperOf } from '../../src/compose/blobs.js';
 import { blobItem, uploaded } from './blobs.js';
 import { ShiftedClock } from './clock.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';

@@ -2,8 +2,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { nodePlatform } from '../../src/client/node-platform.js';
-import type { DownloadPorts } from '../../src/client/blob-download.js';
-import type { UploadPorts } from '../../src/client/blob-upload.js';
+import type { DownloadPorts } from '../../src/client/blobs/download.js';
+import type { UploadPorts } from '../../src/client/blobs/upload.js';
 import { blobDecryptor, sealBlobItem, type BlobDraft } from '../../src/crypto/item.js';
 import type { SealedItem } from '../../src/crypto/item-tag.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';

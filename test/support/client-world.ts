@@ -8,7 +8,7 @@ import { sendBody } from '../../src/client/node-send.js';
 import { nodeSockets } from '../../src/client/node-socket.js';
 import { join } from '../../src/client/pairing.js';
 import type { Platform } from '../../src/client/platform.js';
-import type { Store } from '../../src/client/store.js';
+import type { Store } from '../../src/client/store/store.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { lengthPrefixed } from '../../src/protocol/bytes.js';

@@ -13,7 +13,7 @@ import type { Finding } from '../../src/cli/device/doctor/finding.js';
 import type { ExitCode } from '../../src/cli/device/terminal.js';
 import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
-import { MemoryStore, type Store } from '../../src/client/store.js';
+import { MemoryStore, type Store } from '../../src/client/store/store.js';
 import { wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { contextOf, fakeTerminal, secretsIn, type FakeTerminal } from './vault-context.js';

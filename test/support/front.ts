@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import type { TokenClaims } from '../../src/account/tokens.js';
-import type { Identity } from '../../src/postgres/identity.js';
+import type { Identity } from '../../src/account/ports.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite } from '../../src/protocol/item.js';

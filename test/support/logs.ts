@@ -1,8 +1,8 @@
 /** The commit and the item log to be tested: in memory, or on a database of its own through the lanes of production. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { LANE_SETTINGS } from '../../src/postgres/commit-batch.js';
-import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commit-lanes.js';
+import { LANE_SETTINGS } from '../../src/postgres/commit/batch.js';
+import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commit/lanes.js';
 import { createPool, openClient } from '../../src/postgres/database.js';
 import { PostgresItemLog } from '../../src/postgres/item-log.js';
 import type { Change, CommitLanes, ItemLog, LogRow, Outcome } from '../../src/tenant/ports.js';

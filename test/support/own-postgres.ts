@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openClient } from '../../src/postgres/database.js';
-import { findBinaries } from '../../src/postgres/embedded-binaries.js';
+import { findBinaries } from '../../src/postgres/embedded/binaries.js';
 import {
   clusterFolder,
   DATABASE_USER,
@@ -11,8 +11,8 @@ import {
   launch,
   type Cluster,
   type Postmaster,
-} from '../../src/postgres/embedded-process.js';
-import { databaseUser } from '../../src/postgres/embedded-user.js';
+} from '../../src/postgres/embedded/process.js';
+import { databaseUser } from '../../src/postgres/embedded/user.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { until } from './events.js';
 import { freePort } from './proxies.js';

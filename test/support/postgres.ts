@@ -7,11 +7,11 @@ import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type pg from 'pg';
+import { keptSecret } from '../../src/config/secrets.js';
 import { openClient } from '../../src/postgres/database.js';
-import { EmbeddedPostgres } from '../../src/postgres/embedded.js';
+import { EmbeddedPostgres } from '../../src/postgres/embedded/embedded.js';
 import { migrate } from '../../src/postgres/migrate.js';
 import { SQL_FOLDER } from '../../src/root.js';
-import { keptSecret } from '../../src/secrets.js';
 
 /** What of a test is used here. */
 export interface WithTeardown {

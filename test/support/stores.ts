@@ -2,10 +2,10 @@
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { MemoryLevel } from 'memory-level';
-import { createStore, LevelStore, type Level } from '../../src/client/level-store.js';
-import { openNodeStore } from '../../src/client/node-store.js';
-import type { StoreOwner } from '../../src/client/store-records.js';
-import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/client/store.js';
+import { createStore, LevelStore, type Level } from '../../src/client/store/level-store.js';
+import { openNodeStore } from '../../src/client/store/node-store.js';
+import type { StoreOwner } from '../../src/client/store/records.js';
+import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/client/store/store.js';
 import { CONTENT_TYPES, type LiveItem } from '../../src/protocol/item.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 

@@ -8,7 +8,7 @@ import { CommandError, EXIT, type Terminal } from '../../src/cli/device/terminal
 import { Device } from '../../src/client/device.js';
 import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
-import { MemoryStore, type Store } from '../../src/client/store.js';
+import { MemoryStore, type Store } from '../../src/client/store/store.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 
 /** A terminal that keeps what it is told. */

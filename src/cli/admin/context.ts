@@ -1,9 +1,9 @@
 /** What every command of `service-admin` is given, and how it is hung into the program. */
 import type { Command } from 'commander';
-import { readConfig, type Config } from '../../config.js';
-import { hasCluster } from '../../postgres/embedded-process.js';
+import { readConfig, type Config } from '../../config/config.js';
+import { hasCluster } from '../../postgres/embedded/process.js';
 import { migrate } from '../../postgres/migrate.js';
-import { OperatorStore } from '../../postgres/operator-store.js';
+import { OperatorStore } from '../../postgres/stores/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
 import { withDatabase, type OperatorDatabase } from './database.js';

@@ -1,11 +1,11 @@
 /** The database that an operator's command works on: external, of the running server, or started for the command. */
 import type pg from 'pg';
 import { pino } from 'pino';
-import type { Config } from '../../config.js';
-import { startEmbedded, type Stop } from '../../database.js';
+import { startEmbedded, type Stop } from '../../compose/database.js';
+import type { Config } from '../../config/config.js';
+import { keptSecret } from '../../config/secrets.js';
 import { createPool } from '../../postgres/database.js';
-import { EmbeddedPostgres } from '../../postgres/embedded.js';
-import { keptSecret } from '../../secrets.js';
+import { EmbeddedPostgres } from '../../postgres/embedded/embedded.js';
 
 /** Where the database is, and whether a server may be at work on it. */
 export interface OperatorDatabase {

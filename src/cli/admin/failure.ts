@@ -1,10 +1,10 @@
 /** What went wrong, as an operator or a script is told. */
 import { ArchiveError } from '../../backup/manifest.js';
-import { ConfigError } from '../../config.js';
+import { ConfigError } from '../../config/config.js';
 import { isUnavailable } from '../../postgres/database.js';
 import { RestoreError } from '../../postgres/dump.js';
-import { DataDirInUseError } from '../../postgres/embedded.js';
-import { ClusterVersionError } from '../../postgres/embedded-version.js';
+import { DataDirInUseError } from '../../postgres/embedded/embedded.js';
+import { ClusterVersionError } from '../../postgres/embedded/version.js';
 import { MigrationError } from '../../postgres/migrate.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { failureOf, type Failure } from '../device/failure.js';

@@ -1,6 +1,6 @@
 /** How a database stands before a restore: its schema, what is in it, and who works on it. */
 import { readdir } from 'node:fs/promises';
-import type { Config } from '../../config.js';
+import type { Config } from '../../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
 import { CommandError, EXIT } from '../device/terminal.js';
 import type { OperatorDatabase } from './database.js';

@@ -2,7 +2,7 @@
 import type { Device } from '../../client/device.js';
 import type { Identity } from '../../client/identity.js';
 import type { Platform } from '../../client/platform.js';
-import type { Store } from '../../client/store.js';
+import type { Store } from '../../client/store/store.js';
 import type { Terminal } from './terminal.js';
 
 /**

@@ -1,7 +1,7 @@
 /** What kind of content something is that was put without `--type`. */
 import { extname } from 'node:path';
 import mime from 'mime';
-import type { Detected } from '../../client/payload-detect.js';
+import type { Detected } from '../../client/payloads/detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 

@@ -12,7 +12,7 @@ import {
   type PairingFailure,
 } from '../../client/errors.js';
 import { networkReason } from '../../client/network-reason.js';
-import { StoreError } from '../../client/store-error.js';
+import { StoreError } from '../../client/store/error.js';
 import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { errorCode } from '../../protocol/error-code.js';

@@ -1,7 +1,7 @@
 /** A file as the content of an item: read when it is sent, never held. */
 import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
-import type { BlobSource } from '../../client/blob-source.js';
+import type { BlobSource } from '../../client/blobs/source.js';
 
 /** Bytes that are handed on in portions, and a place to put back in order. */
 export interface HeldSource extends BlobSource {

@@ -4,7 +4,7 @@ import type { ItemView } from '../../client/events.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { OpenDevice } from './context.js';
 import { harmless } from './output.js';
-import { titleOf } from '../../client/payload-shapes.js';
+import { titleOf } from '../../client/payloads/shapes.js';
 import { CommandError, EXIT } from './terminal.js';
 
 const SHOWN_MAX = 5;

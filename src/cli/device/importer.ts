@@ -5,9 +5,10 @@
 import { errorCode } from '../../protocol/error-code.js';
 import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../../protocol/limits.js';
 import { concat, lengthPrefixed } from '../../protocol/bytes.js';
-import type { ArchivedBin, ArchivedItem } from '../../client/archive-records.js';
-import { portionsOf, type BlobSource } from '../../client/blob-source.js';
-import { holdsFile, PAYLOAD_MAX } from '../../client/payload-blob.js';
+import type { ArchivedBin, ArchivedItem } from '../../client/archive/records.js';
+import { portionsOf, type BlobSource } from '../../client/blobs/source.js';
+import { PAYLOAD_MAX } from '../../client/payloads/large.js';
+import { holdsFile } from '../../client/payloads/shapes.js';
 import { ApiError, ClientError, isPassing, NetworkError, QueuedError } from '../../client/errors.js';
 import { asError, type ItemView } from '../../client/events.js';
 import { delay } from '../../client/platform.js';

@@ -9,7 +9,7 @@ import { array, count, nonEmpty, object } from '../../client/reader.js';
 import { readDevices, type DeviceEntry } from '../../client/replies.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import type { Context, OpenDevice } from './context.js';
-import { writePrivate } from '../../client/node-private.js';
+import { writePrivate } from '../../files/private.js';
 import { readPrivate } from './private-file.js';
 
 const KNOWN_FILE = 'known.json';

@@ -3,9 +3,9 @@
  * is what lets the next command wait instead of fail.
  */
 import { join } from 'node:path';
-import { tryLock, type FileLock } from '../../client/node-lock.js';
-import { privateFolder } from '../../client/node-private.js';
 import { delay } from '../../client/platform.js';
+import { tryLock, type FileLock } from '../../files/lock.js';
+import { privateFolder } from '../../files/private.js';
 import type { Clock } from '../../protocol/clock.js';
 import { CommandError, EXIT } from './terminal.js';
 

@@ -1,7 +1,7 @@
 /** A file that appears whole under its name, 0600 and durable, or not at all. */
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { besides, FILE_MODE, syncFolder } from '../../client/node-files.js';
+import { besides, FILE_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 

@@ -1,15 +1,20 @@
 /** Payloads as they are typed on a command line: read, held against the shapes of contract 7, refused in its words. */
-import { fieldsOf, isBlobType, kindOf, PayloadError, payloadSize, shapedPayload } from '../../client/payload-shapes.js';
-import { PAYLOAD_INLINE_MAX, PAYLOAD_MAX } from '../../client/payload-blob.js';
+import { PAYLOAD_MAX } from '../../client/payloads/large.js';
+import {
+  fieldsOf,
+  holdsFile,
+  kindOf,
+  PAYLOAD_INLINE_MAX,
+  PayloadError,
+  payloadSize,
+  shapedPayload,
+} from '../../client/payloads/shapes.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { CommandError, EXIT } from './terminal.js';
 
 const bad = (message: string, hint?: string): CommandError =>
   new CommandError(EXIT.usage, message, hint, { code: 'bad_payload' });
-
-/** Bytes of JSON that an item takes, in a blob where it has to (`PutRequest.payload`). */
-export { PAYLOAD_MAX };
 
 /** Said of what cannot be the text of an item. */
 export const notText = (what: string): CommandError =>
@@ -46,7 +51,7 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
  * `bad_payload`, naming the field and never its value, `needs_file` or `no_text`.
  */
 export function shaped(type: ContentType, given: JsonObject, of: { readonly file?: boolean } = {}): JsonObject {
-  const file = isBlobType(type);
+  const file = holdsFile(type);
   if (file && of.file !== true) throw needsFile(type);
   const payload = inShape(type, given);
   const bytes = payloadSize(payload);

@@ -1,5 +1,5 @@
 /** Reading a profile's private files at the command line: a refusal says what to type. */
-import { PrivateFileError, readPrivate as read, type Warn } from '../../client/node-private.js';
+import { PrivateFileError, readPrivate as read, type Warn } from '../../files/private.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** `readPrivate` of the client, whose refusal it turns into a `CommandError`. */

@@ -1,14 +1,15 @@
 /** What `put` is given, as content of a type: a text, or a file of any size. */
 import { basename } from 'node:path';
-import { textDetected, type Detected } from '../../client/payload-detect.js';
+import { textDetected, type Detected } from '../../client/payloads/detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
-import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payload-blob.js';
+import { PAYLOAD_MAX } from '../../client/payloads/large.js';
+import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payloads/shapes.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { Context } from './context.js';
 import { describeFile, mediaType, sourceOrText, textOf } from './detect.js';
 import { FileSource, type HeldSource } from './file-source.js';
 import { PROGRAM_NAME } from './names.js';
-import { notText, PAYLOAD_MAX } from './payloads.js';
+import { notText } from './payloads.js';
 import { Spool } from './spool.js';
 import { CommandError, EXIT } from './terminal.js';
 

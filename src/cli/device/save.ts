@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { ItemView } from '../../client/events.js';
 import type { Context, OpenDevice } from './context.js';
 import { NewFile } from './new-file.js';
-import { fieldText } from '../../client/payload-shapes.js';
+import { fieldText } from '../../client/payloads/shapes.js';
 import { CommandError, EXIT } from './terminal.js';
 import { meter } from './transfer.js';
 

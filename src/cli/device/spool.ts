@@ -2,10 +2,10 @@
 import { open, rm, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { BlobSource } from '../../client/blob-source.js';
+import type { BlobSource } from '../../client/blobs/source.js';
 import { BlobDecryptor, BlobEncryptor, streamNonce } from '../../crypto/blob-stream.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { besides, FILE_MODE, POSIX } from '../../client/node-files.js';
+import { besides, FILE_MODE, POSIX } from '../../files/durable.js';
 import { KEY_BYTES } from '../../protocol/limits.js';
 import { told } from './new-file.js';
 

@@ -1,9 +1,9 @@
 /** Where a profile's local copy lies. The one place that knows which store that is. */
 import { join } from 'node:path';
 import type { Identity } from '../../client/identity.js';
-import { openNodeStore } from '../../client/node-store.js';
-import type { StoreRepair } from '../../client/store-open.js';
-import { MemoryStore, type Entry, type Store } from '../../client/store.js';
+import { openNodeStore } from '../../client/store/node-store.js';
+import type { StoreRepair } from '../../client/store/open.js';
+import { MemoryStore, type Entry, type Store } from '../../client/store/store.js';
 
 const STORE_FOLDER = 'store';
 

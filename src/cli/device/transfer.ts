@@ -1,5 +1,5 @@
 /** How far a file is, on the line that a person watches. */
-import type { BlobProgress } from '../../client/blob-source.js';
+import type { BlobProgress } from '../../client/blobs/source.js';
 import type { Clock } from '../../protocol/clock.js';
 import type { Terminal } from './terminal.js';
 

@@ -6,7 +6,7 @@ import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
 import { counted, harmless, paletteOf, relative, show, table } from './output.js';
-import { titleOf } from '../../client/payload-shapes.js';
+import { titleOf } from '../../client/payloads/shapes.js';
 import type { Terminal } from './terminal.js';
 import { sizeText } from './transfer.js';
 

@@ -2,9 +2,12 @@
 import { ServiceError } from '../../protocol/errors.js';
 import { Page, type Handler } from '../router.js';
 
+/** The start page's file: whoever reads `index.md` in the repository tries its name here. */
+const START = 'index';
+
 /** `GET /docs` and `GET /docs/:name`. Throws `not_found`. */
 export const docsPage: Handler<Page> = (call, { docs }) => {
-  const page = docs?.page(call.id);
+  const page = docs?.page(call.id === START ? '' : call.id);
   if (page === undefined) throw new ServiceError('not_found', 'no such page');
   return new Page(page);
 };

@@ -1,6 +1,6 @@
 /** `service-admin bootstrap-restart`: the way back to an unclaimed server (contract 9). */
 import type { Command } from 'commander';
-import { AccountStore } from '../../../postgres/account-store.js';
+import { AccountStore } from '../../../postgres/stores/account-store.js';
 import { confirmed } from '../../device/confirm.js';
 import { show } from '../../device/output.js';
 import { examples } from '../../device/run.js';

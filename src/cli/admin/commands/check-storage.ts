@@ -2,10 +2,10 @@
 import type { Command } from 'commander';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Config } from '../../../config.js';
+import type { Config } from '../../../config/config.js';
+import { keptSecret } from '../../../config/secrets.js';
+import { publicUrl } from '../../../config/variables.js';
 import { localStore, openBucket } from '../../../objects/open.js';
-import { keptSecret } from '../../../secrets.js';
-import { publicUrl } from '../../../variables.js';
 import { harmless, paletteOf, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';

@@ -1,7 +1,7 @@
 /** `service-admin claim-token`: another claim link for a tenant whose first one was lost. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Command } from 'commander';
-import { apexOf, type Config } from '../../../config.js';
+import { apexOf, type Config } from '../../../config/config.js';
 import { claimLinkOf } from '../../../hosting/signup.js';
 import { show } from '../../device/output.js';
 import { examples } from '../../device/run.js';

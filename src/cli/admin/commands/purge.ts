@@ -1,11 +1,11 @@
 /** `service-admin purge`: the nightly jobs, now. */
 import type { Command } from 'commander';
 import { pino } from 'pino';
+import { blobJobs, type Refused } from '../../../compose/blobs.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
 import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { blobJobs, type Refused } from '../../../storage.js';
 import { counted, harmless, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { readArchive, restoreBlobs, verifyArchive } from '../../../backup/archive.js';
 import type { Manifest } from '../../../backup/ports.js';
-import type { Config } from '../../../config.js';
+import type { Config } from '../../../config/config.js';
 import { localStore } from '../../../objects/open.js';
 import { requireFitting, RestoreError, restoreDatabase } from '../../../postgres/dump.js';
 import { migrate } from '../../../postgres/migrate.js';

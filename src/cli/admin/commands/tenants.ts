@@ -1,7 +1,7 @@
 /** `service-admin tenants`: who is hosted here, and their state (contract 12). */
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
-import type { OperatorStore, TenantRow } from '../../../postgres/operator-store.js';
+import type { OperatorStore, TenantRow } from '../../../postgres/stores/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { relative, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';

@@ -2,11 +2,11 @@
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { upgrade, type UpgradeStep } from '../../../postgres/upgrade.js';
-import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../../postgres/upgrade-plan.js';
+import { upgrade, type UpgradeStep } from '../../../postgres/embedded/upgrade.js';
+import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../../postgres/embedded/upgrade-plan.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
-import { keptSecret } from '../../../secrets.js';
+import { keptSecret } from '../../../config/secrets.js';
 import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';

@@ -1,5 +1,5 @@
 /** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on demand. */
-import { ArchiveWriter } from '../../../client/archive.js';
+import { ArchiveWriter } from '../../../client/archive/archive.js';
 import {
   PLAIN_FORMAT,
   SLUG_MAX,
@@ -9,7 +9,7 @@ import {
   type ArchivedPart,
   PART_BYTES,
   type ArchiveManifest,
-} from '../../../client/archive-records.js';
+} from '../../../client/archive/records.js';
 import { ApiError, isPassing } from '../../../client/errors.js';
 import type { ItemView } from '../../../client/events.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';

@@ -4,7 +4,7 @@ import type { Context, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
-import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payload-shapes.js';
+import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { expectFile, saveBlob } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';

@@ -4,7 +4,7 @@ import { confirmed } from '../confirm.js';
 import { findAnyId } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, show } from '../output.js';
-import { titleOf } from '../../../client/payload-shapes.js';
+import { titleOf } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { allWritten, noteQueued, written } from '../writes.js';
 

@@ -3,7 +3,7 @@ import type { ItemView } from '../../../client/events.js';
 import type { Context } from '../context.js';
 import { folding } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
-import { withoutSecrets } from '../../../client/payload-shapes.js';
+import { withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { noteHidden, showItems, surroundings } from '../views.js';

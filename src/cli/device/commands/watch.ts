@@ -6,7 +6,7 @@ import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { withCopy } from '../open-device.js';
 import { harmless, paletteOf, widthOf } from '../output.js';
-import { titleOf, withoutSecrets } from '../../../client/payload-shapes.js';
+import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';

@@ -1,9 +1,9 @@
 /** The device's place on this machine: who may read it, whether there is room, where the secrets are. */
 import { access, constants, lstat, readdir, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isOpenToOthers } from '../../../client/node-files.js';
+import { isOpenToOthers } from '../../../files/durable.js';
 import { errorCode } from '../../../protocol/error-code.js';
-import { modeText } from '../../../client/node-private.js';
+import { modeText } from '../../../files/private.js';
 import { CommandError } from '../terminal.js';
 import type { Context } from '../context.js';
 import type { Identity } from '../../../client/identity.js';

@@ -1,8 +1,10 @@
 /** The local copy: is it whole, is it complete, does everything in it verify, and is anything stuck? */
+import type { Device } from '../../../client/device.js';
 import { UncertifiedDeviceError } from '../../../client/errors.js';
 import type { DeviceEvents } from '../../../client/events.js';
 import type { HiddenItem } from '../../../client/library.js';
-import type { Held, Pending, Store } from '../../../client/store.js';
+import { REASONS, type HiddenReason } from '../../../client/reasons.js';
+import type { Held, Pending, Store } from '../../../client/store/store.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
@@ -71,38 +73,50 @@ async function checkStore(store: Store): Promise<Finding[]> {
   return [ok('store', `The local copy holds ${itemCount} items, up to version ${cursor.since}.`)];
 }
 
+/** What a device told while it was connected. */
+interface Told {
+  missing: DeviceEvents['missing'] | undefined;
+  repaired: DeviceEvents['repaired'] | undefined;
+  complete: boolean;
+  readonly problems: Error[];
+  readonly rejected: Error[];
+  /** Resolves when the next change went out, was refused, or met a problem. */
+  moved(): Promise<true>;
+  end(): void;
+}
+
+function listen(device: Device): Told {
+  let move: () => void = () => undefined;
+  const ends = [
+    device.on('missing', (event) => (told.missing = event)),
+    device.on('caught_up', (event) => (told.complete = event.complete === true)),
+    device.on('repaired', (event) => (told.repaired = event)),
+    device.on('problem', ({ error }) => {
+      told.problems.push(error);
+      move();
+    }),
+    device.on('rejected', ({ error }) => {
+      told.rejected.push(error);
+      move();
+    }),
+    device.on('sent', () => move()),
+  ];
+  const told: Told = {
+    ...{ missing: undefined, repaired: undefined, complete: false, problems: [], rejected: [] },
+    moved: () => new Promise((resolve) => (move = () => resolve(true))),
+    end: () => ends.forEach((end) => end()),
+  };
+  return told;
+}
+
 /** Connects as a device does, so that what is missing is found and mended by the same code. */
 async function checkLive(patient: Patient, { device, store }: OpenDevice, { figures }: Live): Promise<Finding[]> {
   const { clock } = patient.platform;
   const before = { held: await store.held(), since: (await store.cursor()).since };
-  let missing: DeviceEvents['missing'] | undefined;
-  let complete = false;
-  let repaired: DeviceEvents['repaired'] | undefined;
-  const problems: Error[] = [];
-  const rejected: Error[] = [];
-  let moved: () => void = () => undefined;
-  const ends = [
-    device.on('missing', (event) => (missing = event)),
-    device.on('caught_up', (event) => (complete = event.complete === true)),
-    device.on('repaired', (event) => (repaired = event)),
-    device.on('problem', ({ error }) => {
-      problems.push(error);
-      moved();
-    }),
-    device.on('rejected', ({ error }) => {
-      rejected.push(error);
-      moved();
-    }),
-    device.on('sent', () => moved()),
-  ];
+  const told = listen(device);
   try {
-    const outcome = await within(
-      clock,
-      COMPLETE_WITHIN_MS,
-      device.connect().then(() => true),
-      false,
-    );
-    if (!outcome)
+    const connected = device.connect().then(() => true);
+    if (!(await within(clock, COMPLETE_WITHIN_MS, connected, false)))
       return [
         warning(
           'completeness',
@@ -110,20 +124,12 @@ async function checkLive(patient: Patient, { device, store }: OpenDevice, { figu
           'Run doctor again when the connection is better.',
         ),
       ];
-    const told = completeness({
-      missing,
-      complete,
-      repaired,
-      wasShort: wasShort(before, figures),
-      held: await store.held(),
-    });
-    for (let waits = true; waits && problems.length === 0 && (await unsent(store)).length > 0;) {
-      const next = new Promise<true>((resolve) => (moved = () => resolve(true)));
-      waits = await within(clock, SEND_WITHIN_MS, next, false);
-    }
-    return [...told, ...stuck(await unsent(store), problems, rejected)];
+    const complete = completeness(told, wasShort(before, figures), await store.held());
+    for (let waits = true; waits && told.problems.length === 0 && (await unsent(store)).length > 0;)
+      waits = await within(clock, SEND_WITHIN_MS, told.moved(), false);
+    return [...complete, ...stuck(await unsent(store), told.problems, told.rejected)];
   } finally {
-    for (const end of ends) end();
+    told.end();
     device.disconnect();
   }
 }
@@ -144,22 +150,16 @@ function naming(items: readonly { readonly id: string | null; readonly version: 
   return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
 }
 
-function completeness(found: {
-  readonly missing: DeviceEvents['missing'] | undefined;
-  readonly complete: boolean;
-  readonly repaired: DeviceEvents['repaired'] | undefined;
-  readonly wasShort: boolean;
-  readonly held: Held;
-}): Finding[] {
-  const { missing, complete, repaired, held } = found;
+/** `short`: it did not hold everything when it connected. */
+function completeness({ missing, complete, repaired }: Told, short: boolean, held: Held): Finding[] {
   if (missing !== undefined) {
     const { expected, unlisted, named } = missing;
-    const short = expected.itemCount - missing.held.itemCount;
+    const lack = expected.itemCount - missing.held.itemCount;
     const how =
-      short > 0
-        ? `${short} items are missing here`
-        : short < 0
-          ? `${-short} items too many are here`
+      lack > 0
+        ? `${lack} items are missing here`
+        : lack < 0
+          ? `${-lack} items too many are here`
           : 'items are here in other versions';
     const more =
       unlisted.length === 0
@@ -176,7 +176,7 @@ function completeness(found: {
   }
   if (!complete)
     return [warning('completeness', 'The server did not say how many items there are.', 'Update the server.')];
-  if (repaired !== undefined || found.wasShort)
+  if (repaired !== undefined || short)
     return [
       warning(
         'completeness',
@@ -187,47 +187,21 @@ function completeness(found: {
   return [ok('completeness', `All ${held.itemCount} items that the server counts are here.`)];
 }
 
-const REASONS: Readonly<Record<string, readonly [what: string, mend: string]>> = {
-  no_sig: [
-    'bear no tag: a program that does not sign wrote them, or the server took it away',
-    'Write them again from a device that shows them.',
-  ],
-  bad_sig: [
-    'bear a tag that does not hold: someone without the key has changed them',
-    'Compare with another device; the last good state is kept.',
-  ],
-  no_key: ['have no key for this device', 'Another device adds it within ten minutes of being connected.'],
-  bad_ct: [
-    'do not decrypt: their content was changed or damaged',
-    'Compare with another device; the last good state is kept.',
-  ],
-  bad_payload: ['have a content that is not the JSON it should be', 'A faulty program wrote them: write them again.'],
-  bad_row: ['cannot be read at all', 'The server is damaged, or newer than this program: update.'],
-  rolled_back: [
-    'came back in an older state under a newer version, which only a server can do',
-    'The last good state is kept: write it again, and do not trust this server blindly.',
-  ],
-  resurrected: [
-    'were deleted here and came back, which only a server can do',
-    'Delete them again; do not trust this server blindly.',
-  ],
-  untagged_delete: [
-    "were deleted without a tag of yours: perhaps only the server's idea",
-    'The last content is kept: write it again if you miss it.',
-  ],
-  uncertified_device: ['come from a device that nobody vouches for', 'See "devices".'],
-};
-
 function unverifiable(hidden: readonly HiddenItem[]): Finding[] {
   if (hidden.length === 0) return [ok('unverifiable', 'Every item here verifies.')];
-  const byReason = new Map<string, HiddenItem[]>();
+  const byReason = new Map<HiddenReason, HiddenItem[]>();
   for (const item of hidden) byReason.set(item.reason, [...(byReason.get(item.reason) ?? []), item]);
   return [...byReason].map(([reason, items]) => {
-    const [what, mend] = REASONS[reason] ?? ['do not verify', 'Compare with another device.'];
+    const { meaning, whatToDo } = REASONS[reason];
     const kept = items.filter((item) => item.kept).length;
     const named = items.slice(0, 3).map(({ id }) => id);
-    const text = `${items.length} items ${what} (${reason}; ${named.join(', ')}${items.length > 3 ? ', ...' : ''}). A good state is kept of ${kept}.`;
-    return problem('unverifiable', text, mend);
+    const which = `${reason}; ${named.join(', ')}${items.length > named.length ? ', ...' : ''}`;
+    const many = items.length === 1 ? '1 item does' : `${items.length} items do`;
+    return problem(
+      'unverifiable',
+      `${many} not verify (${which}). ${meaning} A good state is kept of ${kept}.`,
+      whatToDo,
+    );
   });
 }
 

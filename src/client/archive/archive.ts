@@ -1,0 +1,250 @@
+/**
+ * The encrypted archive of a vault, as bytes (the reference, Archive, has the layout). Encrypted under the twelve words
+ * by a key of its own: who has the archive and breaks it has not got the master key, and no two archives share a key.
+ *
+ * What must never be: that a part of an archive is taken for the whole. The header is under a tag, each chunk under a
+ * nonce with its number and bound to its place, and the last one says so.
+ */
+import { b32, SALT_BYTES, type Sodium } from '../../crypto/sodium.js';
+import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
+import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
+import { ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
+import { decodeRecord, encodeRecord, RecordOrder, type ArchiveRecord } from './records.js';
+import { ArchiveError } from './error.js';
+
+/** Where an archive is written to; called one after the other. */
+export type ByteSink = (bytes: Uint8Array) => Promise<void>;
+
+/** Where an archive is read from: the next bytes, fewer than asked for only at the end. */
+export interface ByteSource {
+  read(length: number): Promise<Uint8Array>;
+}
+
+/** Not text, and broken by every transfer that takes it for text. */
+export const ARCHIVE_MAGIC = Uint8Array.of(0x89, 0x56, 0x4c, 0x54, 0x0d, 0x0a, 0x1a, 0x0a);
+const FORMAT_VERSION = 1;
+const KDF_ARGON2ID = 1;
+const CIPHER_XCHACHA = 1;
+const PREFIX_BYTES = 16;
+const HEADER_BYTES = 56;
+const CHUNK_HEAD_BYTES = 5;
+const CHUNK_BYTES = 64 * 1024;
+/** Bounds on what a header may ask for: a strange archive must not take this machine's memory or day. */
+const CHUNK_MAX = 1024 * 1024;
+const OPS_MAX = 16;
+const MEMORY_KIB_MIN = 8 * 1024;
+const MEMORY_KIB_MAX = 1024 * 1024;
+
+/** What the header says. */
+interface Header {
+  readonly bytes: Uint8Array;
+  readonly ops: number;
+  readonly memoryKib: number;
+  readonly chunkBytes: number;
+  readonly salt: Uint8Array;
+  readonly prefix: Uint8Array;
+}
+
+interface ArchiveKeys {
+  readonly header: Uint8Array;
+  readonly chunk: Uint8Array;
+}
+
+function newHeader(sodium: Sodium): Header {
+  const salt = sodium.random(SALT_BYTES);
+  const prefix = sodium.random(PREFIX_BYTES);
+  const fixed = new Uint8Array(HEADER_BYTES - SALT_BYTES - PREFIX_BYTES);
+  const memoryKib = ARGON2_MEMORY_BYTES / 1024;
+  fixed.set(ARCHIVE_MAGIC);
+  fixed.set([FORMAT_VERSION, KDF_ARGON2ID, CIPHER_XCHACHA, 0], 8);
+  const view = new DataView(fixed.buffer);
+  view.setUint32(12, ARGON2_OPS);
+  view.setUint32(16, memoryKib);
+  view.setUint32(20, CHUNK_BYTES);
+  const bytes = concat([fixed, salt, prefix]);
+  return { bytes, ops: ARGON2_OPS, memoryKib, chunkBytes: CHUNK_BYTES, salt, prefix };
+}
+
+/** True where these first bytes (8 at least) are of an archive. */
+export const isArchive = (start: Uint8Array): boolean => ARCHIVE_MAGIC.every((byte, at) => start[at] === byte);
+
+function readHeader(bytes: Uint8Array): Header {
+  if (!isArchive(bytes)) throw new ArchiveError('not_archive', 'this is not an archive of a vault');
+  if (bytes.length < HEADER_BYTES) throw truncated();
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const [version, kdf, cipher, reserved] = bytes.subarray(8, 12);
+  const known = version === FORMAT_VERSION && kdf === KDF_ARGON2ID && cipher === CIPHER_XCHACHA && reserved === 0;
+  const ops = view.getUint32(12);
+  const memoryKib = view.getUint32(16);
+  const chunkBytes = view.getUint32(20);
+  const bounded =
+    ops >= 1 && ops <= OPS_MAX && memoryKib >= MEMORY_KIB_MIN && memoryKib <= MEMORY_KIB_MAX && chunkBytes <= CHUNK_MAX;
+  if (!known || !bounded || chunkBytes === 0) {
+    throw new ArchiveError('unsupported', 'this archive is of a form that this version does not know, or is damaged');
+  }
+  const salt = bytes.slice(24, 24 + SALT_BYTES);
+  return { bytes, ops, memoryKib, chunkBytes, salt, prefix: bytes.slice(24 + SALT_BYTES) };
+}
+
+async function keysOf(sodium: Sodium, seed: Uint8Array, header: Header): Promise<ArchiveKeys> {
+  const stretched = await sodium.argon2id13({
+    length: KEY_BYTES,
+    password: seed,
+    salt: sodium.blake2b(SALT_BYTES, lengthPrefixed(`${SERVICE_NAME}-archive-salt-v1`, header.salt)),
+    ops: header.ops,
+    memoryBytes: header.memoryKib * 1024,
+  });
+  const keys = {
+    header: b32(sodium, text(`${SERVICE_NAME}-archive-header-v1`), stretched),
+    chunk: b32(sodium, lengthPrefixed(`${SERVICE_NAME}-archive-chunk-v1`, header.bytes), stretched),
+  };
+  sodium.memzero(stretched);
+  return keys;
+}
+
+/** 24 bytes: the header's 16, then the chunk's number. */
+function nonceOf({ prefix }: Header, chunk: number): Uint8Array {
+  const nonce = new Uint8Array(NONCE_BYTES);
+  nonce.set(prefix);
+  new DataView(nonce.buffer).setBigUint64(PREFIX_BYTES, BigInt(chunk));
+  return nonce;
+}
+
+/** Whether it is the last, and how long its ciphertext is: the chunk's associated data too. */
+function chunkHead(last: boolean, length: number): Uint8Array {
+  const head = new Uint8Array(CHUNK_HEAD_BYTES);
+  head[0] = last ? 1 : 0;
+  new DataView(head.buffer).setUint32(1, length);
+  return head;
+}
+
+/**
+ * Writes an archive: `create`, then `add` for the manifest, bins and items in this order, then `finish`. Holds one
+ * chunk and one record at a time. Without `finish` what was written is no archive.
+ */
+export class ArchiveWriter {
+  private waiting: Uint8Array[] = [];
+  private size = 0;
+  private chunks = 0;
+  private readonly order = new RecordOrder();
+
+  private constructor(
+    private readonly sodium: Sodium,
+    private readonly sink: ByteSink,
+    private readonly header: Header,
+    private readonly key: Uint8Array,
+  ) {}
+
+  /** Writes the header. `seed`: of the twelve words (`phraseSeed`); the caller erases it. */
+  static async create(sodium: Sodium, seed: Uint8Array, sink: ByteSink): Promise<ArchiveWriter> {
+    const header = newHeader(sodium);
+    const keys = await keysOf(sodium, seed, header);
+    await sink(concat([header.bytes, sodium.auth(header.bytes, keys.header)]));
+    sodium.memzero(keys.header);
+    return new ArchiveWriter(sodium, sink, header, keys.chunk);
+  }
+
+  /** Adds a record. Rejects with what the sink rejects with; throws `ArchiveError` for a record out of order. */
+  async add(record: ArchiveRecord): Promise<void> {
+    this.order.next(record);
+    const line = encodeRecord(record);
+    this.waiting.push(line);
+    this.size += line.length;
+    // More than one chunk's worth, so that the last chunk is never empty where there is content.
+    while (this.size > this.header.chunkBytes) await this.flush(false);
+  }
+
+  /** Writes the end record and the last chunk, and erases the key. */
+  async finish(): Promise<void> {
+    await this.add(this.order.end());
+    await this.flush(true);
+    this.sodium.memzero(this.key);
+  }
+
+  private async flush(last: boolean): Promise<void> {
+    const all = concat(this.waiting);
+    const message = all.subarray(0, this.header.chunkBytes);
+    const aad = chunkHead(last, message.length + AEAD_TAG_BYTES);
+    const nonce = nonceOf(this.header, this.chunks++);
+    const ct = this.sodium.aeadEncrypt({ message, aad, nonce, key: this.key });
+    this.waiting = [all.slice(this.header.chunkBytes)];
+    this.size = all.length - message.length;
+    this.sodium.memzero(all);
+    await this.sink(concat([aad, ct]));
+  }
+}
+
+const truncated = (): ArchiveError =>
+  new ArchiveError('truncated', 'the archive is cut short: its end is missing, and nothing of it is used');
+
+const damaged = (at: string): ArchiveError =>
+  new ArchiveError('damaged', `the archive was changed or damaged (${at}), and nothing of it is used`);
+
+/** Reads a header and its tag. Throws `wrong_words` where the tag does not hold. */
+async function begin(sodium: Sodium, seed: Uint8Array, source: ByteSource): Promise<Header & { key: Uint8Array }> {
+  const header = readHeader(await source.read(HEADER_BYTES));
+  const tag = await source.read(SIG_BYTES);
+  if (tag.length < SIG_BYTES) throw truncated();
+  const keys = await keysOf(sodium, seed, header);
+  if (!sodium.authVerify(tag, header.bytes, keys.header)) {
+    throw new ArchiveError('wrong_words', 'the archive was made under other words than these, or its start is damaged');
+  }
+  return { ...header, key: keys.chunk };
+}
+
+/** The plaintext, chunk by chunk; ends only behind a last chunk with nothing after it. */
+async function* plaintext(sodium: Sodium, seed: Uint8Array, source: ByteSource): AsyncGenerator<Uint8Array> {
+  const header = await begin(sodium, seed, source);
+  try {
+    for (let chunk = 0; ; chunk++) {
+      const head = await source.read(CHUNK_HEAD_BYTES);
+      if (head.length < CHUNK_HEAD_BYTES) throw truncated();
+      const last = head[0] === 1;
+      const length = new DataView(head.buffer, head.byteOffset).getUint32(1);
+      const full = header.chunkBytes + AEAD_TAG_BYTES;
+      if ((head[0] ?? 2) > 1 || length < AEAD_TAG_BYTES || length > full || (!last && length !== full))
+        throw damaged(`chunk ${chunk}`);
+      const ct = await source.read(length);
+      if (ct.length < length) throw truncated();
+      const nonce = nonceOf(header, chunk);
+      const message = sodium.aeadDecrypt({ message: ct, aad: head, nonce, key: header.key });
+      if (message === undefined) throw damaged(`chunk ${chunk}`);
+      if (last && (await source.read(1)).length > 0) throw damaged('something follows its end');
+      yield message;
+      if (last) return;
+    }
+  } finally {
+    sodium.memzero(header.key);
+  }
+}
+
+const NEWLINE = 0x0a;
+
+/** Longer than any record: an item's payload is at most 64 KB, and its JSON is the record's. */
+const RECORD_MAX = 512 * 1024;
+
+/**
+ * The records of an archive, in order, the end record left out. What it gave before it throws must not be used unless
+ * the whole was read once before: only the end proves that all is there. Throws `ArchiveError`.
+ */
+export async function* readArchive(
+  sodium: Sodium,
+  seed: Uint8Array,
+  source: ByteSource,
+): AsyncGenerator<ArchiveRecord> {
+  const order = new RecordOrder();
+  let rest: Uint8Array = new Uint8Array(0);
+  for await (const chunk of plaintext(sodium, seed, source)) {
+    let bytes = rest.length === 0 ? chunk : concat([rest, chunk]);
+    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE)) {
+      const record = decodeRecord(bytes.subarray(0, end));
+      order.next(record);
+      if (record.record !== 'end') yield record;
+      bytes = bytes.subarray(end + 1);
+    }
+    if (bytes.length > RECORD_MAX) throw new ArchiveError('bad_record', 'a record of the archive is too long');
+    rest = bytes;
+  }
+  if (rest.length > 0) throw new ArchiveError('bad_record', 'the last record of the archive is not whole');
+  order.expectEnded();
+}

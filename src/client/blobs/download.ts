@@ -1,0 +1,176 @@
+/** Downloading: a blob is decrypted as it comes, and no byte is handed on before its chunk has authenticated. */
+import { plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
+import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
+import type { DeviceApi } from '../api.js';
+import { ApiError, NetworkError, ProtocolError } from '../errors.js';
+import { refusalOf } from '../http.js';
+import type { Fetch } from '../platform.js';
+import type { DownloadUrl } from '../replies.js';
+import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
+import { blobAddress } from './signed-url.js';
+import type { BlobProgress, TransferOptions } from './source.js';
+
+/** What a download needs of its device. */
+export interface DownloadPorts extends ExchangePorts {
+  readonly api: Pick<DeviceApi, 'downloadUrl'>;
+  readonly fetch: Fetch;
+  readonly baseUrl: string;
+  /** See `Http.clockOffset`. */
+  readonly clockOffset: () => number | null;
+}
+
+/** An address with less life than this is not used (specification, Blobs), ms. */
+const REFRESH_BEFORE_MS = 60_000;
+
+/** One blob, on its way here. */
+class Download {
+  private granted: DownloadUrl | undefined;
+  private done = 0;
+  private readonly retries: Retries;
+
+  constructor(
+    private readonly ports: DownloadPorts,
+    private readonly blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
+    private readonly options: TransferOptions,
+  ) {
+    this.retries = new Retries(ports, options.signal);
+  }
+
+  async *plaintext(): AsyncGenerator<Uint8Array, void, undefined> {
+    const { decryptor } = this.blob;
+    try {
+      for (;;) {
+        const grant = await this.grant();
+        const before = decryptor.offset;
+        const exchange = new Exchange(this.ports, this.options.signal);
+        try {
+          yield* this.attempt(exchange, grant);
+          return;
+        } catch (error) {
+          if (decryptor.offset > before) this.retries.reset();
+          await this.again(exchange.meaning(error));
+        } finally {
+          exchange.end();
+        }
+      }
+    } finally {
+      decryptor.end();
+    }
+  }
+
+  private async again(error: Error): Promise<void> {
+    if (error instanceof ApiError && error.status < 500) this.granted = undefined;
+    await this.retries.waitAfter(error);
+    this.blob.decryptor.restart();
+  }
+
+  /** An address that is good for a while. */
+  private async grant(): Promise<DownloadUrl> {
+    const now = this.ports.clock.now() + (this.ports.clockOffset() ?? 0);
+    if (this.granted === undefined || this.granted.expiresAt - now < REFRESH_BEFORE_MS) {
+      this.granted = await this.ports.api.downloadUrl(this.blob.ref);
+    }
+    return this.granted;
+  }
+
+  private async *attempt(exchange: Exchange, grant: DownloadUrl): AsyncGenerator<Uint8Array, void, undefined> {
+    const { offset } = this.blob.decryptor;
+    const address = blobAddress(grant.url, this.ports.baseUrl);
+    exchange.pace.wait();
+    const response = await this.ports.fetch(address.href, {
+      ...UNNAMED,
+      method: 'GET',
+      headers: offset === 0 ? {} : { range: `bytes=${offset}-` },
+      signal: exchange.signal,
+    });
+    exchange.pace.got(0);
+    expectNoRedirect(response);
+    // Nothing is left behind the chunks that are here: the blob was cut at one's end, which only its end can tell.
+    if (response.status === 416) {
+      yield* this.last();
+      return;
+    }
+    if (!response.ok) {
+      exchange.pace.wait();
+      throw await refused(response);
+    }
+    yield* this.read(exchange, { response, grant, offset });
+  }
+
+  private async *read(
+    { pace }: Exchange,
+    from: { readonly response: Response; readonly grant: DownloadUrl; readonly offset: number },
+  ): AsyncGenerator<Uint8Array, void, undefined> {
+    const reader = from.response.body?.getReader();
+    if (reader === undefined) throw new NetworkError('network', 'the store sent nothing');
+    let received = startOf(from.response, from.offset);
+    // A store that knows no ranges begins at the beginning.
+    let skip = from.offset - received;
+    const { decryptor } = this.blob;
+    try {
+      for (;;) {
+        pace.wait();
+        const { done, value } = await reader.read();
+        pace.got(value?.length ?? 0);
+        if (done) break;
+        received += value.length;
+        const skipped = Math.min(skip, value.length);
+        skip -= skipped;
+        for (const plain of decryptor.push(value.subarray(skipped))) yield this.counted(plain, from.grant);
+      }
+      // Where it says how long it is and sends less, the rest may come at the next attempt.
+      if (received < (from.grant.size ?? 0) && !this.retries.exhausted)
+        throw new NetworkError('network', 'the store sent less than it has');
+      yield* this.last();
+    } finally {
+      // Of a body that was read to its end nothing is left, and of a broken one neither.
+      await reader.cancel().catch(() => undefined);
+    }
+  }
+
+  private *last(): Generator<Uint8Array> {
+    const plain = this.blob.decryptor.finish();
+    this.done += plain.length;
+    this.options.onProgress?.({ done: this.done, total: this.done });
+    if (plain.length > 0) yield plain;
+  }
+
+  private counted(plain: Uint8Array, { size }: DownloadUrl): Uint8Array {
+    this.done += plain.length;
+    const total = size === null ? null : this.plainSize(size);
+    this.options.onProgress?.({ done: this.done, total });
+    return plain;
+  }
+
+  private plainSize(size: number): BlobProgress['total'] {
+    return this.blob.decryptor.inChunks ? (plainBlobSize(size) ?? null) : size - AEAD_TAG_BYTES;
+  }
+}
+
+/** Where a body begins, as its answer says: where it was asked to, or at the beginning. */
+function startOf(response: Response, asked: number): number {
+  if (response.status !== 206) return 0;
+  // Not every store shows the header to a page of another origin; then the chunks tell.
+  const range = response.headers.get('content-range');
+  if (range !== null && !range.startsWith(`bytes ${asked}-`))
+    throw new ProtocolError('a store answers with another range than it was asked for');
+  return asked;
+}
+
+async function refused(response: Response): Promise<ApiError> {
+  const refusal = await refusalOf(response);
+  if (response.status !== 404 && response.status !== 410) return refusal;
+  return new ApiError({ code: 'blob_not_found', status: response.status, message: 'the blob is not in the store' });
+}
+
+/**
+ * The plaintext of a blob, chunk by chunk, each authenticated; the whole is known to be there when it ends without an
+ * error. Ends the decryptor. A late or refused address is replaced by a fresh one, and a cut connection goes on from
+ * the chunk that it had come to. Throws `CryptoRefusal` `bad_ct` where the bytes are not the blob's, `ApiError`
+ * `blob_not_found` where the store has none, `NetworkError`, `ProtocolError` `bad_url`, `ClientError` `cancelled`.
+ */
+export const downloadBlob = (
+  ports: DownloadPorts,
+  blob: { readonly ref: string; readonly decryptor: BlobDecryptor },
+  options: TransferOptions = {},
+): AsyncGenerator<Uint8Array, void, undefined> => new Download(ports, blob, options).plaintext();

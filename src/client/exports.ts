@@ -1,0 +1,69 @@
+/** What the client library gives on every platform; `node.ts` and `browser.ts` add their own. What is not named here may change at any time. */
+export { Device, type DeviceOptions } from './device.js';
+export {
+  prepareClaim,
+  prepareRecovery,
+  recover,
+  type AskPassword,
+  type Claim,
+  type NewDevice,
+  type RecoverRequest,
+  type Recovery,
+} from './enrol.js';
+export { join, type JoinApproval, type JoinRequest, type PairingOffer } from './pairing.js';
+export {
+  ApiError,
+  ClientError,
+  isPassing,
+  isRevoked,
+  isUndecided,
+  NetworkError,
+  PairingError,
+  ProtocolError,
+  QueuedError,
+  UncertifiedDeviceError,
+  type ClientFailure,
+  type PairingFailure,
+  type ProtocolFault,
+  type Uncertified,
+} from './errors.js';
+export { StoreError, type StoreFault } from './store/error.js';
+export { CryptoRefusal, type RefusalReason } from '../crypto/refusal.js';
+export { reasonOf, REASONS, type HiddenReason, type Reason } from './reasons.js';
+export type { DeviceEvents, EventName, ItemView, Listener, Named } from './events.js';
+export type { Standing } from './standing.js';
+export type { LineState } from './socket.js';
+export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
+export { SEARCHED } from './search.js';
+export type { Subscription } from './shelf.js';
+export type { Identity, Token } from './identity.js';
+export type { BinLabel, BinView } from './bins.js';
+export type { HiddenItem } from './library.js';
+export type { PutRequest, RewrapProgress } from './writer.js';
+export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
+export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
+export { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
+export type { Cursor } from './cursor.js';
+export {
+  MemoryStore,
+  type Batch,
+  type Entry,
+  type Held,
+  type Pending,
+  type QuarantineReason,
+  type Store,
+} from './store/store.js';
+export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive/archive.js';
+export { ArchiveError, type ArchiveFault } from './archive/error.js';
+export type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './archive/records.js';
+export type { LevelStore } from './store/level-store.js';
+export type { OpenedStore, StoreRepair } from './store/open.js';
+export type { StoreOwner } from './store/records.js';
+export { fingerprintOfMaster } from '../crypto/fingerprint.js';
+export { phraseSeed } from '../crypto/master-key.js';
+export type { JsonObject } from '../crypto/payload.js';
+export type { KeyPair, Sodium } from '../crypto/sodium.js';
+export type { Clock, Timer } from '../protocol/clock.js';
+export type { ContentType, LiveItem } from '../protocol/item.js';
+export type { Glyph } from '../protocol/requests.js';

@@ -1,0 +1,141 @@
+/** The ten shapes of contract 7: what a payload of each type holds, checked before it is sealed. Pure. */
+import type { JsonObject } from '../../crypto/payload.js';
+import { text as utf8 } from '../../protocol/bytes.js';
+import type { ContentType } from '../../protocol/item.js';
+import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
+
+/** What a field holds. */
+export type FieldKind = 'text' | 'number';
+
+/** A type's fields; `main` is what a pipe gets, and must say something; `file`: its content is a file's bytes (contract 8). */
+interface Shape {
+  readonly fields: Readonly<Record<string, FieldKind>>;
+  readonly main: readonly string[];
+  readonly file?: boolean;
+}
+
+const SHAPES: Readonly<Record<ContentType, Shape>> = {
+  password: { fields: { service: 'text', user: 'text', secret: 'text' }, main: ['secret'] },
+  link: { fields: { url: 'text', title: 'text', desc: 'text', site: 'text' }, main: ['url'] },
+  text: { fields: { text: 'text' }, main: ['text'] },
+  code: { fields: { lang: 'text', label: 'text', text: 'text' }, main: ['text'] },
+  image: { fields: { w: 'number', h: 'number', label: 'text', mime: 'text' }, main: ['label'], file: true },
+  file: { fields: { name: 'text', size: 'number', mime: 'text' }, main: ['name'], file: true },
+  audio: { fields: { duration: 'number', label: 'text', mime: 'text' }, main: ['label'], file: true },
+  video: { fields: { title: 'text', duration: 'number', mime: 'text' }, main: ['title'], file: true },
+  contact: { fields: { name: 'text', role: 'text', email: 'text', phone: 'text' }, main: ['name'] },
+  location: { fields: { name: 'text', addr: 'text', lat: 'number', lng: 'number' }, main: [] },
+};
+
+/** Fields that are masked on a screen, never searched and never shown in lists. */
+const SECRET: Readonly<Partial<Record<ContentType, readonly string[]>>> = { password: ['secret'] };
+
+/** Bytes of a payload's JSON that an item holds by itself (contract 5). */
+export const PAYLOAD_INLINE_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
+
+/** A payload that is not of its type's shape. The message names the field and never its value. */
+export class PayloadError extends Error {
+  override readonly name = 'PayloadError';
+  readonly code = 'bad_payload';
+
+  constructor(
+    message: string,
+    /** What to do about it. */
+    readonly hint?: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Names of a type's fields. */
+export const fieldsOf = (type: ContentType): readonly string[] => Object.keys(SHAPES[type].fields);
+/** What a field of a type holds; undefined: the type has no such field. */
+export const kindOf = (type: ContentType, field: string): FieldKind | undefined =>
+  Object.hasOwn(SHAPES[type].fields, field) ? SHAPES[type].fields[field] : undefined;
+/** True where a field is not for every eye. */
+export const isSecretField = (type: ContentType, field: string): boolean => SECRET[type]?.includes(field) ?? false;
+/** The one field that a pipe gets; undefined: all of them. */
+export const mainField = (type: ContentType): string | undefined => SHAPES[type].main[0];
+/** Fields without which a payload of the type says nothing. */
+export const mainFields = (type: ContentType): readonly string[] => SHAPES[type].main;
+/**
+ * True for the types whose blob is a file's own bytes, with the payload beside it. A blob of any other type is the
+ * whole payload, as JSON, and what is beside it is cut.
+ */
+export const holdsFile = (type: ContentType): boolean => SHAPES[type].file === true;
+
+/** Bytes of a payload's JSON, as they are encrypted. */
+export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(payload)).length;
+
+/**
+ * A payload in its type's shape: known fields only, each of its kind, texts that were not given empty, so that every
+ * client finds them. Its size is not looked at (`payloadSize`). Throws `PayloadError`.
+ */
+export function shapedPayload(type: ContentType, given: JsonObject): JsonObject {
+  const { fields, main } = SHAPES[type];
+  for (const [name, value] of Object.entries(given)) {
+    const kind = kindOf(type, name);
+    if (kind === undefined) throw new PayloadError(`type ${type} has no field "${name.slice(0, 40)}"`, known(type));
+    if (kind === 'text' ? typeof value !== 'string' : typeof value !== 'number' || !Number.isFinite(value)) {
+      throw new PayloadError(`${name} must be ${kind === 'text' ? 'a text' : 'a number'}`);
+    }
+  }
+  for (const name of main)
+    if (given[name] === undefined || given[name] === '') throw new PayloadError(`${name} is missing`, known(type));
+  if (type === 'location') expectPlace(given);
+  if (type === 'link') expectUrl(given['url']);
+  const texts = Object.entries(fields).filter(([, kind]) => kind === 'text');
+  return { ...Object.fromEntries(texts.map(([name]) => [name, ''])), ...given };
+}
+
+const known = (type: ContentType): string => `Fields of ${type}: ${fieldsOf(type).join(', ')}.`;
+
+function expectPlace({ name, addr, lat, lng }: JsonObject): void {
+  if ((lat === undefined) !== (lng === undefined)) throw new PayloadError('lat and lng come together');
+  const named = [name, addr].some((value) => typeof value === 'string' && value !== '');
+  if (!named && lat === undefined)
+    throw new PayloadError('a location needs a name, an address, or lat and lng', known('location'));
+  if (typeof lat === 'number' && Math.abs(lat) > 90) throw new PayloadError('lat is from -90 to 90');
+  if (typeof lng === 'number' && Math.abs(lng) > 180) throw new PayloadError('lng is from -180 to 180');
+}
+
+function expectUrl(url: unknown): void {
+  if (typeof url !== 'string' || !URL.canParse(url)) throw new PayloadError('url is not an address');
+}
+
+/** A field of a payload from another device, as text; undefined where it is not there or no text or number. */
+export function fieldText(payload: JsonObject | null, field: string): string | undefined {
+  const value = payload !== null && Object.hasOwn(payload, field) ? payload[field] : undefined;
+  if (typeof value === 'string') return value;
+  return typeof value === 'number' || typeof value === 'boolean' ? String(value) : undefined;
+}
+
+/** A payload without its secrets, for lists and events. */
+export function withoutSecrets(type: ContentType, payload: JsonObject | null): JsonObject | null {
+  if (payload === null) return null;
+  return Object.fromEntries(Object.entries(payload).filter(([field]) => !isSecretField(type, field)));
+}
+
+const TITLE: Readonly<Record<ContentType, readonly string[]>> = {
+  password: ['service', 'user'],
+  link: ['title', 'url'],
+  text: ['text'],
+  code: ['label', 'text'],
+  image: ['label', 'mime'],
+  file: ['name', 'mime'],
+  audio: ['label', 'mime'],
+  video: ['title', 'mime'],
+  contact: ['name', 'email'],
+  location: ['name', 'addr'],
+};
+
+const TITLE_MAX = 200;
+
+/** One line that tells an item from the others; not made harmless yet. Never has a secret in it. */
+export function titleOf(type: ContentType, payload: JsonObject | null): string {
+  const parts = TITLE[type].flatMap((field) => fieldText(payload, field) || []);
+  if (type === 'password')
+    return parts.length === 2 ? `${parts[0] ?? ''} (${parts[1] ?? ''})` : (parts[0] ?? '(no name)');
+  const first = parts[0] ?? `${fieldText(payload, 'lat') ?? ''} ${fieldText(payload, 'lng') ?? ''}`;
+  return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX) || '(empty)';
+}

@@ -1,0 +1,182 @@
+/** Durable stores of Node: LevelDB in a folder (the only importer of it). */
+import { randomBytes } from 'node:crypto';
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ClassicLevel } from 'classic-level';
+import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
+import { errorCode } from '../../protocol/error-code.js';
+import type { StoreError } from './error.js';
+import { storeError, storeErrorOf } from './error.js';
+import type { Level } from './level-store.js';
+import { isSoundLog } from './node-log.js';
+import { openStore, type OpenedStore, type StorePlace } from './open.js';
+import type { StoreOwner } from './records.js';
+
+/** Of the damaged stores that were set aside; older ones are removed. */
+const SET_ASIDE_MAX = 3;
+/** More than LevelDB writes when it is opened: with so much room opening will not fail for the lack of it. */
+const PROBE_BYTES = 256 * 1024;
+
+/**
+ * The store of a device in a folder of its own, which is made (0700) where it is not there. Inside: `current` and, while
+ * a damaged one is replaced, `next`; `damaged-<time>`, the last three of those; `lock`, which tells two processes apart;
+ * `expected.json`, how far the store was when it was opened or closed last, so that an older state does not pass for it.
+ *
+ * Everything in it is read and checked first: about half a second for 50,000 items. Throws `StoreError`; `locked` where
+ * another process has it open.
+ */
+export async function openNodeStore(folder: string, owner: StoreOwner): Promise<OpenedStore> {
+  try {
+    await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
+    const lock = await locked(join(folder, 'lock'));
+    const place = new Folder(folder, lock);
+    return await openStore(place, owner);
+  } catch (error) {
+    throw storeErrorOf(error);
+  }
+}
+
+/** LevelDB holds a lock on its folder, which the system lets go of when the process ends, however it ends. */
+async function locked(path: string): Promise<ClassicLevel> {
+  const lock = new ClassicLevel(path);
+  try {
+    await lock.open();
+    return lock;
+  } catch (error) {
+    if (faultOf(error).code !== 'damaged') throw error;
+  }
+  // There is nothing in it that anybody would miss.
+  await rm(path, { recursive: true, force: true });
+  const anew = new ClassicLevel(path);
+  await anew.open();
+  return anew;
+}
+
+/** A file in the place of a folder is told as any failure of the disk; of a store it is damage. */
+function faultOf(error: unknown): StoreError {
+  const fault = storeErrorOf(error);
+  const cause = error instanceof Error ? error.cause : undefined;
+  const misplaced = ['EEXIST', 'ENOTDIR'].includes(errorCode(cause));
+  return fault.code === 'io' && misplaced ? storeError('damaged', 'a file is in its place', error) : fault;
+}
+
+/** See `openNodeStore`. The lock is held: nothing else changes the folder. */
+class Folder implements StorePlace {
+  constructor(
+    private readonly folder: string,
+    private readonly lock: ClassicLevel,
+  ) {}
+
+  readonly inspect = async (): Promise<void> => {
+    if (!(await this.has('current'))) return;
+    for (const name of await namesIn(this.at('current'))) {
+      if (!name.endsWith('.log') || (await isSoundLog(join(this.at('current'), name)))) continue;
+      throw storeError('damaged', 'a record of its log does not fit its checksum');
+    }
+  };
+
+  async current(): Promise<Level> {
+    // A crash between the two renames of `promote`.
+    if (!(await this.has('current')) && (await this.has('next'))) await this.move('next', 'current');
+    return this.opened('current');
+  }
+
+  async next(): Promise<Level> {
+    await rm(this.at('next'), { recursive: true, force: true });
+    return this.opened('next');
+  }
+
+  readonly mend = async (): Promise<void> => {
+    try {
+      await ClassicLevel.repair(this.at('current'));
+    } catch (error) {
+      // Nothing was there to mend: it cannot be read, which is known.
+      if (!['damaged', 'io'].includes(faultOf(error).code)) throw error;
+    }
+  };
+
+  async promote(): Promise<string> {
+    const time = new Date().toISOString().replace(/[:.]/g, '-');
+    const aside = `damaged-${time}-${randomBytes(2).toString('hex')}`;
+    await this.move('current', aside);
+    await this.move('next', 'current');
+    const names = (await readdir(this.folder)).filter((name) => name.startsWith('damaged-')).sort();
+    for (const name of names.slice(0, -SET_ASIDE_MAX)) await rm(this.at(name), { recursive: true, force: true });
+    return this.at(aside);
+  }
+
+  async expected(): Promise<number> {
+    try {
+      const kept: unknown = JSON.parse(await readFile(this.at('expected.json'), 'utf8'));
+      const batches = typeof kept === 'object' && kept !== null && 'batches' in kept ? kept.batches : 0;
+      return typeof batches === 'number' && Number.isSafeInteger(batches) && batches > 0 ? batches : 0;
+    } catch (error) {
+      if (error instanceof SyntaxError || errorCode(error) === 'ENOENT') return 0;
+      throw error;
+    }
+  }
+
+  async expect(batches: number): Promise<void> {
+    await writeDurably(this.at('expected.json.new'), JSON.stringify({ batches }));
+    await this.move('expected.json.new', 'expected.json');
+  }
+
+  release(): Promise<void> {
+    return this.lock.close();
+  }
+
+  /** LevelDB writes when it opens, and fails half-way where it cannot: so it is asked only when there is room. */
+  readonly reopen = async (level: Level): Promise<void> => {
+    const probe = this.at('probe');
+    try {
+      await writeDurably(probe, Buffer.alloc(PROBE_BYTES));
+    } finally {
+      await rm(probe, { force: true });
+    }
+    await level.close();
+    await level.open();
+  };
+
+  private async opened(name: string): Promise<Level> {
+    const level = new ClassicLevel<string, Uint8Array>(this.at(name), { valueEncoding: 'view' });
+    try {
+      await level.open();
+      return level;
+    } catch (error) {
+      throw faultOf(error);
+    }
+  }
+
+  private at(name: string): string {
+    return join(this.folder, name);
+  }
+
+  private async has(name: string): Promise<boolean> {
+    return (await readdir(this.folder)).includes(name);
+  }
+
+  private async move(from: string, to: string): Promise<void> {
+    await rename(this.at(from), this.at(to));
+    await syncFolder(this.folder);
+  }
+}
+
+/** Names in a folder; none where it is no folder. */
+async function namesIn(folder: string): Promise<readonly string[]> {
+  try {
+    return await readdir(folder);
+  } catch (error) {
+    if (errorCode(error) === 'ENOTDIR') return [];
+    throw error;
+  }
+}
+
+async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
+  const file = await open(path, 'w', FILE_MODE);
+  try {
+    await file.writeFile(content);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}

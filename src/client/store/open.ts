@@ -1,0 +1,219 @@
+/**
+ * Opening a durable store, and what happens when it is damaged: what can be read of the changes that this device has not
+ * sent goes into a new store, everything else comes from the server again, and the damaged one is set aside.
+ */
+import type { StoreError } from './error.js';
+import { storeError, storeErrorOf } from './error.js';
+import { LevelStore, createStore, readState, scanned, type Level, type LevelStoreOptions } from './level-store.js';
+import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
+import type { Pending } from './store.js';
+
+/** Told where a store was damaged, and is a new one now. The next connection replays everything from 0. */
+export interface StoreRepair {
+  /** What was found. */
+  readonly reason: string;
+  /** Where the damaged store was put: a folder, or the name of a database. The last few are kept. */
+  readonly setAside: string;
+  /** Own changes that were not confirmed by the server, and were carried over. */
+  readonly carried: number;
+  /** Own changes that were there and could not be read; null where nobody can tell. What was sent is on the server. */
+  readonly lost: number | null;
+}
+
+/** A store, open, for one device in one process. */
+export interface OpenedStore {
+  /** Close it when the device is closed. */
+  readonly store: LevelStore;
+  /** Null: it was sound, or new. */
+  readonly repair: StoreRepair | null;
+}
+
+/** Where the databases of one store lie. What is locked, moved and kept is the platform's business. */
+export interface StorePlace {
+  /** Looks for damage that the database itself would pass over. Throws `StoreError` `damaged`. */
+  readonly inspect?: () => Promise<void>;
+  /** Opens the database in use, or makes it. Throws what the library throws. */
+  current(): Promise<Level>;
+  /** Opens an empty database that is to take the place of the one in use. */
+  next(): Promise<Level>;
+  /** Makes a damaged database readable where that is possible; it is closed. Absent where there is no such thing. */
+  readonly mend?: () => Promise<void>;
+  /**
+   * Puts the next database, closed, in the place of the one in use, closed, which it sets aside. A crash leaves the one
+   * or the other in use. Resolves with where the old one is.
+   */
+  promote(): Promise<string>;
+  /** The least number of batches that the store in use must have; 0: not known. */
+  expected(): Promise<number>;
+  /** Keeps that number, for the next opening. */
+  expect(batches: number): Promise<void>;
+  /** Lets go of what `current` does not close. */
+  release(): Promise<void>;
+  /** See `LevelStoreOptions`. */
+  readonly reopen?: (level: Level) => Promise<void>;
+}
+
+/**
+ * Opens the store of a device, makes it, or rebuilds it where it is damaged. Throws `StoreError`: `locked`, `full`,
+ * `read_only`, `io`, `newer_format`, `other_owner`; nothing was changed then.
+ */
+export async function openStore(place: StorePlace, owner: StoreOwner): Promise<OpenedStore> {
+  try {
+    const expected = await place.expected();
+    const opened = await attempt(place, owner, expected);
+    if (opened instanceof LevelStore) return { store: opened, repair: null };
+    return await rebuilt(place, { owner, expected, reason: opened.detail ?? 'the database cannot be read' });
+  } catch (error) {
+    await place.release();
+    throw storeErrorOf(error);
+  }
+}
+
+/** The store in use, or why it is damaged. */
+async function attempt(place: StorePlace, owner: StoreOwner, expected: number): Promise<LevelStore | StoreError> {
+  let level: Level | undefined;
+  try {
+    await place.inspect?.();
+    level = await place.current();
+    if (expected === 0 && (await isEmpty(level))) await createStore(level, { owner, batches: 0, changes: [] });
+    const store = await LevelStore.open(level, owner, optionsOf(place, level));
+    if (store.batches < expected) throw storeError('damaged', 'it is an older state than the last one');
+    await place.expect(store.batches);
+    return store;
+  } catch (error) {
+    await level?.close();
+    const fault = storeErrorOf(error);
+    if (fault.code !== 'damaged') throw fault;
+    return fault;
+  }
+}
+
+const optionsOf = (place: StorePlace, level: Level): LevelStoreOptions => ({
+  ...(place.reopen === undefined ? {} : { reopen: async () => place.reopen?.(level) }),
+  onClose: async (batches) => {
+    try {
+      await place.expect(batches);
+    } finally {
+      await place.release();
+    }
+  },
+});
+
+async function isEmpty(level: Level): Promise<boolean> {
+  for await (const _ of scanned(level, {})) return false;
+  return true;
+}
+
+async function rebuilt(
+  place: StorePlace,
+  { owner, expected, reason }: { readonly owner: StoreOwner; readonly expected: number; readonly reason: string },
+): Promise<OpenedStore> {
+  const found = await salvaged(place, owner);
+  const next = await place.next();
+  try {
+    await createStore(next, { owner, batches: Math.max(expected, found.batches), changes: withBases(found.changes) });
+  } finally {
+    await next.close();
+  }
+  const setAside = await place.promote();
+  const level = await place.current();
+  try {
+    const store = await LevelStore.open(level, owner, optionsOf(place, level));
+    await place.expect(store.batches);
+    const carried = found.changes.length;
+    const lost = found.expected === null ? null : Math.max(0, found.expected - carried);
+    return { store, repair: { reason, setAside, carried, lost } };
+  } catch (error) {
+    await level.close();
+    throw error;
+  }
+}
+
+/**
+ * A change whose predecessor could not be read would wait for ever for that one's version. It is sent as the creation of
+ * an item: where the item is there, the server refuses it, nothing is overwritten, and the user hears of it.
+ */
+function withBases(changes: readonly Pending[]): readonly Pending[] {
+  const seen = new Set<string>();
+  return changes.map((change) => {
+    const first = !seen.has(change.id);
+    seen.add(change.id);
+    return first && change.base === null && change.version === null ? { ...change, base: 0 } : change;
+  });
+}
+
+interface Salvage {
+  /** By rising `seq`. */
+  readonly changes: readonly Pending[];
+  /** How many there were, and the number of batches, where that can be told. */
+  readonly expected: number | null;
+  readonly batches: number;
+}
+
+/** What is sound of the own changes: as the database is, and once more when it was mended, which may lose and gain. */
+async function salvaged(place: StorePlace, owner: StoreOwner): Promise<Salvage> {
+  const first = await reading(place, owner);
+  if (!first.cutShort || place.mend === undefined) return first;
+  await place.mend();
+  const second = await reading(place, owner);
+  const bySeq = new Map([...second.changes, ...first.changes].map((change) => [change.seq, change]));
+  return {
+    changes: [...bySeq.values()].sort((one, other) => one.seq - other.seq),
+    expected: first.expected ?? second.expected,
+    batches: Math.max(first.batches, second.batches),
+  };
+}
+
+async function reading(place: StorePlace, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
+  let level: Level;
+  try {
+    level = await place.current();
+  } catch (error) {
+    if (storeErrorOf(error).code !== 'damaged') throw error;
+    return { changes: [], expected: null, batches: 0, cutShort: true };
+  }
+  try {
+    return await soundChanges(level, owner);
+  } finally {
+    await level.close();
+  }
+}
+
+/** Each record has a checksum of its own, seeded with its owner: what passes is sound, whatever lies around it. */
+async function soundChanges(level: Level, owner: StoreOwner): Promise<Salvage & { readonly cutShort: boolean }> {
+  const changes: Pending[] = [];
+  let expected: number | null = null;
+  let batches = 0;
+  let cutShort = false;
+  const tolerating = async (work: () => Promise<void>): Promise<void> => {
+    try {
+      await work();
+    } catch (error) {
+      if (storeErrorOf(error).code !== 'damaged') throw error;
+      cutShort = true;
+    }
+  };
+  await tolerating(async () => {
+    const state = await readState(level);
+    if (state === undefined) return;
+    expected = state.changes.count;
+    batches = state.batches;
+  });
+  await tolerating(async () => {
+    const seed = ownerSeed(owner);
+    for await (const [key, record] of scanned(level, CHANGES)) {
+      const change = soundChange(key, record, seed);
+      if (change !== undefined) changes.push(change);
+    }
+  });
+  return { changes, expected, batches, cutShort };
+}
+
+function soundChange(key: string, record: Uint8Array, seed: number): Pending | undefined {
+  try {
+    return decodeChange(key, record, seed);
+  } catch (error) {
+    if (storeErrorOf(error).code !== 'damaged') throw error;
+    return undefined;
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * What a durable store keeps, as records: key, bytes, checksum. Format 1. Pure.
+ *
+ * Keys: `m` the state of the store, `e<id>` an entry, `o<seq, 16 digits>` an own change. A record's checksum is seeded
+ * with its owner and its key: one that was moved, or that belongs to another device, does not pass for sound.
+ */
+import { text } from '../../protocol/bytes.js';
+import { isContentType, type LiveItem, type SealedKeys } from '../../protocol/item.js';
+import type { Cursor } from '../cursor.js';
+import { checksumOf, crc32, RecordReader, RecordWriter } from './bytes.js';
+import { storeError } from './error.js';
+import type { Entry, Pending, QuarantineReason } from './store.js';
+
+/** Raise it with every change of the records below, and read the older ones. */
+export const FORMAT = 1;
+
+/** Whose store it is: the items of one tenant and the changes of one device. */
+export interface StoreOwner {
+  readonly tenantId: string;
+  readonly deviceId: string;
+}
+
+/** The state of a store beside its entries and changes; stored anew in each batch. */
+export interface StoreState {
+  readonly owner: StoreOwner;
+  /** Batches applied since the store began; never falls. */
+  readonly batches: number;
+  /** Entries of an earlier one count as version 0, so that a reset need not rewrite them all. */
+  readonly generation: number;
+  readonly cursor: Cursor;
+  readonly itemCount: number;
+  readonly versionSum: number;
+  /** Of all entries: how many, and the sum of their checksums modulo 2^32: a record that is lost is missed. */
+  readonly entries: Tally;
+  /** The same of the own changes. */
+  readonly changes: Tally;
+}
+
+/** How many records, and the sum of their checksums modulo 2^32. */
+export interface Tally {
+  readonly count: number;
+  readonly sum: number;
+}
+
+export const STATE_KEY = 'm';
+export const ENTRIES = { gte: 'e', lt: 'f' } as const;
+export const CHANGES = { gte: 'o', lt: 'p' } as const;
+export const entryKey = (id: string): string => `e${id}`;
+export const changeKey = (seq: number): string => `o${String(seq).padStart(16, '0')}`;
+
+/** Checksums of records of this owner begin with it. */
+export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(text(`${tenantId} ${deviceId}`));
+
+const seedOf = (key: string, owner: number): number => crc32(text(key), owner);
+
+/** The tally with a record put in the place of another one; undefined: none. */
+export const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
+  count: tally.count + Number(after !== undefined) - Number(before !== undefined),
+  sum: (tally.sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0,
+});
+
+const STATES = ['live', 'quarantined', 'deleted'] as const;
+const TAGGED = 4;
+const HAS_ROW = 8;
+const HAS_KEPT = 16;
+
+/** An entry's record. */
+export function encodeEntry(entry: Entry, generation: number, owner: number): Uint8Array {
+  const row = entry.state === 'deleted' ? null : entry.row;
+  const kept = entry.state === 'live' ? null : entry.kept;
+  const tagged = entry.state === 'deleted' && entry.tagged;
+  const flags = (tagged ? TAGGED : 0) | (row === null ? 0 : HAS_ROW) | (kept === null ? 0 : HAS_KEPT);
+  const out = new RecordWriter().byte(STATES.indexOf(entry.state) | flags);
+  out.int(generation).int(entry.version);
+  if (entry.state === 'quarantined') out.text(entry.reason);
+  if (row !== null) writeRow(out, row, entry.id);
+  if (kept !== null) writeRow(out, kept, entry.id);
+  return out.sealed(seedOf(entryKey(entry.id), owner));
+}
+
+/** An entry out of its record. Throws `StoreError` `damaged`. */
+export function decodeEntry(key: string, record: Uint8Array, at: { owner: number; generation: number }): Entry {
+  const read = new RecordReader(record, seedOf(key, at.owner));
+  const id = key.slice(1);
+  const head = read.byte();
+  const state = STATES[head & 3];
+  const generation = read.int();
+  const stored = read.int();
+  const version = generation === at.generation ? stored : 0;
+  // No other reason is ever written, and a newer program that knows more writes another format.
+  const reason = state === 'quarantined' ? (read.text() as QuarantineReason) : null;
+  const row = head & HAS_ROW ? readRow(read, id) : null;
+  const kept = head & HAS_KEPT ? readRow(read, id) : null;
+  read.done();
+  if (state === 'live' && row !== null) return { id, version, state, row };
+  if (state === 'quarantined' && reason !== null) return { id, version, state, reason, row, kept };
+  if (state === 'deleted') return { id, version, state, tagged: (head & TAGGED) !== 0, kept };
+  throw storeError('damaged', 'an entry is none of the three kinds');
+}
+
+const INLINE = 1;
+const BLOB = 2;
+const MASTER = 4;
+const SIG = 8;
+
+function writeKeys(out: RecordWriter, keys: SealedKeys): void {
+  out.int(keys.size);
+  for (const [device, key] of keys) out.text(device).blob(key);
+}
+
+function readKeys(read: RecordReader): SealedKeys {
+  const keys = new Map<string, Uint8Array>();
+  for (let left = read.int(); left > 0; left--) keys.set(read.text(), read.blob());
+  return keys;
+}
+
+/** The id is left out where it is the entry's own. */
+function writeRow(out: RecordWriter, row: LiveItem, id: string): void {
+  const { inline, blob, master, sig } = row;
+  out.byte((inline ? INLINE : 0) | (blob ? BLOB : 0) | (master ? MASTER : 0) | (sig ? SIG : 0));
+  out.text(row.id === id ? '' : row.id);
+  out.text(row.binId).text(row.type).text(row.senderDevice).int(row.ts).int(row.version);
+  if (inline) writeKeys(out.blob(inline.ct).blob(inline.nonce), inline.keys);
+  if (blob) writeKeys(out.text(blob.ref).blob(blob.nonce), blob.keys);
+  if (master) out.blob(master.nonce).blob(master.ct);
+  if (sig) out.blob(sig);
+}
+
+function readRow(read: RecordReader, ownId: string): LiveItem {
+  const flags = read.byte();
+  const id = read.text();
+  const binId = read.text();
+  const type = read.text();
+  if (!isContentType(type)) throw storeError('damaged', 'a row has an unknown type');
+  const senderDevice = read.text();
+  const ts = read.int();
+  const version = read.int();
+  const inline = flags & INLINE ? { ct: read.blob(), nonce: read.blob(), keys: readKeys(read) } : null;
+  const blob = flags & BLOB ? { ref: read.text(), nonce: read.blob(), keys: readKeys(read) } : null;
+  const master = flags & MASTER ? { nonce: read.blob(), ct: read.blob() } : null;
+  const sig = flags & SIG ? read.blob() : null;
+  const payload = { inline, blob, master, sig };
+  return { id: id === '' ? ownId : id, binId, type, ts, ...payload, senderDevice, version, deletedAt: null };
+}
+
+const KINDS = ['write', 'move', 'delete'] as const;
+const HAS_BASE = 4;
+const HAS_VERSION = 8;
+const REWRAP = 16;
+
+/** An own change's record. */
+export function encodeChange(change: Pending, owner: number): Uint8Array {
+  const { base, version } = change;
+  const rewrap = change.kind === 'write' && change.rewrap;
+  const flags = (base === null ? 0 : HAS_BASE) | (version === null ? 0 : HAS_VERSION) | (rewrap ? REWRAP : 0);
+  const out = new RecordWriter().byte(KINDS.indexOf(change.kind) | flags).text(change.id);
+  if (base !== null) out.int(base);
+  if (version !== null) out.int(version);
+  if (change.kind === 'delete') out.blob(change.sig);
+  else writeRow(out, change.row, change.id);
+  return out.sealed(seedOf(changeKey(change.seq), owner));
+}
+
+/** An own change out of its record. Throws `StoreError` `damaged`. */
+export function decodeChange(key: string, record: Uint8Array, owner: number): Pending {
+  const read = new RecordReader(record, seedOf(key, owner));
+  const head = read.byte();
+  const id = read.text();
+  const base = head & HAS_BASE ? read.int() : null;
+  const version = head & HAS_VERSION ? read.int() : null;
+  const kind = KINDS[head & 3];
+  const of = { seq: Number(key.slice(1)), id, base, version };
+  if (kind === undefined) throw storeError('damaged', 'a change is none of the three kinds');
+  const change: Pending =
+    kind === 'delete'
+      ? { ...of, kind, sig: read.blob() }
+      : kind === 'move'
+        ? { ...of, kind, row: readRow(read, id) }
+        : { ...of, kind, row: readRow(read, id), rewrap: (head & REWRAP) !== 0 };
+  read.done();
+  return change;
+}
+
+/** The state's record. Its first number is the format, and its checksum has no owner: any version can read both. */
+export function encodeState(state: StoreState): Uint8Array {
+  const { owner, cursor, entries, changes } = state;
+  const out = new RecordWriter().int(FORMAT).text(owner.tenantId).text(owner.deviceId);
+  out.int(state.batches).int(state.generation);
+  out.int(cursor.since).byte(cursor.epoch === null ? 0 : 1);
+  if (cursor.epoch !== null) out.text(cursor.epoch);
+  out.int(state.itemCount).int(state.versionSum);
+  for (const { count, sum } of [entries, changes]) out.int(count).int(sum);
+  return out.sealed(seedOf(STATE_KEY, 0));
+}
+
+/** The state out of its record. Throws `StoreError` `damaged`, `newer_format`. */
+export function decodeState(record: Uint8Array): StoreState {
+  const read = new RecordReader(record, seedOf(STATE_KEY, 0));
+  const format = read.int();
+  if (format > FORMAT) throw storeError('newer_format', `format ${format}, and this program knows up to ${FORMAT}`);
+  const owner = { tenantId: read.text(), deviceId: read.text() };
+  const batches = read.int();
+  const generation = read.int();
+  const since = read.int();
+  const epoch = read.byte() === 0 ? null : read.text();
+  const itemCount = read.int();
+  const versionSum = read.int();
+  const entries = { count: read.int(), sum: read.int() };
+  const changes = { count: read.int(), sum: read.int() };
+  read.done();
+  return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes };
+}
+
+/** The version that an entry's record adds to the sum; 0 where it is deleted, or its version is not known. */
+export function countedVersion(key: string, record: Uint8Array, at: { owner: number; generation: number }): number {
+  const read = new RecordReader(record, seedOf(key, at.owner));
+  const state = STATES[read.byte() & 3];
+  const generation = read.int();
+  return state === 'deleted' || generation !== at.generation ? 0 : read.int();
+}

@@ -1,0 +1,125 @@
+/** How the values of environment variables are read: numbers, words, secrets, addresses (config.ts). */
+import { isIP } from 'node:net';
+
+/** How one environment variable is read. `parse` answers undefined for a value that does not fit. */
+export interface Variable<T> {
+  readonly name: string;
+  /** What it takes, in words, with its unit: the part of the error message that tells what to write. */
+  readonly takes: string;
+  /** The value when the variable is unset or empty. */
+  readonly fallback: T;
+  readonly secret?: boolean;
+  parse(text: string): T | undefined;
+}
+
+/** Bounds of a number, and what it counts. */
+export interface WholeNumber {
+  readonly fallback: number;
+  readonly min: number;
+  readonly max: number;
+  readonly unit?: string;
+}
+
+/** A whole number within bounds. */
+export function wholeNumber(name: string, { fallback, min, max, unit }: WholeNumber): Variable<number> {
+  return {
+    name,
+    takes: `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`,
+    fallback,
+    parse: (text) => {
+      const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
+      return value >= min && value <= max ? value : undefined;
+    },
+  };
+}
+
+/** One of a few words. */
+export function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
+  return {
+    name,
+    takes: `one of ${values.join(', ')}`,
+    fallback,
+    parse: (text) => values.find((value) => value === text),
+  };
+}
+
+/** A token or key that the operator sets. It travels in headers, so it is visible ASCII without spaces. */
+export function secret(name: string, min: number, max: number): Variable<string | null> {
+  return {
+    name,
+    takes: `at least ${min} visible ASCII characters without spaces, at most ${max}`,
+    fallback: null,
+    secret: true,
+    parse: (text) => (text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined),
+  };
+}
+
+/** More than any secret needs, and still room in the headers of a request, 4 KiB altogether. */
+export const SECRET_MAX = 1_024;
+
+/** Milliseconds of a day. */
+export const DAY_MS = 86_400_000;
+/** Days at most, wherever days are counted: ten years. */
+export const TTL_DAYS_MAX = 3_650;
+
+/** Days, also a fraction of one, as milliseconds. */
+export function days(text: string): number | undefined {
+  const value = /^\d{1,4}(\.\d{1,9})?$/.test(text) ? Math.round(Number(text) * DAY_MS) : 0;
+  return value >= 1 && value <= TTL_DAYS_MAX * DAY_MS ? value : undefined;
+}
+
+/** Whole days as milliseconds. */
+export const wholeDays = (text: string): number | undefined =>
+  /^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined;
+
+/** A host name (RFC 1123). */
+export const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
+
+function parsedUrl(text: string): URL | undefined {
+  return URL.canParse(text) ? new URL(text) : undefined;
+}
+
+/** Where to listen: an IP address or a host name. */
+export const address = (text: string): string | undefined =>
+  isIP(text) !== 0 || HOST_NAME.test(text) ? text : undefined;
+
+/** The address of a PostgreSQL database. */
+export function databaseUrl(text: string): string | undefined {
+  const url = parsedUrl(text);
+  if (url === undefined || (url.protocol !== 'postgres:' && url.protocol !== 'postgresql:')) return undefined;
+  const hasHost = url.hostname !== '' || url.searchParams.has('host');
+  return hasHost && url.pathname.length > 1 ? text : undefined;
+}
+
+/** An address without anything that is no part of a base, and without a trailing slash. */
+export function publicUrl(text: string): string | undefined {
+  const url = parsedUrl(text);
+  if (url === undefined || (url.protocol !== 'http:' && url.protocol !== 'https:')) return undefined;
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') return undefined;
+  return `${url.origin}${url.pathname}`.replace(/\/+$/, '');
+}
+
+/** A comma-separated list; one entry that does not fit spoils the whole value. */
+export function list(text: string, entry: (part: string) => string | undefined): readonly string[] | undefined {
+  const parts = text.split(',').map((part) => entry(part.trim()));
+  return parts.every((part) => part !== undefined) ? Object.freeze(parts) : undefined;
+}
+
+/** An origin as browsers write it, or `*`. */
+export function origin(text: string): string | undefined {
+  if (text === '*') return text;
+  const url = parsedUrl(text);
+  return (url?.protocol === 'http:' || url?.protocol === 'https:') && url.origin === text.toLowerCase()
+    ? url.origin
+    : undefined;
+}
+
+/** An address or a range, as `address/prefix`. */
+export function cidr(text: string): string | undefined {
+  const match = /^([0-9a-f.:]+)(?:\/(\d{1,3}))?$/i.exec(text);
+  const address = match?.[1] ?? '';
+  const bits = isIP(address) === 4 ? 32 : isIP(address) === 6 ? 128 : undefined;
+  if (bits === undefined) return undefined;
+  const prefix = match?.[2] === undefined ? bits : Number(match[2]);
+  return prefix <= bits ? `${address}/${prefix}` : undefined;
+}

@@ -1,0 +1,103 @@
+/**
+ * Files that only their owner may read (see `durable.ts`): what others can reach is closed, with a warning; what may
+ * be another user's is refused.
+ */
+import { constants } from 'node:fs';
+import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errorCode } from '../protocol/error-code.js';
+import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
+
+/** A file that is refused: its content may be another user's. The message is a sentence that names it. */
+export class PrivateFileError extends Error {
+  override readonly name = 'PrivateFileError';
+
+  constructor(
+    readonly path: string,
+    what: string,
+    options?: ErrorOptions,
+  ) {
+    super(`${path} ${what}.`, options);
+  }
+}
+
+/** What is told when something was too open and was closed. */
+export type Warn = (text: string) => void;
+
+/** Permission bits as one types them: `644`. */
+export const modeText = (mode: number): string => (mode & 0o777).toString(8).padStart(3, '0');
+
+/** Makes the folder, and closes it to others where it was open. Throws the system's error. */
+export async function privateFolder(folder: string, warn: Warn): Promise<void> {
+  const made = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
+  if (!POSIX) return;
+  const { mode } = await lstat(folder);
+  if (!isOpenToOthers(mode)) return;
+  await chmod(folder, FOLDER_MODE);
+  // Just made, under a loose umask: nothing was in it for others to see.
+  if (made === undefined) warn(`${folder} was open to other users (mode ${modeText(mode)}). It is closed now.`);
+}
+
+/** Puts `bytes` in the place of the file: whole, 0600, durable. A crash leaves the old file or the new one. */
+export const writePrivate = (path: string, bytes: Uint8Array): Promise<void> => writeWhole(path, bytes, 'replace');
+
+/** Removes a file, durably; one that is not there is no error. */
+export async function removePrivate(path: string): Promise<void> {
+  await rm(path, { force: true });
+  await syncFolder(dirname(path)).catch((error: unknown) => {
+    if (errorCode(error) !== 'ENOENT') throw error;
+  });
+}
+
+/**
+ * Reads a private file of at most `max` bytes; undefined where there is none. One that others can read is closed, with
+ * a warning; one that cannot be closed, that is a link, too long or another user's is refused with `PrivateFileError`.
+ */
+export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
+  let handle: FileHandle;
+  try {
+    // Not blocking: a pipe under this name would be waited for for ever.
+    const flags = POSIX ? constants.O_NOFOLLOW | constants.O_NONBLOCK : 0;
+    handle = await open(path, constants.O_RDONLY | flags);
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined;
+    if (errorCode(error) === 'ELOOP') throw refused(path, 'is a symbolic link');
+    throw refused(path, `cannot be read (${errorCode(error)})`, error);
+  }
+  try {
+    await close(handle, path, warn);
+    const buffer = Buffer.alloc(max + 1);
+    let length = 0;
+    for (;;) {
+      const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null);
+      if (bytesRead === 0) return buffer.subarray(0, length);
+      length += bytesRead;
+      if (length > max) throw refused(path, `is longer than ${max} bytes`);
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Closes an open file to others. Works on the handle: the path may name another file by now. */
+async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
+  const stat = await handle.stat();
+  const { mode, uid } = stat;
+  if (!stat.isFile()) throw refused(path, 'is not a file');
+  if (!POSIX) return;
+  const own = process.getuid?.();
+  if (own !== undefined && own !== 0 && uid !== own) throw refused(path, 'belongs to another user');
+  if (!isOpenToOthers(mode)) return;
+  try {
+    await handle.chmod(FILE_MODE);
+  } catch (error) {
+    throw refused(path, `is open to other users (mode ${modeText(mode)}) and cannot be closed`, error);
+  }
+  warn(
+    `${path} was open to other users (mode ${modeText(mode)}). It is closed now; if others use this machine, revoke ` +
+      'this device from another one and pair it again.',
+  );
+}
+
+const refused = (path: string, what: string, cause?: unknown): PrivateFileError =>
+  new PrivateFileError(path, what, { cause });

@@ -1,0 +1,45 @@
+/** Tenants by name, in PostgreSQL (sql/0006_hosting.sql; contract 12). */
+import type pg from 'pg';
+import type { HostChange, HostChanges, HostingStore as HostingStorePort, NewTenant } from '../../hosting/ports.js';
+import { ask, askOne } from '../ask.js';
+
+interface Row {
+  readonly position: string;
+  readonly changes: readonly HostChange[] | null;
+}
+
+/** Positions are the xmin of the snapshot that read: every transaction below it is over, and was seen. */
+const POSITION = 'pg_snapshot_xmin(pg_current_snapshot())::text AS position';
+
+const changesOf = ({ position, changes }: Row): HostChanges => ({ position, changes: changes ?? [] });
+
+/** Names of tenants; see the port. */
+export class HostingStore implements HostingStorePort {
+  constructor(private readonly pool: pg.Pool) {}
+
+  async all(): Promise<HostChanges> {
+    const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', t.slug, 'tenantId', t.id))
+      FROM tenants t WHERE t.slug IS NOT NULL) AS changes`;
+    return changesOf(await askOne<Row>(this.pool, { text, values: [], readOnly: true }));
+  }
+
+  async since(position: string): Promise<HostChanges> {
+    const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at)
+      FROM host_changes h WHERE h.xid >= $1::xid8) AS changes`;
+    const [row] = await ask<Row>(this.pool, { name: 'host_changes', text, values: [position], readOnly: true });
+    return row === undefined ? { position, changes: [] } : changesOf(row);
+  }
+
+  async signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'> {
+    const { id, slug, email, claimHash, returnHash, state, unclaimedMax, now } = tenant;
+    const row = await askOne<{ verdict: 'ok' | 'slug_taken' | 'unavailable' }>(this.pool, {
+      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8) AS verdict',
+      values: [id, slug, email, claimHash, returnHash, state, unclaimedMax, now],
+    });
+    return row.verdict;
+  }
+
+  async undoSignUp(tenantId: string, now: number): Promise<void> {
+    await ask(this.pool, { text: 'SELECT undo_sign_up($1, $2)', values: [tenantId, now] });
+  }
+}

@@ -1,0 +1,36 @@
+/** A device and its tenant's figures in one snapshot, for `/me` (contract 9b). */
+import type pg from 'pg';
+import type { Identity } from '../../account/ports.js';
+import type { Glyph } from '../../protocol/requests.js';
+import { ask } from '../ask.js';
+
+interface Row {
+  name: string;
+  glyph: Glyph;
+  paired_at: number;
+  head: number;
+  item_count: number;
+  version_sum: number;
+  storage_bytes: number;
+  devices: number;
+}
+
+/** Reads what `/me` tells, in one statement and so in one snapshot. */
+export class IdentityStore {
+  constructor(private readonly pool: pg.Pool) {}
+
+  /** Undefined when the device is gone. Throws `unavailable`. */
+  async identity(tenantId: string, deviceId: string): Promise<Identity | undefined> {
+    const text = `SELECT d.name, d.glyph, d.paired_at, t.head, t.item_count, t.version_sum, t.storage_bytes,
+        (SELECT count(*) FROM devices o WHERE o.tenant_id = t.id AND o.revoked_at IS NULL) AS devices
+      FROM tenants t JOIN devices d ON d.tenant_id = t.id AND d.id = $2 WHERE t.id = $1`;
+    const [row] = await ask<Row>(this.pool, { name: 'identity', text, values: [tenantId, deviceId] });
+    if (row === undefined) return undefined;
+    return {
+      device: { id: deviceId, name: row.name, glyph: row.glyph, pairedAt: row.paired_at },
+      summary: { version: row.head, itemCount: row.item_count, versionSum: row.version_sum },
+      storageUsedBytes: row.storage_bytes,
+      deviceCount: row.devices,
+    };
+  }
+}

@@ -1,0 +1,87 @@
+/** The list of objects of a backup in a temporary table, while a bucket is compared with it (src/backup/compare.ts). */
+import type pg from 'pg';
+import type { Lost, LostObject, ObjectLedger } from '../../backup/compare.js';
+import type { ListedObject } from '../../backup/ports.js';
+import { asUnavailable } from '../database.js';
+
+interface RecordedRow {
+  readonly tenantId: string;
+  readonly ref: string;
+  readonly size: number;
+  readonly checksum: Readonly<Record<string, string>> | null;
+}
+
+/** See `ObjectLedger`. It has a connection of the pool to itself until it is closed. */
+export class PostgresObjectLedger implements ObjectLedger {
+  private constructor(private readonly client: pg.PoolClient) {}
+
+  /** Throws `unavailable`. */
+  static async open(pool: pg.Pool): Promise<PostgresObjectLedger> {
+    let client: pg.PoolClient | undefined;
+    try {
+      client = await pool.connect();
+      await client.query(`CREATE TEMPORARY TABLE recorded (
+        tenant_id text COLLATE "C", ref text COLLATE "C", size bigint, checksum json, PRIMARY KEY (tenant_id, ref))`);
+      return new PostgresObjectLedger(client);
+    } catch (error) {
+      client?.release(true);
+      throw asUnavailable(error);
+    }
+  }
+
+  async add(objects: readonly ListedObject[]): Promise<void> {
+    await this.ask(
+      `INSERT INTO recorded SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::json[])
+       ON CONFLICT DO NOTHING`,
+      [
+        objects.map(({ tenantId }) => tenantId),
+        objects.map(({ ref }) => ref),
+        objects.map(({ size }) => size),
+        objects.map(({ checksum }) => (checksum === undefined ? null : JSON.stringify(checksum))),
+      ],
+    );
+  }
+
+  async take(page: readonly ListedObject[]): Promise<readonly ListedObject[]> {
+    const rows = await this.ask<RecordedRow>(
+      `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
+       WHERE r.tenant_id = p.tenant_id AND r.ref = p.ref
+       RETURNING r.tenant_id AS "tenantId", r.ref, r.size, r.checksum`,
+      [page.map(({ tenantId }) => tenantId), page.map(({ ref }) => ref)],
+    );
+    return rows.map(listedOf);
+  }
+
+  async left(examples: number): Promise<Lost> {
+    const withItems = `recorded r
+      LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
+      LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref`;
+    const [counts] = await this.ask<{ readonly count: number; readonly named: number }>(
+      `SELECT count(*) AS count, count(i.id) AS named FROM ${withItems}`,
+      [],
+    );
+    const rows = await this.ask<RecordedRow & { readonly itemId: string | null }>(
+      `SELECT r.tenant_id AS "tenantId", r.ref, r.size, r.checksum, i.id AS "itemId" FROM ${withItems}
+       ORDER BY i.id IS NULL, r.tenant_id, r.ref LIMIT $1`,
+      [examples],
+    );
+    const lost: LostObject[] = rows.map((row) => ({ ...listedOf(row), itemId: row.itemId }));
+    return { count: counts?.count ?? 0, named: counts?.named ?? 0, examples: lost };
+  }
+
+  /** The connection is ended: what is temporary goes with it. */
+  close(): void {
+    this.client.release(true);
+  }
+
+  private async ask<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
+    try {
+      return (await this.client.query<Row>(text, [...values])).rows;
+    } catch (error) {
+      throw asUnavailable(error);
+    }
+  }
+}
+
+const listedOf = ({ tenantId, ref, size, checksum }: RecordedRow): ListedObject =>
+  checksum === null ? { tenantId, ref, size } : { tenantId, ref, size, checksum };
