@@ -47,7 +47,13 @@ export class Outflow {
     this.held = held;
     this.options.res.onWritable((offset) => this.goOn(offset));
     const { clock, tooSlow, res } = this.options;
-    this.pace = new Pace({ clock, tooSlow, moved: () => this.sent, waiting: () => true, cut: () => res.close() });
+    this.pace = new Pace({
+      clock,
+      tooSlow,
+      moved: () => this.sent,
+      waiting: () => this.sent < this.heldAt + this.held,
+      cut: () => res.close(),
+    });
     this.push(0);
     this.tryAgain();
   }

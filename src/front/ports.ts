@@ -160,7 +160,7 @@ export interface BinService {
 export interface BlobService {
   uploadUrl(tenantId: string, wish: UploadWish): Promise<replies.BlobUpload>;
   downloadUrl(tenantId: string, ref: string, origin: string): Promise<replies.BlobDownload>;
-  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`. */
+  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`, `unavailable`. */
   settle(tenantId: string, ref: string): Promise<boolean>;
 }
 
