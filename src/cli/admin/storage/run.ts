@@ -17,6 +17,7 @@ export interface StoreCheck {
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
+/** Bytes of the blob that is written and read. */
 export const PROBE_BYTES = 100_000;
 const TYPE = 'application/octet-stream';
 const UPLOAD_MS = 15 * 60_000;
