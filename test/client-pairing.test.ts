@@ -132,8 +132,14 @@ t.test('what the existing device refuses', async (t) => {
     });
   }
 
+  const former = await device.offerPairing(() => true);
+  const { deviceId: revoked } = await joining(all, former.words).identity;
+  await former.joined;
+  await device.revoke(revoked);
+  tap.calls.length = 0;
   const lies: [title: string, reason: CryptoRefusal['reason'], change: object][] = [
     ['CLIENT-13: a device id that is not new', 'known_device', { deviceId: device.id }],
+    ['CLIENT-13: the id of a device that was revoked', 'known_device', { deviceId: revoked }],
     ['CLIENT-11: a key of low order', 'low_order', { pubkey: toBase64Url(new Uint8Array(32)) }],
   ];
   for (const [title, reason, change] of lies) {
@@ -284,6 +290,8 @@ t.test('CLIENT-21: a password is asked for where it is set, and what was typed i
     without.joined,
   ]);
   t.same(identity.masterKey, all.first.identity().masterKey);
+  const shown = tap.calls.filter(({ path }) => path === '/password/verify').at(-1)?.body?.['pubkey'];
+  t.equal(shown, toBase64Url(identity.keys.publicKey), 'the ticket is of use to this device alone');
   // `correct` and `horse` alone may be words of the wire code.
   for (const sent of [tap.sent(), all.first.tap.sent()]) t.notMatch(sent, /correct horse|battery|staple/);
 });

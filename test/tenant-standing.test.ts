@@ -114,6 +114,7 @@ t.test('PAIR-11 PAIR-12 PAIR-13: a pair request reaches its device, once, whatev
   for (const { witness } of [live, behind, greeting]) t.strictSame(witness.plain, [shown]);
   t.strictSame(other.witness.plain, []);
   t.strictSame(world.connect(1).witness.plain, [shown], 'again after each caught_up while it is pending');
+  t.strictSame(world.connect(2).witness.plain, [], 'to its own device alone');
   world.now = expiresAt;
   t.strictSame(world.connect(1).witness.plain, [], 'not once it has expired');
   t.end();
