@@ -156,6 +156,7 @@ t.test('BLOB-19: an upload that stalls or trickles is cut after a bounded time',
       ...STUBS,
       transfers: {
         check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
+        tooSlow: (_tenant, pace) => pace < 1024,
         download: () => Promise.reject(new Error('nobody asks')),
         upload: async (_name, _size, source) => {
           let bytes = 0;
@@ -198,6 +199,7 @@ t.test('BLOB-19: a download that nobody reads is cut, and its file closed', asyn
     services: {
       transfers: {
         check: () => ({ tenantId: TENANT, ref: 'x.bin' }),
+        tooSlow: (_tenant, pace) => pace < 1024,
         upload: () => Promise.reject(new Error('nobody asks')),
         download: () =>
           Promise.resolve({
