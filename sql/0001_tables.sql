@@ -119,13 +119,16 @@ CREATE TABLE blobs (
   content_type text NOT NULL DEFAULT 'application/octet-stream',
   -- So long is the upload URL good.
   expires_at bigint NOT NULL DEFAULT 0,
-  -- So long does an upload through this server count as under way; it moves on while bytes come.
+  -- So long does an upload count as under way. Through this server it moves on while bytes come; past it, to a bucket,
+  -- nobody tells of them, and it is set with the reservation.
   uploading_until bigint NOT NULL DEFAULT 0,
+  -- When the store was last asked about it for the sake of its removal: what the store refuses waits behind the others.
+  tried_at bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (tenant_id, ref)
 );
 CREATE INDEX blobs_reserved ON blobs (tenant_id, expires_at) WHERE state = 'reserved';
 -- What the nightly job may have to remove.
-CREATE INDEX blobs_unused ON blobs (created_at)
+CREATE INDEX blobs_unused ON blobs (tried_at, created_at)
   WHERE state IN ('orphan', 'dying') OR (state = 'ready' AND item_id IS NULL);
 
 -- Pairing between two devices (contract 9). Rows outlive their session by a little, so that a late code is told

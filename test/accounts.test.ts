@@ -117,15 +117,13 @@ t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t
   const { ticket } = await a.passwords.verify(tenantId, { password: 'old' });
   const session = { code: 'one two three four five six', epk: base64(newDevice().publicKey) };
   await a.pairing.init(tenantId, device.id, session);
-  const { challengeId, challenge } = await a.reauth.challenge(tenantId, { deviceId: device.id });
-  const answer = answerReauthChallenge(
-    nodeSodium,
-    { tenantId, deviceId: device.id, challengeId },
-    {
-      challenge,
-      keys: device,
-    },
-  );
+  const solved = async () => {
+    const { challengeId, challenge } = await a.reauth.challenge(tenantId, { deviceId: device.id });
+    const ids = { tenantId, deviceId: device.id, challengeId };
+    const answer = answerReauthChallenge(nodeSodium, ids, { challenge, keys: device });
+    return { deviceId: device.id, challengeId, answer: base64(answer) };
+  };
+  const [one, two] = [await solved(), await solved()];
 
   t.same(await b.bootstrap.restart(tenantId), { ok: true });
   t.same(b.resets, [tenantId]);
@@ -134,15 +132,13 @@ t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t
   t.same((await a.devices.list(tenantId, device.id)).devices, []);
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, session)), 'pair_invalid');
   t.same(await a.passwords.exists(tenantId), { exists: false });
-  t.equal(
-    await refusal(a.reauth.answer(tenantId, { deviceId: device.id, challengeId, answer: base64(answer) })),
-    'forbidden',
-  );
+  t.equal(await refusal(a.reauth.answer(tenantId, one)), 'forbidden');
   t.equal(await valueOf(a.pool, 'SELECT recovery_pubkey AS value FROM tenants'), null);
 
   // The same device id again: nothing of its earlier life may work.
   const again = await a.bootstrap.claim(tenantId, bootstrapBody(device));
   t.notOk(await a.admits(tenantId, token, clock.now()), 'an old token stays dead');
+  t.equal(await refusal(a.reauth.answer(tenantId, two)), 'forbidden', 'and so does an old challenge');
   t.ok(await a.admits(tenantId, again.token, clock.now()));
   await a.passwords.set(tenantId, { password: 'old' });
   const proof = a.tickets.passwordProof(ticket, { tenantId, pubkey: device.publicKey });
@@ -224,6 +220,9 @@ t.test('DEV-01 DEV-02 DEV-03: the list shows all there is to say', async (t) => 
   t.equal(base64(devices[1]?.pubkey ?? new Uint8Array()), base64(second?.publicKey ?? new Uint8Array()));
   t.equal(devices[1]?.cert?.length, 32);
   t.equal(devices[0]?.cert, null);
+  await a.devices.revoke(tenantId, second?.id ?? '', first?.id);
+  const [, gone] = (await a.devices.list(tenantId, first?.id ?? '')).devices;
+  t.match(gone, { id: second?.id, online: false, revokedAt: clock.now() }, 'a revoked device is not online');
 });
 
 t.test('DEV-04 DEV-08: a patch changes what it names, and counts when it changes something', async (t) => {

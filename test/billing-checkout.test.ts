@@ -4,6 +4,7 @@ import { StripePayments } from '../src/payments/stripe.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { claim } from './support/devices.js';
+import { SOON_MS } from './support/events.js';
 import { BASE, billed, mustDeliver, signUp, stateOf, tenantOf, type Billed } from './support/hosted.js';
 import * as stripe from './support/stripe.js';
 import type { Reply } from './support/wire.js';
@@ -193,14 +194,15 @@ t.test('BILL-04: a provider that is slow, and a key that is wrong', async (t) =>
   standIn.failWith = -1;
   t.equal((await errorOf(new StripePayments(options).portal('cus_1', 'https://x'))).error, 'unavailable');
   standIn.failWith = 0;
-  const wrong = new StripePayments({ ...options, timeoutMs: 5_000, secretKey: 'sk_wrong_key' });
+  const wrong = new StripePayments({ ...options, timeoutMs: SOON_MS, secretKey: 'sk_wrong_key' });
   t.equal((await errorOf(wrong.portal('cus_1', 'https://x'))).error, 'internal');
-  const right = new StripePayments({ ...options, timeoutMs: 5_000 });
+  const right = new StripePayments({ ...options, timeoutMs: SOON_MS });
   t.match(await right.portal('cus_1', 'https://x'), /^https:\/\/billing\.stripe\.test\/p\/cus_1$/);
 });
 
 t.test('BILL-15 BILL-16: the portal', async (t) => {
-  const server = await billed(t, { env: { RATE_PAIR_PER_MIN: '5' } });
+  // Its minute stands still: on a slow machine calls would be given back.
+  const server = await billed(t, { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '5' } });
   const anna = await tenantOf(server, 'anna', Date.now() - DAY_MS);
   const berta = await tenantOf(server, 'berta');
   const portal = async ({ wire }: typeof anna, token?: string): Promise<Reply> =>

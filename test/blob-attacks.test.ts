@@ -17,7 +17,7 @@ t.test('BLOB-31: open reservations that are out of time are given back when ther
   const expired = Array.from({ length: 3 }, () => ({ tenantId: TENANT, ref: REF, size: 5 }));
   const rows: Partial<BlobRows> = {
     reserve: () => Promise.resolve(open >= 1_000 ? 'too_many' : 'ok'),
-    expired: () => Promise.resolve(expired),
+    takeExpired: () => Promise.resolve(expired),
     giveUp: () => Promise.resolve(true),
     free: (names) => {
       open -= names.length;
@@ -86,6 +86,7 @@ t.test(
       services: {
         transfers: {
           check: () => ({ tenantId: TENANT, ref: REF }),
+          tooSlow: (_tenant, pace) => pace < 1024,
           upload: () => Promise.resolve(),
           download: () => {
             opened++;

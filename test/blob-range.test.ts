@@ -118,6 +118,22 @@ t.test('BLOB-13: browsers of the named origins may upload and download', async (
   t.equal((await get({ origin: 'https://evil.example' })).headers['access-control-allow-origin'], undefined);
 });
 
+t.test('ERR-01 ERR-02 SHAPE-09: a signed URL is refused in the shape that is named, with the usual body', async (t) => {
+  const altered = url.replace(/sig=../, 'sig=AA');
+  for (const [target, headers, hint] of [
+    [altered, {}, undefined],
+    [`${altered}&shape=b`, {}, '/docs/errors#url_invalid'],
+    [altered, { 'x-wire-shape': 'b' }, '/docs/errors#url_invalid'],
+  ] as const) {
+    const reply = await send('GET', target, { headers });
+    t.equal(reply.outcome, '403 url_invalid');
+    const { error } = JSON.parse(reply.bytes.toString()) as { error: Record<string, unknown> };
+    t.type(error['message'], 'string');
+    t.equal(error['hint'], hint);
+  }
+  t.equal((await send('GET', `${url}&shape=b`)).status, 200, 'the shape is no part of what is signed');
+});
+
 t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) => {
   const ask = async (headers: Readonly<Record<string, string>>): Promise<string> => {
     const reply = await wire.get(`/blobs/${ref}/url`, { token: first.token, headers });
@@ -127,10 +143,12 @@ t.test('BLOB-03: a URL has the scheme and the host that clients use', async (t) 
   t.equal(await ask({ host: 'sync.example.com', 'x-forwarded-proto': 'https' }), 'https://sync.example.com');
   t.equal(await ask({ host: 'sync.example.com', 'x-forwarded-proto': 'gopher' }), 'http://sync.example.com');
   const named = await Scene.start(t, {
-    env: { PUBLIC_URL: 'https://files.example.com/base', TRUSTED_PROXIES: 'none' },
+    env: { PUBLIC_URL: 'https://files.example.com/base', DOMAIN: 'sync.example.org', TRUSTED_PROXIES: 'none' },
   });
   const given = await uploadOf(named.wire, named.first, { size: 1 });
-  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//);
+  t.match(given.url, /^https:\/\/files\.example\.com\/base\/blobs\//, 'PUBLIC_URL before DOMAIN');
+  const domain = await Scene.start(t, { env: { DOMAIN: 'sync.example.org' } });
+  t.match((await uploadOf(domain.wire, domain.first, { size: 1 })).url, /^https:\/\/sync\.example\.org\/blobs\//);
   const distrustful = await Scene.start(t, { env: { TRUSTED_PROXIES: 'none' } });
   const own = await distrustful.wire.post(
     '/blobs/upload-url',

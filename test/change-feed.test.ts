@@ -6,7 +6,7 @@ import { ChangeFeed } from '../src/postgres/change-feed.js';
 import { clientConfig, createPool } from '../src/postgres/database.js';
 import { Presence } from '../src/postgres/presence.js';
 import { TestClock } from './support/clock.js';
-import { Events } from './support/events.js';
+import { Events, until } from './support/events.js';
 import type { HintedGeneration } from '../src/tenant/ports.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { TcpProxy } from './support/tcp-proxy.js';
@@ -94,6 +94,14 @@ async function pair(
   await a.others.until(1);
   await b.others.until(1);
   return { ...made, a, b };
+}
+
+/** Beats, and waits until the beat was heard: the listening connection may be slower than the statement's answer. */
+async function beatHeard(of: Instance, from: Instance, sync: number): Promise<void> {
+  await of.beat();
+  const before = of.hints.all.length;
+  tell(from, ['sync', sync, 1]);
+  await of.hints.until(before + 1);
 }
 
 function tell(from: Instance, ...hints: readonly Hint[]): void {
@@ -228,7 +236,10 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
   tell(b, ['tenant', 1, 1]);
   await a.hints.until(1);
   proxy.freeze();
+  const notified = (): number => b.statements.all.filter((text) => text.includes('SELECT pg_notify')).length;
+  const before = notified();
   tell(b, ['tenant', 2, 1]);
+  await b.statements.until(() => notified() > before);
   for (let beats = 0; beats < 3; beats++) await a.beat();
   t.equal(a.connected.all.length, 1);
   await a.beat();
@@ -243,7 +254,7 @@ t.test('INST-03: a link that is open and carries nothing is given up after three
     ],
     'what was lost is for the comparison of heads, which `connected` calls for',
   );
-  for (let beats = 0; beats < 5; beats++) await a.beat();
+  for (let beats = 1; beats <= 5; beats++) await beatHeard(a, b, beats);
   t.equal(a.connected.all.length, 2, 'and then it is content');
   t.ok((await listeners(pool)).length >= 2);
 });
@@ -288,6 +299,9 @@ t.test('a listener that was replaced while it could not connect does not come ba
     mock.timers.tick(1_000);
     await aWhile();
   }
+  // A backend ends a moment after its client.
+  await until('one listener', async () => (await listeners(pool)).length === 1 && proxy.connections === 1);
+  await aWhile();
   t.equal((await listeners(pool)).length, 1);
   t.equal(proxy.connections, 1);
 });

@@ -5,6 +5,7 @@ import { blobAddress, uploadHeaders } from '../src/client/blobs/signed-url.js';
 import { bytesSource, type BlobSource } from '../src/client/blobs/source.js';
 import { uploadBlob } from '../src/client/blobs/upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
+import { until } from './support/events.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 
 const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;
@@ -168,8 +169,7 @@ void t.test('CBLOB-11: a transfer ends when its caller or its device does, and t
     uploadBlob(all.ports, { head: HEAD, source: endless }, { signal: cancel.signal, onProgress }),
     cancelled,
   );
-  await new Promise((resolve) => setImmediate(resolve));
-  t.equal(closed, 1);
+  await until('the end of the source', () => closed === 1);
   const { ref, draft } = done;
   const reading = downloadBlob(all.ports, { ref, decryptor: decryptorOf(draft, ref) }, { signal: cancel.signal });
   await t.rejects(reading.next(), cancelled);

@@ -1,9 +1,11 @@
 /** The client library in a real browser, against a real server (contract 10, 11; the client library). */
 import { builtinModules } from 'node:module';
+import { isDeepStrictEqual } from 'node:util';
 import type { Page as BrowserPage } from 'puppeteer-core';
 import t from 'tap';
 import { bundled, CHROMIUM, servePage, startBrowser } from './support/browser.js';
 import type { Page } from './support/browser-page.js';
+import { until } from './support/events.js';
 import { runServer } from './support/server.js';
 
 t.setTimeout(180_000);
@@ -95,6 +97,8 @@ t.test('a device in a browser', { skip: CHROMIUM === undefined && 'this machine 
     await page.setOfflineMode(false);
     t.equal(await device('connect'), undefined);
     t.match(await device('put', 'four'), { version: 4 });
+    // What the next start reads is what the stream has brought, which may come after the reply.
+    await until('all four', async () => isDeepStrictEqual(await device('held'), { itemCount: 4, versionSum: 10 }));
     t.equal(await device('close'), undefined);
   });
 

@@ -2,10 +2,12 @@
 import t from 'tap';
 import { prepareClaim, prepareRecovery, recover } from '../src/client/enrol.js';
 import { isUndecided } from '../src/client/errors.js';
+import type { Identity } from '../src/client/identity.js';
 import { join } from '../src/client/pairing.js';
 import type { Platform } from '../src/client/platform.js';
 import { TestClock } from './support/clock.js';
 import { refusal, wiretap, world, type Wiretap } from './support/client-world.js';
+import { counted, hurried } from './support/hurried.js';
 import { runServer } from './support/server.js';
 
 /** What comes back in the place of a true answer. */
@@ -68,14 +70,14 @@ t.test('CLIENT-39: a claim is tried again with the same keys for as long as nobo
     throw new TypeError('unreachable');
   });
   const clock = new TestClock();
-  const claim = await prepareClaim({ ...laptop, platform: { ...silent.platform, clock }, serverUrl });
-  const ticking = setInterval(() => clock.advance(1_000), 5);
-  t.teardown(() => clearInterval(ticking));
-  t.ok(isUndecided(await refusal(claim.register())), 'neither the reply nor the proof came through');
+  const { platform, traffic } = counted({ ...silent.platform, clock });
+  const claim = await prepareClaim({ ...laptop, platform, serverUrl });
+  const register = (): Promise<Identity> => hurried(clock, traffic, claim.register());
+  t.ok(isUndecided(await refusal(register())), 'neither the reply nor the proof came through');
   lost.state.failing = false;
-  t.ok(isUndecided(await refusal(claim.register())), 'claimed already, but perhaps by this very device');
+  t.ok(isUndecided(await refusal(register())), 'claimed already, but perhaps by this very device');
   silent.state.failing = false;
-  const identity = await claim.register();
+  const identity = await register();
   const [row] = await server.sql('SELECT id FROM devices');
   t.equal(row?.['id'], identity.deviceId, 'it was');
   const late = prepareClaim({ ...laptop, platform: wiretap().platform, serverUrl });
@@ -125,7 +127,7 @@ t.test(
     const clock = new TestClock();
     const tap = wiretap(clock);
     let attempts = 0;
-    const platform: Platform = {
+    const { platform, traffic } = counted({
       ...tap.platform,
       fetch: async (url, init) => {
         if (!url.endsWith('/devices/pair-fetch-npk')) return tap.platform.fetch(url, init);
@@ -134,11 +136,9 @@ t.test(
         const reply = await tap.platform.fetch(url, init);
         return attempts <= 14 ? unavailable() : reply;
       },
-    };
-    const ticking = setInterval(() => clock.advance(250), 5);
-    t.teardown(() => clearInterval(ticking));
+    });
     const request = { serverUrl: all.url, name: 'New', glyph: 'phone' as const, words: offer.words };
-    const identity = await join({ ...request, platform, onDigits: () => undefined });
+    const identity = await hurried(clock, traffic, join({ ...request, platform, onDigits: () => undefined }), 250);
     t.equal(await offer.joined, identity.deviceId);
     t.same(identity.masterKey, all.first.identity().masterKey);
     t.equal(attempts, 15);
@@ -150,21 +150,20 @@ t.test('CLIENT-40: it gives up when the code has run out, or when its user does'
   const clock = new TestClock();
   const begun = clock.now();
   const tap = wiretap(clock);
-  const platform: Platform = {
+  const { platform, traffic } = counted({
     ...tap.platform,
     fetch: (url, init) =>
       url.endsWith('/devices/pair-fetch-npk') ? Promise.resolve(unavailable()) : tap.platform.fetch(url, init),
-  };
+  });
   const offer = await all.first.device.offerPairing(() => true);
   const request = { serverUrl: all.url, name: 'New', glyph: 'phone' as const, words: offer.words };
-  const ticking = setInterval(() => clock.advance(1_000), 1);
-  t.teardown(() => clearInterval(ticking));
-  const error = await refusal(join({ ...request, platform, onDigits: () => undefined }));
+  const joined = join({ ...request, platform, onDigits: () => undefined });
+  const error = await refusal(hurried(clock, traffic, joined));
   t.match(error, { name: 'PairingError', code: 'expired', cause: { code: 'unavailable' } });
   t.ok(clock.now() - begun >= 5 * 60_000);
   const stop = new AbortController();
   const joining = join({ ...request, platform, onDigits: () => stop.abort(), signal: stop.signal });
-  t.match(await refusal(joining), { code: 'aborted' });
+  t.match(await refusal(hurried(clock, traffic, joining)), { code: 'aborted' });
   offer.cancel();
   await refusal(offer.joined);
 });

@@ -5,6 +5,7 @@ import { MemoryStore, type Batch } from '../src/client/store/store.js';
 import { TestClock } from './support/clock.js';
 import { sealedRow } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';
+import { hurried, NO_TRAFFIC } from './support/hurried.js';
 
 t.test('a server that stumbles', async (t) => {
   const all = await world(t);
@@ -27,10 +28,7 @@ t.test('a server that stumbles', async (t) => {
     const client = await all.open(first.identity(), { tap: { ...tap, platform }, store });
     await client.device.roster.list();
     down = true;
-    const putting = client.device.put(note('queued'));
-    const ticking = setInterval(() => clock.advance(1_000), 5);
-    const error = await refusal(putting);
-    clearInterval(ticking);
+    const error = await refusal(hurried(clock, NO_TRAFFIC, client.device.put(note('queued'))));
     t.equal(error.code, 'queued');
     t.match(await client.device.list(), [{ payload: { text: 'queued' }, pending: true, version: 0 }]);
     client.device.close();

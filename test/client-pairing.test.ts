@@ -9,6 +9,8 @@ import { toBase64Url } from '../src/protocol/base64.js';
 import { TestClock } from './support/clock.js';
 import { newId } from './support/client.js';
 import { refusal, wiretap, world, type Wiretap, type World } from './support/client-world.js';
+import { until } from './support/events.js';
+import { counted, hurried, NO_TRAFFIC } from './support/hurried.js';
 
 /** The server presents every pairing request to this device in another form. */
 function presenting(tap: Wiretap, change: (request: object) => object): void {
@@ -132,8 +134,14 @@ t.test('what the existing device refuses', async (t) => {
     });
   }
 
+  const former = await device.offerPairing(() => true);
+  const { deviceId: revoked } = await joining(all, former.words).identity;
+  await former.joined;
+  await device.revoke(revoked);
+  tap.calls.length = 0;
   const lies: [title: string, reason: CryptoRefusal['reason'], change: object][] = [
     ['CLIENT-13: a device id that is not new', 'known_device', { deviceId: device.id }],
+    ['CLIENT-13: the id of a device that was revoked', 'known_device', { deviceId: revoked }],
     ['CLIENT-11: a key of low order', 'low_order', { pubkey: toBase64Url(new Uint8Array(32)) }],
   ];
   for (const [title, reason, change] of lies) {
@@ -173,23 +181,21 @@ t.test('what the existing device refuses', async (t) => {
 
 t.test("CLIENT-14: five minutes by the existing device's own clock, whatever the server says", async (t) => {
   const clock = new TestClock();
-  const all = await world(t, { tap: wiretap(clock) });
-  const { device, tap } = all.first;
-  const offer = await device.offerPairing(() => {
+  const tap = wiretap(clock);
+  const { platform, traffic } = counted(tap.platform);
+  const all = await world(t, { tap: { ...tap, platform } });
+  let asked = false;
+  const offer = await all.first.device.offerPairing(() => {
+    asked = true;
     clock.advance(5 * 60_000);
     return true;
   });
   const attempt = joining(all, offer.words);
-  const reply = new Promise<void>((resolve) => {
-    tap.lie = ({ path }, answer) => {
-      if (path === '/devices/pair-requests' && (answer['requests'] as unknown[]).length > 0) resolve();
-      return undefined;
-    };
-  });
-  const ticking = setInterval(() => clock.advance(2_000), 20);
-  await reply;
-  clearInterval(ticking);
-  t.match(await refusal(offer.joined), { name: 'PairingError', code: 'expired' });
+  // Only then is the clock turned, to the next poll: the five minutes are over when the user says yes, not before.
+  const requested = "SELECT 1 FROM pair_sessions WHERE state = 'requested'";
+  await until('the request', async () => (await all.server.sql(requested)).length > 0);
+  t.match(await refusal(hurried(clock, traffic, offer.joined)), { name: 'PairingError', code: 'expired' });
+  t.ok(asked);
   t.match(await refusal(attempt.identity), { name: 'PairingError' });
   t.notOk(
     tap.calls.some(({ path, body }) => path === '/devices/pair-wrap' && body?.['wrappedMasterKey'] !== undefined),
@@ -284,6 +290,8 @@ t.test('CLIENT-21: a password is asked for where it is set, and what was typed i
     without.joined,
   ]);
   t.same(identity.masterKey, all.first.identity().masterKey);
+  const shown = tap.calls.filter(({ path }) => path === '/password/verify').at(-1)?.body?.['pubkey'];
+  t.equal(shown, toBase64Url(identity.keys.publicKey), 'the ticket is of use to this device alone');
   // `correct` and `horse` alone may be words of the wire code.
   for (const sent of [tap.sent(), all.first.tap.sent()]) t.notMatch(sent, /correct horse|battery|staple/);
 });
@@ -376,9 +384,7 @@ t.test('re-authentication', async (t) => {
     t.match(await recovered.device.me(), { device: { id: identity.deviceId } });
     const dead = { ...platform, fetch: () => Promise.reject(new TypeError('unreachable')), clock: new TestClock() };
     const never = recover({ platform: dead, serverUrl: all.url, name: 'Never', glyph: 'globe', phrase: all.phrase });
-    const ticking = setInterval(() => dead.clock.advance(10_000), 5);
-    t.ok((await refusal(never)) instanceof NetworkError);
-    clearInterval(ticking);
+    t.ok((await refusal(hurried(dead.clock, NO_TRAFFIC, never))) instanceof NetworkError);
   });
   t.same(all.first.problems, []);
   t.ok(tap.calls.length > 0);

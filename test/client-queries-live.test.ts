@@ -7,7 +7,7 @@ import type { Device } from '../src/client/device.js';
 import type { ItemView } from '../src/client/events.js';
 import type { QueryFilter, QueryUpdate } from '../src/client/query.js';
 import { openNodeStore } from '../src/client/store/node-store.js';
-import { next, note, refusal, world, type Client } from './support/client-world.js';
+import { next, note, refusal, wiretap, world, type Client } from './support/client-world.js';
 import { replayed } from './support/queries.js';
 
 /** A query whose results can be waited for. */
@@ -40,7 +40,19 @@ t.test('live queries on two devices', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'queries-'));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   let opened = await openNodeStore(folder, paired.identity());
-  const open = (): Promise<Client> => all.open(paired.identity(), { store: opened.store });
+  /** Item writes of the second device wait for it. */
+  let writable: Promise<unknown> = Promise.resolve();
+  const open = (): Promise<Client> => {
+    const tap = wiretap();
+    const { fetch } = tap.platform;
+    Object.assign(tap.platform, {
+      fetch: async (url: string, init: RequestInit) => {
+        if (init.method === 'POST' && url.endsWith('/items')) await writable;
+        return fetch(url, init);
+      },
+    });
+    return all.open(paired.identity(), { tap, store: opened.store });
+  };
   let second = await open();
   await second.device.connect();
 
@@ -75,8 +87,9 @@ t.test('live queries on two devices', async (t) => {
   await t.test('SDK-01: what is made without a connection is shown at once, and after the next start', async (t) => {
     second.device.disconnect();
     const before = await followed(second.device, { text: 'alone' });
+    // The reply must not be faster than the first look at the item.
+    writable = before.until((items) => items.length === 1);
     const made = await second.device.put(note('alone'));
-    await before.until((items) => items[0]?.id === made.id);
     t.match(before.updates.find(({ items }) => items.length === 1)?.items, [{ id: made.id, pending: true }]);
     second.device.close();
     const told = before.updates.length;

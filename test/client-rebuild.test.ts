@@ -87,8 +87,9 @@ t.test('STORE-12: a device whose disk is full says so, loses nothing, and goes o
 
   level.weather = 'fine';
   t.match(await shows(client, arrived.id), { payload: { text: 'from elsewhere' } }, 'it comes again');
-  await client.device.put(note('afterwards'));
+  const { id: last } = await client.device.put(note('afterwards'));
   const texts = (await client.device.list()).map(({ payload }) => payload?.['text']);
   t.same(texts.sort(), ['afterwards', 'from elsewhere', 'kept'], 'what was refused is nowhere');
+  await shows(other, last);
   t.same((await other.device.list()).length, 3);
 });

@@ -136,6 +136,8 @@ t.test('CLIENT-30: a count or a version sum that does not fit is noticed', async
   t.match(await world.replica.settle(summary(4, 3, 7)), { complete: true });
   t.match(await world.replica.settle(summary(4, 4, 7)), { complete: false });
   t.match(await world.replica.settle(summary(4, 3, 8)), { complete: false });
+  t.match(await world.replica.settle(summary(9, 4, 16)), { complete: false });
+  t.equal((await world.replica.cursor()).since, 4, 'and the cursor does not pass over what did not come');
   t.equal(await world.replica.settle({ ...summary(4, 3, 7), epoch: 'f' }), undefined, 'another history, unannounced');
 });
 

@@ -2,7 +2,8 @@
 import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
-import { createStore, LevelStore, type Level } from '../src/client/store/level-store.js';
+import { createStore, LevelStore } from '../src/client/store/level-store.js';
+import type { Level } from '../src/client/store/level.js';
 import { STATE_KEY } from '../src/client/store/records.js';
 import { StoreError } from '../src/client/store/error.js';
 import type { Batch } from '../src/client/store/store.js';

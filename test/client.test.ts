@@ -1,10 +1,13 @@
 /** The client's parts on their own: no server, no network, time in the test's hand. */
 import fc from 'fast-check';
 import t from 'tap';
+import { DeviceApi } from '../src/client/api.js';
 import { backoffMs, RECONNECT } from '../src/client/backoff.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/client/cursor.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
 import { Http } from '../src/client/http.js';
+import { Roster } from '../src/client/roster.js';
+import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { Line, type LineState } from '../src/client/socket.js';
 import { pendingWrite } from '../src/client/store/store.js';
@@ -13,7 +16,16 @@ import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/c
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { isUlid } from '../src/protocol/ids.js';
 import { rowText } from '../src/protocol/item-codec.js';
-import { fakeFetch, fakeSockets, newId, newIdentity, sealedRow, settle, type FakeAnswer } from './support/client.js';
+import {
+  fakeFetch,
+  fakeSockets,
+  listed,
+  newId,
+  newIdentity,
+  sealedRow,
+  settle,
+  type FakeAnswer,
+} from './support/client.js';
 import { TestClock } from './support/clock.js';
 
 t.test('CLIENT-34: waits double from about 1 s to about 60 s, and half of each is chance', (t) => {
@@ -152,6 +164,29 @@ t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML 
     random: () => 0,
   });
   await t.rejects(portal.send({ ...call }), ProtocolError);
+});
+
+t.test('devices are read once more for whoever asks during a reading: its answer may be older', async (t) => {
+  const me = newIdentity();
+  const entry = ({ deviceId, keys }: typeof me) => ({
+    ...{ id: deviceId, name: 'D', glyph: 'laptop', pubkey: toBase64Url(keys.publicKey), pairedAt: 1 },
+    ...{ cert: toBase64Url(listed(me).cert), online: true, current: deviceId === me.deviceId },
+  });
+  const answers: ((devices: readonly object[]) => void)[] = [];
+  const api = new DeviceApi(
+    () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
+  );
+  const roster = new Roster({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
+  const [first, known] = [roster.refresh(), roster.list()];
+  const later = [roster.refresh(), roster.refresh()];
+  await settle();
+  t.equal(answers.length, 1);
+  answers[0]?.([entry(me)]);
+  t.same([(await first).length, (await known).length], [1, 1]);
+  await settle();
+  t.equal(answers.length, 2, 'one for both');
+  answers[1]?.([entry(me), entry(newIdentity())]);
+  for (const list of later) t.equal((await list).length, 2);
 });
 
 function line(overrides: { ticket?: () => Promise<string> } = {}) {

@@ -73,6 +73,31 @@ for (const [name, open] of BOTH) {
     t.strictSame(await blobOf(tenantId, blobRef(1)), { state: 'ready', itemId: itemId(1) });
   });
 
+  t.test(
+    `INST-14: a change that waits for another item's blob is not overtaken by the next of its own: ${name}`,
+    async (t) => {
+      const { lanes, log, newTenant, putBlob }: LogUnderTest = await open(t);
+      const tenantId = await newTenant();
+      await putBlob(tenantId, blobRef(1), { state: 'ready', itemId: null });
+      const named = { inline: null, blob: blob(blobRef(1)) };
+      await commit(lanes, numbered(tenantId, 2, named));
+      const verdicts = await together(lanes, [
+        numbered(tenantId, 1, named),
+        numbered(tenantId, 2, { ...named, ts: TS + 1 }),
+        numbered(tenantId, 2, { ts: TS + 2 }),
+      ]);
+      t.strictSame(verdicts, [
+        ['no_blob', null],
+        ['replace', 2],
+        ['replace', 3],
+      ]);
+      t.strictSame(
+        (await allRows(log, tenantId)).map(({ item }) => [item.version, item.ts]),
+        [[3, TS + 2]],
+      );
+    },
+  );
+
   t.test(`ITEM-39 ITEM-40: the storage cap: ${name}`, async (t) => {
     // A write of 100 bytes of ciphertext and one key of 28 + 80.
     const size = 208;
@@ -165,7 +190,7 @@ t.test('INST-05: an item that another instance stores in that moment is recognis
   const first = [{ tenantId, generation: 1, changes: [same] }];
   await rival.query(INSERT_SQL, insertParameters(first, 0));
   const ours = together(lanes, [same, numbered(other, 1)]);
-  const waits = 'SELECT 1 FROM pg_locks WHERE NOT granted';
+  const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
   while ((await pool.query(waits)).rowCount === 0) t.ok(true, 'ours does not wait yet');
   await rival.query('COMMIT');
   rival.release();

@@ -89,12 +89,22 @@ const CASES: readonly Case[] = [
   { title: 'RETRY-18: of an item in that very bin', given: [write()], when: write(wraps([ONE, TWO]), { refused: true, refusedForBin: true }), then: ['refused', 1, TS] },
   { title: 'RETRY-18: but for more reasons than its bin', given: [write()], when: write(wraps([ONE, TWO], { binId: OTHER_BIN }), { refused: true }), then: ['refused', 1, TS] },
   { title: 'ITEM-38: a new item for a bin that is gone', when: write({}, { refused: true, refusedForBin: true }), then: ['refused', null] },
+  { title: 'RETRY-02: no restore, and so it is told where the write is refused besides', given: [write(), remove()], when: write({ text: 'two', ts: TS + 9 }, { refused: true }), then: ['conflict', 2, TS] },
+  { title: 'RETRY-03: another version, refused besides', given: [write(), write({ text: 'two', ts: TS + 1 })], when: write({ text: 'three', ts: TS + 2, ifVersion: 1 }, { refused: true }), then: ['conflict', 2, TS + 1] },
+  { title: 'RETRY-06: an earlier ts, refused besides', given: [write()], when: write({ text: 'two', ts: TS - 1 }, { refused: true }), then: ['conflict', 1, TS] },
+  { title: 'RETRY-13: a version of an item that is not there, refused besides', when: write({ ifVersion: 1 }, { refused: true }), then: ['conflict', null] },
+  { title: 'RETRY-17: a re-wrap that adds nothing, refused besides', given: [write(wraps([ONE, TWO]))], when: write({}, { refused: true }), then: ['same', 1, TS] },
+  { title: 'DEL-04: deleted already, refused besides', given: [write(), remove()], when: remove(null, { refused: true }), then: ['same', 2, TS] },
+  { title: 'DEL-05: never there, refused besides', when: remove(null, { refused: true }), then: ['missing', null] },
+  { title: 'MOVE-04: against an old version, refused besides', given: [write(), write({ text: 'two', ts: TS + 1 })], when: move({}, { refused: true }), then: ['conflict', 2, TS + 1] },
+  { title: 'MOVE-05: moved already, refused besides', given: [write(), move()], when: move({}, { refused: true }), then: ['same', 2, TS] },
   { title: 'a refused delete', given: [write()], when: remove(null, { refused: true }), then: ['refused', 1, TS], stored: { deletedAt: null } },
   { title: 'a refused move', given: [write()], when: move({}, { refused: true }), then: ['refused', 1, TS], stored: { binId: 'inbox' } },
 
   { title: 'RETRY-01: the same write again', given: [write()], when: write(), then: ['same', 1, TS] },
   { title: 'RETRY-01: before the second decision, the delete', given: [write(), remove()], when: write(), then: ['same', 2, TS] },
   { title: 'RETRY-01: after a move', given: [write(), move()], when: write(), then: ['same', 2, TS] },
+  { title: 'RETRY-01 RETRY-10: after a move, with its condition', given: [write(), move()], when: write({ ifVersion: 0 }), then: ['same', 2, TS] },
   { title: 'RETRY-01 RETRY-08: the first write after another device re-wrapped', given: [write(), write(wraps([ONE, TWO]), { deviceId: TWO })], when: write({ ifVersion: 0 }), then: ['same', 2, TS] },
   { title: 'RETRY-01 RETRY-10: the same re-wrap again, with the version it was made against', given: [write(), write(wraps([ONE, TWO], { ifVersion: 1 }))], when: write(wraps([ONE, TWO], { ifVersion: 1 })), then: ['same', 2, TS] },
   { title: 'RETRY-01: a replace ends what was the same before', given: [write(), write(wraps([ONE, TWO])), write({ text: 'two', ts: TS + 1 })], when: write(wraps([ONE, TWO])), then: ['conflict', 3, TS + 1] },
@@ -283,6 +293,7 @@ const drawn = fc.record({
   version: fc.nat(12),
   by: fc.nat(1),
   blob: fc.nat(2),
+  refused: fc.nat(9),
 });
 type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
 
@@ -293,7 +304,14 @@ const namesNewBlob = (one: Drawn, n: number, batch: readonly Drawn[]): boolean =
 function changeOf(one: Drawn): Make {
   const id = itemId(one.item);
   return (base) => {
-    const context = { ...base, deviceId: deviceId(1 + one.by) };
+    // 0: refused; 1: a write refused for its bin alone.
+    const refusedForBin = one.refused === 1 && one.kind > 1;
+    const context = {
+      ...base,
+      deviceId: deviceId(1 + one.by),
+      refused: one.refused === 0 || refusedForBin,
+      refusedForBin,
+    };
     if (one.kind === 0) return deleteChange(id, one.text === 0 ? null : sig(`${one.text}`), context);
     if (one.kind === 1)
       return moveChange(

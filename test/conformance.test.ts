@@ -110,7 +110,7 @@ t.test('CONF-02: our server passes the rules of blobs, once blobs can be uploade
 
 t.test('CONF-07: our server passes with its default rates, and when minutes pass', async (t) => {
   const clock = new TestClock();
-  const rates = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '' };
+  const rates = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '', WS_PONG_GRACE_MS: '' };
   const server = await runServer(t, { clock, env: { ...quiet, ...rates } });
   const only = [
     'RATE',

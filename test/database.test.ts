@@ -225,6 +225,22 @@ t.test(
   },
 );
 
+t.test(
+  'DUR-02 INST-12: a database that is set to lose commits or to isolate otherwise does not decide that',
+  async (t) => {
+    const { url } = await testDatabase(t);
+    const name = new URL(url).pathname.slice(1);
+    const first = pool(t, url);
+    await first.query(`ALTER DATABASE ${name} SET synchronous_commit = off`);
+    await first.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`);
+    const settings = `SELECT current_setting('synchronous_commit') || ', ' || current_setting('transaction_isolation') AS value`;
+    const client = await openClient({ url, name: 'database test', onLost: () => undefined });
+    t.teardown(async () => client.end());
+    for (const connection of [pool(t, url), client])
+      t.same((await connection.query(settings)).rows, [{ value: 'on, read committed' }]);
+  },
+);
+
 t.test('errors are classified by code and text', (t) => {
   const coded = (code: string): Error => Object.assign(new Error('x'), { code });
   for (const code of ['08006', '57P01', '57P02', '57P03', 'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT']) {

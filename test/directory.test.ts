@@ -29,9 +29,11 @@ t.test('the directory reads many tenants at once', async (t) => {
     [...ids.slice(0, -2), undefined, tenantId],
   );
   const heads = await Promise.all(others.map((id) => a.directory.head(id)));
-  t.equal(statements, 4);
+  t.equal(statements, 3);
   t.ok(heads.every(({ version }) => version === 3));
-  t.equal(await refusal(a.directory.head(ulid())), 'tenant_not_found');
+  const straggler = a.directory.head(ulid());
+  world.clock.advance(250);
+  t.equal(await refusal(straggler), 'tenant_not_found', 'after a crowd the next read waits 250 ms for more');
   const [snapshot] = loaded;
   t.match(snapshot, { state: 'active', pairRequests: [] });
   t.equal((snapshot?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);

@@ -1,7 +1,8 @@
 /** The PostgreSQL inside, killed and started again in every way: each test has a data folder and a cluster of its own. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readdir, readFile, stat, watch, writeFile } from 'node:fs/promises';
+import { watch } from 'node:fs';
+import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +11,7 @@ import root from 'tap';
 import { keptSecret } from '../src/config/secrets.js';
 import { createPool, withRetry } from '../src/postgres/database.js';
 import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
+import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);
@@ -238,13 +240,23 @@ root.test('stop while the database is down leaves nothing running', async (t) =>
   process.kill(embedded.pid, 'SIGKILL');
   await lost;
   await embedded.stop();
+  // Children of a killed postmaster end by themselves.
+  await until('the end of all its processes', async () => (await processesOf(dataDir)).length === 0);
   t.strictSame(await processesOf(dataDir), []);
 });
 
 root.test('DUR-01: a server killed while it makes the cluster leaves nothing half', async (t) => {
   const dataDir = await temporaryFolder(t);
+  // Watched from before the start on.
+  const watcher = watch(dataDir);
+  t.teardown(() => watcher.close());
+  const making = new Promise<void>((resolve) => {
+    watcher.on('change', (_, name) => {
+      if (String(name).startsWith('postgres.init-')) resolve();
+    });
+  });
   const { child } = startChild(t, dataDir);
-  for await (const { filename } of watch(dataDir)) if (filename?.startsWith('postgres.init-') === true) break;
+  await making;
   await kill(child, 'SIGKILL');
   t.notOk((await readdir(dataDir)).includes('postgres'));
   const embedded = await start(t, dataDir);

@@ -4,6 +4,7 @@ import { join as joinPath } from 'node:path';
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
 import { testDatabase, temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, runSql, spawnServer, type Running } from './support/server.js';
 import { changesOf, range, versionsOf } from './support/stream.js';
@@ -185,6 +186,8 @@ t.test('EPOCH-08: the epoch is compared at every connection, while the server ru
   );
   const { code } = await live.closed;
   t.equal(code, 1012, 'a socket of the old history is closed');
+  // A connection that died may be handed out once more.
+  await until('an answer', async () => (await wire.get('/service/status')).status === 200);
   const now = await epochOf(wire);
   t.not(now, epoch);
   const frames = await helloOnce(wire, device.token, { since: head, epoch });

@@ -5,7 +5,7 @@ import t from 'tap';
 import { ROWS } from '../src/front/route-table.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { ask, DEVICE, frontOf, ITEM, OTHER_DEVICE, tokenOf, writeA, type HttpAsk } from './support/front.js';
-import { raw } from './support/front-sockets.js';
+import { raw, refusedSocket } from './support/front-sockets.js';
 
 const post = (over: HttpAsk = {}): HttpAsk => ({ method: 'POST', ...over });
 const head = (path: string, lines: string): string => `POST ${path} HTTP/1.1\r\nHost: x\r\n${lines}\r\n`;
@@ -184,6 +184,34 @@ t.test('ERR-11 ERR-12 RATE-03 RATE-04 RATE-07: token before rate before body', a
   t.equal((await write()).status, 200);
 });
 
+t.test('ERR-17: the state of the tenant is judged after the token and before the rate', async (t) => {
+  const taken: string[] = [];
+  const { port, actor } = await frontOf(t, {
+    config: { rateReadPerS: 1, rateWritePerS: 1 },
+    services: { addressLimits: { take: (purpose) => Promise.resolve(void taken.push(purpose)) } },
+  });
+  const code = async (path: string, options: HttpAsk = {}) => (await ask(port, path, options)).error['code'];
+  for (const [state, refusal] of [
+    ['inactive', 'payment_required'],
+    ['suspended', 'tenant_suspended'],
+  ] as const) {
+    actor.state = state;
+    for (let round = 0; round < 3; round++) t.equal(await code('/api/items', { body: '{bad' }), refusal);
+    t.equal(await code('/api/items', { body: '{bad', token: tokenOf({ forged: true }) }), 'unauthorized');
+  }
+  actor.state = 'pending';
+  for (let round = 0; round < 3; round++) {
+    t.equal(await code('/api/items'), 'payment_required');
+    t.equal((await refusedSocket(t, port)).error['code'], 'payment_required');
+    t.equal(await code('/api/devices/pair-fetch-epk', { body: '{bad', token: null }), 'payment_required');
+  }
+  t.same(taken, [], 'no attempt counts against an address');
+  actor.state = 'active';
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'nor did any use up the write');
+  t.equal((await ask(port, '/api/items')).status, 200, 'or the read');
+  t.equal((await refusedSocket(t, port)).error['code'], 'rate_limited', 'an upgrade counts as a read');
+});
+
 t.test('HTTP-12 RATE-09 RATE-11 RATE-12: which calls count against an address', async (t) => {
   const taken: string[] = [];
   const { port } = await frontOf(t, {
@@ -205,6 +233,10 @@ t.test('HTTP-12 RATE-09 RATE-11 RATE-12: which calls count against an address', 
   await call('/api/devices/reauth/challenge', '1.2.3.4');
   await call('/api/devices/pair-fetch-npk', '1.2.3.4');
   t.same(taken, ['pair 20010db800000000/64', 'password 1.2.3.4', 'challenge 1.2.3.4', 'challenge 1.2.3.4']);
+  const lines =
+    'X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 10.0.0.1\r\nContent-Length: 0\r\n';
+  t.equal(await (await raw(t, port, head('/api/devices/pair-fetch-epk', lines))).status(), 400);
+  t.equal(taken.at(-1), 'pair 1.2.3.4', 'several lines are one list');
   const limited = await call('/api/devices/pair-fetch-epk', '9.9.9.9');
   t.equal(limited.status, 429);
   t.equal(limited.headers['retry-after'], '7');
@@ -354,5 +386,6 @@ t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
     'tenant_not_found',
     'host before token',
   );
+  t.equal((await refusedSocket(t, noHost.port, { query: '' })).error['code'], 'tenant_not_found', 'at the upgrade too');
   t.equal((await ask(noHost.port, '/api/health', { token: null })).status, 200);
 });

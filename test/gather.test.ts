@@ -29,7 +29,7 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
 });
 
 t.test(
-  'REPLAY-01: a crowd shares its reads: after a large batch the next one waits for more, after a small one not',
+  'a crowd shares its reads: after a large batch the next one waits for more, after a small one not',
   async (t) => {
     const batches: number[] = [];
     const pauses: (() => void)[] = [];
@@ -58,3 +58,25 @@ t.test(
     t.same(batches, [2, 2, 3, 11, 1], 'and then at once again');
   },
 );
+
+t.test('REPLAY-04: a question that comes while a statement is under way is answered by a later one', async (t) => {
+  const ends: (() => void)[] = [];
+  let head = 1;
+  const gather = new Gather<string, number>(10, async (keys) => {
+    // What a statement reads is what is there when it begins.
+    const found = keys.map(() => head);
+    await new Promise<void>((resolve) => ends.push(resolve));
+    return found;
+  });
+  const early = gather.ask('tenant');
+  await new Promise(setImmediate);
+  head = 2;
+  const late = [gather.ask('tenant'), gather.ask('tenant')];
+  t.equal(ends.length, 1, 'one statement is under way');
+  ends[0]?.();
+  t.equal(await early, 1);
+  while (ends.length < 2) await new Promise(setImmediate);
+  ends[1]?.();
+  t.same(await Promise.all(late), [2, 2]);
+  t.equal(ends.length, 2, 'those that waited share one');
+});

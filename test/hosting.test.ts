@@ -117,6 +117,15 @@ t.test('HOST-03 HOST-09 HOST-10: a name is signed up, and claimed with its token
   }
 });
 
+t.test('HOST-09: BOOTSTRAP_TOKEN is for single mode, and opens no tenant', async (t) => {
+  const server = await hosted(t, { env: { BOOTSTRAP_TOKEN: 'open-sesame' } });
+  const { claimToken } = (await signUp(server.apex, 'anna')).body as { claimToken: string };
+  const anna = server.at('anna.sync.test');
+  const attempt = { name: 'x', glyph: 'globe', pubkey: Buffer.alloc(32, 9), claimToken: 'open-sesame' };
+  t.equal((await anna.post('/devices/bootstrap', attempt)).outcome, '403 forbidden');
+  t.ok((await claim(anna, { claimToken })).token, 'the token of signup is enough');
+});
+
 t.test('HOST-04 HOST-05 HOST-06: what signup refuses', async (t) => {
   const server = await hosted(t);
   const many = await Promise.all(Array.from({ length: 20 }, async () => signUp(server.apex, 'wanted')));
@@ -296,8 +305,8 @@ t.test('HOST-14: what one instance signs up, the others know', async (t) => {
   const served = async (server: Hosted): Promise<boolean> =>
     (await server.wire.get('/tls-check?domain=anna.sync.test')).status === 200;
   t.ok(await served(one));
-  clock.advance(5);
-  while (!(await served(two)));
+  // It tells once it has heard that there is another.
+  while (!(await served(two))) clock.advance(5);
   await claim(two.at('anna.sync.test'), { claimToken: reply.text('claimToken') });
 });
 

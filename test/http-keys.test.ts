@@ -125,6 +125,18 @@ t.test('ITEM-19: a blob serves one item', async (t) => {
   t.equal((await post(blobOnly('a', blob), 'a')).outcome, '400 blob_not_found', 'it is taken');
 });
 
+t.test('ITEM-42: a device that is named twice is refused, not taken by one of its two keys', async (t) => {
+  const item = scene.item();
+  const twice = [...wrappedOf(item.keys), { deviceId: first.id, key: randomBytes(80) }];
+  const inline = await post({ ...writeBody('b', item), wrapped: twice }, 'b');
+  t.equal(inline.outcome, VALIDATION.b);
+  t.equal(inline.at('error.details.path'), `wrapped.${first.id}`);
+  const blob = blobFields(await newBlob());
+  const beside = await post({ ...writeBody('b', item), ...blob, blobKeys: twice }, 'b');
+  t.equal(beside.outcome, VALIDATION.b);
+  t.equal(beside.at('error.details.path'), `blob_keys.${first.id}`);
+});
+
 /** All rows' keys: id to device ids. */
 async function keysOfRows(): Promise<Map<string, string[]>> {
   const rows = (await scene.rows('a')).filter((row) => row['payloadEnc'] !== null);
@@ -217,10 +229,12 @@ t.test('ITEM-41: nonce and keys beside an empty ct fit or are refused', async (t
 
 t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
   const table = {
-    a: { a: false, b: true, blob: true },
-    always: { a: false, b: false, blob: false },
-    never: { a: true, b: true, blob: true },
+    a: { a: false, b: true, blob: true, beside: false, empty: false },
+    always: { a: false, b: false, blob: false, beside: false, empty: false },
+    never: { a: true, b: true, blob: true, beside: true, empty: true },
   };
+  const blobOf = async (of: Scene): Promise<BlobFields> => blobFields(await newBlob(of), of.ids);
+  const emptyEnvelope = (ids: string[]): Json => ({ ct: '', nonce: randomBytes(24), keys: sealedFor(...ids) });
   for (const [setting, passes] of Object.entries(table)) {
     const other = await Scene.start(t, { env: { REQUIRE_SIG: setting } });
     const send = async (body: Json, shape: Shape): Promise<Reply> => other.wire.post('/items', body, other.as(shape));
@@ -229,6 +243,8 @@ t.test('ITEM-21 ITEM-22 ITEM-23 ITEM-24: REQUIRE_SIG', async (t) => {
       a: await send(writeBody('a', unsigned), 'a'),
       b: await send(writeBody('b', other.item({ sig: null })), 'b'),
       blob: await send(blobOnly('a', blobFields(await newBlob(other), other.ids)), 'a'),
+      beside: await send({ ...writeBody('a', other.item({ sig: null })), ...(await blobOf(other)) }, 'a'),
+      empty: await send(blobOnly('a', await blobOf(other), { payloadEnc: emptyEnvelope(other.ids) }), 'a'),
     };
     for (const [what, pass] of Object.entries(passes)) {
       const reply = replies[what as keyof typeof replies];

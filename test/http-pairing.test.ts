@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
+import type { Timer } from '../src/protocol/clock.js';
 import { ShiftedClock, TestClock } from './support/clock.js';
 import {
   claim,
@@ -15,6 +16,7 @@ import {
   write,
   type TestDevice,
 } from './support/devices.js';
+import { until } from './support/events.js';
 import { Scene } from './support/scene.js';
 import { runServer } from './support/server.js';
 import { camel, SHAPES, spelled, type Json, type Reply, type Shape, type Wire } from './support/wire.js';
@@ -44,12 +46,14 @@ for (const shape of SHAPES) {
     async (t) => {
       const [mine, theirs] = [await scene.watch(first, shape), await scene.watch(second, shape)];
       const [code, ephemeral] = [newCode(), epk()];
+      const before = Date.now();
       const reply = await wire.post('/devices/pair-init', { code, epk: ephemeral }, scene.as(shape));
+      const [earliest, latest] = [before + 300_000, Date.now() + 300_000];
       const started = camel(reply.body);
       t.equal(started['code'], code);
       t.type(started['lookupId'], 'string');
-      t.ok(Math.abs(Number(started['expiresAt']) - Date.now() - 300_000) < 10_000, 'five minutes');
       const { expiresAt } = started;
+      t.ok(Number(expiresAt) >= earliest && Number(expiresAt) <= latest, 'five minutes');
       const spell = (bytes: unknown): unknown => spelled(shape, bytes);
       t.same(camel((await fetchEpk(code, wire, shape)).body), {
         epk: spell(ephemeral),
@@ -68,9 +72,9 @@ for (const shape of SHAPES) {
       t.match(camel(await mine.next('pair_request')), { type: 'pair_request', ...request });
       t.same((await wire.get('/devices/pair-requests', scene.as(shape))).list('requests').map(camel), [request]);
       t.same((await wire.get('/devices/pair-requests', scene.as(shape, second))).list('requests'), []);
-      const before = (await wire.get('/devices', scene.as('a'))).list('devices');
+      const devices = (await wire.get('/devices', scene.as('a'))).list('devices');
       t.notOk(
-        before.some((device) => device['id'] === body['deviceId']),
+        devices.some((device) => device['id'] === body['deviceId']),
         'not a device yet',
       );
       const release = wrapBody(code);
@@ -141,28 +145,53 @@ t.test('PAIR-06 PAIR-01: a code past its five minutes', async (t) => {
   t.equal((await fetchEpk(code, server.wire)).status, 200, 'the words may be drawn again');
 });
 
+/** Knows of waits of at most 2 s: in one instance without sockets only a held call that has looked has one. */
+class HoldClock extends TestClock {
+  looks = 0;
+
+  override setTimer(ms: number, fn: () => void): Timer {
+    if (ms > 2_000) return super.setTimer(ms, fn);
+    this.looks++;
+    let over = (): void => {
+      this.looks--;
+      over = () => undefined;
+    };
+    const timer = super.setTimer(ms, () => {
+      over();
+      fn();
+    });
+    return {
+      cancel: () => {
+        over();
+        timer.cancel();
+      },
+    };
+  }
+}
+
 t.test('PAIR-07 PAIR-09 PAIR-10 PAIR-24: holding on', async (t) => {
-  const clock = new TestClock();
+  const clock = new HoldClock();
   const server = await runServer(t, { clock });
   const device = await claim(server.wire);
   const code = await start(server.wire, device);
+  clock.advance(1_000); // when the device was seen is noted that much later, by a timer that is none of a held call
   const body = npkBody(code);
-  /** Turns the clock second by second until the call is answered; how many milliseconds that took. */
+  /** Turns the clock second by second, while the call waits, until it is answered; how many milliseconds that took. */
   const turnUntil = async (call: Promise<Reply>): Promise<readonly [Reply, number]> => {
     const began = clock.now();
     let reply: Reply | undefined;
     const done = call.then((answer) => (reply = answer));
-    for (let turns = 0; turns < 400 && reply === undefined; turns++) {
-      await server.wire.get('/health');
-      if (clock.waiting > 0 && turns % 4 === 3) clock.advance(1_000);
-    }
+    await until('the answer', () => {
+      if (clock.looks > 0) clock.advance(1_000);
+      return reply !== undefined;
+    });
     return [await done, clock.now() - began];
   };
   for (const shape of SHAPES) {
     const [reply, ms] = await turnUntil(fetchNpk(body, server.wire, shape));
     t.equal(reply.status, 202);
     t.same(reply.body, { status: 'pending' });
-    t.ok(ms >= 25_000 && ms <= 40_000, `after ${ms} ms`);
+    t.equal(ms, 25_000);
   }
   t.equal((await fetchNpk({ ...body, pubkey: epk() }, server.wire)).outcome, '400 pair_invalid', 'another key');
   const older = fetchNpk(body, server.wire);

@@ -16,6 +16,8 @@ import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.j
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
 const MAIN = fileURLToPath(new URL('../src/main.js', import.meta.url));
+/** A new cluster is made first. */
+const DATABASE_MAX_MS = 60_000;
 
 t.test(
   'CFG-03 CFG-05 CFG-06 EPOCH-06 DUR-01: without a database it starts its own, and keeps its secrets',
@@ -94,7 +96,34 @@ const lives = (pid: number): boolean => {
   }
 };
 
+/** Tries to tell a server to stop while it starts: it may be up first where this process had to wait. */
+const STOP_TRIES = 5;
+
 t.test('CFG-03: a server that is told to stop while it starts leaves no database behind', async (t) => {
+  for (let tries = 1; ; tries++) {
+    const { code, output, left, stopped } = await stoppedStart(t);
+    t.notOk(left, 'its database has ended');
+    t.equal(code, 0, output);
+    t.match(output, /SIGINT/);
+    const [told, listens] = [output.indexOf('SIGINT'), output.indexOf('listening')];
+    if (listens >= 0 && listens < told && tries < STOP_TRIES) continue;
+    t.ok(stopped, 'a database that lived on would hold the output open');
+    t.equal(listens, -1, 'a server that stops does not say that it listens');
+    return;
+  }
+});
+
+interface Stopped {
+  readonly code: number | null;
+  readonly output: string;
+  /** Its database lived when it had ended. */
+  readonly left: boolean;
+  /** Nobody writes to its output any more. */
+  readonly stopped: boolean;
+}
+
+/** Starts a server with its own database, and tells it to stop as soon as that has begun. */
+async function stoppedStart(t: Parameters<typeof temporaryFolder>[0]): Promise<Stopped> {
   const dataDir = joinPath(await temporaryFolder(t), 'data');
   const env = { PATH: process.env['PATH'], PORT: '0', HOST: '127.0.0.1', DATA_DIR: dataDir };
   const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -109,20 +138,21 @@ t.test('CFG-03: a server that is told to stop while it starts leaves no database
     child.kill('SIGKILL');
     if (pid > 0 && lives(pid)) process.kill(pid, 'SIGQUIT');
   });
-  await until('the database process', async () => {
+  const begun = async (): Promise<boolean> => {
     if (child.exitCode !== null) throw new Error(output);
     pid = await postmaster().catch(() => 0);
     return pid > 0;
-  });
+  };
+  await until('the database process', begun, DATABASE_MAX_MS);
   child.kill('SIGINT');
   const [code] = await soon(exited, () => `the end of the server: ${output}`);
-  t.notOk(lives(pid), 'its database has ended');
-  // A database that lived on would hold the output open.
-  if (!lives(pid)) await soon(closed, 'the end of the output');
-  t.equal(code, 0, output);
-  t.match(output, /SIGINT/);
-  t.notMatch(output, /listening/, 'a server that stops does not say that it listens');
-});
+  const left = lives(pid);
+  const stopped = soon(closed, 'the end of the output').then(
+    () => true,
+    () => false,
+  );
+  return { code, left, stopped: await stopped, output };
+}
 
 /** A clock that fails once: when a timer is cancelled for the `nth` time. */
 class FaultyClock extends TestClock {

@@ -230,6 +230,8 @@ t.test('STAT-06 STAT-07 STAT-08 STAT-09 STAT-11 STAT-12 EPOCH-01: what /me says'
   t.equal((await fresh.wire.get('/health')).at('version'), (await server())['version']);
   const listed = await fresh.wire.get('/items?since=0', fresh.as('b'));
   t.equal(listed.at('epoch'), status.at('epoch'));
+  t.equal((await fresh.wire.post(`/devices/${fresh.second.id}/revoke`, {}, fresh.as('a'))).status, 200);
+  t.equal((await server())['deviceCount'], 1, 'a revoked device does not count');
 });
 
 t.test('LIST-01: a fresh server has an empty list', async (t) => {

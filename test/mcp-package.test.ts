@@ -16,7 +16,7 @@ import { PROGRAM } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 // npm installs a few hundred small files, on a machine that does other things meanwhile.
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const run = promisify(execFile);
 const PASSWORD = 'a long password of the test';

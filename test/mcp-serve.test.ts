@@ -14,7 +14,7 @@ import type { Listing } from './support/mcp.js';
 import { home, PROGRAM, started, type Home } from './support/mcp-process.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
-t.setTimeout(240_000);
+t.setTimeout(600_000);
 
 const run = promisify(execFile);
 
@@ -31,7 +31,7 @@ interface Raw {
   readonly child: ChildProcess;
   readonly out: () => string;
   readonly errors: () => string;
-  /** Exit code, or the signal that ended it. */
+  /** Exit code, or the signal that ended it. All that it wrote is here by then. */
   readonly ended: Promise<unknown>;
   send(message: object | string): void;
   /** Resolves once standard output has an answer with this id. */
@@ -53,7 +53,7 @@ function raw(t: WithTeardown, { env }: Home): Raw {
     errors += chunk.toString('utf8');
   });
   child.stdin.on('error', () => undefined);
-  const ended = once(child, 'exit').then(([code, signal]) => (signal ?? code) as unknown);
+  const ended = once(child, 'close').then(([code, signal]) => (signal ?? code) as unknown);
   return {
     ...{ child, ended, out: () => out, errors: () => errors },
     send: (message) => void child.stdin.write(`${typeof message === 'string' ? message : JSON.stringify(message)}\n`),

@@ -13,15 +13,16 @@ import { repairNote } from '../src/cli/device/open-device.js';
 import { programOf, runProgram } from '../src/cli/device/program.js';
 import { EXIT, type Terminal } from '../src/cli/device/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
 
 const execute = promisify(execFile);
 
 t.test('CLI-31: an unclaimed server prints the command that claims it, and where its pages are', async (t) => {
-  const { output, port, wire } = await spawnServer(t);
+  const { output, port } = await spawnServer(t);
   // Whether it is claimed is asked after it listens: the lines come a little later than the port.
-  for (let asked = 0; asked < 100 && !output.join().includes('/docs'); asked++) await wire.get('/api/service/status');
+  await until('where its pages are', () => output.join().includes('/docs'));
   const said = output.join('\n');
   t.match(said, `npm run --silent device -- claim http://localhost:${port}`);
   t.match(said, `http://localhost:${port}/docs`);

@@ -136,6 +136,13 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     );
     const hosted = new S3Store({ bucket, endpoint: 'https://s3.test', forcePathStyle: false, log });
     t.match(await hosted.signDownload(name, fiveMinutes()), { url: new RegExp(`^https://${bucket}\\.s3\\.test/`) });
+    // By a name: an address of numbers has no names below it, so there the bucket stands in the path in any case.
+    const unsaid = new S3Store({ bucket, endpoint: 'https://s3.test', log });
+    t.match(await unsaid.signDownload(name, fiveMinutes()), { url: new RegExp(`^https://s3\\.test/${bucket}/`) });
+    const aws = new S3Store({ bucket, region: 'eu-central-1', log });
+    const { url: awsUrl } = await aws.signDownload(name, fiveMinutes());
+    t.ok(awsUrl.startsWith(`https://${bucket}.s3.eu-central-1.amazonaws.com/`), 'at AWS the bucket is in the name');
+    for (const one of [hosted, unsaid, aws]) await one.close();
   });
 
   t.test(

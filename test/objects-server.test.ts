@@ -105,9 +105,10 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       t.teardown(() => pool.end());
       const reaper = reaperOf({ store, pool, clock });
       const night = async (): Promise<Comparison> => {
-        await reaper.releaseExpired();
-        await reaper.removeUnused();
-        return reaper.compare(true, new AbortController().signal);
+        const never = new AbortController().signal;
+        await reaper.releaseExpired(never);
+        await reaper.removeUnused(never);
+        return reaper.compare(true, never);
       };
       const refs = async (): Promise<string[]> => {
         const found = [];

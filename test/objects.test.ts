@@ -219,7 +219,7 @@ function buckets(t: Test, newBucket: NewBucket): void {
     const bucket = await newBucket(t);
     const name = newName();
     await upload(bucket.store, name, randomBytes(400_000));
-    const quick = bucket.open({ bounds: { callMs: 1_000, silenceMs: 500, retries: 0 } });
+    const quick = bucket.open({ bounds: { silenceMs: 500, retries: 0 } });
     for (const trouble of ['cut', 'stall'] as const) {
       const before = await quick.read(name);
       before.destroy();

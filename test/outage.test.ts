@@ -12,7 +12,7 @@ import {
   more,
 } from './support/faults.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 t.test('INST-23 INST-24 DUR-07 DUR-08 DUR-09: under load one after the other is taken away', async (t) => {
   const cluster = await Cluster.start(t, { tenants: 3, paceMs: 5, env: { WS_PING_INTERVAL_MS: '1000' } });

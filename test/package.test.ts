@@ -9,7 +9,7 @@ import t from 'tap';
 import { PROJECT_ROOT } from '../src/root.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
-t.setTimeout(180_000);
+t.setTimeout(600_000);
 
 const run = promisify(execFile);
 

@@ -178,6 +178,27 @@ t.test('PAIR-05 PAIR-06: an unknown code is invalid, a late one expired', async 
   t.equal(await refusal(a.pairing.fetchEpk(tenantId, { code })), 'pair_invalid', 'cleared away');
 });
 
+t.test('PAIR-06: a call that is held when the session runs out is told so', async (t) => {
+  const world = await open(t);
+  const { b, tenantId, code, clock } = world;
+  clock.advance(290_000);
+  const joining = refusal(b.pairing.fetchNpk(tenantId, joinBody(code, newDevice()), stays()));
+  let ended = false;
+  const watched = joining.finally(() => {
+    ended = true;
+  });
+  for (let ms = 0; ms < 25_000 && !ended; ms += 1_000) {
+    await waits(
+      b,
+      () => clock.waiting,
+      () => ended,
+    );
+    if (!ended) clock.advance(1_000);
+  }
+  t.equal(await watched, 'pair_expired');
+  t.equal(b.pairing.held, 0);
+});
+
 t.test('a code is read in any spelling that people write', (t) => {
   for (const spelled of [
     'Able-Bake  car\tdog-EASY fox',

@@ -5,7 +5,7 @@ import { spawnServer, type Child } from './support/server.js';
 import { residentBytes, SlowSocket, type Summary } from './support/slow.js';
 import { difference, range, startWriters } from './support/stream.js';
 
-t.setTimeout(300_000);
+t.setTimeout(600_000);
 
 const MIB = 1024 * 1024;
 const ITEM_BYTES = 60_000;

@@ -1,6 +1,6 @@
 /** What bounds a device socket: its token, its number, its hellos, the server's state (contract 9 and 11). */
 import t from 'tap';
-import { ShiftedClock, TestClock } from './support/clock.js';
+import { TestClock } from './support/clock.js';
 import { databaseDown } from './support/server.js';
 import { barrier, changesOf, range, untilVersion } from './support/stream.js';
 import { world } from './support/two-devices.js';
@@ -58,7 +58,7 @@ t.test('bounds', async (t) => {
   });
 
   t.test('WS-23: a socket has at most one hello in 5 s', async (t) => {
-    const clock = new ShiftedClock();
+    const clock = new TestClock();
     const { wire, first, put, second } = await world(t, { clock });
     for (const shape of SHAPES) {
       const socket = await wire.connect({ shape, token: first.token });

@@ -68,9 +68,10 @@ t.test('ITEM-28 ITEM-29 ITEM-30 ITEM-31: keys of unknown and of revoked devices'
   const item = world.database.items.get(itemId(1))?.row.item;
   t.strictSame(item?.deletedAt === null && item.inline, inline('one', BOTH), 'dropped from the inline keys');
   t.strictSame(item?.deletedAt === null && item.blob?.keys, keysFor(BOTH, 'blob key'), 'blobKeys as they were sent');
-  const again = world.write(writeOf({ inline: inline('one', all), blob: blob('ref', BOTH) }));
+  const again = world.write(writeOf({ inline: inline('one', all), blob: blob('ref', BOTH), ifVersion: 0 }));
   world.settle();
   t.equal(again.version, 1, 'RETRY-01 with the key that was dropped');
+  t.equal(world.head, 1);
   t.end();
 });
 

@@ -5,8 +5,10 @@ import { ServiceError, unavailable } from '../protocol/errors.js';
 import { BLOB_REF } from '../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_URL_MS } from '../protocol/limits.js';
 import type { BlobDownload, BlobUpload } from '../protocol/replies.js';
+import { Asks } from './asks.js';
 import type { ObjectName, ObjectStore } from './ports.js';
-import type { BlobRows, ReserveVerdict } from './rows.js';
+import type { BlobRows, ReserveVerdict, Turn } from './rows.js';
+import { inWaves } from './waves.js';
 
 /** What the service is made of. */
 export interface BlobsOptions {
@@ -39,7 +41,13 @@ const OPEN_RETRY_S = 60;
 
 /** The blobs of all tenants. */
 export class Blobs {
-  constructor(private readonly options: BlobsOptions) {}
+  private readonly asks: Asks;
+  /** Tenants whose lost uploads are being looked for: whoever finds no room meanwhile waits for the same answer. */
+  private readonly releasing = new Map<string, Promise<Released>>();
+
+  constructor(private readonly options: BlobsOptions) {
+    this.asks = new Asks(options.clock);
+  }
 
   /**
    * Reserves room and signs an upload URL, good for 15 minutes and one PUT of exactly this size and type.
@@ -58,13 +66,17 @@ export class Blobs {
     // Signed first: what cannot be signed reserves nothing.
     const signed = await store.signUpload(name, { size, contentType, now, expiresAt }, origin);
     let verdict = await this.reserve(name, wish, now);
-    const full = verdict === 'cap' || verdict === 'too_many';
-    if (full && (await this.releaseExpired(tenantId)) > 0) verdict = await this.reserve(name, wish, now);
+    if (isFull(verdict)) {
+      const { freed, fault } = await this.releaseExpired(tenantId);
+      if (freed > 0) verdict = await this.reserve(name, wish, now);
+      // Whether there is room is not known then.
+      if (isFull(verdict) && fault !== undefined) throw fault;
+    }
     if (verdict !== 'ok') throw refusalOf(verdict);
     return { blobRef: name.ref, url: signed.url, expiresAt, headers: signed.headers };
   }
 
-  /** Signs a download URL, good for 5 minutes. Throws `no_blob`; `storage_unavailable` where the store must be asked. */
+  /** Signs a download URL, good for 5 minutes. Throws `no_blob`; as `settle` where the store must be asked. */
   async downloadUrl(tenantId: string, ref: string, origin: string): Promise<BlobDownload> {
     const { store, rows, clock } = this.options;
     if (!BLOB_REF.test(ref)) throw new ServiceError('no_blob');
@@ -80,7 +92,8 @@ export class Blobs {
 
   /**
    * Looks at the store for a blob that was uploaded past this server. True: it is there with its declared size, and an
-   * item may name it now. False: it is not, or nobody waits for it. Throws `storage_unavailable`.
+   * item may name it now. False: it is not, or nobody waits for it. Throws `storage_unavailable`, and `unavailable`
+   * where the tenant asks for more than it may at a time.
    */
   async settle(tenantId: string, ref: string): Promise<boolean> {
     const { store, rows } = this.options;
@@ -88,22 +101,29 @@ export class Blobs {
     const name = { tenantId, ref };
     const row = await rows.find(name);
     if (row?.state !== 'reserved') return row?.state === 'ready';
-    const object = await store.head(name);
-    return object?.size === row.size && (await rows.markReady(name, row.size));
+    return this.asks.ask(name, async () => {
+      const object = await store.head(name);
+      if (object?.size !== row.size) return false;
+      // Somebody else may have found it in this very moment.
+      return (await rows.markReady(name, row.size)) || (await rows.find(name))?.state === 'ready';
+    });
   }
 
-  /** Gives back the room of one tenant's uploads that never came (contract 8); gives their number. */
-  private async releaseExpired(tenantId: string): Promise<number> {
-    const { freed } = await releaseExpired(this.options, {
-      tenantId,
-      now: this.options.clock.now(),
-      limit: RELEASED_AT_ONCE,
-    });
-    return freed;
+  /** Gives back the room of one tenant's uploads that never came (contract 8). */
+  private releaseExpired(tenantId: string): Promise<Released> {
+    const before = this.releasing.get(tenantId);
+    if (before !== undefined) return before;
+    const now = this.options.clock.now();
+    // Those that a run before could not look at come last, but they come.
+    const turn = { since: now + 1, now, limit: RELEASED_AT_ONCE };
+    const released = releaseExpired(this.options, { tenantId, turn }).finally(() => this.releasing.delete(tenantId));
+    this.releasing.set(tenantId, released);
+    return released;
   }
 
   private reserve(name: ObjectName, { size, contentType, by }: UploadWish, now: number): Promise<ReserveVerdict> {
-    const { rows, capBytes } = this.options;
+    const { store, rows, capBytes } = this.options;
+    const expiresAt = now + UPLOAD_URL_MS;
     return rows.reserve({
       ...name,
       by,
@@ -112,10 +132,13 @@ export class Blobs {
       cap: capBytes,
       openMax: OPEN_MAX,
       now,
-      expiresAt: now + UPLOAD_URL_MS,
+      expiresAt,
+      uploadingUntil: store.kind === 'local' ? 0 : expiresAt + unseenMs(size),
     });
   }
 }
+
+const isFull = (verdict: ReserveVerdict): boolean => verdict === 'cap' || verdict === 'too_many';
 
 function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
   switch (verdict) {
@@ -130,38 +153,64 @@ function refusalOf(verdict: Exclude<ReserveVerdict, 'ok'>): ServiceError {
   }
 }
 
-/**
- * A bucket looks at a URL's time when an upload begins: one that began in time may be under way for long after. Of the
- * local store the rows know. Milliseconds.
- */
-const BUCKET_GRACE_MS = 15 * 60_000;
+/** An upload to a bucket that is slower than this is not waited for, bytes a second: 1 Mbit/s. */
+const UNSEEN_BYTES_PER_S = 128 * 1024;
+const UNSEEN_MIN_MS = 15 * 60_000;
+const UNSEEN_MAX_MS = 24 * 3_600_000;
 
-/** Whose reservations, and how many at most. `now`: ms since 1970. */
+/**
+ * A bucket looks at a URL's time when an upload begins, and shows nothing of it before it is whole. So one that began in
+ * time counts as under way for a quarter of an hour after its URL, and for as long as so many bytes take, a day at most:
+ * its room is kept until then. Of the local store the rows know. Milliseconds.
+ */
+export const unseenMs = (size: number): number =>
+  Math.min(UNSEEN_MAX_MS, UNSEEN_MIN_MS + Math.ceil((size / UNSEEN_BYTES_PER_S) * 1_000));
+
+/** Whose reservations, and which of them. */
 export interface Releasing {
   /** Null: everybody's. */
   readonly tenantId: string | null;
-  readonly now: number;
-  readonly limit: number;
+  readonly turn: Turn;
+}
+
+/** What was done about reservations. */
+export interface Released {
+  /** Those that were taken from their line. */
+  readonly seen: number;
+  /** Those that are settled: uploaded, or given back. */
+  readonly done: number;
+  /** Those of them that were given back. */
+  readonly freed: number;
+  /** Those that the store said nothing of, or did not remove; and why it was the first of them. */
+  readonly refused: number;
+  readonly fault: ServiceError | undefined;
 }
 
 /**
  * Settles reservations whose URL is out of time: an object of the declared size is an upload, anything else is removed
- * and its room given back. Gives the numbers of those looked at, and given back. Throws `storage_unavailable`.
+ * and its room given back. What the store says nothing of keeps its room. Throws `storage_unavailable`
+ * where the store is away altogether, and `unavailable`.
  */
 export async function releaseExpired(
   { store, rows }: Pick<BlobsOptions, 'store' | 'rows'>,
-  { tenantId, now, limit }: Releasing,
-): Promise<{ readonly seen: number; readonly freed: number }> {
-  const before = store.kind === 'local' ? now : now - BUCKET_GRACE_MS;
-  const expired = await rows.expired(tenantId, before, limit);
+  { tenantId, turn }: Releasing,
+): Promise<Released> {
+  const expired = await rows.takeExpired(tenantId, turn);
   const gone: ObjectName[] = [];
-  for (const { size, ...name } of expired) {
+  const settle = async ({ size, ...name }: (typeof expired)[number]): Promise<void> => {
     const object = await store.head(name);
     if (object?.size === size) await rows.markReady(name, size);
-    else if (await rows.giveUp(name, before)) {
+    else if (await rows.giveUp(name, turn.now)) {
+      // A row that is dying is the reaper's: what cannot be removed now is tried again by night.
       if (object !== undefined) await store.remove(name);
       gone.push(name);
     }
-  }
-  return { seen: expired.length, freed: await rows.free(gone) };
+  };
+  const waved = await inWaves(store, expired, settle).catch(async (error: unknown) => {
+    await rows.free(gone);
+    throw error;
+  });
+  const { done, faults } = waved;
+  const freed = await rows.free(gone);
+  return { seen: expired.length, done: done.length, freed, refused: faults.length, fault: faults[0] };
 }

@@ -3,9 +3,11 @@
  * cut off and run again, on any instance: a row is marked before its object goes, and freed after.
  */
 import type { Clock } from '../protocol/clock.js';
+import type { ServiceError } from '../protocol/errors.js';
 import { releaseExpired } from './blobs.js';
 import type { ObjectName, ObjectStore } from './ports.js';
-import type { BlobAudit, BlobRows, Missing, Stray } from './rows.js';
+import type { BlobAudit, BlobRows, Missing, Stray, Turn, Unremoved } from './rows.js';
+import { inWaves } from './waves.js';
 
 /** What the reaper is made of. */
 export interface ReaperOptions {
@@ -13,6 +15,16 @@ export interface ReaperOptions {
   readonly rows: BlobRows;
   readonly openAudit: () => Promise<BlobAudit>;
   readonly clock: Clock;
+}
+
+/** What a run of the reaper came to. */
+export interface Reaped {
+  /** Those that were settled, or removed. */
+  readonly done: number;
+  /** Those that the store would not tell of, or not remove: they stay as they are, and come last the next time. */
+  readonly refused: number;
+  /** Why it was the first of those. */
+  readonly fault: ServiceError | undefined;
 }
 
 /** What a comparison found. */
@@ -26,51 +38,95 @@ export interface Comparison {
   /** How many blobs are missing or have another size, and the first of them. */
   readonly missing: number;
   readonly examples: readonly Missing[];
+  /** Blobs of no item whose object the store did not remove so far; they count in their tenants' storage. */
+  readonly unremoved: Unremoved;
+  /** Strays that the store did not remove now. */
+  readonly refused: number;
+  /** Why it was the first of those. */
+  readonly fault?: ServiceError;
   /** False: it was stopped on the way. */
   readonly whole: boolean;
 }
 
+/** What a comparison has found so far. */
+type Found = { -readonly [K in keyof Omit<Comparison, 'whole' | 'examples'>]: Comparison[K] } & {
+  readonly examples: Missing[];
+};
+
 /** Rows of a batch. */
-export const REAP_BATCH = 100;
+const BATCH = 100;
+/** Batches of a run; what is left then waits for the next one. */
+const BATCHES_MAX = 10_000;
+/** A run that was refused so many gives the store a rest: each may have taken it ten seconds. */
+const REFUSED_MAX = 1_000;
 /** Uploaded and not taken by an item for so long: nobody will; and what no row names is nobody's after so long. */
 const UNATTACHED_MS = 24 * 3_600_000;
-/** Calls to the store at once. */
-const AT_ONCE = 8;
 const PAGE = 500;
 const EXAMPLES = 20;
 
-/** See above. Every part throws `storage_unavailable` and `unavailable`. */
+/**
+ * See above. What the store refuses of one blob (rights, a lock on the object) keeps nothing else from its turn, in a
+ * run and from one run to the next. Every part throws `storage_unavailable` where the store is away altogether, and
+ * `unavailable`.
+ */
 export class Reaper {
   constructor(private readonly options: ReaperOptions) {}
 
-  /** Gives back the room of uploads that never came, up to a batch of them. Gives the number of those looked at. */
-  async releaseExpired(): Promise<number> {
-    const { store, rows, clock } = this.options;
-    const { seen } = await releaseExpired({ store, rows }, { tenantId: null, now: clock.now(), limit: REAP_BATCH });
-    return seen;
+  /** Gives back the room of uploads that never came. */
+  releaseExpired(stopped: AbortSignal): Promise<Reaped> {
+    const { store, rows } = this.options;
+    return this.inBatches(stopped, (turn) => releaseExpired({ store, rows }, { tenantId: null, turn }));
   }
 
   /**
-   * Removes blobs whose item was deleted or replaced, and those that no item took within 24 hours, up to a batch of
-   * them. Gives the number of those that are gone. An object that cannot be removed leaves its row for the next time.
+   * Removes blobs whose item was deleted or replaced, and those that no item took within 24 hours. An object that cannot
+   * be removed leaves its row for the next time.
    */
-  async removeUnused(): Promise<number> {
-    const { store, rows, clock } = this.options;
-    const names = await rows.takeUnused(clock.now() - UNATTACHED_MS, REAP_BATCH);
-    const { done, faults } = await eachOf(names, (name) => store.remove(name));
-    await rows.free(done);
-    if (faults.length > 0) throw faults[0];
-    return done.length;
+  removeUnused(stopped: AbortSignal): Promise<Reaped> {
+    const { rows } = this.options;
+    return this.inBatches(stopped, async (turn) => {
+      const names = await rows.takeUnused(turn.now - UNATTACHED_MS, turn);
+      const { done, faults } = await this.removed(names);
+      await rows.free(done);
+      return { seen: names.length, done: done.length, refused: faults.length, fault: faults[0] };
+    });
+  }
+
+  /** Batch after batch, each of what this run has not tried yet, until nothing is left of that. */
+  private async inBatches(
+    stopped: AbortSignal,
+    batch: (turn: Turn) => Promise<Reaped & { readonly seen: number }>,
+  ): Promise<Reaped> {
+    const since = this.options.clock.now();
+    let [done, refused] = [0, 0];
+    let fault: ServiceError | undefined;
+    for (let batches = 0; batches < BATCHES_MAX && refused < REFUSED_MAX && !stopped.aborted; batches++) {
+      const now = Math.max(since, this.options.clock.now());
+      const part = await batch({ since, now, limit: BATCH });
+      done += part.done;
+      refused += part.refused;
+      fault ??= part.fault;
+      if (part.seen === 0) break;
+    }
+    return { done, refused, fault };
+  }
+
+  private removed<N extends ObjectName>(names: readonly N[]): ReturnType<typeof inWaves<N>> {
+    const { store } = this.options;
+    return inWaves(store, names, ({ tenantId, ref }) => store.remove({ tenantId, ref }));
   }
 
   /**
    * Compares the store's listing with the rows. `remove`: strays that are older than 24 hours and this database's own are
-   * removed; else only told of. Missing blobs are asked for once more by name before they are told of.
+   * removed, until too many were refused; else only told of. Missing blobs are asked for once more by name before they are told of.
    */
   async compare(remove: boolean, stopped: AbortSignal): Promise<Comparison> {
-    const { store, openAudit, clock } = this.options;
+    const { store, rows, openAudit, clock } = this.options;
     const before = clock.now();
-    const found = { objects: 0, strays: 0, strayBytes: 0, strangers: 0, missing: 0, examples: [] as Missing[] };
+    const found: Found = {
+      ...{ objects: 0, strays: 0, strayBytes: 0, strangers: 0, refused: 0, missing: 0, examples: [] },
+      unremoved: await rows.unremoved(),
+    };
     const audit = await openAudit();
     try {
       for await (const page of store.list()) {
@@ -91,27 +147,18 @@ export class Reaper {
     }
   }
 
-  private async seeTo(
-    strays: readonly Stray[],
-    remove: boolean,
-    found: { strays: number; strayBytes: number; strangers: number },
-  ): Promise<void> {
+  private async seeTo(strays: readonly Stray[], remove: boolean, found: Found): Promise<void> {
     found.strays += strays.length;
     found.strayBytes += strays.reduce((sum, { size }) => sum + size, 0);
     found.strangers += strays.filter(({ ours }) => !ours).length;
-    if (!remove) return;
-    const own = strays.filter(({ ours }) => ours);
-    const { faults } = await eachOf(own, ({ tenantId, ref }) => this.options.store.remove({ tenantId, ref }));
-    if (faults.length > 0) throw faults[0];
+    if (!remove || found.refused >= REFUSED_MAX) return;
+    const { faults } = await this.removed(strays.filter(({ ours }) => ours));
+    found.refused += faults.length;
+    if (faults[0] !== undefined) found.fault ??= faults[0];
   }
 
   /** Blobs that are not there. False: stopped on the way. */
-  private async seek(
-    audit: BlobAudit,
-    before: number,
-    found: { missing: number; examples: Missing[] },
-    stopped: AbortSignal,
-  ): Promise<boolean> {
+  private async seek(audit: BlobAudit, before: number, found: Found, stopped: AbortSignal): Promise<boolean> {
     const { store, rows } = this.options;
     let after: ObjectName = { tenantId: '', ref: '' };
     for (;;) {
@@ -130,23 +177,4 @@ export class Reaper {
       after = last;
     }
   }
-}
-
-/** Does `work` for all of them, a few at once: those for which it was done, and what kept it from the others. */
-async function eachOf<N extends ObjectName>(
-  names: readonly N[],
-  work: (name: N) => Promise<void>,
-): Promise<{ readonly done: N[]; readonly faults: unknown[] }> {
-  const done: N[] = [];
-  const faults: unknown[] = [];
-  for (let at = 0; at < names.length; at += AT_ONCE) {
-    const part = names.slice(at, at + AT_ONCE);
-    const results = await Promise.allSettled(part.map(work));
-    results.forEach((result, index) => {
-      const name = part[index];
-      if (result.status === 'rejected') faults.push(result.reason);
-      else if (name !== undefined) done.push(name);
-    });
-  }
-  return { done, faults };
 }

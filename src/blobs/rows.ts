@@ -22,10 +22,28 @@ export interface Reservation extends ObjectName {
   readonly openMax: number;
   readonly now: number;
   readonly expiresAt: number;
+  /** So long its upload counts as under way, though nobody tells of it; 0: the server sees it, and will say so. */
+  readonly uploadingUntil: number;
 }
 
 /** How a reservation ended. `cap`: it would pass the cap. `too_many`: so many are open already. */
 export type ReserveVerdict = 'ok' | 'cap' | 'too_many' | 'device_revoked' | 'tenant_not_found';
+
+/**
+ * Which rows are taken next: those that were tried longest ago, at most `limit`, and none that was tried since `since`;
+ * they count as tried at `now`. So what a store refuses keeps nothing else from its turn, in this run and in the next.
+ */
+export interface Turn {
+  readonly since: number;
+  readonly now: number;
+  readonly limit: number;
+}
+
+/** Blobs that nobody may name any more, and that a store was asked to remove in vain so far. */
+export interface Unremoved {
+  readonly count: number;
+  readonly bytes: number;
+}
 
 /** The table of blobs. Every call throws `unavailable` while the database is down. */
 export interface BlobRows {
@@ -40,11 +58,12 @@ export interface BlobRows {
    */
   uploading(name: ObjectName, until: number, now: number | null): Promise<boolean>;
   /** Reservations whose URL is out of time and whose upload is not under way; of one tenant, or of all (null). */
-  expired(tenantId: string | null, now: number, limit: number): Promise<(ObjectName & { readonly size: number })[]>;
+  takeExpired(tenantId: string | null, turn: Turn): Promise<(ObjectName & { readonly size: number })[]>;
   /** Marks such a reservation as dying. False: it is none any more. */
   giveUp(name: ObjectName, now: number): Promise<boolean>;
   /** Marks blobs that nobody uses, and that no item took before then, as dying; gives them, and those that are dying. */
-  takeUnused(before: number, limit: number): Promise<ObjectName[]>;
+  takeUnused(before: number, turn: Turn): Promise<ObjectName[]>;
+  unremoved(): Promise<Unremoved>;
   /** Removes rows that are dying, and their sizes from the tenants' storage. Gives their number. */
   free(names: readonly ObjectName[]): Promise<number>;
 }

@@ -48,6 +48,13 @@ export interface TransferBounds {
   readonly perTenant: number;
 }
 
+/** Places for transfers: of a tenant, or of all. */
+interface Places {
+  taken: number;
+  /** When somebody last found none, ms since 1970. */
+  turnedAwayAt: number;
+}
+
 /** What transfers are made of. */
 export interface TransfersOptions {
   readonly files: BlobFiles;
@@ -60,6 +67,12 @@ export interface TransfersOptions {
 }
 
 const BOUNDS: TransferBounds = { all: 256, perTenant: 16 };
+/** Nobody is waited for who moves less, bytes a second. */
+const PACE_MIN = 1024;
+/** Where others were turned away for want of a place, one that moves less than this loses his: 128 kbit/s. */
+const PACE_MIN_CROWDED = 16 * 1024;
+/** So long after one was turned away he may still be waiting to try again, ms. */
+const WAITS_MS = 60_000;
 /** An upload says so often that it is under way, and counts as such for so long after: nobody releases it meanwhile. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
@@ -68,8 +81,8 @@ const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was us
 
 /** The local store's side of signed URLs. */
 export class Transfers {
-  private readonly perTenant = new Map<string, number>();
-  private all = 0;
+  private readonly perTenant = new Map<string, Places>();
+  private readonly everybody: Places = { taken: 0, turnedAwayAt: -Infinity };
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, UploadBody>();
   private readonly receiving = new Set<Promise<void>>();
@@ -129,27 +142,52 @@ export class Transfers {
 
   /** Transfers under way. */
   get underWay(): number {
-    return this.all;
+    return this.everybody.taken;
+  }
+
+  /**
+   * Whether a transfer of this tenant's must end at this pace, bytes a second, so that nobody holds a place for ever:
+   * always below a KiB, and below 16 KiB where all places are taken and somebody was turned away. For each of those one
+   * transfer makes room.
+   */
+  tooSlow(tenantId: string, bytesPerS: number): boolean {
+    if (bytesPerS < PACE_MIN) return true;
+    if (bytesPerS >= PACE_MIN_CROWDED) return false;
+    const { all, perTenant } = this.options.bounds ?? BOUNDS;
+    const own = this.perTenant.get(tenantId);
+    return (own !== undefined && this.hasWaiting(own, perTenant)) || this.hasWaiting(this.everybody, all);
+  }
+
+  private hasWaiting(places: Places, most: number): boolean {
+    if (places.taken < most || this.options.clock.now() - places.turnedAwayAt > WAITS_MS) return false;
+    places.turnedAwayAt = -Infinity;
+    return true;
   }
 
   /** Counts a transfer in; the answer counts it out, once. */
   private enter(tenantId: string): () => void {
     const { all, perTenant } = this.options.bounds ?? BOUNDS;
-    const own = this.perTenant.get(tenantId) ?? 0;
-    if (own >= perTenant) {
+    const { everybody } = this;
+    const now = this.options.clock.now();
+    const own = this.perTenant.get(tenantId) ?? { taken: 0, turnedAwayAt: -Infinity };
+    if (own.taken >= perTenant) {
+      own.turnedAwayAt = now;
       throw new ServiceError('rate_limited', `at most ${perTenant} transfers of blobs at once`, undefined, 1);
     }
-    if (this.all >= all) throw unavailable('too many transfers of blobs are under way');
-    this.perTenant.set(tenantId, own + 1);
-    this.all++;
+    if (everybody.taken >= all) {
+      everybody.turnedAwayAt = now;
+      throw unavailable('too many transfers of blobs are under way');
+    }
+    this.perTenant.set(tenantId, own);
+    own.taken++;
+    everybody.taken++;
     let inside = true;
     return () => {
       if (!inside) return;
       inside = false;
-      this.all--;
-      const left = (this.perTenant.get(tenantId) ?? 1) - 1;
-      if (left === 0) this.perTenant.delete(tenantId);
-      else this.perTenant.set(tenantId, left);
+      everybody.taken--;
+      own.taken--;
+      if (own.taken === 0) this.perTenant.delete(tenantId);
     };
   }
 

@@ -208,3 +208,6 @@ export const isUndecided = (error: unknown): boolean =>
 
 /** True for the refusal that ends a device for good. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';
+
+/** True where another device was faster: the item is not as this change took it to be. */
+export const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';

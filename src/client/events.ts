@@ -7,7 +7,7 @@ import type { DeviceEntry } from './replies.js';
 import type { Listed } from './replica.js';
 import type { LineState } from './socket.js';
 import type { Held, QuarantineReason } from './store/store.js';
-import type { RewrapProgress } from './writer.js';
+import type { RewrapProgress } from './missing-keys.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */
 export interface ItemView {

@@ -1,4 +1,4 @@
-/** This device's own changes on their way (see `store.ts`): what is not sent, what is under way, what is acknowledged. */
+/** This device's own changes on their way (see `store/store.ts`): what is not sent, what is under way, what is acknowledged. */
 import type { Clock } from '../protocol/clock.js';
 import { delay } from './platform.js';
 import { equalBytes } from '../protocol/bytes.js';

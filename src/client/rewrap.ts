@@ -1,6 +1,6 @@
 /**
- * Keys for devices that joined (contract 9): when they are added, and what is told of it. The work itself is the
- * writer's. What is missing is found anew each time, so a run that was cut off is resumed by another one.
+ * Keys for devices that joined (contract 9): when they are added, and what is told of it. The work itself is in
+ * `missing-keys.ts`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import type { Random } from './backoff.js';

@@ -41,6 +41,7 @@ export interface RosterOptions {
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private reading: Promise<readonly DeviceEntry[]> | undefined;
+  private following: Promise<readonly DeviceEntry[]> | undefined;
   /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
   private readonly revoked = new Set<string>();
 
@@ -54,15 +55,26 @@ export class Roster {
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
-    return this.known ?? this.refresh();
+    return this.known ?? this.reading ?? this.refresh();
   }
 
-  /** Reads the list now, and tells who in it nobody vouches for. Calls that come meanwhile share the reading. */
+  /**
+   * Reads the list anew, and tells who in it nobody vouches for. Calls during a reading share the one after it: the one
+   * under way may have been answered before what they were made for, as where a device was revoked meanwhile.
+   */
   refresh(): Promise<readonly DeviceEntry[]> {
-    this.reading ??= this.readList().finally(() => {
-      this.reading = undefined;
-    });
-    return this.reading;
+    if (this.reading === undefined) {
+      this.reading = this.readList().finally(() => {
+        this.reading = undefined;
+      });
+      return this.reading;
+    }
+    const next = (): Promise<readonly DeviceEntry[]> => {
+      this.following = undefined;
+      return this.refresh();
+    };
+    this.following ??= this.reading.then(next, next);
+    return this.following;
   }
 
   /**

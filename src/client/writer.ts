@@ -2,18 +2,16 @@
  * Makes this device's changes: seals, tags, names the version they were made against, and hands them to the sender.
  * Changes are prepared one after the other, so that each sees the one before it.
  */
-import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
-import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import type { Blobs } from './blobs/blobs.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
-import { ApiError, ClientError } from './errors.js';
+import { ApiError, ClientError, isConflict } from './errors.js';
+import { MissingKeys, type RewrapOptions } from './missing-keys.js';
 import type { Outbox } from './outbox.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
 import { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
@@ -37,21 +35,6 @@ export interface PutRequest extends TransferOptions {
   readonly ts?: number;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
   readonly onConflict?: 'fail' | 'overwrite';
-}
-
-/** How far re-wrapping is: items gone through, of those that lacked something when it began. */
-export interface RewrapProgress {
-  readonly done: number;
-  readonly total: number;
-}
-
-/** How re-wrapping is done. */
-export interface RewrapOptions {
-  /** Ends it between two batches. */
-  readonly signal?: AbortSignal;
-  /** Waited for between two batches, so that the rate limit leaves room for the user's own writes. */
-  readonly pause?: () => Promise<void>;
-  readonly onProgress?: (progress: RewrapProgress) => void;
 }
 
 /** What the writer needs of its device. */
@@ -93,7 +76,11 @@ const OVERWRITES_MAX = 3;
 export class Writer {
   private preparing: Promise<unknown> = Promise.resolve();
 
-  constructor(private readonly options: WriterOptions) {}
+  private readonly missing: MissingKeys;
+
+  constructor(private readonly options: WriterOptions) {
+    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.inTurn(prepare) });
+  }
 
   /**
    * Creates or replaces an item. Resolves when the server has it durably. Throws `UncertifiedDeviceError` (nothing was
@@ -206,53 +193,9 @@ export class Writer {
     });
   }
 
-  /**
-   * Adds what is missing to every item held: keys of devices that joined, and the master wrap (contract 9), a batch
-   * after the other. Resolves with the number of items when the server has them all. An item that another device mends
-   * first is left alone, and so is one whose key this device cannot prove. Rejects with the signal's reason between
-   * two batches, and with the first failure that is no conflict; what was sent by then stays sent.
-   */
-  async rewrapMissing(options: RewrapOptions = {}): Promise<number> {
-    const devices = await this.options.roster.recipients();
-    const ids: string[] = [];
-    for await (const entry of this.options.store.entries()) if (lacksSomething(entry, devices)) ids.push(entry.id);
-    const total = ids.length;
-    let mended = 0;
-    if (total > 0) options.onProgress?.({ done: 0, total });
-    for (let done = 0; done < total;) {
-      options.signal?.throwIfAborted();
-      if (done > 0) await options.pause?.();
-      const batch = ids.slice(done, done + BATCH_WRITES_MAX);
-      mended += await this.rewrapBatch(batch, devices);
-      done += batch.length;
-      options.onProgress?.({ done, total });
-    }
-    return mended;
-  }
-
-  private async rewrapBatch(ids: readonly string[], devices: readonly ListedDevice[]): Promise<number> {
-    const waiting: Promise<Stored>[] = [];
-    for (const id of ids) {
-      const submitted = await this.inTurn(() => this.rewrapOne(id, devices));
-      if (submitted !== undefined) waiting.push(submitted.outcome);
-    }
-    this.options.sender.kick();
-    let mended = 0;
-    for (const outcome of await Promise.allSettled(waiting)) {
-      if (outcome.status === 'fulfilled') mended++;
-      else if (!isConflict(outcome.reason)) throw outcome.reason;
-    }
-    return mended;
-  }
-
-  private async rewrapOne(id: string, devices: readonly ListedDevice[]): Promise<Submitted | undefined> {
-    const { outbox, sodium, reader, sender } = this.options;
-    const { entry, own } = await outbox.look(id);
-    if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
-    const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
-    if (payload === null) return undefined;
-    const row = { ...entry.row, ...payload };
-    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
+  /** Adds keys that items lack. Resolves with the number of items, and throws, as `MissingKeys.addAll` does. */
+  rewrapMissing(options?: RewrapOptions): Promise<number> {
+    return this.missing.addAll(options);
   }
 
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
@@ -335,8 +278,6 @@ const latestOfOwn = (own: Pending): Latest => ({
   row: own.kind === 'delete' ? null : own.row,
 });
 
-const isConflict = (error: unknown): error is ApiError => error instanceof ApiError && error.code === 'conflict';
-
 /**
  * How far ahead of this clock an unsigned time may be. It becomes the time of what is written: a server that named the
  * last one there is would leave an item that nobody can change again.
@@ -351,22 +292,4 @@ function newerThan(error: unknown, now: number): Obstacle | null {
   const { version, ts } = error.details;
   const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;
   return sound ? { version, ts } : null;
-}
-
-/** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */
-const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
-  entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
-
-const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
-  row.master === null ||
-  devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
-
-/** An item whose key this device cannot prove is not re-wrapped; a device that can does it. */
-function rewrapped<T>(make: () => T): T | null {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof CryptoRefusal && error.reason !== 'uncertified_device') return null;
-    throw error;
-  }
 }

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type pg from 'pg';
 import { Blobs } from '../blobs/blobs.js';
 import type { ObjectStore } from '../blobs/ports.js';
-import { Reaper, REAP_BATCH, type Comparison } from '../blobs/reaper.js';
+import { Reaper, type Comparison, type Reaped } from '../blobs/reaper.js';
 import { Transfers } from '../blobs/transfers.js';
 import type { Job } from '../jobs/ports.js';
 import type { LocalStore } from '../objects/local.js';
@@ -34,8 +34,13 @@ export async function composeBlobs(parts: Parts): Promise<BlobParts> {
   const store = local ?? (await openBucket(config, log));
   parts.stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
-  const tell = (found: Comparison): void => logComparison(log, found);
-  const jobs = blobJobs({ store, pool: database.pool, clock }, tell);
+  const jobs = blobJobs(
+    { store, pool: database.pool, clock },
+    {
+      onRefused: (refused) => logRefused(log, refused),
+      onCompared: (found) => logComparison(log, found),
+    },
+  );
   if (local === undefined) return { blobs, transfers: undefined, jobs };
   const transfers = new Transfers({ files: local, rows, clock, secret });
   keepSwept(parts, local);
@@ -54,23 +59,46 @@ export interface ReaperParts {
 export const reaperOf = ({ store, pool, clock }: ReaperParts): Reaper =>
   new Reaper({ store, rows: new BlobStore(pool), openAudit: () => PostgresBlobAudit.open(pool), clock });
 
-/** What the nightly jobs do about blobs; `tell` is told what the comparison found. */
-export function blobJobs(parts: ReaperParts, tell: (found: Comparison) => void): readonly Job[] {
+/** What the store would not do for a job, once a run. */
+export interface Refused extends Pick<Reaped, 'refused' | 'fault'> {
+  readonly job: string;
+}
+
+/** Who is told what a night came to beside what it did. */
+export interface NightWatch {
+  readonly onRefused: (refused: Refused) => void;
+  readonly onCompared: (found: Comparison) => void;
+}
+
+/** What the nightly jobs do about blobs. */
+export function blobJobs(parts: ReaperParts, watch: NightWatch): readonly Job[] {
   const reaper = reaperOf(parts);
-  return [
-    { name: 'release uploads that never came', full: REAP_BATCH, batch: () => reaper.releaseExpired() },
-    { name: 'remove blobs without use', full: REAP_BATCH, batch: () => reaper.removeUnused() },
-    {
-      name: 'compare blobs with their store',
-      // One comparison a night, however much it finds.
-      full: Infinity,
-      batch: async (stopped) => {
-        const found = await reaper.compare(true, stopped);
-        tell(found);
-        return found.strays - found.strangers;
-      },
+  const job = (name: string, work: (stopped: AbortSignal) => Promise<Reaped>): Job => ({
+    name,
+    // Once a night: it goes from batch to batch by itself, and knows what it has tried.
+    full: Infinity,
+    batch: async (stopped) => {
+      const { done, refused, fault } = await work(stopped);
+      if (refused > 0) watch.onRefused({ job: name, refused, fault });
+      return done;
     },
+  });
+  return [
+    job('release uploads that never came', (stopped) => reaper.releaseExpired(stopped)),
+    job('remove blobs without use', (stopped) => reaper.removeUnused(stopped)),
+    job('compare blobs with their store', async (stopped) => {
+      const found = await reaper.compare(true, stopped);
+      watch.onCompared(found);
+      const { strays, strangers, refused, fault } = found;
+      return { done: strays - strangers - refused, refused, fault };
+    }),
   ];
+}
+
+function logRefused(log: Logger, { job, refused, fault }: Refused): void {
+  const cause: unknown = fault?.cause;
+  const why = cause instanceof Error ? cause.message : undefined;
+  log.warn({ job, objects: refused, why }, 'the store refuses blobs that are to be removed');
 }
 
 function logComparison(log: Logger, { missing, examples, strangers }: Comparison): void {

@@ -12,6 +12,7 @@ function metaKey(sodium: Sodium, masterKey: Uint8Array): Uint8Array {
   return b32(sodium, KEY_CONTEXT, masterKey);
 }
 
+/** What bin meta is sealed under and bound to. */
 export interface BinMetaContext {
   readonly masterKey: Uint8Array;
   /** The AAD: meta cut from one bin does not open in another. */

@@ -7,6 +7,7 @@ import { b32, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from '
 const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
 const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
 
+/** What a certificate is about: a device and its key. */
 export interface DeviceIdentity {
   /** ULID. */
   readonly id: string;

@@ -43,6 +43,7 @@ export async function recoveryKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promi
   return pair;
 }
 
+/** Both keys of a phrase: the master key (32 bytes), and the Ed25519 pair that proves the phrase. */
 export interface PhraseKeys {
   readonly masterKey: Uint8Array;
   readonly recovery: KeyPair;

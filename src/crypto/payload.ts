@@ -2,6 +2,7 @@
 import { text } from '../protocol/bytes.js';
 import { CryptoRefusal } from './refusal.js';
 
+/** Any object of JSON; its values are not looked at here. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

@@ -7,9 +7,13 @@
  */
 import { CryptoRefusal } from './refusal.js';
 
+/** X25519 and Ed25519 alike. */
 export const PUBLIC_KEY_BYTES = 32;
+/** Argon2id's. */
 export const SALT_BYTES = 16;
+/** Ed25519. */
 export const SIGNATURE_BYTES = 64;
+/** Ed25519, as libsodium keeps it: the seed and the public key. */
 export const SIGN_SECRET_BYTES = 64;
 /** What a sealed box adds: an ephemeral public key and a Poly1305 tag. */
 export const SEAL_OVERHEAD = 48;
@@ -18,11 +22,13 @@ export const SEAL_OVERHEAD = 48;
 export const ARGON2_OPS = 3;
 export const ARGON2_MEMORY_BYTES = 64 * 1024 * 1024;
 
+/** X25519: 32 bytes each. Ed25519: the secret key has 64. */
 export interface KeyPair {
   readonly publicKey: Uint8Array;
   readonly secretKey: Uint8Array;
 }
 
+/** Input of XChaCha20-Poly1305, either way. */
 export interface AeadInput {
   /** Plaintext to encrypt, or ciphertext with its tag to decrypt. */
   readonly message: Uint8Array;
@@ -33,6 +39,7 @@ export interface AeadInput {
   readonly key: Uint8Array;
 }
 
+/** Input of Argon2id. */
 export interface Argon2Input {
   /** Bytes of output, at least 16. */
   readonly length: number;
@@ -44,6 +51,7 @@ export interface Argon2Input {
   readonly memoryBytes: number;
 }
 
+/** See above. Lengths are bytes. */
 export interface Sodium {
   random(length: number): Uint8Array;
   /** XChaCha20-Poly1305 (IETF): ciphertext followed by a 16-byte tag. */

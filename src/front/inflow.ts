@@ -2,19 +2,16 @@
  * The body of an upload, as a stream. It is taken piece by piece, and the socket is read no further while a piece is
  * being worked on. So whoever sends fast is as fast as the disk, and the server holds one buffer for each upload.
  */
-import type { Clock, Timer } from '../protocol/clock.js';
+import type { Clock } from '../protocol/clock.js';
 import { invalid } from '../protocol/errors.js';
+import { Pace, type TooSlow } from './pace.js';
 import type { Call } from './request.js';
 
 /** The largest piece that uWebSockets.js reads from a socket at once, bytes (LIBUS_RECV_BUFFER_LENGTH). */
 const BUFFER_MAX = 512 * 1024;
 /** `pause` does not stop what was read already; more than this can never have been. */
 const SPILL_MAX = 2 * BUFFER_MAX;
-/** Whoever sends less than SLOW_BYTES in SLOW_MS is cut: 1 KiB a second. Silence is cut by the library after 10 s. */
-const SLOW_MS = 30_000;
-const SLOW_BYTES = 30 * 1024;
-
-/** The bytes of one body, in order. */
+/** The bytes of one body, in order. Whoever is too slow is cut; silence is cut by the library, after 10 s. */
 export class Inflow {
   private readonly buffer: Buffer;
   /** Bytes in the buffer; those before `taken` were handed out. */
@@ -28,17 +25,25 @@ export class Inflow {
   private paused = false;
   private fault: Error | undefined;
   private wake: (() => void) | undefined;
-  private slow: Timer | undefined;
+  private readonly pace: Pace;
 
   /** Begins to listen at once: what came before is lost otherwise. */
   constructor(
     private readonly call: Call,
-    private readonly clock: Clock,
+    clock: Clock,
+    tooSlow: TooSlow,
   ) {
     this.buffer = Buffer.allocUnsafeSlow(Math.min(call.contentLength, BUFFER_MAX));
     call.res.onData((chunk, isLast) => this.take(chunk, isLast));
     call.onEnd(() => this.stop());
-    this.watch(0);
+    this.pace = new Pace({
+      clock,
+      tooSlow,
+      moved: () => this.received,
+      // While the disk is what is waited for, nobody is slow but we.
+      waiting: () => !this.paused && !this.whole,
+      cut: () => this.cut(),
+    });
   }
 
   /** The next bytes, valid until the next call; undefined after the last. Rejects when no more will come. */
@@ -108,21 +113,12 @@ export class Inflow {
 
   /** The call is over: its client is gone, or it was answered before all had come. */
   private stop(): void {
-    this.slow?.cancel();
+    this.pace.end();
     this.fault ??= invalid('body', 'ended before it was whole');
     // What is still on its way is swallowed or cut by the reply; a paused socket would keep it waiting.
     if (this.paused && !this.call.aborted) this.call.res.resume();
     this.paused = false;
     this.tell();
-  }
-
-  private watch(before: number): void {
-    this.slow = this.clock.setTimer(SLOW_MS, () => {
-      if (this.whole) return;
-      // While the disk is what is waited for, nobody is slow but we.
-      if (!this.paused && this.received - before < SLOW_BYTES) this.cut();
-      else this.watch(this.received);
-    });
   }
 
   private tell(): void {

@@ -2,12 +2,16 @@
 import type { HttpResponse } from 'uWebSockets.js';
 import type { BlobFile } from '../blobs/transfers.js';
 import type { Clock, Timer } from '../protocol/clock.js';
+import { Pace, type TooSlow } from './pace.js';
 import type { Part } from './range.js';
 
 const BUFFER_MAX = 256 * 1024;
-/** Whoever takes less than SLOW_BYTES in SLOW_MS is cut: 1 KiB a second. Silence is cut by the library after 10 s. */
-const SLOW_MS = 30_000;
-const SLOW_BYTES = 30 * 1024;
+/**
+ * The library cuts a reply that it could write nothing of for ten seconds, and tries only when the system calls the
+ * socket writable: when a third of a buffer is free that may be megabytes. To whoever reads slowly that takes longer, so
+ * it is tried again this often. How slow he may be is not for the size of a buffer to say.
+ */
+const AGAIN_MS = 4_000;
 
 /** What a file is sent with. */
 export interface OutflowOptions {
@@ -15,6 +19,7 @@ export interface OutflowOptions {
   readonly file: BlobFile;
   readonly part: Part;
   readonly clock: Clock;
+  readonly tooSlow: TooSlow;
   /** Called once: all is sent, or no more will be; with what went wrong on this side, where something did. */
   readonly done: (error?: unknown) => void;
 }
@@ -28,7 +33,8 @@ export class Outflow {
   private heldAt = 0;
   private sent = 0;
   private over = false;
-  private slow: Timer | undefined;
+  private pace: Pace | undefined;
+  private again: Timer | undefined;
 
   constructor(private readonly options: OutflowOptions) {
     const { start, end } = options.part;
@@ -40,8 +46,16 @@ export class Outflow {
   begin(held: number): void {
     this.held = held;
     this.options.res.onWritable((offset) => this.goOn(offset));
-    this.watch(0);
+    const { clock, tooSlow, res } = this.options;
+    this.pace = new Pace({
+      clock,
+      tooSlow,
+      moved: () => this.sent,
+      waiting: () => this.sent < this.heldAt + this.held,
+      cut: () => res.close(),
+    });
     this.push(0);
+    this.tryAgain();
   }
 
   /** Reads the next of the file into the buffer. Throws when the file is shorter than it was. */
@@ -101,18 +115,20 @@ export class Outflow {
     this.options.res.close();
   }
 
-  private watch(before: number): void {
-    this.slow = this.options.clock.setTimer(SLOW_MS, () => {
-      if (this.over) return;
-      if (this.sent - before < Math.min(SLOW_BYTES, this.total - before)) this.options.res.close();
-      else this.watch(this.sent);
+  private tryAgain(): void {
+    if (this.over) return;
+    const { clock, res } = this.options;
+    this.again = clock.setTimer(AGAIN_MS, () => {
+      res.cork(() => void this.goOn(res.getWriteOffset()));
+      this.tryAgain();
     });
   }
 
   private end(error?: unknown): void {
     if (this.over) return;
     this.over = true;
-    this.slow?.cancel();
+    this.pace?.end();
+    this.again?.cancel();
     this.options.done(error);
   }
 }

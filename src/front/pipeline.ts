@@ -133,7 +133,8 @@ export class Pipeline {
     // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
     if (call.chunked || !call.lengthDeclared) throw invalid('content-length', 'required');
     const admitted = this.admit(call, row);
-    call.inflow = new Inflow(call, this.app.clock);
+    const { clock, transfers } = this.app;
+    call.inflow = new Inflow(call, clock, (pace) => transfers?.tooSlow(call.tenantId, pace) ?? true);
     if (admitted === undefined) this.run(call, { row, load }, NOTHING);
     else this.hold(call, load, admitted, () => this.run(call, { row, load }, NOTHING));
   }

@@ -160,7 +160,7 @@ export interface BinService {
 export interface BlobService {
   uploadUrl(tenantId: string, wish: UploadWish): Promise<replies.BlobUpload>;
   downloadUrl(tenantId: string, ref: string, origin: string): Promise<replies.BlobDownload>;
-  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`. */
+  /** True: the blob is there, and an item may name it. Throws `storage_unavailable`, `unavailable`. */
   settle(tenantId: string, ref: string): Promise<boolean>;
 }
 
@@ -170,6 +170,8 @@ export interface TransferService {
   check(call: SignedCall): ObjectName;
   upload(name: ObjectName, size: number, source: UploadBody): Promise<void>;
   download(name: ObjectName): Promise<BlobFile>;
+  /** Whether a transfer of the tenant's has to make room for others at this pace, bytes a second. */
+  tooSlow(tenantId: string, bytesPerS: number): boolean;
 }
 
 /** Limits per purpose and caller, across instances (src/account/rates.ts). */

@@ -10,9 +10,9 @@ import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
-import { Outflow } from './outflow.js';
+import { Outflow, type OutflowOptions } from './outflow.js';
 import type { DocsPage, FrontLog } from './ports.js';
-import { hasTag, partOf, type Part } from './range.js';
+import { hasTag, partOf } from './range.js';
 import type { Call } from './request.js';
 import { Download, Page, Text, type Answer } from './router.js';
 
@@ -46,6 +46,12 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
+
+/** How a file, or a part of it, goes out. */
+interface Sent extends Pick<OutflowOptions, 'part' | 'tooSlow'> {
+  readonly status: number;
+  readonly headers: Headers;
+}
 const BYTES = 'application/octet-stream';
 /** What browsers on other origins may send, and may read. */
 const ASKED = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
@@ -146,13 +152,14 @@ export class Replier {
   }
 
   /** Sends a file, or the part of it that is asked for (RFC 9110, 13 and 14). */
-  private sendFile(call: Call, { file, etag }: Download): void {
+  private sendFile(call: Call, { file, etag, tooSlow }: Download): void {
     const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...OPAQUE];
     const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag);
     if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
       const range = part === 'whole' ? { start: 0, end: file.size } : part;
-      this.sendPart(call, file, { part: range, status: part === 'whole' ? 200 : 206, headers: tagged });
+      const status = part === 'whole' ? 200 : 206;
+      this.sendPart(call, file, { part: range, status, headers: tagged, tooSlow });
       return;
     }
     this.closeFile(call, file);
@@ -163,18 +170,14 @@ export class Replier {
   }
 
   /** Headers go out with the first bytes: a disk that cannot be read is a refusal, not a broken file. */
-  private sendPart(
-    call: Call,
-    file: BlobFile,
-    { part, status, headers }: { readonly part: Part; readonly status: number; readonly headers: Headers },
-  ): void {
+  private sendPart(call: Call, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
     const { clock, log } = this.options;
     const done = (error?: unknown): void => {
       call.unsent = undefined;
       if (error !== undefined) log.error({ requestId: call.requestId, cause: describe(error) }, 'a blob was cut off');
       this.closeFile(call, file);
     };
-    const outflow = new Outflow({ res: call.res, file, part, clock, done });
+    const outflow = new Outflow({ res: call.res, file, part, clock, tooSlow, done });
     outflow
       .fill()
       .then((held) => {

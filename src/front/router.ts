@@ -1,5 +1,6 @@
 /** From method and path to a row of the route table. */
 import type { BlobFile } from '../blobs/transfers.js';
+import type { TooSlow } from './pace.js';
 import type { DocsPage, FrontOptions } from './ports.js';
 import type { Call } from './request.js';
 
@@ -22,6 +23,7 @@ export class Download {
     readonly file: BlobFile,
     /** Entity tag with its quotes. */
     readonly etag: string,
+    readonly tooSlow: TooSlow,
   ) {}
 }
 

@@ -18,6 +18,7 @@ interface Handshake {
   readonly context: us_socket_context_t;
 }
 
+/** Beside `/api`: the one path that is upgraded. */
 export const SOCKET_PATH = '/ws';
 
 /**

@@ -6,6 +6,7 @@ import { CONTENT_TYPES } from '../protocol/item.js';
 
 /** Items that a list shows where the agent does not say, and at most (specification, Limits). A search shows as many. */
 export const LIST_DEFAULT = 20;
+/** Items in one answer, at most. */
 export const LIST_MAX = 200;
 
 const bin = z

@@ -48,6 +48,11 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   constructor(private readonly options: LocalStoreOptions) {}
 
+  /** Where its blobs lie. */
+  get folder(): string {
+    return this.options.folder;
+  }
+
   signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
     const { size, contentType, expiresAt } = grant;
     const path = signedPath(this.options.secret, { ...plain(name), method: 'PUT', expiresAt, size, contentType });

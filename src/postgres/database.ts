@@ -64,6 +64,13 @@ const KEEP_ALIVE_MS = 10_000;
  */
 const PLANNING = '-c jit=off -c enable_bitmapscan=off';
 
+/**
+ * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable (contract 5),
+ * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's holder
+ * before committed (contract 13).
+ */
+const PROMISES = '-c synchronous_commit=on -c default_transaction_isolation=read\\ committed';
+
 /** pg's settings for a connection; also for `pg-listen`, which opens its own. */
 export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
   const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
@@ -74,7 +81,7 @@ export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
     statement_timeout: statementTimeout,
     query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
     idle_in_transaction_session_timeout: 2 * statementTimeout,
-    options: PLANNING,
+    options: `${PLANNING} ${PROMISES}`,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     types,

@@ -1,9 +1,11 @@
 /** Time as a thing that is handed in, so that tests can turn it. */
 
+/** Something that is waited for. */
 export interface Timer {
   cancel(): void;
 }
 
+/** The time, and waiting for it. */
 export interface Clock {
   /** Milliseconds since 1970. */
   now(): number;

@@ -1,5 +1,6 @@
 /** The one internal model of an item. Shapes A and B are spellings of it (contract 2); nothing past the codecs knows them. */
 
+/** The ten content types (contract 7). */
 export const CONTENT_TYPES = [
   'password',
   'link',
@@ -13,9 +14,11 @@ export const CONTENT_TYPES = [
   'location',
 ] as const;
 
+/** What an item is; the server only keeps it. */
 export type ContentType = (typeof CONTENT_TYPES)[number];
 
 const known: ReadonlySet<string> = new Set(CONTENT_TYPES);
+/** True for one of the ten. */
 export const isContentType = (value: string): value is ContentType => known.has(value);
 
 /** Device id to the item key sealed to that device. */
@@ -86,6 +89,7 @@ export interface DeletedItem {
   readonly sig: Uint8Array | null;
 }
 
+/** An item as it is stored: there is no other state. */
 export type Item = LiveItem | DeletedItem;
 
 /** Where a tenant's history stands: its head, and the count and version sum of its live items at exactly that head. */

@@ -1,23 +1,35 @@
 /** The one place for the service's name; every context string is built from it (contract 1). */
 export const SERVICE_NAME = 'service';
 
-/** Sizes are bytes, times are milliseconds, unless a name says otherwise (specification, Limits; contract 5, 9, 11). */
+// Sizes are bytes, times are milliseconds, unless it is said otherwise (specification, Limits; contract 5, 9, 11).
+
+/** Ciphertext of an item, with its tag. */
 export const INLINE_CIPHERTEXT_MAX = 65_536;
+/** Body of an item write. */
 export const BODY_MAX_ITEM = 256 * 1024;
+/** Body of a batch of item writes. */
 export const BODY_MAX_BATCH = 1024 * 1024;
+/** Body of every other request. */
 export const BODY_MAX = 64 * 1024;
 /** A billing webhook, as it comes (contract 12). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
+/** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
 
+/** What XChaCha20-Poly1305 adds to its message. */
 export const AEAD_TAG_BYTES = 16;
+/** Nonces of XChaCha20 and XSalsa20. */
 export const NONCE_BYTES = 24;
+/** Item and delete tags. */
 export const SIG_BYTES = 32;
+/** Symmetric keys and X25519 keys. */
 export const KEY_BYTES = 32;
 /** A secret box over a 32-byte key: 32 + 16. */
 export const MASTER_WRAP_BYTES = 48;
+/** An item key sealed to a device: a sealed box is 80; room for other wraps (contract 5). */
 export const SEALED_KEY_MIN = 32;
 export const SEALED_KEY_MAX = 256;
+/** Devices that an item may have keys for. */
 export const SEALED_KEYS_PER_ITEM = 1_000;
 /** The master key sealed to a device: a sealed box of 32 bytes is 80; room for other wraps (contract 9). */
 export const WRAPPED_MASTER_KEY_MIN = 32;
@@ -25,33 +37,47 @@ export const WRAPPED_MASTER_KEY_MAX = 1_024;
 /** Seconds are ten digits today; anything below 10^12 is not milliseconds (contract 5). */
 export const TS_MIN = 1_000_000_000_000;
 
+/** Items of a page where the client names no number: in shape A, in shape B, and at most. */
 export const PAGE_DEFAULT_A = 500;
 export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
+/** A page ends before it passes this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
 
+/** Bin meta, as sent. */
 export const BIN_META_MAX = 4 * 1024;
+/** Bins of a tenant. */
 export const BINS_MAX = 1_000;
+/** The bin that every tenant has, and keeps. */
 export const DEFAULT_BIN = 'inbox';
+/** Characters of a device name. */
 export const NAME_MAX = 64;
 /** Characters of `claimToken` (BootstrapBody); a longer BOOTSTRAP_TOKEN could never be given. */
 export const CLAIM_TOKEN_MAX = 256;
 /** Characters of a token or ticket. The longest ids make 180; anything longer is refused unread. */
 export const TOKEN_TEXT_MAX = 256;
 
+/** A pairing session, and how long a call waits in it before it says `pending`. */
 export const PAIR_SESSION_MS = 5 * 60_000;
 export const PAIR_HOLD_MS = 25_000;
+/** From a proven password to the call that needs it. */
 export const PASSWORD_TICKET_MS = 10 * 60_000;
+/** Challenges of re-authentication and recovery. */
 export const CHALLENGE_MS = 2 * 60_000;
+/** From a ticket to the socket that it opens. */
 export const WS_TICKET_MS = 60_000;
 
 /** Lifetimes of blob URLs (specification, Limits). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
 
+/** A frame of a client. */
 export const FRAME_MAX = 16 * 1024;
+/** From the upgrade to `hello`. */
 export const HELLO_TIMEOUT_MS = 30_000;
+/** Between two `hello` of a socket, at least. */
 export const HELLO_INTERVAL_MS = 5_000;
+/** Sockets that a device may hold at once. */
 export const SOCKETS_PER_DEVICE = 16;
 
 /** Every instance compares heads with the database this often, so a lost notification costs at most this (contract 13). */

@@ -85,10 +85,12 @@ export interface Bin<B = Bytes> {
   readonly itemCount: Count;
 }
 
+/** The bin as it is now. */
 export interface BinReply<B = Bytes> {
   readonly bin: Bin<B>;
 }
 
+/** All bins of the tenant. */
 export interface BinList<B = Bytes> {
   /** Oldest first; one that is being deleted is listed until it is gone. */
   readonly bins: readonly Bin<B>[];
@@ -150,11 +152,13 @@ export interface ListedDevice<B = Bytes> extends KnownDevice<B> {
   readonly current: boolean;
 }
 
+/** All devices of the tenant. */
 export interface DeviceList<B = Bytes> {
   /** Oldest first, revoked ones too. */
   readonly devices: readonly ListedDevice<B>[];
 }
 
+/** The device as it is now. */
 export interface KnownDeviceReply<B = Bytes> {
   readonly device: KnownDevice<B>;
 }
@@ -173,6 +177,7 @@ export interface Recovered<B = Bytes> {
   readonly token: string;
 }
 
+/** A pairing session is open. */
 export interface PairStarted {
   /** Names the session in frames and lists. */
   readonly lookupId: Ulid;
@@ -181,6 +186,7 @@ export interface PairStarted {
   readonly expiresAt: Millis;
 }
 
+/** What the new device needs to derive the session key. */
 export interface PairEpk<B = Bytes> {
   /** The existing device's X25519 public key of this session, 32 bytes. */
   readonly epk: B;
@@ -220,10 +226,12 @@ export interface PairRequestFields<B = Bytes> {
   readonly expiresAt: Millis;
 }
 
+/** New devices that wait for approval. */
 export interface PairRequestList<B = Bytes> {
   readonly requests: readonly PairRequestFields<B>[];
 }
 
+/** What only the holder of the device key can answer; it counts once. */
 export interface ReauthChallengeReply<B = Bytes> {
   readonly challengeId: Ulid;
   /** A sealed box to the device's key; see the page on cryptography. */
@@ -231,11 +239,13 @@ export interface ReauthChallengeReply<B = Bytes> {
   readonly expiresAt: Millis;
 }
 
+/** A token of the device. */
 export interface TokenReply {
   readonly token: string;
   readonly expiresAt: Millis;
 }
 
+/** What the recovery key signs; it counts once. */
 export interface RecoveryChallengeReply<B = Bytes> {
   readonly challengeId: Ulid;
   /** 32 random bytes. */
@@ -251,16 +261,19 @@ export interface TicketReply {
 
 // Password (contract 9).
 
+/** Whether an account password is set. */
 export interface PasswordExists {
   readonly exists: boolean;
 }
 
+/** The password was right: a ticket that the next call shows. */
 export interface PasswordTicketReply extends TicketReply {
   readonly ok: true;
 }
 
 // Status and identity (contract 9b).
 
+/** The process lives. */
 export interface Health {
   readonly ok: true;
   /** The server's version. */
@@ -276,6 +289,7 @@ interface StatusFields {
   readonly epoch: string;
 }
 
+/** The server and its database are up. */
 export interface StatusUp extends StatusFields {
   readonly ok: true;
   readonly database: 'up';
@@ -300,6 +314,7 @@ export interface HistoryFields {
   readonly tenantId: Ulid;
 }
 
+/** The server and the figures of the tenant. */
 export interface ServerInfo extends HistoryFields {
   readonly version: string;
   readonly region: string;

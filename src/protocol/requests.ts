@@ -134,11 +134,13 @@ export interface UploadBodyB {
   contentType?: MediaType | null;
 }
 
+/** A delete, with the proof that a device of the tenant meant it. */
 export interface DeleteBody {
   /** Delete tag, 32 bytes. */
   sig?: Base64 | null;
 }
 
+/** A move: the bin that the item shall be in, and its tag there. */
 export interface ReconcileBody {
   binId: BinId;
   /** The version that `sig` was made over. */
@@ -147,6 +149,7 @@ export interface ReconcileBody {
   sig: Base64;
 }
 
+/** A new bin. */
 export interface BinCreateBody {
   id: BinId;
   /** Left out: the id in lower case, `_` as `-`. */
@@ -155,17 +158,20 @@ export interface BinCreateBody {
   meta?: Base64 | null;
 }
 
+/** What changes of a bin; what is left out stays. */
 export interface BinPatchBody {
   slug?: BinSlug;
   /** At most 4 KiB; null removes it. */
   meta?: Base64 | null;
 }
 
+/** How a bin is deleted. */
 export interface BinDeleteBody {
   /** Deletes the items in it too. */
   force?: boolean;
 }
 
+/** The first device, which claims the tenant. */
 export interface BootstrapBody {
   name: DeviceName;
   glyph: Glyph;
@@ -183,6 +189,7 @@ export interface BootstrapBody {
   claimToken?: (string & tags.MaxLength<256>) | null;
 }
 
+/** What changes of a device; what is left out stays. */
 export interface DevicePatchBody {
   name?: DeviceName;
   glyph?: Glyph;
@@ -190,6 +197,7 @@ export interface DevicePatchBody {
   cert?: Base64 | null;
 }
 
+/** Opens a pairing session, from the device that is there. */
 export interface PairInitBody {
   /** The wire code. */
   code: Words;
@@ -197,10 +205,12 @@ export interface PairInitBody {
   epk: Base64;
 }
 
+/** Asks, with the code, for the key of a pairing session. */
 export interface PairFetchEpkBody {
   code: Words;
 }
 
+/** The new device asks to join; the reply waits for the other one. */
 export interface PairFetchNpkBody {
   code: Words;
   deviceId?: Ulid | null;
@@ -228,10 +238,12 @@ export interface PairWrapBody {
   reject?: boolean;
 }
 
+/** A device whose token is gone asks for a challenge. */
 export interface ReauthChallengeBody {
   deviceId: Ulid;
 }
 
+/** The answer to that challenge, for a new token. */
 export interface ReauthBody {
   deviceId: Ulid;
   challengeId: Ulid;
@@ -239,18 +251,21 @@ export interface ReauthBody {
   answer: Base64;
 }
 
+/** Sets the account password, or replaces it. */
 export interface PasswordSetBody {
   password: string & tags.MinLength<1> & tags.MaxLength<1024>;
   /** Required once a password is set. */
   currentPassword?: (string & tags.MaxLength<1024>) | null;
 }
 
+/** Proves the account password, for a ticket. */
 export interface PasswordVerifyBody {
   password: string & tags.MinLength<1> & tags.MaxLength<1024>;
   /** Binds the ticket to this device key, 32 bytes. */
   pubkey?: Base64 | null;
 }
 
+/** A new device, vouched for by the recovery key that comes from the phrase. */
 export interface RecoverBody {
   challengeId: Ulid;
   /** Ed25519 signature, 64 bytes. */

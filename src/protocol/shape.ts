@@ -12,7 +12,9 @@ export type Shape = 'a' | 'b';
 export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
   shape === 'a' ? toBase64Url(bytes) : toBase64(bytes);
 
+/** `binId` as `bin_id`. */
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+/** `bin_id` as `binId`. */
 export const toCamel = (key: string): string => key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
 /**

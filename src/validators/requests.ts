@@ -40,6 +40,8 @@ export function validateBatchBody(input: unknown): bodies.BatchBody {
   return body;
 }
 
+// Those without a word of their own take the body of the same name in src/protocol/requests.ts.
+
 export const validateUploadBodyA = throwing(typia.createValidate<bodies.UploadBodyA>());
 /** Keys camelCase; its errors name the keys as shape B spells them. */
 export const validateUploadBodyB = throwing(typia.createValidate<bodies.UploadBodyB>(), toSnake);

@@ -1,10 +1,9 @@
 /** Plays lies one after the other, and holds each against the three promises: named, nothing wrong or lost, no leak. */
 import { isDeepStrictEqual } from 'node:util';
 import { next } from '../support/client-world.js';
+import { SOON_MS } from '../support/events.js';
 import type { Lie } from './lie.js';
 import type { Stage } from './stage.js';
-
-const LOOKS_MAX = 200;
 
 interface Tap {
   test(title: string, body: (t: Tap) => Promise<void>): unknown;
@@ -44,7 +43,7 @@ async function recovers(t: Tap, stage: Stage): Promise<void> {
   const of = async (device: typeof owner): Promise<unknown> =>
     (await device.list()).map(({ id, payload }) => `${id} ${String(payload?.['text'])}`).sort();
   // What the victim wrote may be on its way still: each look is a whole reading.
-  for (let looks = 0; looks < LOOKS_MAX && !isDeepStrictEqual(await of(victim), await of(owner)); looks++) {
+  for (const end = Date.now() + SOON_MS; Date.now() < end && !isDeepStrictEqual(await of(victim), await of(owner));) {
     await Promise.all([victim.pull(), owner.pull()]);
   }
   t.same(await of(victim), await of(owner), 'when the server is honest again, everything is there');

@@ -7,12 +7,10 @@ import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { next, note, world, type World } from '../support/client-world.js';
+import { SOON_MS } from '../support/events.js';
 import { nameOf } from './lie.js';
 import { Liar, type Json } from './proxy.js';
 import { platform } from './victim.js';
-
-/** Nothing on a stage takes this long. */
-const PATIENCE_MS = 10_000;
 
 /** Rates are not what is tried here. */
 const ENV = { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' };
@@ -139,7 +137,7 @@ export class Stage {
       const timer = setTimeout(() => {
         this.woken.delete(look);
         reject(new Error(`not told: ${missing().join(', ')}; but: ${[...new Set(this.told)].join(', ')}`));
-      }, PATIENCE_MS);
+      }, SOON_MS);
       const look = (): void => {
         if (missing().length > 0) return;
         clearTimeout(timer);

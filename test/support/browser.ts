@@ -17,12 +17,16 @@ const PLACES = [
 /** Where the browser is; undefined: this machine has none. */
 export const CHROMIUM = PLACES.find((path) => path !== '' && existsSync(path));
 
+/** A busy machine takes its time with a browser. */
+const START_MAX_MS = 120_000;
+
 /** What the README asks of a page that uses the client library. */
 export const POLICY = "script-src 'self' 'wasm-unsafe-eval'";
 
 export async function startBrowser(t: WithTeardown, executablePath: string): Promise<Browser> {
   const userDataDir = await temporaryFolder(t);
-  const browser = await launch({ executablePath, userDataDir, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const args = ['--no-sandbox', '--disable-dev-shm-usage'];
+  const browser = await launch({ executablePath, userDataDir, args, timeout: START_MAX_MS });
   t.teardown(() => browser.close());
   return browser;
 }

@@ -7,11 +7,11 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { newFolder, type WithTeardown } from './postgres.js';
+import { freePort } from './proxies.js';
 
 const run = promisify(execFile);
 
@@ -39,15 +39,6 @@ export const cephMissing: string | false = PROGRAMS.every(installed)
 export interface CephUser {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /** Sizes and times are for one small machine and one test; nothing is written to a disk but logs. */

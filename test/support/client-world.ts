@@ -13,6 +13,7 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { lengthPrefixed } from '../../src/protocol/bytes.js';
 import { systemClock, type Clock } from '../../src/protocol/clock.js';
+import { SOON_MS } from './events.js';
 import type { WithTeardown } from './postgres.js';
 import { runServer, type RunOptions, type Running } from './server.js';
 
@@ -178,7 +179,7 @@ export const next = <N extends EventName>(
   { device }: Pick<Client, 'device'>,
   name: N,
   fits?: (event: DeviceEvents[N]) => boolean,
-): Promise<DeviceEvents[N]> => nextOf(device, name, fits);
+): Promise<DeviceEvents[N]> => nextOf(device, name, fits, SOON_MS);
 
 /** Waits until a device shows an item that fits: it may be there already. */
 export async function shows(

@@ -3,6 +3,7 @@ import { randomBytes, randomInt } from 'node:crypto';
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { KeyPair } from '../../src/crypto/sodium.js';
+import { SOON_MS } from './events.js';
 import type { Reply, Shape, Wire } from './wire.js';
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
@@ -86,7 +87,7 @@ export async function waitForRequest(
   wire: Wire,
   existing: Pick<TestDevice, 'token'>,
 ): Promise<Readonly<Record<string, unknown>>> {
-  for (const until = Date.now() + 10_000; Date.now() < until;) {
+  for (const until = Date.now() + SOON_MS; Date.now() < until;) {
     const reply = await wire.get('/devices/pair-requests', { token: existing.token, shape: 'a' });
     const [request] = reply.list('requests');
     if (request !== undefined) return request;

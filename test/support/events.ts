@@ -1,7 +1,7 @@
 /** Waiting for what must happen, with a bound: a test whose subject is broken fails and says what did not come. */
 
 /** How long a test waits for what comes at once where all is well, ms. It decides nothing but how soon a failure shows. */
-export const SOON_MS = 20_000;
+export const SOON_MS = 60_000;
 
 // A test may put the global timers on a clock of its own; the bound stays on the real one.
 const { setTimeout, clearTimeout } = globalThis;

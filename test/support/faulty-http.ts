@@ -16,6 +16,8 @@ export interface ProxiedCall {
 /** See above. */
 export class FaultyHttp extends LoopbackServer {
   readonly calls: ProxiedCall[] = [];
+  /** Headers of answers that are not passed on, in lower case. */
+  readonly hidden = new Set<string>();
   fault: (call: ProxiedCall) => HttpFault | undefined = () => undefined;
 
   private constructor(private readonly target: URL) {
@@ -40,13 +42,22 @@ export class FaultyHttp extends LoopbackServer {
     }
     const onward = httpRequest({ host: this.target.hostname, port: this.target.port, method, path: target, headers });
     onward.on('error', () => response.destroy());
-    onward.on('response', (answer) => pass(answer, response, fault));
+    onward.on('response', (answer) => {
+      // Node would add one of its own.
+      response.sendDate = false;
+      response.writeHead(answer.statusCode ?? 502, this.shown(answer.rawHeaders));
+      pass(answer, response, fault);
+    });
     request.pipe(onward);
+  }
+
+  /** Names and values in turn, as they come. */
+  private shown(raw: readonly string[]): string[] {
+    return raw.filter((_, at) => !this.hidden.has((raw[at - (at % 2)] ?? '').toLowerCase()));
   }
 }
 
 function pass(answer: IncomingMessage, response: ServerResponse, fault: 'cut' | 'stall' | undefined): void {
-  response.writeHead(answer.statusCode ?? 502, answer.rawHeaders);
   if (fault === undefined) {
     answer.pipe(response);
     return;

@@ -40,7 +40,7 @@ interface Request {
 /** After a connection broke, before the other instance is asked, ms. */
 const NEXT_MS = 50;
 /** The wire itself gives up after half as long. */
-const ANSWER_MAX_MS = 60_000;
+const ANSWER_MAX_MS = 120_000;
 
 export class Load {
   readonly acked: Acked[] = [];

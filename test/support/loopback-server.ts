@@ -1,7 +1,8 @@
 /** An HTTP server of a test on a loopback port, which can be stopped and listen again where it was. */
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { WithTeardown } from './postgres.js';
+import { freePort } from './proxies.js';
 
 export abstract class LoopbackServer {
   /** Without a trailing slash. */
@@ -14,14 +15,15 @@ export abstract class LoopbackServer {
   /** Listens until the test is over. */
   protected async listenFor(t: WithTeardown): Promise<this> {
     t.teardown(() => this.stop());
-    await this.listen(0);
+    await this.listen(await freePort());
     return this;
   }
 
   /** Listens; again on the same port after `stop`. */
   async listen(port = Number(new URL(this.url).port)): Promise<void> {
-    await new Promise<void>((resolve) => this.server.listen(port, '127.0.0.1', resolve));
-    this.url = `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+    this.server.listen(port, '127.0.0.1');
+    await once(this.server, 'listening');
+    this.url = `http://127.0.0.1:${port}`;
   }
 
   /** Nobody answers there any more. */

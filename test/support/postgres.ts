@@ -11,6 +11,7 @@ import { keptSecret } from '../../src/config/secrets.js';
 import { openClient } from '../../src/postgres/database.js';
 import { EmbeddedPostgres } from '../../src/postgres/embedded/embedded.js';
 import { migrate } from '../../src/postgres/migrate.js';
+import { errorCode } from '../../src/protocol/error-code.js';
 import { SQL_FOLDER } from '../../src/root.js';
 
 /** What of a test is used here. */
@@ -25,7 +26,12 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
+/** For connections of the tests themselves: a server must answer soon, a test need not be told so by its tools. */
+export const PATIENT = { connectTimeoutMs: 60_000, statementTimeoutMs: 60_000 } as const;
+
 const PARENT_MODE = 0o755;
+/** SQLSTATE object_in_use. */
+const IN_USE = '55006';
 const FALLBACK_TIMEOUT_MS = 300_000;
 
 /** A new folder under the system's temporary one, which the database's user can enter (mkdtemp closes it to others). */
@@ -79,8 +85,8 @@ async function withAdmin<T>(adminUrl: string, work: (client: pg.Client) => Promi
   let lost: Error | undefined;
   const client = await openClient({
     url: adminUrl,
+    ...PATIENT,
     name: 'tests',
-    statementTimeoutMs: 60_000,
     onLost: (error) => {
       lost = error;
     },
@@ -137,11 +143,26 @@ async function shared(): Promise<{ adminUrl: string; template: string }> {
   return ready;
 }
 
+/** Tries of 5 s to drop a database whose connections are closing. */
+const DROP_TRIES = 4;
+
+/** Waits for connections that are closing; on a busy machine that may take longer than PostgreSQL's own 5 s. */
+async function dropClosing(client: pg.Client, name: string): Promise<void> {
+  for (let tried = 1; ; tried++) {
+    try {
+      await client.query(`DROP DATABASE IF EXISTS ${name}`);
+      return;
+    } catch (error) {
+      if (tried === DROP_TRIES || errorCode(error) !== IN_USE) throw error;
+    }
+  }
+}
+
 /** Drops a database. A connection that a test left open is its leak: it fails with what that connection did last. */
 async function drop(adminUrl: string, name: string): Promise<void> {
   await withAdmin(adminUrl, async (client) => {
     try {
-      await client.query(`DROP DATABASE IF EXISTS ${name}`); // waits up to 5 s for connections that are closing
+      await dropClosing(client, name);
     } catch (error) {
       const { rows } = await client.query<{ application_name: string; query: string }>(
         'SELECT application_name, query FROM pg_stat_activity WHERE datname = $1',

@@ -14,7 +14,7 @@ import { readConfig } from '../../src/config/config.js';
 import { openClient } from '../../src/postgres/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { soon } from './events.js';
-import { temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
+import { PATIENT, temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
 import { Wire } from './wire.js';
 
 /** The library's own limit for a whole file, half a minute, is too little on a busy machine. */
@@ -22,6 +22,10 @@ tap.setTimeout(300_000);
 
 export const ADMIN_TOKEN = 'admin-token-of-the-tests';
 export const TOKEN_SECRET = 'token-secret-of-the-tests-0123456789';
+
+/** The night of test servers is half a day away, so that no test meets it for the hour at which it runs. */
+const NIGHT = new Date(Date.now() + 12 * 3_600_000);
+const PURGE_AT = [NIGHT.getHours(), NIGHT.getMinutes()].map((part) => String(part).padStart(2, '0')).join(':');
 
 /** Environment of a test server: rates are off, secrets are set, nothing is left to chance. */
 const DEFAULTS: Readonly<Record<string, string>> = {
@@ -32,7 +36,10 @@ const DEFAULTS: Readonly<Record<string, string>> = {
   RATE_READ_PER_S: '0',
   RATE_WRITE_PER_S: '0',
   RATE_PAIR_PER_MIN: '0',
+  // Sockets of tests answer no ping: however long a busy machine takes, they are not to be taken for dead.
+  WS_PONG_GRACE_MS: '3600000',
   LOG_LEVEL: 'debug',
+  PURGE_AT,
 };
 
 export interface RunOptions {
@@ -67,7 +74,7 @@ export async function runSql(
   text: string,
   values: readonly unknown[] = [],
 ): Promise<Record<string, unknown>[]> {
-  const client = await openClient({ url, name: 'tests', onLost: () => undefined });
+  const client = await openClient({ ...PATIENT, url, name: 'tests', onLost: () => undefined });
   try {
     return (await client.query<Record<string, unknown>>(text, [...values])).rows;
   } finally {

@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { MemoryLevel } from 'memory-level';
-import { createStore, LevelStore, type Level } from '../../src/client/store/level-store.js';
+import { createStore, LevelStore } from '../../src/client/store/level-store.js';
+import type { Level } from '../../src/client/store/level.js';
 import { openNodeStore } from '../../src/client/store/node-store.js';
 import type { StoreOwner } from '../../src/client/store/records.js';
 import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/client/store/store.js';

@@ -1,4 +1,5 @@
 /** What a socket sent, read as a client reads it, and writers that keep a server busy. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Socket, Json, Reply, Shape, Wire } from './wire.js';
 import { edited, newItem, write, type TestDevice, type TestItem } from './devices.js';
 
@@ -158,6 +159,8 @@ export interface Writing {
 
 /** A writer that is only refused would go on for ever. */
 const REFUSALS_MAX = 1_000;
+/** Before a writer asks again that was refused, ms: while a database is away each answer comes at once. */
+const REFUSED_MS = 20;
 
 /** Writes, edits and deletes at full speed until stopped. A writer ends at its first error, which is kept. */
 export function startWriters(options: WriterOptions): Writing {
@@ -189,6 +192,7 @@ export function startWriters(options: WriterOptions): Writing {
         : await write(wire, device, item);
       if (reply.status !== 200) {
         if (writing.refusals.push(reply) > REFUSALS_MAX) throw new Error(`refused again and again: ${reply.raw}`);
+        await sleep(REFUSED_MS);
         continue;
       }
       writing.open.splice(writing.open.indexOf(item), 1);

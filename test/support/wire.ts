@@ -115,7 +115,7 @@ export interface Ask {
   readonly signal?: AbortSignal;
 }
 
-const REQUEST_MAX_MS = 30_000;
+const REQUEST_MAX_MS = 60_000; // on a busy machine a queue of passwords takes half of it
 
 /** Where a server is: its host name, and whether it speaks TLS. */
 export interface Place {
@@ -333,14 +333,15 @@ export class Socket {
 
   /**
    * The next frame nobody took yet; with a `type` the next of that type, and what lies before it counts as taken.
-   * `ping` frames are passed over unless asked for. Rejects when the socket closes or nothing comes.
+   * `ping` frames are passed over unless asked for. Rejects when the socket closes or only pings come for `maxMs`.
    */
   async next(type?: string, maxMs = FRAME_MAX_MS): Promise<Json> {
-    const until = Date.now() + maxMs;
+    let until = Date.now() + maxMs;
     for (;;) {
       while (this.taken < this.frames.length) {
         const frame = this.frames[this.taken++];
         if (frame === undefined) break;
+        if (frame['type'] !== 'ping') until = Date.now() + maxMs;
         if (type === undefined ? frame['type'] !== 'ping' : frame['type'] === type) return frame;
       }
       const seen = this.frames.slice(-8).map((frame) => String(frame['type']));

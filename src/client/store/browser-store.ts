@@ -1,7 +1,7 @@
 /** Durable stores of browsers: IndexedDB. */
 import { storeError, storeErrorOf } from './error.js';
 import { IndexedLevel, removeIndexed } from './indexed-level.js';
-import type { Level } from './level-store.js';
+import type { Level } from './level.js';
 import { openStore, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';
 

@@ -3,7 +3,7 @@
  * `events` and `buffer` in every page, and answers a write before it is on the disk.
  */
 import { storeError } from './error.js';
-import type { Level, LevelRange, Operation } from './level-store.js';
+import type { Level, LevelRange, Operation } from './level.js';
 
 const RECORDS = 'records';
 

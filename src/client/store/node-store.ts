@@ -7,7 +7,7 @@ import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
 import type { StoreError } from './error.js';
 import { storeError, storeErrorOf } from './error.js';
-import type { Level } from './level-store.js';
+import type { Level } from './level.js';
 import { isSoundLog } from './node-log.js';
 import { openStore, type OpenedStore, type StorePlace } from './open.js';
 import type { StoreOwner } from './records.js';

@@ -4,7 +4,8 @@
  */
 import type { StoreError } from './error.js';
 import { storeError, storeErrorOf } from './error.js';
-import { LevelStore, createStore, readState, scanned, type Level, type LevelStoreOptions } from './level-store.js';
+import { createStore, LevelStore, readState, type LevelStoreOptions } from './level-store.js';
+import { scanned, type Level } from './level.js';
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 

@@ -42,10 +42,15 @@ export interface Tally {
   readonly sum: number;
 }
 
+/** Key of the store's state. */
 export const STATE_KEY = 'm';
+/** The range of all entries. */
 export const ENTRIES = { gte: 'e', lt: 'f' } as const;
+/** The range of all own changes, in the order in which they were made. */
 export const CHANGES = { gte: 'o', lt: 'p' } as const;
+/** An item's key. */
 export const entryKey = (id: string): string => `e${id}`;
+/** An own change's key; digits are filled up, so that keys sort by number. */
 export const changeKey = (seq: number): string => `o${String(seq).padStart(16, '0')}`;
 
 /** Checksums of records of this owner begin with it. */

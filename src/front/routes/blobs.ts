@@ -3,6 +3,7 @@ import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../../validators/requests.js';
 import { addressOfPeer, TrustedProxies } from '../client-address.js';
+import type { TooSlow } from '../pace.js';
 import type { FrontConfig, TransferService } from '../ports.js';
 import { hostName, type Call } from '../request.js';
 import { Download, type Handler } from '../router.js';
@@ -67,8 +68,10 @@ export const upload: Handler<Ok> = async (call, { transfers }) => {
 };
 
 /** `GET` and `HEAD /blobs/:tenant/:ref`; its signature held. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
-export const download: Handler<Download> = async (call, { transfers }) => {
+export const download: Handler<Download> = async (call, app) => {
   const name = nameOf(call);
+  const transfers = served(app.transfers);
+  const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
   // A name is given once, so its bytes never change: the name is the tag.
-  return new Download(await served(transfers).download(name), `"${name.ref}"`);
+  return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);
 };

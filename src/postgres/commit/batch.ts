@@ -14,7 +14,7 @@ export const COMMIT_SQL = `SELECT * FROM commit_changes(${placeholders(20)})`;
  */
 export const LANE_SETTINGS = `
   SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
-  SET enable_mergejoin = off; SET work_mem = '32MB'; SET synchronous_commit = on`;
+  SET enable_mergejoin = off; SET work_mem = '32MB'`;
 
 // Array literals are text. Ids are quoted where they might be read as NULL: a bin may be called so.
 const list = (values: readonly (number | string | boolean)[]): string => `{${values.join(',')}}`;

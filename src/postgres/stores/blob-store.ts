@@ -1,21 +1,18 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). */
 import type pg from 'pg';
 import type { ObjectName } from '../../blobs/ports.js';
-import type { BlobRow, BlobRows, Reservation, ReserveVerdict } from '../../blobs/rows.js';
+import type { BlobRow, BlobRows, Reservation, ReserveVerdict, Turn, Unremoved } from '../../blobs/rows.js';
 import { ask, askOne } from '../ask.js';
-
-/** A name out of a row that has its columns. */
-const NAME = 'tenant_id AS "tenantId", ref';
 
 /** The blobs of all tenants. What changes the accounting is one call of one function, under the tenant's lock. */
 export class BlobStore implements BlobRows {
   constructor(private readonly pool: pg.Pool) {}
 
   async reserve(reservation: Reservation): Promise<ReserveVerdict> {
-    const { tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt } = reservation;
+    const { tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil } = reservation;
     const row = await askOne<{ verdict: ReserveVerdict }>(this.pool, {
-      text: 'SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9) AS verdict',
-      values: [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt],
+      text: 'SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict',
+      values: [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil],
     });
     return row.verdict;
   }
@@ -47,12 +44,21 @@ export class BlobStore implements BlobRows {
     );
   }
 
-  expired(tenantId: string | null, now: number, limit: number): Promise<(ObjectName & { readonly size: number })[]> {
+  takeExpired(
+    tenantId: string | null,
+    { since, now, limit }: Turn,
+  ): Promise<(ObjectName & { readonly size: number })[]> {
     return ask(this.pool, {
-      text: `SELECT ${NAME}, size FROM blobs
-        WHERE state = 'reserved' AND expires_at <= $2 AND uploading_until <= $2 AND ($1::text IS NULL OR tenant_id = $1)
-        ORDER BY tenant_id, expires_at LIMIT $3`,
-      values: [tenantId, now, limit],
+      // Rows that somebody changes just now are left out: two of these would wait for one another otherwise.
+      text: `WITH due AS (
+          SELECT tenant_id, ref FROM blobs
+          WHERE state = 'reserved' AND expires_at <= $2 AND uploading_until <= $2
+            AND ($1::text IS NULL OR tenant_id = $1) AND (tried_at < $3 OR tried_at > $2)
+          ORDER BY tried_at, expires_at LIMIT $4 FOR UPDATE SKIP LOCKED
+        )
+        UPDATE blobs b SET tried_at = $2 FROM due d WHERE b.tenant_id = d.tenant_id AND b.ref = d.ref
+        RETURNING b.tenant_id AS "tenantId", b.ref, b.size`,
+      values: [tenantId, now, since, limit],
     });
   }
 
@@ -64,8 +70,15 @@ export class BlobStore implements BlobRows {
     );
   }
 
-  takeUnused(before: number, limit: number): Promise<ObjectName[]> {
-    return ask(this.pool, { text: `SELECT ${NAME} FROM take_unused_blobs($1, $2)`, values: [before, limit] });
+  takeUnused(before: number, { since, now, limit }: Turn): Promise<ObjectName[]> {
+    const text = 'SELECT tenant_id AS "tenantId", ref FROM take_unused_blobs($1, $2, $3, $4)';
+    return ask(this.pool, { text, values: [before, since, now, limit] });
+  }
+
+  unremoved(): Promise<Unremoved> {
+    const text = `SELECT count(*)::integer AS count, coalesce(sum(size), 0)::bigint AS bytes
+      FROM blobs WHERE state = 'dying' AND tried_at > 0`;
+    return askOne(this.pool, { text, values: [] });
   }
 
   async free(names: readonly ObjectName[]): Promise<number> {

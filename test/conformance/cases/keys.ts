@@ -153,6 +153,21 @@ const emptyBeside: Case = {
   },
 };
 
+const namedTwice: Case = {
+  ids: ['ITEM-42'],
+  async run(stage, check) {
+    const { wire, first } = stage;
+    const item = stage.item();
+    const twice = [...wrappedOf(item.keys), { deviceId: first.id, key: randomBytes(80) }];
+    const reply = await wire.post(
+      '/items',
+      { ...writeBody('b', item), wrapped: twice },
+      { token: first.token, shape: 'b' },
+    );
+    check.outcome('ITEM-42', reply, CODES.validation.b, 'a device twice in wrapped');
+  },
+};
+
 const blobAlone: Case = {
   ids: ['ITEM-18', 'ITEM-27', 'ITEM-31', 'SHAPE-18', 'SHAPE-19', 'SHAPE-20'],
   async run(stage, check) {
@@ -285,4 +300,4 @@ const purge: Case = {
   },
 };
 
-export const keys: readonly Case[] = [sealed, noBlob, emptyBeside, blobAlone, revokedInBlob, purge];
+export const keys: readonly Case[] = [sealed, noBlob, emptyBeside, namedTwice, blobAlone, revokedInBlob, purge];

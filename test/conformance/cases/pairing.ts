@@ -153,7 +153,7 @@ const late: Case = {
 };
 
 /** A machine may be busy. */
-const GRACE_MS = 3_000;
+const GRACE_MS = 10_000;
 
 const pending: Case = {
   ids: ['PAIR-07'],

@@ -53,9 +53,9 @@ async function verdictsOf(
   config: Config,
   { url, onVerdict }: { readonly url: string; readonly onVerdict: (verdict: Verdict) => void },
 ): Promise<readonly Verdict[]> {
-  const { corsOrigins: origins, dataDir } = config;
+  const { corsOrigins: origins } = config;
   if (config.storageKind === 'local') {
-    return checkLocal({ store: localStore(config, await secretOf(config)), origins, dataDir, origin: url, onVerdict });
+    return checkLocal({ store: localStore(config, await secretOf(config)), origins, origin: url, onVerdict });
   }
   const store = await openBucket(config, SILENT);
   try {
@@ -90,7 +90,7 @@ function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: s
 }
 
 function nameOf({ storageKind, dataDir, gcsBucket, gcsEndpoint, s3Bucket, s3Endpoint }: Config): string {
-  if (storageKind === 'local') return `the folder ${harmless(join(dataDir, 'blobs'))}`;
+  if (storageKind === 'local') return `the folder ${harmless(localStore({ dataDir }, '').folder)}`;
   const gcs = storageKind === 'gcs';
   const endpoint = gcs ? (gcsEndpoint ?? 'Google Cloud Storage') : (s3Endpoint ?? 'AWS S3');
   return `the bucket ${gcs ? gcsBucket : s3Bucket} at ${endpoint}`;

@@ -1,13 +1,12 @@
 /** `service-admin purge`: the nightly jobs, now. */
 import type { Command } from 'commander';
 import { pino } from 'pino';
-import type { Comparison } from '../../../blobs/reaper.js';
-import { blobJobs } from '../../../compose/blobs.js';
+import { blobJobs, type Refused } from '../../../compose/blobs.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
 import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { counted, show, table } from '../../device/output.js';
+import { counted, harmless, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
@@ -30,6 +29,7 @@ const WAIT = 'Wait until it is through, and look at its log.';
 
 async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
   let missing = 0;
+  const refused: Refused[] = [];
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
   const settings = config();
@@ -41,10 +41,13 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
   await withReady(({ pool, url }) =>
     withStore(settings, pino({ level: 'silent' }), async (store) => {
       const turn = new PostgresJobTurn(pool, url);
-      const tell = (found: Comparison): void => void (missing = found.missing);
+      const watch = {
+        onRefused: (what: Refused) => void refused.push(what),
+        onCompared: (found: { readonly missing: number }) => void (missing = found.missing),
+      };
       const jobs = [
         ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
-        ...blobJobs({ store, pool, clock: systemClock }, tell),
+        ...blobJobs({ store, pool, clock: systemClock }, watch),
       ];
       const taken = await turn.take(async (lost) => {
         const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
@@ -54,14 +57,22 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
       if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
     }),
   );
-  show(terminal, { jobs: reports, missingBlobs: missing }, () => [
+  const refusedBlobs = refused.map(({ job, refused: objects, fault }) => ({ job, objects, why: reasonOf(fault) }));
+  show(terminal, { jobs: reports, missingBlobs: missing, refusedBlobs }, () => [
     ...table(
       terminal,
       [{ title: 'Job' }, { title: 'Rows' }, { title: 'ms' }],
       reports.map(({ name, rows, ms }) => [name, String(rows), String(Math.round(ms))]),
+    ),
+    ...refusedBlobs.map(
+      ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${harmless(why)}).`,
     ),
     ...(missing === 0 ? [] : [`${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`]),
   ]);
   // The others ran all the same, and what they did is told above.
   if (faults.length > 0) throw faults[0];
 }
+
+/** What the binding says of it; nothing that a store wrote. */
+const reasonOf = (fault: Error | undefined): string =>
+  fault?.cause instanceof Error ? fault.cause.message : 'no reason given';

@@ -70,7 +70,7 @@ function figureLines(terminal: Terminal, counts: string, discrepancies: readonly
 }
 
 function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
-  const { objects, strays, strayBytes, strangers, missing, examples, whole } = found;
+  const { objects, strays, strayBytes, strangers, unremoved, missing, examples, whole } = found;
   if (!whole) return ['The comparison of the blobs was stopped.'];
   const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
   const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
@@ -81,6 +81,12 @@ function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
       ? []
       : [
           `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
+        ]),
+    ...(unremoved.count === 0
+      ? []
+      : [
+          `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed ` +
+            'from the store: may the server remove there? The nightly job tries again; see the log.',
         ]),
     ...(missing === 0
       ? ['No blob is missing.']

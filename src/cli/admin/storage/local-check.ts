@@ -1,6 +1,6 @@
 /** The local store: its folder, and the server that hands its files out over signed URLs. */
 import { stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { ulid } from 'ulid';
 import { errorCode } from '../../../protocol/error-code.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
@@ -13,7 +13,6 @@ import { adviceFor, type Verdict } from './verdict.js';
 /** What is checked. */
 export interface LocalCheck extends StoreCheck {
   readonly store: LocalStore & StoreCheck['store'];
-  readonly dataDir: string;
   /** Where the running server is reached. */
   readonly origin: string;
 }
@@ -61,21 +60,17 @@ class LocalRun extends StoreRun {
   }
 
   protected async opening(): Promise<boolean> {
-    const owner = await this.tried('folder', () => ownerOf(this.local.dataDir));
-    if (owner === undefined) return false;
-    if (process.getuid?.() !== owner) {
+    const written = await this.tried('folder', () => writtenTo(this.local.store.folder, this.probe.tenantId));
+    if (written === undefined) return false;
+    const strange = written.find(({ owner }) => owner !== process.getuid?.());
+    if (strange !== undefined) {
       // Whatever another user writes there, root too, the server could neither read nor remove.
-      const seen = `${this.local.dataDir} belongs to another user`;
-      this.add({
-        check: 'folder',
-        outcome: 'failed',
-        seen,
-        reason: 'denied',
-        advice: adviceFor('credentials', 'local'),
-      });
+      const seen = `${strange.folder} belongs to another user`;
+      const advice = adviceFor('credentials', 'local');
+      this.add({ check: 'folder', outcome: 'failed', seen, reason: 'denied', advice });
       return false;
     }
-    this.ok('folder', `${this.local.dataDir} belongs to this user`);
+    this.ok('folder', `${written.map(({ folder }) => folder).join(', ')}: of this user`);
     const { tenant } = this;
     if (typeof tenant !== 'string') {
       const advice =
@@ -109,11 +104,33 @@ class LocalRun extends StoreRun {
   }
 }
 
-async function ownerOf(dataDir: string): Promise<number> {
+/** A folder and its owner's number. */
+interface Owned {
+  readonly folder: string;
+  readonly owner: number;
+}
+
+/**
+ * Folders that an upload is written to, and those of them that the server has yet to make by the one above, in which it
+ * will. The data folder may be another user's: nothing is written there.
+ */
+async function writtenTo(folder: string, tenantId: string): Promise<readonly Owned[]> {
+  const own = (await ownerOf(folder)) ?? (await ownerOf(dirname(folder)));
+  if (own === undefined) throw storageUnavailable(new StoreFault('bucket', `there is no ${dirname(folder)}`, 'ENOENT'));
+  // Without a tenant the folder above stands for the tenant's own.
+  const below = await Promise.all(
+    ['uploads', tenantId].filter((name) => name !== '').map((name) => ownerOf(join(folder, name))),
+  );
+  return [own, ...below.filter((found) => found !== undefined)];
+}
+
+/** Undefined: there is no such folder. */
+async function ownerOf(folder: string): Promise<Owned | undefined> {
   try {
-    return (await stat(dataDir)).uid;
+    return { folder, owner: (await stat(folder)).uid };
   } catch (error) {
     const code = errorCode(error);
-    throw storageUnavailable(new StoreFault('bucket', `${dataDir} in ${dirname(dataDir)}: ${code}`, code));
+    if (code === 'ENOENT') return undefined;
+    throw storageUnavailable(new StoreFault('bucket', `${folder}: ${code}`, code));
   }
 }

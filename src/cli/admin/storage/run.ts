@@ -17,11 +17,18 @@ export interface StoreCheck {
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
+/** Bytes of the blob that is written and read. */
 export const PROBE_BYTES = 100_000;
 const TYPE = 'application/octet-stream';
 const UPLOAD_MS = 15 * 60_000;
 const DOWNLOAD_MS = 5 * 60_000;
 const SHORT_MS = 1_000;
+
+const NOT_PUBLIC =
+  'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
+/** Rights are of no use there: whatever the request shows is believed. */
+const NOT_VERIFIED =
+  'The store does not check signatures and their time: turn that on there, or take another store. Whoever knows a name gets in.';
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 
@@ -36,6 +43,7 @@ export abstract class StoreRun {
   protected written = false;
   private shortLived: SignedRequest | undefined;
   private shortSince = 0;
+  private verifies = true;
   private readonly kind: StoreKind;
 
   /** `probe`: what is written; `origin`: see `ObjectStore`. */
@@ -115,21 +123,25 @@ export abstract class StoreRun {
   private async refusing(): Promise<void> {
     const signed = await this.tried('altered URL', () => this.download());
     if (signed === undefined) return;
-    await this.mustRefuse('altered URL', altered(signed));
+    this.verifies = await this.mustRefuse('altered URL', altered(signed));
     await this.mustRefuse('no signature', signed.url.replace(/\?.*$/s, ''));
     if (this.shortLived === undefined) return;
     await sleep(Math.max(0, this.shortSince + 2 * SHORT_MS - Date.now()));
     await this.mustRefuse('late URL', this.shortLived.url);
   }
 
-  private async mustRefuse(check: string, url: string): Promise<void> {
+  /** False: the store took it. */
+  private async mustRefuse(check: string, url: string): Promise<boolean> {
     const answer = await this.tried(check, () => ask(url, { method: 'GET' }));
-    if (answer === undefined) return;
-    if (answer.status >= 400 && answer.status < 500) return this.ok(check, `refused (${answer.status})`);
+    if (answer === undefined) return true;
+    if (answer.status >= 400 && answer.status < 500) {
+      this.ok(check, `refused (${answer.status})`);
+      return true;
+    }
     const seen = `the store answered ${answer.status} instead of refusing`;
-    const advice =
-      'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
+    const advice = check === 'no signature' && this.verifies ? NOT_PUBLIC : NOT_VERIFIED;
     this.add({ check, outcome: 'failed', seen, advice, reason: 'public' });
+    return false;
   }
 
   private async browsers(): Promise<void> {

@@ -40,9 +40,15 @@ async function watch(context: Context, options: Options): Promise<void> {
   await withCopy(context, async ({ device }) => {
     const printer = new Printer(context, device, options);
     const ended = printer.follow();
-    await printer.last(options.last ?? 0);
+    const named = printer.readNames();
+    // Rejects for a device that is revoked, which `last` and `ended` tell as well.
+    named.catch(() => undefined);
+    if (options.last !== undefined) {
+      await named;
+      await printer.last(options.last);
+    }
     // Rejects when the device is closed or revoked before it is connected, which `ended` tells as well.
-    device.connect().then(
+    Promise.all([device.connect(), named]).then(
       () => printer.ready(),
       () => undefined,
     );
@@ -90,15 +96,21 @@ class Printer {
     });
   }
 
-  /** The newest items that are here, newest last, before anything is new. */
-  async last(count: number): Promise<void> {
-    if (count === 0) return;
-    const bins = await this.device.bins.list().catch((error: unknown) => {
-      // Names only: without them the ids are shown, and the line says what is wrong.
+  /** The names of bins and devices: until they are here the ids are shown. Rejects for a device that is revoked. */
+  async readNames(): Promise<void> {
+    const unread = (error: unknown): [] => {
+      // Names only: the line says what is wrong.
       if (isRevoked(error)) throw error;
       return [];
-    });
-    this.around = { ...this.around, bins };
+    };
+    const { bins, roster } = this.device;
+    // The list of devices is told as an event, as later ones are.
+    const [list] = await Promise.all([bins.list().catch(unread), roster.list().catch(unread)]);
+    if (this.around.bins.length === 0) this.around = { ...this.around, bins: list };
+  }
+
+  /** The newest items that are here, newest last, before anything is new. */
+  async last(count: number): Promise<void> {
     for (const item of (await this.device.list()).slice(0, count).reverse()) this.item(item, 'known');
   }
 

@@ -1,0 +1,142 @@
+/** A store that refuses some blobs for ever (rights, a lock on the object): nothing else waits for them (contract 8). */
+import { randomBytes } from 'node:crypto';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { createPool } from '../src/postgres/database.js';
+import { blobJobs, type Refused } from '../src/compose/blobs.js';
+import { admin } from './support/admin.js';
+import { never, stageOf, type Stage } from './support/blob-stage.js';
+import { askUpload, uploaded, uploadOf } from './support/blobs.js';
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+
+/** Rows of blobs whose items are gone, each a byte large, the first the oldest; their names. */
+async function orphans({ scene: { server } }: Stage, count: number): Promise<string[]> {
+  const rows = await server.sql(
+    `INSERT INTO blobs (tenant_id, ref, size, state, created_at)
+      SELECT $1, '01ARZ3NDEKTSV4RRFF' || lpad(n::text, 8, '0') || '.bin', 1, 'orphan', n
+      FROM generate_series(1, $2) n RETURNING ref`,
+    [server.tenantId, count],
+  );
+  await server.sql('UPDATE tenants SET storage_bytes = storage_bytes + $2 WHERE id = $1', [server.tenantId, count]);
+  return rows.map(({ ref }) => String(ref)).sort();
+}
+
+t.test('BLOB-46: the oldest that can never be removed hold up no others, in a run and from run to run', async (t) => {
+  const stage = await stageOf(t);
+  const refs = await orphans(stage, 1_250);
+  for (const ref of refs.slice(0, 1_150)) stage.store.locked.add(ref);
+  const left = async (): Promise<number> =>
+    Number((await stage.scene.server.sql('SELECT count(*)::int AS n FROM blobs'))[0]?.['n']);
+  const first = await stage.reaper.removeUnused(never);
+  t.match(
+    first,
+    { done: 0, refused: 1_000, fault: { error: 'storage_unavailable' } },
+    'a run is refused so many at most',
+  );
+  stage.clock.advance(DAY_MS);
+  const second = await stage.reaper.removeUnused(never);
+  t.equal(second.done, 100, 'the next one begins with those that were not tried yet');
+  t.ok(second.refused >= 1_000 && second.refused < 1_100);
+  t.equal(await left(), 1_150);
+  await stage.sound();
+  stage.clock.advance(DAY_MS);
+  stage.store.locked.clear();
+  t.match(await stage.reaper.removeUnused(never), { done: 1_150, refused: 0, fault: undefined }, 'none was forgotten');
+  t.equal(await stage.used(), 0);
+  await stage.sound();
+});
+
+t.test('BLOB-46: what was tried by a clock that went ahead is not left for years', async (t) => {
+  const stage = await stageOf(t);
+  const [ref = ''] = await orphans(stage, 1);
+  stage.store.locked.add(ref);
+  stage.clock.advance(365 * DAY_MS);
+  t.match(await stage.reaper.removeUnused(never), { done: 0, refused: 1 });
+  stage.clock.advance(-365 * DAY_MS);
+  stage.store.locked.clear();
+  t.equal(await stage.removed(), 1);
+});
+
+t.test('BLOB-46 BLOB-23: of expired uploads that the store says nothing of the others are given back', async (t) => {
+  const stage = await stageOf(t, { STORAGE_CAP_BYTES: '10000' });
+  const { wire, first } = stage.scene;
+  for (let n = 0; n < 9; n++) stage.store.locked.add((await uploadOf(wire, first, { size: 1_000 })).blobRef);
+  await uploadOf(wire, first, { size: 900 });
+  t.equal((await askUpload(wire, first, { size: 500 })).outcome, '413 storage_cap_exceeded');
+  stage.clock.advance(16 * MINUTE_MS);
+  t.match(await stage.reaper.releaseExpired(never), { done: 1, refused: 9, fault: { error: 'storage_unavailable' } });
+  t.equal(await stage.used(), 9_000, 'and what is not known counts');
+  t.equal((await askUpload(wire, first, { size: 500 })).outcome, '200');
+  await stage.sound();
+});
+
+t.test(
+  'BLOB-46: strays that cannot be removed are told of, and what is missing is looked for all the same',
+  async (t) => {
+    const stage = await stageOf(t);
+    const lost = await stage.item(20);
+    await rm(join(stage.folder, lost.ref));
+    const stray = await uploaded(stage.scene.wire, stage.scene.first, randomBytes(10));
+    await stage.scene.server.sql(
+      'WITH gone AS (DELETE FROM blobs WHERE ref = $1) UPDATE tenants SET storage_bytes = storage_bytes - 10',
+      [stray],
+    );
+    stage.store.broken = true;
+    stage.clock.advance(2 * DAY_MS);
+    const found = await stage.reaper.compare(true, never);
+    t.match(found, { strays: 1, refused: 1, fault: { error: 'storage_unavailable' }, missing: 1, whole: true });
+    stage.store.broken = false;
+    t.match(await stage.reaper.compare(true, never), { strays: 1, refused: 0, missing: 1 });
+    t.match(await stage.reaper.compare(true, never), { strays: 0 });
+  },
+);
+
+t.test('BLOB-46: a store that is away altogether ends a run at once', async (t) => {
+  const stage = await stageOf(t);
+  await orphans(stage, 300);
+  stage.store.away = true;
+  await t.rejects(stage.reaper.removeUnused(never), { name: 'ServiceError', error: 'storage_unavailable' });
+  t.ok(stage.store.calls < 20, `${stage.store.calls} calls`);
+  stage.store.away = false;
+  t.equal(await stage.removed(), 300);
+  await stage.sound();
+});
+
+t.test('BLOB-46: a run that is stopped stops between two batches', async (t) => {
+  const stage = await stageOf(t);
+  await orphans(stage, 300);
+  const stopped = new AbortController();
+  stopped.abort();
+  t.match(await stage.reaper.removeUnused(stopped.signal), { done: 0 });
+  t.equal(stage.store.calls, 0);
+});
+
+t.test('BLOB-46: a night tells of it once with a number, and purge and verify say what is left', async (t) => {
+  const stage = await stageOf(t);
+  const refs = await orphans(stage, 130);
+  // A folder where the file should be: the system removes none by this call, for root neither.
+  for (const ref of refs.slice(0, 120)) await mkdir(join(stage.folder, ref), { recursive: true });
+  await writeFile(join(stage.folder, refs[125] ?? ''), 'x');
+  const pool = createPool({ url: stage.scene.server.databaseUrl, name: 'jobs test', onIdleError: () => undefined });
+  t.teardown(() => pool.end());
+  const told: Refused[] = [];
+  const watch = { onRefused: (refused: Refused) => void told.push(refused), onCompared: () => undefined };
+  for (const job of blobJobs({ store: stage.store, pool, clock: stage.clock }, watch)) await job.batch(never);
+  t.match(told, [{ job: 'remove blobs without use', refused: 120 }]);
+  t.equal(told.length, 1);
+  const operator = await admin(t, stage.env);
+  const purged = await operator.json('purge');
+  t.match(purged.data, { refusedBlobs: [{ job: 'remove blobs without use', objects: 120, why: /EISDIR|directory/i }] });
+  const plain = await operator.plain('purge');
+  t.match(plain.stdout, /^remove blobs without use: the store refused 120 blobs \(/m);
+  const verified = await operator.json('verify');
+  t.match(verified, { code: EXIT.ok, data: { blobs: { unremoved: { count: 120, bytes: 120 }, missing: 0 } } });
+  t.match((await operator.plain('verify')).stdout, /^120 blobs \(120 bytes\) of no item could not be removed/m);
+  for (const ref of refs.slice(0, 120)) await rm(join(stage.folder, ref), { recursive: true });
+  t.match((await operator.json('purge')).data, { refusedBlobs: [] });
+  t.match((await operator.json('verify')).data, { blobs: { unremoved: { count: 0 } } });
+});

@@ -1,0 +1,247 @@
+/** Transfers that are slow, and those who wait for their places (contract 8; the local store). */
+import { randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
+import type { HttpResponse } from 'uWebSockets.js';
+import t, { type Test } from 'tap';
+import type { ObjectName } from '../src/blobs/ports.js';
+import type { BlobRows } from '../src/blobs/rows.js';
+import { Outflow } from '../src/front/outflow.js';
+import { Transfers, type BlobFiles, type UploadBody } from '../src/blobs/transfers.js';
+import { signedPath } from '../src/blobs/signed-url.js';
+import { openRequest, send } from './support/blobs.js';
+import { TestClock } from './support/clock.js';
+import { newId } from './support/devices.js';
+import { Events, until } from './support/events.js';
+import { frontOf, TENANT } from './support/front.js';
+
+const SECRET = 'a-secret-of-the-tests';
+const WINDOW_MS = 30_000;
+const FILE_BYTES = 64 * 1024 * 1024;
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+interface Places {
+  readonly clock: TestClock;
+  readonly transfers: Transfers;
+  readonly port: number;
+  /** Bytes that uploads brought so far. */
+  readonly written: () => number;
+  /** Reads of files so far. */
+  readonly reads: Events<number>;
+  url(method: 'GET' | 'PUT'): string;
+  upload(): ReturnType<typeof openRequest>;
+}
+
+const UPLOAD_BYTES = 10_000_000;
+
+/** A front over files that hold nothing, with so many places. */
+async function placesOf(t: Test, bounds: { readonly all: number; readonly perTenant: number }): Promise<Places> {
+  const clock = new TestClock();
+  const reads = new Events<number>();
+  let written = 0;
+  const files: BlobFiles = {
+    create: () =>
+      Promise.resolve({
+        write: (bytes: Uint8Array) => {
+          written += bytes.length;
+          return Promise.resolve();
+        },
+        commit: () => Promise.resolve(true),
+        discard: () => Promise.resolve(),
+      }),
+    open: () =>
+      Promise.resolve({
+        size: FILE_BYTES,
+        read: (into: Uint8Array, position: number) => {
+          reads.add(position);
+          return Promise.resolve(into.length);
+        },
+        close: () => Promise.resolve(),
+      }),
+    remove: () => Promise.resolve(),
+  };
+  const rows: Partial<BlobRows> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
+  const transfers = new Transfers({ files, rows: rows as BlobRows, clock, secret: SECRET, bounds });
+  const { port } = await frontOf(t, { clock, services: { transfers } });
+  const url: Places['url'] = (method) => {
+    const size = method === 'PUT' ? { size: UPLOAD_BYTES, contentType: 'a/b' } : {};
+    const signed = { tenantId: TENANT, ref: `${newId()}.bin`, method, expiresAt: clock.now() + 900_000, ...size };
+    return `http://127.0.0.1:${port}${signedPath(SECRET, signed)}`;
+  };
+  const headers = { 'content-type': 'a/b', 'content-length': String(UPLOAD_BYTES) };
+  return {
+    clock,
+    transfers,
+    port,
+    written: () => written,
+    reads,
+    url,
+    upload: () => openRequest('PUT', url('PUT'), headers),
+  };
+}
+
+t.test('BLOB-48: two slow uploads hold all places: one of them makes room for whoever was turned away', async (t) => {
+  const places = await placesOf(t, { all: 10, perTenant: 2 });
+  const open = [places.upload(), places.upload()];
+  const pace = async (bytes: number): Promise<void> => {
+    const before = places.written();
+    for (const { sent } of open) if (!sent.destroyed) sent.write(randomBytes(bytes));
+    const alive = open.filter(({ sent }) => !sent.destroyed).length;
+    await until('the bytes are there', () => places.written() === before + alive * bytes);
+    await nextTurn();
+  };
+  await pace(1);
+  t.equal(places.transfers.underWay, 2);
+  // 8 KiB a second: enough while nobody else wants in.
+  for (let round = 0; round < 3; round++) {
+    await pace(240 * 1024);
+    places.clock.advance(WINDOW_MS);
+  }
+  t.equal(places.transfers.underWay, 2);
+  const refused = await send('GET', places.url('GET'));
+  t.equal(refused.outcome, '429 rate_limited');
+  t.match(refused.headers, { 'retry-after': /^[1-9]/ });
+  await pace(240 * 1024);
+  places.clock.advance(WINDOW_MS);
+  await until('one is cut', () => places.transfers.underWay === 1);
+  const download = openRequest('GET', places.url('GET'));
+  download.sent.on('response', (answer) => answer.destroy());
+  download.sent.end();
+  await places.reads.until(1);
+  await until('the place is free again', () => places.transfers.underWay === 1);
+  const ended = await Promise.race(open.map(({ reply }, at) => reply.then(String, () => at)));
+  open.splice(Number(ended), 1);
+  for (let round = 0; round < 2; round++) {
+    await pace(240 * 1024);
+    places.clock.advance(WINDOW_MS);
+  }
+  t.equal(places.transfers.underWay, 1, 'the other one goes on: nobody else was turned away');
+  for (const { sent } of open) sent.destroy();
+  await Promise.allSettled(open.map(({ reply }) => reply));
+});
+
+t.test('BLOB-48: one that is quick enough keeps its place, whoever waits', async (t) => {
+  const places = await placesOf(t, { all: 10, perTenant: 1 });
+  const { sent, reply } = places.upload();
+  sent.write(randomBytes(1000));
+  await until('it is under way', () => places.written() === 1000);
+  await nextTurn();
+  t.equal((await send('GET', places.url('GET'))).outcome, '429 rate_limited');
+  sent.write(randomBytes(480 * 1024));
+  await until('the bytes are there', () => places.written() === 1000 + 480 * 1024);
+  await nextTurn();
+  places.clock.advance(WINDOW_MS);
+  t.equal(places.transfers.underWay, 1, '16 KiB a second');
+  sent.destroy();
+  await t.rejects(reply);
+});
+
+t.test(
+  'BLOB-48: where the instance has no place left, another tenant is 503 with Retry-After, and one makes room',
+  async (t) => {
+    const places = await placesOf(t, { all: 1, perTenant: 5 });
+    const download = openRequest('GET', places.url('GET'));
+    // Nobody reads it.
+    download.sent.on('socket', (socket: Socket) => socket.pause());
+    download.sent.on('error', () => undefined);
+    download.sent.end();
+    await places.reads.until(1);
+    const refused = await send('GET', places.url('GET'));
+    t.equal(refused.outcome, '503 unavailable');
+    t.match(refused.headers, { 'retry-after': /^[1-9]/ });
+    places.clock.advance(WINDOW_MS);
+    places.clock.advance(WINDOW_MS);
+    await until('it is cut', () => places.transfers.underWay === 0);
+    download.sent.destroy();
+  },
+);
+
+t.test('BLOB-48: for each that is turned away one makes room, and who was turned away long ago waits no more', (t) => {
+  const clock = new TestClock();
+  const names: ObjectName[] = [TENANT, TENANT].map((tenantId) => ({ tenantId, ref: `${newId()}.bin` }));
+  const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
+  const files = { open: () => Promise.resolve(undefined) } as unknown as BlobFiles;
+  const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobRows;
+  const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 9, perTenant: 2 } });
+  for (const name of names) void transfers.upload(name, 1, body);
+  t.equal(transfers.tooSlow(TENANT, 1023), true, 'too slow at any time');
+  t.equal(transfers.tooSlow(TENANT, 1024), false);
+  const turnAway = (): void => {
+    transfers.download({ tenantId: TENANT, ref: 'x' }).catch(() => undefined);
+  };
+  turnAway();
+  t.equal(transfers.tooSlow(newId(), 1024), false, 'of another tenant');
+  t.equal(transfers.tooSlow(TENANT, 16 * 1024), false);
+  t.equal(transfers.tooSlow(TENANT, 16 * 1024 - 1), true);
+  t.equal(transfers.tooSlow(TENANT, 1024), false, 'one is enough');
+  turnAway();
+  clock.advance(60_001);
+  t.equal(transfers.tooSlow(TENANT, 1024), false, 'nobody waits so long');
+  t.end();
+});
+
+/** A reply whose system takes so many bytes, and never says that it takes more. */
+class SilentReply {
+  room = 0;
+  closed = false;
+  readonly taken: Buffer[] = [];
+  private offset = 0;
+
+  tryEnd(bytes: Uint8Array, total: number): [boolean, boolean] {
+    const now = Buffer.from(bytes.subarray(0, this.room));
+    this.room -= now.length;
+    this.offset += now.length;
+    this.taken.push(now);
+    return [now.length === bytes.length, this.offset === total];
+  }
+
+  getWriteOffset(): number {
+    return this.offset;
+  }
+
+  onWritable(): void {
+    // It never is.
+  }
+
+  cork(work: () => void): void {
+    work();
+  }
+
+  close(): void {
+    this.closed = true;
+  }
+}
+
+t.test('BLOB-49: who reads slowly but steadily is sent more though the system calls nothing writable', async (t) => {
+  const clock = new TestClock();
+  const content = randomBytes(700_000);
+  const res = new SilentReply();
+  let ended = 0;
+  const outflow = new Outflow({
+    res: res as unknown as HttpResponse,
+    file: {
+      size: content.length,
+      read: (into, position) => Promise.resolve(content.copy(into, 0, position)),
+      close: () => Promise.resolve(),
+    },
+    part: { start: 0, end: content.length },
+    clock,
+    tooSlow: (bytesPerS) => bytesPerS < 1024,
+    done: () => {
+      ended++;
+    },
+  });
+  res.room = 50_000;
+  outflow.begin(await outflow.fill());
+  // The library gives up ten seconds after the last try.
+  for (let seconds = 0; ended === 0 && seconds < 200; seconds += 8) {
+    const tries = res.taken.length;
+    res.room = 40_000;
+    clock.advance(8_000);
+    await nextTurn();
+    t.ok(res.taken.length > tries || ended > 0);
+  }
+  t.equal(ended, 1);
+  t.ok(Buffer.concat(res.taken).equals(content), 'every byte, once and in order');
+  t.equal(res.closed, false);
+  t.equal(clock.waiting, 0);
+});

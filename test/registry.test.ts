@@ -1,0 +1,73 @@
+/** The registry of actors with very many tenants (src/tenant/registry.ts), with ports in memory. */
+import t from 'tap';
+import { TenantRegistry } from '../src/tenant/registry.js';
+import type { TenantSnapshot } from '../src/tenant/ports.js';
+import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
+import { TestClock } from './support/clock.js';
+import { listen } from './support/instances.js';
+import { MemoryLog } from './support/memory-log.js';
+import { openBin } from './support/world.js';
+
+const TENANTS = 5_000;
+const DEVICES = [deviceId(1), deviceId(2)];
+
+function snapshotOf(log: MemoryLog, tenantId: string): TenantSnapshot {
+  const view = { name: 'device', glyph: 'phone' as const, pubkey: new Uint8Array(32), pairedAt: 1, cert: null };
+  return {
+    tenantId,
+    state: 'active',
+    generation: log.tenant(tenantId).generation,
+    summary: log.summary(tenantId),
+    devices: DEVICES.map((id) => ({ id, tokenEpoch: 1, revoked: false, keysPurged: true, view: { ...view, id } })),
+    bins: [openBin(BIN)],
+    pairRequests: [],
+  };
+}
+
+t.test('INST-02: the heads of all tenants are compared, however many are loaded', async (t) => {
+  const log = new MemoryLog();
+  const clock = new TestClock();
+  const asked: number[] = [];
+  const registry = new TenantRegistry({
+    lanes: log,
+    log,
+    directory: {
+      load: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
+      head: (tenantId) => Promise.resolve(log.summary(tenantId)),
+    },
+    standings: {
+      standings: (ids) => {
+        asked.push(ids.length);
+        return Promise.resolve(ids.map((tenantId) => ({ tenantId, ...log.tenant(tenantId) })));
+      },
+    },
+    announcer: { announce: () => undefined },
+    purger: { purge: () => undefined },
+    onFault: (error) => t.fail(String(error)),
+    clock,
+    epoch: () => 'epoch',
+  });
+  const names = Array.from({ length: TENANTS }, (_, n) => `tenant ${n}`);
+  const ears = [];
+  for (const name of names) {
+    log.addTenant(name);
+    const actor = await registry.get(name);
+    if (actor === undefined) throw new Error('no such tenant');
+    if (ears.length < 2 || name === names.at(-1)) ears.push(await listen(actor, 1));
+  }
+  // Nobody here hears of these: the notification was lost.
+  for (const tenantId of [names[0], names[1], names.at(-1)]) {
+    const write = writeOf({ inline: inline('one', DEVICES) });
+    log.apply([writeChange(write, { tenantId: tenantId ?? '', deviceId: deviceId(2) })]);
+  }
+  await registry.compareHeads();
+  for (const ear of ears) {
+    await ear.until(() => ear.versions.length > 0);
+    t.strictSame(ear.versions, [1]);
+  }
+  t.equal(
+    asked.reduce((sum, count) => sum + count, 0),
+    TENANTS,
+  );
+  t.ok(Math.max(...asked) < TENANTS, 'in statements of a bounded size');
+});
