@@ -45,7 +45,7 @@ const CASES: readonly Case[] = [
   {
     title: 'taking unused blobs',
     given: blobEach('orphan'),
-    work: async ({ pool }) => pool.query('SELECT * FROM take_unused_blobs($1, 10)', [TS]),
+    work: async ({ pool }) => pool.query('SELECT * FROM take_unused_blobs($1, $1, $1, 10)', [TS]),
   },
   {
     title: 'freeing blobs',
