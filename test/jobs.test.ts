@@ -160,8 +160,9 @@ t.test('JOB-02: one instance at a time, and what is lost is given back', async (
 
 t.test('JOB-02: two servers, one night', async (t) => {
   const clock = new TestClock(new Date(2026, 4, 1, 3).getTime());
-  const one = await runServer(t, { clock });
-  const two = await runServer(t, { clock, database: { url: one.databaseUrl } });
+  const env = { PURGE_AT: '03:30' };
+  const one = await runServer(t, { clock, env });
+  const two = await runServer(t, { clock, env, database: { url: one.databaseUrl } });
   const reports = (): number => [...one.logs, ...two.logs].filter((line) => line['msg'] === 'nightly job').length;
   clock.advance(HOUR_MS);
   while (Number((await one.sql('SELECT count(*) AS n FROM job_runs'))[0]?.['n']) === 0);
