@@ -14,16 +14,16 @@ const BATCH_MAX = 500;
 /** Devices that may share one read of heads. */
 const HEADS_MAX = 5_000;
 /**
- * So many devices at once are a crowd that comes back: from then on a read waits for more of it, a millisecond for each
- * device of the one before. Their `caught_up` comes later by that, and by far fewer statements (bench S6).
+ * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it. Longer would make
+ * fewer statements and hold up the crowd: most clients open few sockets before the first is caught up (bench S6).
  */
 const CROWD = 16;
-const CROWD_PAUSE_MAX_MS = 250;
+const CROWD_PAUSE_MS = 10;
 
 function pauseAfter(asked: number, clock: Clock): Promise<void> | undefined {
   if (asked < CROWD) return undefined;
   return new Promise((resolve) => {
-    clock.setTimer(Math.min(asked, CROWD_PAUSE_MAX_MS), resolve);
+    clock.setTimer(CROWD_PAUSE_MS, resolve);
   });
 }
 
