@@ -119,7 +119,6 @@ export class PostgresItemLog implements ItemLog {
     return row && pageRow(row);
   }
 
-  // One row more than asked for tells whether there is more.
   private async binPage({ tenantId, since, limit }: PageRequest, binId: string): Promise<PageRow | undefined> {
     await this.requireBin(tenantId, binId);
     const values = [tenantId, since, limit + 1, binId];
@@ -156,7 +155,8 @@ function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): Lo
   if (found === undefined || found.head === null) return undefined;
   const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
   const rows = found.packed === null ? [] : readRows(found.packed).slice(0, limit);
-  // A page that reached its size may have been the last one: then the next one is empty.
+  // Every statement asks for one row more than its page takes: that one tells of the next. A page that reached its size may
+  // have been the last one: then the next one is empty.
   const more = found.count > limit || (found.total ?? 0) >= maxBytes;
   return { rows, more, summary };
 }
