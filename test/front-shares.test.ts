@@ -206,6 +206,14 @@ t.test('RATE-15: a body beyond the rate is refused before it is read', async (t)
   t.equal((await ask(test.port, '/api/items', { body: writeA() })).status, 200, 'small ones go on');
   test.clock.advance(1_000);
   t.equal((await batch()).status, 200);
+  // Chunked, nobody knows the length before: it is owed.
+  const text = JSON.stringify(full);
+  const chunked =
+    'POST /api/items/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n' +
+    `Authorization: Bearer ${tokenOf()}\r\n\r\n${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`;
+  const outcomes: number[] = [];
+  for (let n = 0; n < 6; n++) outcomes.push(await (await raw(t, test.port, chunked)).status());
+  t.same(outcomes.slice(-2), [429, 429]);
 });
 
 t.test('RATE-16: replies beyond the rate are waited for', async (t) => {

@@ -182,7 +182,9 @@ export class Pipeline {
     call.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') {
-      call.bucket = this.rates.take(call.owner, row.limit, row.body > 0 ? call.contentLength : 0);
+      // Of a chunked body one byte is asked for now, and the rest is owed once it is known.
+      const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
+      call.bucket = this.rates.take(call.owner, row.limit, bytes);
     }
     this.app.devices.touch(call.tenantId, device);
   }

@@ -290,9 +290,9 @@ export class Replier {
 
   /** Not `end`: that has the library keep what the client does not take, however often he asks and does not read. */
   private offer(res: HttpResponse, text: string): Buffer | undefined {
-    if (text.length <= LONG_REPLY) return res.tryEnd(text, Buffer.byteLength(text))[0] ? undefined : Buffer.from(text);
-    const bytes = Buffer.from(text);
-    return res.tryEnd(bytes, bytes.length)[0] ? undefined : bytes;
+    const bytes = text.length > LONG_REPLY ? Buffer.from(text) : undefined;
+    const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));
+    return responded ? undefined : (bytes ?? Buffer.from(text));
   }
 
   private writeHead(
@@ -342,9 +342,9 @@ export class Replier {
     if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
     res.onWritable((offset) => {
       replies.moved(held);
-      const [done] = res.tryEnd(bytes.subarray(offset), bytes.length);
-      if (done) release();
-      return done;
+      const [taken, responded] = res.tryEnd(bytes.subarray(offset), bytes.length);
+      if (responded) release();
+      return taken;
     });
   }
 
