@@ -85,6 +85,14 @@ export interface ReplierOptions {
   readonly meter?: Meter;
 }
 
+/**
+ * Whether the connection has to be cut behind the reply: the library does not read trailers, so nobody can say where a
+ * chunked request ends, and more of a body than is swallowed would be read as the next request. Such a reply has a
+ * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
+ */
+const cuts = (call: Call): boolean =>
+  call.closing === 'cut' || call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX;
+
 interface Outgoing {
   readonly status: number;
   readonly type: string;
@@ -140,7 +148,7 @@ export class Replier {
 
   /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
   private sendPage(call: Call, { type, text, etag }: DocsPage): void {
-    const kept = hasTag(call.ifNoneMatch, etag);
+    const kept = hasTag(call.ifNoneMatch, etag) && !cuts(call);
     const headers: Headers = [
       ['etag', etag],
       ['content-security-policy', PAGE_POLICY],
@@ -155,7 +163,7 @@ export class Replier {
   private sendFile(call: Call, { file, etag, tooSlow }: Download): void {
     const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...OPAQUE];
-    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag);
+    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag) && !cuts(call);
     if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
       const range = part === 'whole' ? { start: 0, end: file.size } : part;
       const status = part === 'whole' ? 200 : 206;
@@ -238,13 +246,12 @@ export class Replier {
       ['access-control-allow-headers', ASKED],
       ['access-control-max-age', '600'],
     ];
-    this.send(call, { status: 204, type: '', text: '', headers });
+    this.send(call, { status: cuts(call) ? 200 : 204, type: '', text: '', headers });
   }
 
   private send(call: Call, out: Outgoing): void {
     if (call.over) return;
-    // The library does not read trailers, so nobody can say where a chunked request ends.
-    if (call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX) call.closing = 'cut';
+    if (cuts(call)) call.closing = 'cut';
     if (call.closing !== 'cut') this.deliver(call, out);
     // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
     // from the connection but drops it, so what stands behind doubtful framing is never run.
@@ -262,9 +269,12 @@ export class Replier {
     const { res } = call;
     const { status, text } = out;
     this.writeHead(call, out);
-    const cut = this.closing || call.closing === 'cut';
-    if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
-    if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
+    // The library cuts only where it is told a length, which 204 and 304 must not have: their client is asked to close.
+    // Where a cut is a must there are no such replies, see `cuts`.
+    const empty = status === 204 || status === 304;
+    const cut = !empty && (this.closing || call.closing === 'cut');
+    if (!cut && (this.closing || call.closing === 'ask')) res.writeHeader('connection', 'close');
+    if (empty) res.endWithoutBody();
     else if (call.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
     else if (call.method === 'HEAD') {
       // Told a length as above, the library waits for that many bytes, and drops the connection at its next request.
