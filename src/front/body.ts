@@ -3,6 +3,7 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import { shapeOfBody } from '../protocol/shape.js';
 import type { Load } from './admit.js';
+import { JSON_COUNT_MAX, JSON_DEPTH_MAX, jsonExcess } from './json-bounds.js';
 import { parseQuery, type Call } from './request.js';
 
 /** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
@@ -145,22 +146,29 @@ export function readBody(call: Call, options: BodyOptions): void {
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
 
-function textOf(bytes: Buffer): string {
+function textOf(bytes: Buffer, path: string): string {
   if (isAscii(bytes)) return bytes.toString('latin1');
-  if (!isUtf8(bytes)) throw invalid('body', 'must be UTF-8');
+  if (!isUtf8(bytes)) throw invalid(path, 'must be UTF-8');
   return bytes.toString('utf8');
 }
 
 export const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-function parse(bytes: Buffer): unknown {
-  const text = textOf(bytes);
+/**
+ * What JSON from outside says; `path` names it in a refusal. Every byte of JSON that a stranger sent is parsed here and
+ * nowhere else: the bounds are looked at before anything is built (FAIR-40). Throws `validation`.
+ */
+export function parseJson(bytes: Buffer, path: string): unknown {
+  const excess = jsonExcess(bytes);
+  if (excess === 'depth') throw invalid(path, `must be at most ${JSON_DEPTH_MAX} levels deep`);
+  if (excess === 'count') throw invalid(path, `must have at most ${JSON_COUNT_MAX} names and values`);
+  const text = textOf(bytes, path);
   try {
     return JSON.parse(text) as unknown;
   } catch {
     // The parser's own message quotes the body, which must not travel further.
-    throw invalid('body', 'must be valid JSON');
+    throw invalid(path, 'must be valid JSON');
   }
 }
 
@@ -170,7 +178,7 @@ export function takeBody(call: Call, bytes: Buffer): void {
     if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
       throw invalid('content-type', 'must be application/json');
     }
-    const body = parse(bytes);
+    const body = parseJson(bytes, 'body');
     if (!isObject(body)) throw invalid('body', 'must be a JSON object');
     call.body = body;
   }

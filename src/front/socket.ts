@@ -9,7 +9,7 @@ import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/lim
 import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import { validateHelloFrame } from '../validators/requests.js';
-import { isObject } from './body.js';
+import { isObject, parseJson } from './body.js';
 import { asRefusal, describe } from './fail.js';
 import type { FrontLog, PresenceService, TenantActor } from './ports.js';
 import { UNSEATED, Wheel, type Seat } from './wheel.js';
@@ -127,13 +127,7 @@ export interface SocketsOptions {
 /** A client's frame. Throws `validation` for anything that is none. */
 function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   if (isBinary) throw invalid('frame', 'must be text');
-  let frame: unknown;
-  try {
-    frame = JSON.parse(Buffer.from(message).toString());
-  } catch {
-    // The parser's own message quotes the frame.
-    throw invalid('frame', 'must be valid JSON');
-  }
+  const frame = parseJson(Buffer.from(message), 'frame');
   if (!isObject(frame)) throw invalid('frame', 'must be a JSON object');
   const { type } = frame;
   if (type === 'ping' || type === 'pong') return { type };
