@@ -288,3 +288,27 @@ export interface HelloFrame {
   epoch?: string | null;
   acks?: boolean;
 }
+
+/** Everything whose keys shape B spells in snake_case: bodies, and the lists in them. Maps of device ids are none. */
+export type SpelledBody =
+  | ItemBodyB
+  | WrappedKeyBody
+  | BatchBody
+  | UploadBodyB
+  | DeleteBody
+  | ReconcileBody
+  | BinCreateBody
+  | BinPatchBody
+  | BinDeleteBody
+  | BootstrapBody
+  | DevicePatchBody
+  | PairInitBody
+  | PairFetchEpkBody
+  | PairFetchNpkBody
+  | PairWrapBody
+  | ReauthChallengeBody
+  | ReauthBody
+  | PasswordSetBody
+  | PasswordVerifyBody
+  | RecoverBody
+  | SignupBody;
