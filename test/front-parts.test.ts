@@ -3,6 +3,7 @@ import t from 'tap';
 import { DeviceRates, Load } from '../src/front/admit.js';
 import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/front/client-address.js';
 import { errorFields } from '../src/front/fail.js';
+import { readConfig } from '../src/config/config.js';
 import { hostName, parseQuery } from '../src/front/request.js';
 import { UNSEATED, Wheel, type Seat } from '../src/front/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
@@ -45,6 +46,18 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
   t.equal(keyOf(new TrustedProxies(['::/0']), '10.0.0.1', '1.1.1.1'), '10.0.0.1', '::/0 is IPv6 only');
   t.equal(keyOf(new TrustedProxies(['0.0.0.0/0']), '::1', '1.1.1.1'), '0000000000000000/64', '0.0.0.0/0 is IPv4 only');
   t.equal(keyOf(new TrustedProxies(['10.0.0.0/9']), '10.128.0.1', '1.1.1.1'), '10.128.0.1', 'a prefix within a byte');
+  const byDefault = new TrustedProxies(readConfig({}).trustedProxies);
+  for (const peer of ['10.0.0.1', '172.16.0.9', '192.168.1.1', '100.64.0.1', '169.254.1.1', '::ffff:10.0.0.1'])
+    t.equal(
+      keyOf(byDefault, peer, '198.51.100.1'),
+      peer.replace('::ffff:', ''),
+      'a private range may have anybody on it',
+    );
+  for (const peer of ['fd12::1', 'fe80::1', '2001:db8::1', '::2', '::'])
+    t.not(keyOf(byDefault, peer, '198.51.100.1'), '198.51.100.1');
+  for (const peer of ['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])
+    t.equal(keyOf(byDefault, peer, '203.0.113.9, 198.51.100.1'), '198.51.100.1', 'a proxy on this machine');
+  t.equal(keyOf(byDefault, '127.0.0.1', '198.51.100.1, 10.0.0.5'), '10.0.0.5', 'a hop that nobody named is the client');
   t.throws(() => new TrustedProxies(['nonsense/8']));
   t.end();
 });

@@ -223,13 +223,13 @@ export class Pipeline {
 
   private async admitStranger(call: Call, row: Row): Promise<void> {
     // Asked for before anything is awaited: a dead response has no peer any more.
-    const address = this.addressOf(call);
+    call.address = this.addressOf(call);
     if (row.state !== 'any') {
       const found = this.authenticator.actorOf(call.tenantId);
       checkState((found instanceof Promise ? await found : found).state, row.state);
     }
     if (row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none') {
-      await this.app.addressLimits.take(row.limit, address);
+      await this.app.addressLimits.take(row.limit, call.address);
     }
   }
 

@@ -133,7 +133,8 @@ export interface HostingService {
    * of them, and with `unavailable`.
    */
   certifies(host: string): boolean | Promise<boolean>;
-  signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
+  /** `address` is what limits per address count the caller by. */
+  signUp(body: bodies.SignupBody, address: string): Promise<replies.SignedUp>;
 }
 
 /** Payments of a hosted service (src/billing; contract 12). */

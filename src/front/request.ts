@@ -98,7 +98,7 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
-  /** What limits per address count the client by; only where the row takes its body raw. */
+  /** What limits per address count the client by; only where such a limit is asked, or the row takes its body raw. */
   address = '';
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */

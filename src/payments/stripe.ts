@@ -48,7 +48,7 @@ export class StripePayments implements Payments {
   }
 
   checkout(order: CheckoutOrder): Promise<CheckoutSession> {
-    const { tenantId, customer, successUrl, cancelUrl, key } = order;
+    const { tenantId, customer, successUrl, cancelUrl, expiresAt, key } = order;
     const payer =
       'id' in customer ? { customer: customer.id } : customer.email === null ? {} : { customer_email: customer.email };
     const params: Stripe.Checkout.SessionCreateParams = {
@@ -59,6 +59,7 @@ export class StripePayments implements Payments {
       subscription_data: { metadata: { [TENANT_KEY]: tenantId } },
       success_url: successUrl,
       cancel_url: cancelUrl,
+      ...(expiresAt === null ? {} : { expires_at: Math.floor(expiresAt / 1_000) }),
       ...payer,
     };
     return asked(async () => sessionOf(await this.stripe.checkout.sessions.create(params, { idempotencyKey: key })));

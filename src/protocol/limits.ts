@@ -13,6 +13,8 @@ export const BODY_MAX_BATCH = 1024 * 1024;
 export const BODY_MAX = 64 * 1024;
 /** A billing webhook, as it comes (contract 12). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
+/** So long does a name that was signed up wait for its owner and, where it costs something, for its payment. */
+export const UNCLAIMED_MS = 86_400_000;
 /** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
 

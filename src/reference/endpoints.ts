@@ -281,7 +281,7 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'POST /api/signup': {
     group: 'Hosting',
     summary: 'Make a tenant: a name under the domain of the service',
-    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48, fifty unclaimed names for an IPv4 /16 or IPv6 /32. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims or pays for is freed after 24 hours.',
     body: 'SignupBody',
     replies: done('SignedUp', 'The tenant is there.'),
     errors: ['slug_taken'],
