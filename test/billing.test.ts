@@ -72,7 +72,7 @@ t.test('BILL-01: without billing', async (t) => {
   t.equal((await multi.sql('SELECT state FROM tenants'))[0]?.['state'], 'active');
 });
 
-t.test('BILL-07 BILL-09: what is no webhook', async (t) => {
+t.test('BILL-07 BILL-09 BILL-20: what is no webhook', async (t) => {
   const server = await billed(t);
   const anna = await tenantOf(server, 'anna');
   const { apex } = server;
@@ -95,6 +95,12 @@ t.test('BILL-07 BILL-09: what is no webhook', async (t) => {
     ['half a header', payload, good.split(',')[0]],
     ['another secret', payload, stripe.signed(payload, { secret: 'whsec_another' })],
     ['stale', payload, stripe.signed(payload, { at: stale })],
+    ['from a time to come', payload, stripe.signed(payload, { at: Date.now() + 302_000 })],
+    ['of the year 33658', payload, stripe.signed(payload, { at: 1e15 })],
+    ['two times', payload, `t=${Math.floor(stale / 1_000)},${good}`],
+    ['a time with a space', payload, good.split(',').reverse().join(', ')],
+    ['a time that is no number', payload, good.replace(/t=\d+/, 't=1e9')],
+    ['no time', payload, good.replace(/t=\d+,/, '')],
     [
       'a fresh time before an old signature',
       payload,

@@ -39,6 +39,9 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
     ['10.0.0.1', '198.51.100.300', '10.0.0.1'],
     ['10.0.0.1', '<script>', '10.0.0.1'],
     ['10.0.0.1', '1.2.3.4:99999999', '10.0.0.1'],
+    ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(31)}`, '1.1.1.1'],
+    // No more hops than any service has proxies.
+    ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(32)}`, '10.0.0.2'],
   ];
   for (const [peer, forwardedFor, key] of cases)
     t.equal(keyOf(proxies, peer, forwardedFor), key, `${peer} ${forwardedFor}`);

@@ -1,5 +1,6 @@
 /** What goes over the wire around replies: those without a body, requests that the HTTP library refuses by itself. */
 import t, { type Test } from 'tap';
+import { ROWS } from '../src/front/route-table.js';
 import { ask, frontOf, tokenOf, type FrontSetup } from './support/front.js';
 import { raw, type Raw } from './support/front-sockets.js';
 
@@ -105,4 +106,77 @@ t.test('HTTP-16: while the server stops, an empty reply asks the client to close
   for (const { got } of [preflight, page])
     if (got !== '') t.match(got, /^HTTP\/1\.1 (204|304) [^]*\r\nconnection: close\r\n/i);
   await stopped;
+});
+
+/** What one connection gets for these bytes. */
+async function answerTo(t: Test, port: number, bytes: string): Promise<Raw> {
+  const connection = await raw(t, port, bytes);
+  await connection.until(() => connection.closed || statuses(connection).length > 0);
+  return connection;
+}
+
+t.test('HTTP-18 ERR-01: what the HTTP library refuses by itself', async (t) => {
+  const { port, lines } = await frontOf(t);
+  const html = async (name: string, bytes: string, status: string): Promise<void> => {
+    const connection = await answerTo(t, port, bytes);
+    await connection.until(() => connection.closed);
+    t.match(connection.got, new RegExp(`^HTTP/1\\.1 ${status} [^]*\r\nConnection: close\r\n\r\n<h1>`), name);
+  };
+  const get = 'GET /api/health HTTP/1.1\r\nHost: x\r\n';
+  await html('no Host', 'GET /api/health HTTP/1.1\r\nX: y\r\n\r\n', '400');
+  await html('a length that is no number', `${get}Content-Length: x\r\n\r\n`, '400');
+  await html('a length of twenty digits', `${get}Content-Length: 99999999999999999999\r\n\r\n`, '400');
+  await html('a length beside an encoding', `${get}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n`, '400');
+  for (const version of ['HTTP/1.0', 'HTTP/2.0', 'HTTP/1.2'])
+    await html(version, `GET /api/health ${version}\r\nHost: x\r\n\r\n`, '505');
+  await html('another server', 'GET http://x/api/health HTTP/1.1\r\nHost: x\r\n\r\n', '505');
+  await html('a star', 'OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n', '505');
+  await html('half a head of 5,000 bytes', `${get}X: ${'x'.repeat(5_000)}`, '431');
+  t.same(lines, [], 'none of it reaches us');
+});
+
+t.test('HTTP-02 HTTP-18 ERR-01: framing that reaches us is refused in our own words', async (t) => {
+  const { port } = await frontOf(t);
+  for (const headers of ['Host: y', 'Content-Length: 2\r\nContent-Length: 2', 'Transfer-Encoding: gzip']) {
+    const { got } = await answerTo(t, port, `GET /api/health HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
+    t.match(got, /^HTTP\/1\.1 400 [^]*"code":"validation"/, headers);
+  }
+  const expected = await raw(t, port, request('POST /api/ws-ticket', 'Expect: 100-continue', 'Content-Length: 2'));
+  await expected.until(() => expected.got.includes('"unauthorized"'));
+  t.match(expected.got, /^HTTP\/1\.1 (100 Continue\r\n\r\nHTTP\/1\.1 )?401 /, 'whoever waits to be asked for a body');
+});
+
+t.test('HTTP-19: a query is bounded, however it is written', async (t) => {
+  const { port } = await frontOf(t);
+  const outcome = async (query: string): Promise<unknown> => {
+    const { status, error } = await ask(port, `/api/items?${query}`);
+    return status === 200 ? 200 : error['message'];
+  };
+  t.equal(await outcome(`x=${'a'.repeat(4_094)}`), 200);
+  t.equal(await outcome('&'.repeat(4_096)), 200);
+  for (const long of [`x=${'a'.repeat(4_095)}`, '&'.repeat(14_000), 'shape=b&'.repeat(1_000), '%'.repeat(9_000)])
+    t.equal(await outcome(long), 'query: must be at most 4096 characters', long.slice(0, 8));
+});
+
+t.test('HTTP-20 HTTP-04: every method on every path, on one connection', async (t) => {
+  const { port } = await frontOf(t, SETUP);
+  const paths = [...new Set(ROWS.map(({ path }) => path.replaceAll(/:[a-z]+/g, 'x')))];
+  const connection = await raw(t, port, '');
+  let asked = 0;
+  for (const path of paths) {
+    for (const method of ['HEAD', 'OPTIONS', 'TRACE', 'PATCH', 'PROPFIND', 'get']) {
+      connection.got = '';
+      connection.socket.write(request(`${method} ${path}`, `X-N: ${asked}`));
+      await connection.until(() => connection.closed || /\r\n\r\n/.test(connection.got));
+      const [, status = ''] = /^HTTP\/1\.1 (\d{3})/.exec(connection.got) ?? [];
+      t.match(status, /^(200|40[0145])$/, `${method} ${path}`);
+      const [, length = ''] = /\r\ncontent-length: (\d+)/i.exec(connection.got) ?? [];
+      const body = (): string => connection.got.slice(connection.got.indexOf('\r\n\r\n') + 4);
+      if (method === 'HEAD') t.equal(body(), '');
+      else await connection.until(() => connection.closed || body().length >= Number(length));
+      if (status === '405') t.match(connection.got, /\r\nallow: /i);
+      asked++;
+    }
+  }
+  t.notOk(connection.closed, `${asked} requests on one connection`);
 });

@@ -254,8 +254,9 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
     [ok, ok, ok, ok, limited, ok],
     'loopback is trusted',
   );
+  const named = { TRUSTED_PROXIES: '127.0.0.1,10.0.0.0/8,192.168.0.0/16,fc00::/7' };
   t.same(
-    await outcomes(t, {}, [
+    await outcomes(t, named, [
       '1.1.1.1, 192.0.2.7',
       '2.2.2.2, 192.0.2.7',
       '3.3.3.3, 192.0.2.7',
@@ -265,6 +266,11 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
     ]),
     [ok, ok, limited, ok, limited, limited],
     'the right-most hop that is not a proxy counts; what a client wrote before it does not',
+  );
+  t.same(
+    await outcomes(t, {}, ['192.0.2.7, 10.0.0.4', '192.0.2.8, 10.0.0.4', '192.0.2.9, 10.0.0.4', '192.0.2.7, 10.0.0.5']),
+    [ok, ok, limited, ok],
+    'by default a hop on a private range is a client',
   );
   t.same(
     await outcomes(t, {}, [

@@ -79,6 +79,9 @@ interface Pattern extends Route {
   readonly parts: number;
 }
 
+/** Longer than any path that leads somewhere. The library lets half a megabyte through, of slashes too. */
+const PATH_MAX = 512;
+
 /** `:id`, or `:tenant/:ref`: parameters stand side by side. */
 const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
 
@@ -121,6 +124,7 @@ export class Router {
   find(path: string): Found | undefined {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
+    if (path.length > PATH_MAX) return undefined;
     for (const route of this.patterns) {
       if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
       const id = path.slice(route.prefix.length, path.length - route.suffix.length);

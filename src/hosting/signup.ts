@@ -22,7 +22,7 @@ const CLAIM_TOKEN_BYTES = 32;
 /** An unclaimed tenant's database row is freed by and by: whoever is refused now may come back in an hour. */
 const COME_BACK_S = 3_600;
 /** Good enough to find a typing error; whether somebody reads mail there, only mail can tell. */
-const EMAIL = /^[^\s@"(),:;<>[\]\\]{1,64}@[a-z0-9-]+(\.[a-z0-9-]+)+$/i;
+const EMAIL = /^[^\s\p{C}@"(),:;<>[\]\\]{1,64}@[a-z0-9-]+(\.[a-z0-9-]+)+$/iu;
 const EMAIL_MAX = 254;
 
 /** What signup is made of. */
