@@ -31,6 +31,8 @@ export interface Front {
   readonly sockets: number;
   /** Calls that wait for their admission or their answer. */
   readonly calls: number;
+  /** What is held of each budget (see the reference, Limits), by its name. */
+  held(): Readonly<Record<string, number>>;
   /** Closes every socket with a code of contract 11. */
   closeSockets(code: number): void;
   /**
@@ -120,6 +122,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     get calls() {
       return pipeline.underWay;
     },
+    held: () => Object.fromEntries(pipeline.shares.named().map(([name, { held }]) => [name, held])),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
   };

@@ -38,6 +38,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Backup: "needs the server's database",
   Blobs: "needs the server's object store, its configuration or its clock; this project's own tests prove it",
   Deployment: "speaks of the project's own files",
+  'Fair shares': "takes all that can be got of a server, and looks at its memory; this project's own tests prove it",
   Billing: 'needs multi mode and a payment provider',
 };
 
@@ -63,6 +64,8 @@ export const RULES_OUTSIDE: Readonly<Record<string, string>> = {
   'DEL-09': 'a purge comes 30 days after the delete',
   'RATE-10': INSTANCES,
   'RATE-13': CONFIG,
+  'RATE-15': "sends more than somebody else's server should be asked to take",
+  'RATE-16': "reads more than somebody else's server should be asked for",
   'BIN-18': 'needs the server to be killed in the middle of a call',
   'PAIR-23': INSTANCES,
   'PAIR-25': CLOCK,
