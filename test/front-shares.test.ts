@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 import type { LoadBound } from '../src/front/ports.js';
 import type { LogPage } from '../src/tenant/ports.js';
 import { until } from './support/events.js';
-import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, tokenOf, writeA, type TestFront } from './support/front.js';
+import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, STUBS, tokenOf, writeA, type TestFront } from './support/front.js';
 import { raw } from './support/front-sockets.js';
 
 const MIB = 1024 * 1024;
@@ -110,6 +110,22 @@ t.test('FAIR-08: calls for which there is no room wait in turn, and read nothing
   t.same(last.map(({ status }) => status).sort(), [200, 200, 200, 200, 429]);
   t.ok(last.every(({ status, headers }) => status === 200 || Number(headers['retry-after']) >= 1));
   t.ok(nothing(test));
+});
+
+t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t) => {
+  const never = () => new Promise<never>(() => undefined);
+  const test = await frontOf(t, {
+    services: {
+      bounds: { devices: WIDE, strangers: WIDE },
+      bins: { ...STUBS.bins, list: never },
+      devices: { ...STUBS.devices, list: never },
+    },
+  });
+  const get = (path: string): string => items().replace('/api/items?since=0', path);
+  await unread(t, test.port, get('/api/bins'));
+  await until('the bins', () => held(test, 'device_replies') === 6 * MIB);
+  await unread(t, test.port, get('/api/devices'));
+  await until('the devices', () => held(test, 'device_replies') === 7.5 * MIB);
 });
 
 t.test('FAIR-08 FAIR-06: a client that goes away while it waits for room takes none', async (t) => {

@@ -76,6 +76,13 @@ const ROUTES: readonly Columns[] = [
   ['GET',    '/service/status',              'none',   'none',      'any',   0,                 status.serviceStatus],
 ];
 
+/** What reads many rows, and the most that its reply has: a thousand bins have 4 KiB of meta each. */
+const LONG_REPLIES: ReadonlyMap<Handler, number> = new Map<Handler, number>([
+  [items.listItems, PAGE_REPLY_MAX],
+  [bins.listBins, PAGE_REPLY_MAX],
+  [devices.listDevices, PAGE_REPLY_MAX / 4],
+]);
+
 const SIGNED = { path: '/blobs/:tenant/:ref', auth: 'url', limit: 'none', body: 0 } as const;
 
 /** Blobs of the local store, by signed URLs; elsewhere clients reach the store by themselves (contract 8). */
@@ -89,8 +96,7 @@ const HOSTED = { auth: 'none', state: 'any' } as const;
 /** Every row, with those that answer for the process itself, whatever host is asked. */
 export const ROWS: readonly Row[] = [
   ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
-    const row: Row = { method, path: `/api${path}`, auth, limit, state, body, run };
-    return run === items.listItems ? { ...row, reply: PAGE_REPLY_MAX } : row;
+    return { method, path: `/api${path}`, auth, limit, state, body, run, reply: LONG_REPLIES.get(run) };
   }),
   ...Object.entries({
     '/api/health': status.health,
