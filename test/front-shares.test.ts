@@ -2,10 +2,10 @@
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import t, { type Test } from 'tap';
-import type { LoadBound } from '../src/front/ports.js';
+import type { FrontOptions, LoadBound } from '../src/front/ports.js';
 import type { LogPage } from '../src/tenant/ports.js';
 import { until } from './support/events.js';
-import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, STUBS, tokenOf, writeA, type TestFront } from './support/front.js';
+import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, tokenOf, writeA, type TestFront } from './support/front.js';
 import { raw } from './support/front-sockets.js';
 
 const MIB = 1024 * 1024;
@@ -117,8 +117,8 @@ t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t
   const test = await frontOf(t, {
     services: {
       bounds: { devices: WIDE, strangers: WIDE },
-      bins: { ...STUBS.bins, list: never },
-      devices: { ...STUBS.devices, list: never },
+      bins: { list: never } as unknown as FrontOptions['bins'],
+      devices: { list: never, touch: () => undefined } as unknown as FrontOptions['devices'],
     },
   });
   const get = (path: string): string => items().replace('/api/items?since=0', path);
