@@ -94,7 +94,11 @@ t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') 
     const env = of('server.environment') as Record<string, string>;
     t.equal(env['METRICS_PORT'] ?? '', '');
     const range = at(config, 'networks.front.ipam.config.0.subnet');
-    t.same(readConfig(env).trustedProxies, [range], 'whose word on addresses counts: the network of Caddy and the server');
+    t.same(
+      readConfig(env).trustedProxies,
+      [range],
+      'whose word on addresses counts: the network of Caddy and the server',
+    );
     t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
     t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
   }

@@ -37,7 +37,8 @@ export class HostingStore implements HostingStorePort {
   }
 
   async signUp(tenant: NewTenant): Promise<SignupVerdict> {
-    const { id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now } = tenant;
+    const { id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now } =
+      tenant;
     const row = await askOne<{ verdict: SignupVerdict }>(this.pool, {
       text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict',
       values: [id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now],
