@@ -5,25 +5,29 @@ import { CLOSE } from '../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../protocol/frames.js';
-import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
+import {
+  FRAME_MAX,
+  FRAMES_PENALTY_MS,
+  HELLO_TIMEOUT_MS,
+  SOCKET_UNSENT_MAX,
+  SOCKETS_PER_DEVICE,
+} from '../protocol/limits.js';
 import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import { validateHelloFrame } from '../validators/requests.js';
 import { isObject } from './body.js';
 import { asRefusal, describe } from './fail.js';
+import { charge, LargeFrames, OVER } from './frame-rates.js';
 import type { FrontLog, PresenceService, TenantActor } from './ports.js';
+import { Unsent, type SocketRoom } from './unsent.js';
 import { UNSEATED, Wheel, type Seat } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
 /** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
-const ANSWERS_MAX = 1024 * 1024;
-
-/**
- * More than any replay page or commit leaves unsent, bytes: who has so much waiting and still pings, does it to make
- * the answers pile up.
- */
-const BACKLOG_MAX = 32 * 1024 * 1024;
+const ANSWERS_MAX = 16 * 1024;
+/** A socket that is to close, and whose reader does not take what came before, is cut after so long. */
+const CLOSE_GRACE_MS = 5_000;
 /** Sockets that are closed together are closed in batches so far apart, ms. */
 const SPREAD_STEP_MS = 50;
 
@@ -52,6 +56,8 @@ export interface SocketOrigin {
   readonly shape: Shape;
   /** When the token it was opened with ends, ms. */
   readonly expiresAt: number;
+  /** Where it accounts for what it has not sent yet. */
+  readonly room: SocketRoom;
 }
 
 /**
@@ -68,12 +74,16 @@ export class DeviceSocket implements SocketPort, Seat {
   helloBy: number;
   /** When the last frame came, ms. */
   lastSeenAt: number;
+  /** What it said lately (see `charge`). */
+  said = 0;
   session: Session | undefined;
   slot = UNSEATED;
   index = 0;
   noted = false;
   /** Undefined before the upgrade is through and after the close: nothing is sent then. */
   wire: Wire | undefined;
+  private unsent: Unsent | undefined;
+  private readonly room: SocketRoom;
 
   constructor(origin: SocketOrigin, now: number) {
     this.deviceId = origin.deviceId;
@@ -83,11 +93,17 @@ export class DeviceSocket implements SocketPort, Seat {
     this.expiresAt = origin.expiresAt;
     this.helloBy = now + HELLO_TIMEOUT_MS;
     this.lastSeenAt = now;
+    this.room = origin.room;
+  }
+
+  /** Nothing of it is read or sent any more. */
+  get closing(): boolean {
+    return this.unsent?.closing !== undefined;
   }
 
   send(frames: readonly string[]): number {
     const { wire } = this;
-    if (wire === undefined) return 0;
+    if (wire === undefined || this.closing) return 0;
     let dropped: boolean;
     if (frames.length === 1) dropped = wire.send(frames[0] ?? '') === 2;
     else {
@@ -99,14 +115,74 @@ export class DeviceSocket implements SocketPort, Seat {
       corkFrames = [];
       dropped = corkDropped;
     }
-    if (!dropped) return wire.getBufferedAmount();
+    if (!dropped) return this.account();
     // A frame that was dropped is a gap that the client cannot see: it must come again with its cursor.
     this.close(CLOSE.overloaded, 'overloaded');
     return 0;
   }
 
+  /**
+   * Accounts for what the library holds of it, bytes, and returns that. Where there is no room for so much, the socket is
+   * cut: what it was sent cannot be taken back otherwise.
+   */
+  account(): number {
+    const { wire, room } = this;
+    if (wire === undefined) return 0;
+    const bytes = wire.getBufferedAmount();
+    if (bytes === 0 && this.unsent === undefined) return 0;
+    const unsent = (this.unsent ??= this.holding());
+    if (room.budget.set(unsent, bytes) !== 'held') {
+      this.cut();
+      return 0;
+    }
+    if (bytes === 0 && unsent.closing === undefined) this.unsent = undefined;
+    return bytes;
+  }
+
+  private holding(): Unsent {
+    const { tenantId } = this.actor;
+    return new Unsent(tenantId, `${tenantId}/${this.deviceId}`, () => this.cut());
+  }
+
+  /** The reader took some of it. Returns what is left, bytes. */
+  drained(): number {
+    const left = this.account();
+    const { unsent, wire } = this;
+    if (unsent === undefined) return left;
+    if (left > 0) this.room.budget.moved(unsent);
+    else if (unsent.closing !== undefined) wire?.end(unsent.closing.code, unsent.closing.reason);
+    return left;
+  }
+
+  /**
+   * Closes it once its reader has taken what came before. After `end` the library keeps what is unsent for as long as
+   * the reader takes a little of it now and then, and nobody would know: so a socket ends when it holds nothing, and is
+   * cut when that takes long.
+   */
   close(code: number, reason: string): void {
-    this.wire?.end(code, reason);
+    const { wire, room } = this;
+    if (wire === undefined || this.closing) return;
+    if (this.account() === 0) {
+      this.wire?.end(code, reason);
+      return;
+    }
+    const unsent = (this.unsent ??= this.holding());
+    unsent.closing = { code, reason, timer: room.clock.setTimer(CLOSE_GRACE_MS, () => this.cut()) };
+  }
+
+  /** Ends the connection at once, with all that is unsent. */
+  private cut(): void {
+    this.wire?.close();
+  }
+
+  /** The connection is gone. */
+  gone(): void {
+    this.wire = undefined;
+    const { unsent } = this;
+    if (unsent === undefined) return;
+    this.unsent = undefined;
+    unsent.closing?.timer.cancel();
+    this.room.budget.release(unsent);
   }
 
   /** Answers the client itself, unless it has stopped reading. */
@@ -141,19 +217,17 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   throw invalid('type', 'must be hello, ping or pong');
 }
 
-/** Throws `rate_limited` when the device holds as many sockets as it may. */
-export function checkRoom(actor: TenantActor, deviceId: string): void {
-  if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
-  throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
-}
-
 /** All sockets of the process. */
 export class Sockets {
   private readonly wheel: Wheel<DeviceSocket>;
   /** Nobody is judged silent by anything from before this moment. */
   private stalledAt = 0;
+  private readonly large: LargeFrames;
+  /** Devices that sent too much, and until when they open no socket, the earliest first. */
+  private readonly penalties = new Map<string, number>();
 
   constructor(private readonly options: SocketsOptions) {
+    this.large = new LargeFrames(options.clock);
     this.wheel = new Wheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
@@ -210,11 +284,12 @@ export class Sockets {
 
   message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
     const { socket } = wire.getUserData();
-    socket.lastSeenAt = this.options.clock.now();
+    if (socket.closing) return;
     if (message.byteLength > FRAME_MAX) {
       socket.close(CLOSE.tooLarge, 'frame too large');
       return;
     }
+    if (!this.counted(socket, message.byteLength)) return;
     try {
       this.take(socket, parseFrame(message, isBinary));
     } catch (error) {
@@ -223,10 +298,44 @@ export class Sockets {
   }
 
   /** A ping or pong of the WebSocket protocol: life like any other frame. The library answers pings itself. */
-  heard(wire: Wire): void {
+  heard(wire: Wire, message: ArrayBuffer): void {
     const { socket } = wire.getUserData();
-    socket.lastSeenAt = this.options.clock.now();
-    if (wire.getBufferedAmount() > BACKLOG_MAX) socket.close(CLOSE.overloaded, 'overloaded');
+    if (socket.closing || !this.counted(socket, message.byteLength)) return;
+    if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
+  }
+
+  /** Counts a frame before it costs anything. False: that was too much, and the socket is closed. */
+  private counted(socket: DeviceSocket, bytes: number): boolean {
+    const now = this.options.clock.now();
+    const said = charge(socket.said, now - socket.lastSeenAt, bytes);
+    socket.lastSeenAt = now;
+    const { actor, deviceId } = socket;
+    if (said !== OVER && this.large.take(actor.tenantId, deviceId, bytes)) {
+      socket.said = said;
+      return true;
+    }
+    socket.close(CLOSE.tooMuch, 'too many frames');
+    // Else it would come back at once and do it again.
+    const device = `${actor.tenantId}/${deviceId}`;
+    this.penalties.delete(device);
+    this.penalties.set(device, now + FRAMES_PENALTY_MS);
+    return false;
+  }
+
+  /** Throws `rate_limited` when the device holds as many sockets as it may, or has just sent too much on one. */
+  admit(actor: TenantActor, deviceId: string): void {
+    const now = this.options.clock.now();
+    for (const [device, until] of this.penalties) {
+      if (until > now) break;
+      this.penalties.delete(device);
+    }
+    const until = this.penalties.get(`${actor.tenantId}/${deviceId}`) ?? now;
+    if (until > now) {
+      const seconds = Math.ceil((until - now) / 1_000);
+      throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
+    }
+    if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
+    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
   }
 
   private take(socket: DeviceSocket, frame: ClientFrame): void {
@@ -253,15 +362,15 @@ export class Sockets {
    * next page, which for a reader that is merely slow would come on top of what still waits.
    */
   drained(wire: Wire): void {
-    if (wire.getBufferedAmount() > 0) return;
     const { socket } = wire.getUserData();
+    if (socket.drained() > 0 || socket.closing) return;
     const { session } = socket;
     if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
   }
 
   closed(wire: Wire, code: number): void {
     const { socket } = wire.getUserData();
-    socket.wire = undefined;
+    socket.gone();
     this.wheel.remove(socket);
     const { session } = socket;
     if (session === undefined) return;

@@ -7,7 +7,8 @@ import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';
 import type { Call } from './request.js';
-import { checkRoom, DeviceSocket, type SocketData, type Sockets } from './socket.js';
+import { DeviceSocket, type SocketData, type Sockets } from './socket.js';
+import type { SocketRoom } from './unsent.js';
 
 /** What the library needs for the switch; it lives in the request, so it is copied. */
 interface Handshake {
@@ -40,6 +41,7 @@ export class Upgrader {
     private readonly app: FrontOptions,
     private readonly pipeline: Pipeline,
     private readonly sockets: Sockets,
+    private readonly room: SocketRoom,
   ) {}
 
   /** Never throws: what is refused is answered like any other request (contract 3). */
@@ -110,7 +112,7 @@ export class Upgrader {
     call.deviceId = device.id;
     checkState(actor.state, 'read');
     this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');
-    checkRoom(actor, device.id);
+    this.sockets.admit(actor, device.id);
     if (call.fault !== undefined) throw call.fault;
     this.app.devices.touch(call.tenantId, device);
     const socket = new DeviceSocket(
@@ -120,6 +122,7 @@ export class Upgrader {
         tokenEpoch: call.claims.epoch,
         shape: this.shapeOf(call),
         expiresAt: call.claims.expiresAt,
+        room: this.room,
       },
       this.app.clock.now(),
     );

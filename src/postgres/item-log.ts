@@ -49,9 +49,9 @@ const BIN_PAGE = `${pageSql({
 })} WHERE t.id = $1`;
 
 /** Most pages are long: their bytes are worth a statement that cannot be prepared (see `copyRows`). */
-function pageOfTenant({ tenantId, since, limit }: PageRequest): string {
+function pageOfTenant({ tenantId, since, limit, maxBytes = PAGE_BYTES }: PageRequest): string {
   const numbers = { since: String(since), limit: String(limit + 1) };
-  return `${pageSql({ from: 'tenants t', maxBytes: PAGE_BYTES, ...numbers })} WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
+  return `${pageSql({ from: 'tenants t', maxBytes, ...numbers })} WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
 }
 
 /** Small pages in one statement, and the bytes at which each of them ends. */
@@ -109,7 +109,7 @@ export class PostgresItemLog implements ItemLog {
     const { limit, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     const found = binId === undefined ? await this.tenantPage(request) : await this.binPage(request, binId);
-    const page = existing(pageOf(found, limit, PAGE_BYTES));
+    const page = existing(pageOf(found, limit, request.maxBytes ?? PAGE_BYTES));
     this.meter.read(page.rows.length);
     return page;
   }

@@ -79,6 +79,20 @@ export const HELLO_TIMEOUT_MS = 30_000;
 export const HELLO_INTERVAL_MS = 5_000;
 /** Sockets that a device may hold at once. */
 export const SOCKETS_PER_DEVICE = 16;
+/** Frames of a client on one socket: so many a second, after so many at once, and so many bytes a second. */
+export const FRAMES_PER_S = 20;
+export const FRAME_BURST = 60;
+export const FRAME_BYTES_PER_S = 256 * 1024;
+/** No frame of our clients is as large. */
+export const LARGE_FRAME_MIN = 1024;
+/** Bytes of large frames that the process parses in a second. */
+export const LARGE_FRAME_BYTES_PER_S = 4 * 1024 * 1024;
+/** How long a device whose socket sent too much opens no new one. */
+export const FRAMES_PENALTY_MS = 10_000;
+/** Bytes that sockets were sent and that their readers have not taken, in the process. */
+export const UNSENT_MAX = 128 * 1024 * 1024;
+/** The same of one socket: more than a page of a replay or a commit leaves unsent. */
+export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
 /** Every instance compares heads with the database this often, so a lost notification costs at most this (contract 13). */
 export const HEAD_COMPARE_MS = 5_000;

@@ -6,6 +6,7 @@
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
+import { SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
 import type { ChangeRing } from './ring.js';
 import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
@@ -18,6 +19,7 @@ import type {
   HintedGeneration,
   ItemLog,
   KeyPurger,
+  LogPage,
   Outcome,
   SocketPort,
   TenantDirectory,
@@ -26,13 +28,15 @@ import type {
 import type { Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
+import type { Turns } from './turns.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
-/** More than a replay page leaves unsent, bytes. */
-export const BACKLOG_BYTES = 8 * 1024 * 1024;
-/** Rows of one replay page. */
+/** More than a replay page or a commit leaves unsent, bytes. */
+export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
+/** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
+const REPLAY_BYTES = 256 * 1024;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
 /** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
@@ -49,6 +53,8 @@ export interface ActorPorts {
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the last changes of every actor. */
   readonly ring: ChangeRing;
+  /** Gives replays their turns at the log. */
+  readonly turns: Turns;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
   readonly meter?: Meter;
@@ -380,8 +386,14 @@ export class Actor implements CommitSink<Pending> {
         .then((summary) => this.post({ kind: 'head', session, phase, summary }), failed);
       return;
     }
-    this.ports.log
-      .page({ tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS })
-      .then((page) => this.post({ kind: 'page', session, phase, page }), failed);
+    const read = async (): Promise<LogPage | undefined> => {
+      // Its turn may have come late.
+      if (session.phase !== phase) return undefined;
+      const since = phase.cursor;
+      return this.ports.log.page({ tenantId: this.tenantId, since, limit: REPLAY_ROWS, maxBytes: REPLAY_BYTES });
+    };
+    this.ports.turns
+      .take({ tenantId: this.tenantId, deviceId: session.deviceId }, read)
+      .then((page) => page && this.post({ kind: 'page', session, phase, page }), failed);
   }
 }

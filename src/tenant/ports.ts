@@ -85,8 +85,9 @@ export interface PageRequest {
   readonly tenantId: string;
   /** Rows with a version above this one. */
   readonly since: number;
-  /** At most so many rows; the page also ends early at about 4 MiB. */
+  /** At most so many rows; the page also ends early at about 4 MiB, or at `maxBytes`. */
   readonly limit: number;
+  readonly maxBytes?: number;
   /** Only this bin. */
   readonly binId?: string;
   /** Few rows are expected: it may be read together with other tenants' pages, and then ends earlier. */

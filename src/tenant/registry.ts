@@ -5,15 +5,18 @@ import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
 import { ChangeRing } from './ring.js';
+import { Turns } from './turns.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
 /** Changes kept for short absences, over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
+/** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
+const REPLAY_PAGES = 4;
 /** Tenants asked for in one comparison statement. */
 const COMPARE_BATCH = 2_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring' | 'turns'> {
   readonly clock: Clock;
   readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
@@ -37,7 +40,8 @@ export class TenantRegistry {
     };
     const now = (): number => clock.now();
     const ring = new ChangeRing(options.recentBytes ?? RECENT_BYTES_ALL);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, now, meter };
+    const turns = new Turns(REPLAY_PAGES);
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, now, meter };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */

@@ -1,0 +1,85 @@
+/**
+ * Places at the log for replays, given in turn: to tenants, and within one to its devices. However many sockets a tenant
+ * has brought up to date, another's waits for no more than the pages that are being read (FAIR-25).
+ */
+
+type Start = () => void;
+
+/** Replays of one tenant that wait, by device: the next turn is the first one's. */
+type Line = Map<string, Start[]>;
+
+/** Whose turn it is to be. */
+export interface Turn {
+  readonly tenantId: string;
+  readonly deviceId: string;
+}
+
+/** Has at most so many of them under way at once. While several tenants wait, each has at most a quarter of the places. */
+export class Turns {
+  private readonly share: number;
+  private underWay = 0;
+  /** By tenant; only of those that have some. */
+  private readonly busy = new Map<string, number>();
+  /** Tenants that wait, in the order of their turns. */
+  private readonly waiting = new Map<string, Line>();
+
+  constructor(private readonly places: number) {
+    this.share = Math.ceil(places / 4);
+  }
+
+  /** Does the work when its turn comes. */
+  take<T>({ tenantId, deviceId }: Turn, work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const start = (): void => {
+        const end = (): void => this.ended(tenantId);
+        work().then(resolve, reject).then(end, end);
+      };
+      let line = this.waiting.get(tenantId);
+      if (line === undefined) this.waiting.set(tenantId, (line = new Map()));
+      const before = line.get(deviceId);
+      if (before === undefined) line.set(deviceId, [start]);
+      else before.push(start);
+      this.goOn();
+    });
+  }
+
+  private goOn(): void {
+    while (this.underWay < this.places) {
+      const tenantId = this.next();
+      if (tenantId === undefined) return;
+      this.underWay++;
+      this.busy.set(tenantId, (this.busy.get(tenantId) ?? 0) + 1);
+      this.first(tenantId)?.();
+    }
+  }
+
+  /** The first that has not its share yet; where all that wait have it, the first. */
+  private next(): string | undefined {
+    let first: string | undefined;
+    for (const tenantId of this.waiting.keys()) {
+      if ((this.busy.get(tenantId) ?? 0) < this.share) return tenantId;
+      first ??= tenantId;
+    }
+    return first;
+  }
+
+  /** Takes the tenant's next out; tenant and device go to the end of their lines. */
+  private first(tenantId: string): Start | undefined {
+    const line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
+    const [deviceId = '', starts = []] = line.entries().next().value ?? [];
+    const start = starts.shift();
+    line.delete(deviceId);
+    if (starts.length > 0) line.set(deviceId, starts);
+    this.waiting.delete(tenantId);
+    if (line.size > 0) this.waiting.set(tenantId, line);
+    return start;
+  }
+
+  private ended(tenantId: string): void {
+    this.underWay--;
+    const left = (this.busy.get(tenantId) ?? 0) - 1;
+    if (left > 0) this.busy.set(tenantId, left);
+    else this.busy.delete(tenantId);
+    this.goOn();
+  }
+}
