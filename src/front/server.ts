@@ -44,6 +44,8 @@ export interface Front {
   readonly sockets: number;
   /** Calls that wait for their admission or their answer. */
   readonly calls: number;
+  /** What is held of each budget (see the reference, Limits), by its name. */
+  held(): Readonly<Record<string, number>>;
   /** Closes every socket with a code of contract 11. */
   closeSockets(code: number): void;
   /**
@@ -141,6 +143,7 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     get calls() {
       return pipeline.underWay;
     },
+    held: () => ({ unsent: room.budget.held }),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
   };
