@@ -138,14 +138,14 @@ t.test('FAIR-24: a socket that is to close gets what it was sent before, and its
   await socket.say(hello);
   const { port: behind } = actor.sessions[0] ?? { port: undefined };
   const unsent = await stuff(socket, (frames) => behind?.send(frames) ?? Infinity, 300_000);
-  t.equal(front.held()['unsent'], unsent);
+  t.equal(front.held()['sockets_unsent'], unsent);
   behind?.close(CLOSE.revoked, 'device revoked');
   t.equal(behind?.send(['{}']), 0, 'it gets nothing more');
   socket.ws.send(JSON.stringify(hello));
   socket.ws.resume();
   t.equal(await socket.closed(), CLOSE.revoked);
   t.equal(actor.hellos.length, 1, 'nor is it read any more');
-  t.equal(front.held()['unsent'], 0);
+  t.equal(front.held()['sockets_unsent'], 0);
 
   const deaf = await socketOf(t, port);
   await deaf.say(hello);
@@ -157,7 +157,7 @@ t.test('FAIR-24: a socket that is to close gets what it was sent before, and its
   t.equal(front.sockets, 1);
   clock.advance(1);
   while (front.sockets > 0) await turn();
-  t.equal(front.held()['unsent'], 0, 'it does not read: it is cut, and nothing of it is held');
+  t.equal(front.held()['sockets_unsent'], 0, 'it does not read: it is cut, and nothing of it is held');
 });
 
 t.test('FAIR-23: sockets that do not read hold a share, and those that stand still go first', async (t) => {
@@ -174,19 +174,19 @@ t.test('FAIR-23: sockets that do not read hold a share, and those that stand sti
   const deaf: (typeof reader)[] = [];
   for (const _ of range(1, 6)) deaf.push(await open());
   for (const { socket, send } of deaf) await stuff(socket, send, 1_000_000);
-  t.ok((front.held()['unsent'] ?? 0) <= share);
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= share);
   const before = front.sockets;
   clock.advance(5_000);
   const [last] = deaf.slice(-1);
   for (const _ of range(1, 12)) last?.send([JSON.stringify({ pad: 'x'.repeat(200_000) })]);
-  t.ok((front.held()['unsent'] ?? 0) <= share, 'the share holds');
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= share, 'the share holds');
   t.ok(front.sockets < before, 'older ones of the device gave way');
   reader.send([JSON.stringify({ type: 'x' })]);
   await reader.socket.say({ type: 'pong' });
   t.equal(reader.socket.closeCode, undefined, 'nobody else did');
   for (const { socket } of deaf) socket.ws.terminate();
   while (front.sockets > 1) await turn();
-  t.equal(front.held()['unsent'], 0);
+  t.equal(front.held()['sockets_unsent'], 0);
 });
 
 t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
@@ -195,7 +195,7 @@ t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
   await socket.say(hello);
   const session = actor.sessions[0];
   await stuff(socket, (frames) => session?.port.send(frames) ?? Infinity, 20_000);
-  const before = front.held()['unsent'] ?? 0;
+  const before = front.held()['sockets_unsent'] ?? 0;
   const hellos = actor.hellos.length;
   for (const round of range(1, 20)) {
     for (const _ping of range(1, 18)) socket.ws.send('{"type":"ping"}');
@@ -203,7 +203,7 @@ t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
     while (actor.hellos.length < hellos + round) await turn();
     clock.advance(1_000);
   }
-  t.ok((front.held()['unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');
   socket.ws.resume();
   await once(socket.ws, 'message');
 });

@@ -1,6 +1,6 @@
 /** The front's pure parts: client addresses, rates, the wheel, queries, names of fields. */
 import t from 'tap';
-import { DeviceRates, Load } from '../src/front/admit.js';
+import { DeviceRates } from '../src/front/admit.js';
 import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/front/client-address.js';
 import { errorFields } from '../src/front/fail.js';
 import { hostName, parseQuery } from '../src/front/request.js';
@@ -115,14 +115,39 @@ t.test('RATE-05: a bucket that is used all the time is not forgotten when others
   t.end();
 });
 
-t.test('ERR-15: beyond its bounds the load is refused with a time to come back', (t) => {
-  const load = new Load({ calls: 2, bytes: 100 });
-  load.check();
-  load.calls = 2;
-  t.equal(refusal(() => load.check())?.error, 'unavailable');
-  load.calls = 0;
-  load.bytes = 100;
-  t.ok((refusal(() => load.check())?.retryAfter ?? 0) >= 1);
+const MIB = 1024 * 1024;
+
+t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and replies, each with a bucket', (t) => {
+  const clock = new TestClock();
+  const rates = new DeviceRates({ read: 100, write: 100 }, clock);
+  for (let n = 0; n < 8; n++) rates.take('a', 'write', MIB);
+  const full = refusal(() => rates.take('a', 'write', MIB));
+  t.equal(full?.error, 'rate_limited');
+  t.equal(full?.retryAfter, 1);
+  rates.take('a', 'write', 0);
+  rates.take('b', 'write', MIB);
+  clock.advance(250);
+  rates.take('a', 'write', MIB);
+  t.ok(refusal(() => rates.take('a', 'write', 1)));
+
+  const bucket = rates.take('c', 'read');
+  if (bucket === undefined) throw new Error('no bucket');
+  bucket.replies -= 32 * MIB;
+  t.ok(refusal(() => rates.take('c', 'read')));
+  rates.take('c', 'write', MIB);
+  bucket.replies -= 32 * MIB;
+  t.equal(refusal(() => rates.take('c', 'read'))?.retryAfter, 3, 'what was too much is waited for');
+  clock.advance(2_001);
+  rates.take('c', 'read');
+  clock.advance(60_000);
+  t.equal(rates.take('c', 'read')?.replies, 32 * MIB, 'no more is saved up');
+  rates.stop();
+  t.end();
+});
+
+t.test('RATE-13: where the rate of requests is off, bytes are not counted either', (t) => {
+  const rates = new DeviceRates({ read: 0, write: 0 }, new TestClock());
+  for (let n = 0; n < 100; n++) t.equal(rates.take('a', 'write', MIB), undefined);
   t.end();
 });
 

@@ -136,7 +136,7 @@ export class FairBudget {
   }
 
   /** Like `set`, and waits for room for up to RESERVE_MS. Whoever waits is served in turn with other owners. */
-  reserve(holding: Holding, amount: number): Verdict | Promise<Verdict> {
+  reserve(holding: Holding, amount: number): 'held' | Promise<Verdict> {
     // Nobody overtakes those of the same owner who wait already.
     const before = this.queue.get(holding.owner);
     const verdict = before === undefined ? this.set(holding, amount) : 'share';

@@ -237,10 +237,11 @@ export interface FrontConfig {
   readonly wsPongGraceMs: number;
 }
 
-/** Calls under way at once, and bytes held for them; beyond either, more are refused. */
+/** Calls under way at once, bytes of bodies that are held for them, and of replies that were not read yet. */
 export interface LoadBound {
   readonly calls: number;
-  readonly bytes: number;
+  readonly bodies: number;
+  readonly replies: number;
 }
 
 /** What the process holds for devices, and for everybody else. */
@@ -251,7 +252,7 @@ export interface LoadBounds {
 
 /** All that the front is made of. */
 export interface FrontOptions {
-  /** Left out: 10,000 calls and 256 MiB for devices, 2,000 and 32 MiB for strangers. */
+  /** Left out: those of src/front/shares.ts. */
   readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
   /** Other processes of this service listen on the same port. Default: nobody may. */

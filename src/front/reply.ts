@@ -6,15 +6,16 @@ import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../protocol/errors.
 import type { Clock } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { encode } from '../protocol/shape.js';
-import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { Outflow, type OutflowOptions } from './outflow.js';
+import { Pace } from './pace.js';
 import type { DocsPage, FrontLog } from './ports.js';
 import { hasTag, partOf } from './range.js';
 import type { Call } from './request.js';
 import { Download, Page, Text, type Answer } from './router.js';
+import type { Shares } from './shares.js';
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',
@@ -37,8 +38,12 @@ const STATUS_LINES: Readonly<Record<number, string>> = {
   503: '503 Service Unavailable',
 };
 
-/** Replies above this are sent as the client takes them, bytes. Smaller ones go to the socket's buffer in one piece. */
+/** Replies above this are turned into bytes once, and not by the library at each attempt; characters. */
 const LONG_REPLY = 64 * 1024;
+/** What a reply that is not read costs beside its bytes: the call, the connection and their buffers. */
+const REPLY_COST = 4 * 1024;
+/** Bytes a second that a client has to read of a reply, measured over PACE_WINDOW_MS. */
+const READ_PACE_MIN = 16 * 1024;
 /** A request id that a proxy gave is taken over only in this form: it goes into headers and logs. */
 const SAFE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 
@@ -78,8 +83,8 @@ const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 export interface ReplierOptions {
   readonly log: FrontLog;
   readonly clock: Clock;
-  /** Counts long replies until their clients have read them. */
-  readonly load: Load;
+  /** Account for replies until their clients have read them. */
+  readonly shares: Shares;
   readonly proxies: TrustedProxies;
   readonly corsOrigins: readonly string[];
   readonly meter?: Meter;
@@ -242,7 +247,7 @@ export class Replier {
   }
 
   private send(call: Call, out: Outgoing): void {
-    if (call.over) return;
+    if (call.over) return this.options.shares.freeRoom(call);
     // The library does not read trailers, so nobody can say where a chunked request ends.
     if (call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX) call.closing = 'cut';
     if (call.closing !== 'cut') this.deliver(call, out);
@@ -252,13 +257,21 @@ export class Replier {
   }
 
   private deliver(call: Call, out: Outgoing): void {
-    if (call.over) return;
-    call.end();
-    call.res.cork(() => this.write(call, out));
-    this.record(call, out.status);
+    const { shares } = this.options;
+    if (!call.over) {
+      call.end();
+      let unread: Buffer | undefined;
+      call.res.cork(() => (unread = this.write(call, out)));
+      if (call.bucket !== undefined) call.bucket.replies -= out.text.length;
+      // Not before the cork is off: it may end in closing the connection.
+      if (unread !== undefined) this.keep(call, unread);
+      this.record(call, out.status);
+    }
+    shares.freeRoom(call);
   }
 
-  private write(call: Call, out: Outgoing): void {
+  /** Answers the whole text where the client did not take all of it at once. */
+  private write(call: Call, out: Outgoing): Buffer | undefined {
     const { res } = call;
     const { status, text } = out;
     this.writeHead(call, out);
@@ -270,8 +283,16 @@ export class Replier {
       // Told a length as above, the library waits for that many bytes, and drops the connection at its next request.
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
-    } else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
-    else res.end(text, cut);
+    } else if (cut) res.end(text, cut);
+    else return this.offer(res, text);
+    return undefined;
+  }
+
+  /** Not `end`: that has the library keep what the client does not take, however often he asks and does not read. */
+  private offer(res: HttpResponse, text: string): Buffer | undefined {
+    if (text.length <= LONG_REPLY) return res.tryEnd(text, Buffer.byteLength(text))[0] ? undefined : Buffer.from(text);
+    const bytes = Buffer.from(text);
+    return res.tryEnd(bytes, bytes.length)[0] ? undefined : bytes;
   }
 
   private writeHead(
@@ -294,20 +315,32 @@ export class Replier {
     if (!this.anyOrigin) res.writeHeader('vary', 'origin');
   }
 
-  /** Hands the kernel what it takes and keeps the rest, counted, until the client has read. */
-  private writeLong(call: Call, bytes: Buffer): void {
-    const { load } = this.options;
-    const [sent] = call.res.tryEnd(bytes, bytes.length);
-    if (sent) return;
-    load.bytes += bytes.length;
+  /** Keeps a reply until the client has read it, at the cost of his own share, and for as long as he goes on reading. */
+  private keep(call: Call, bytes: Buffer): void {
+    const { res } = call;
+    const { shares, clock } = this.options;
+    const { replies } = shares.of(call);
+    const held = call.room ?? shares.holding(call);
+    call.room = undefined;
+    const cut = (): void => void res.close();
+    held.giveWay = cut;
+    const pace = new Pace({
+      clock,
+      moved: () => res.getWriteOffset(),
+      waiting: () => true,
+      tooSlow: (bytesPerS) => bytesPerS < READ_PACE_MIN,
+      cut,
+    });
     const release = (): void => {
-      if (call.unsent === undefined) return;
       call.unsent = undefined;
-      load.bytes -= bytes.length;
+      pace.end();
+      replies.release(held);
     };
     call.unsent = release;
-    call.res.onWritable((offset) => {
-      const [done] = call.res.tryEnd(bytes.subarray(offset), bytes.length);
+    if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
+    res.onWritable((offset) => {
+      replies.moved(held);
+      const [done] = res.tryEnd(bytes.subarray(offset), bytes.length);
       if (done) release();
       return done;
     });

@@ -6,6 +6,8 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, type ServiceError } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
+import type { Bucket } from './admit.js';
+import type { Holding } from './fair-budget.js';
 import type { Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
 
@@ -98,8 +100,16 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
-  /** What limits per address count the client by; only where the row takes its body raw. */
+  /** What limits per address count the client by, once somebody asked (`Shares.addressOf`). */
   address = '';
+  /** Whose shares it uses: its device, in a spelling that no other tenant's device has; '' for a stranger. */
+  owner = '';
+  /** Its place among the calls under way. */
+  place: Holding | undefined;
+  /** Room that is reserved for its reply. */
+  room: Holding | undefined;
+  /** What its device may still read and write; undefined where nothing is counted. */
+  bucket: Bucket | undefined;
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */
   bytes: Uint8Array = new Uint8Array();
@@ -118,13 +128,14 @@ export class Call {
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
+  private readonly whenOver: (call: Call) => void;
   private knownActor: TenantActor | undefined;
   private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
     req: HttpRequest,
-    context: { readonly now: number; readonly shape: Shape },
+    context: { readonly now: number; readonly shape: Shape; readonly whenOver: (call: Call) => void },
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
@@ -134,6 +145,7 @@ export class Call {
     if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
     this.startedAt = context.now;
     this.shape = context.shape;
+    this.whenOver = context.whenOver;
     this.copyHeaders(req);
     this.nameShape();
   }
@@ -274,5 +286,6 @@ export class Call {
     const ended = this.ended;
     this.ended = undefined;
     ended?.();
+    this.whenOver(this);
   }
 }

@@ -52,6 +52,8 @@ export interface Row {
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
   readonly body: number;
+  /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */
+  readonly reply?: number;
   /** Answers for the process, whatever host it is asked by and however busy it is. */
   readonly tenantless?: true;
   /** Is there at the apex of a hosted service only, and belongs to no tenant (contract 12). */

@@ -143,7 +143,10 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     get calls() {
       return pipeline.underWay;
     },
-    held: () => ({ unsent: room.budget.held }),
+    held: () => ({
+      ...Object.fromEntries(pipeline.shares.named().map(([name, { held }]) => [name, held])),
+      sockets_unsent: room.budget.held,
+    }),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
   };

@@ -60,7 +60,7 @@ export class Upgrader {
       this.checkForm(call, handshake);
       const caller = this.callerOf(call);
       if (caller instanceof Promise) {
-        this.pipeline.hold(call, this.pipeline.devices, caller, (found) => this.open(call, handshake, found));
+        this.pipeline.hold(call, caller, (found) => this.open(call, handshake, found));
       } else this.open(call, handshake, caller);
     } catch (error) {
       this.pipeline.replier.fail(call, error);
@@ -76,17 +76,17 @@ export class Upgrader {
 
   /** The Authorization header wins over `?token=`, that over `?ticket=` (contract 4). */
   private callerOf(call: Call): Caller | Promise<Caller> {
-    const { authenticator, devices } = this.pipeline;
+    const { authenticator, shares } = this.pipeline;
     call.tenantId = authenticator.tenantOf(call.host);
     const given = call.authorization === '' ? credential(call, 'token') : bearerOf(call.authorization);
     const ticket = given === undefined && call.authorization === '' ? credential(call, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
     if (ticket !== undefined) {
-      devices.check();
+      // Nobody knows whose it is before it was looked at: until then it is a stranger's.
+      shares.enter(call);
       return this.redeem(call, ticket);
     }
-    call.claims = authenticator.claimsOf(given, call.tenantId, false);
-    devices.check();
+    this.pipeline.claim(call, authenticator.claimsOf(given, call.tenantId, false));
     return authenticator.callerOf(call.claims);
   }
 
@@ -96,7 +96,8 @@ export class Upgrader {
     if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
-    call.claims = claims;
+    this.pipeline.shares.leave(call);
+    this.pipeline.claim(call, claims);
     return this.pipeline.authenticator.callerOf(claims);
   }
 
@@ -111,7 +112,7 @@ export class Upgrader {
     if (this.closing) throw unavailable('the server is stopping');
     call.deviceId = device.id;
     checkState(actor.state, 'read');
-    this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');
+    this.pipeline.rates.take(call.owner, 'read');
     this.sockets.admit(actor, device.id);
     if (call.fault !== undefined) throw call.fault;
     this.app.devices.touch(call.tenantId, device);

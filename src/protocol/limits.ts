@@ -9,8 +9,10 @@ export const INLINE_CIPHERTEXT_MAX = 65_536;
 export const BODY_MAX_ITEM = 256 * 1024;
 /** Body of a batch of item writes. */
 export const BODY_MAX_BATCH = 1024 * 1024;
-/** Body of every other request. */
+/** Body of every other request with a token, and of claiming and recovery. */
 export const BODY_MAX = 64 * 1024;
+/** Body of every other request without a token: whoever has none may not have the server hold much. */
+export const BODY_MAX_STRANGER = 8 * 1024;
 /** A billing webhook, as it comes (contract 12). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
 /** Writes in a batch. */
@@ -43,6 +45,14 @@ export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
 /** A page ends before it passes this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
+/** What the reply of such a page has at most, as JSON: base64 makes four bytes of three, and the last item may pass the end. */
+export const PAGE_REPLY_MAX = 6 * 1024 * 1024;
+
+/** Bytes a second of a device, and what it may save up: of bodies, and of replies. */
+export const BODY_BYTES_PER_S = 4 * 1024 * 1024;
+export const BODY_BYTES_BURST = 8 * 1024 * 1024;
+export const REPLY_BYTES_PER_S = 16 * 1024 * 1024;
+export const REPLY_BYTES_BURST = 32 * 1024 * 1024;
 
 /** Bin meta, as sent. */
 export const BIN_META_MAX = 4 * 1024;
