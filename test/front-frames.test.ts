@@ -52,8 +52,7 @@ t.test('FAIR-22: large frames are counted for device, tenant and process', (t) =
   t.equal(taken('a', '1', 16 * KIB), 16, 'a device: 256 KiB');
   for (const device of ['2', '3', '4']) t.equal(taken('a', device, 16 * KIB), 16);
   t.equal(taken('a', '5', 16 * KIB), 0, 'a tenant: 1 MiB');
-  for (const tenant of ['b', 'c', 'd', 'e'])
-    for (const device of ['1', '2', '3', '4']) taken(tenant, device, 16 * KIB);
+  for (const tenant of ['b', 'c', 'd', 'e']) for (const device of ['1', '2', '3', '4']) taken(tenant, device, 16 * KIB);
   t.notOk(large.take('a', '9', 16 * KIB), 'the process: 4 MiB');
   t.ok(large.take('honest', '1', 16 * KIB), 'but who has taken less than an equal part is not refused');
   clock.advance(1_000);

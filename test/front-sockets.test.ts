@@ -338,7 +338,14 @@ t.test('WS-21: a frame that the library drops ends the socket, since its client 
   };
   const clock = new TestClock();
   const room = new SocketRoom(clock, UNSENT_MAX);
-  const origin = { actor: new StubActor(), deviceId: DEVICE, tokenEpoch: 1, shape: 'a', expiresAt: 4e12, room } as const;
+  const origin = {
+    actor: new StubActor(),
+    deviceId: DEVICE,
+    tokenEpoch: 1,
+    shape: 'a',
+    expiresAt: 4e12,
+    room,
+  } as const;
   const socket = new DeviceSocket(origin, clock.now());
   t.equal(socket.send(['one']), 0, 'not open yet');
   socket.wire = wire as unknown as WebSocket<SocketData>;

@@ -1,6 +1,7 @@
 /**
  * Places at the log for replays, given in turn: to tenants, and within one to its devices. However many sockets a tenant
- * has brought up to date, another's waits for no more than the pages that are being read (FAIR-25).
+ * has brought up to date, another's waits for no more than the pages that are being read, and requests find the process
+ * with time for them (FAIR-25).
  */
 
 type Start = () => void;
@@ -14,7 +15,7 @@ export interface Turn {
   readonly deviceId: string;
 }
 
-/** Has at most so many of them under way at once. While several tenants wait, each has at most a quarter of the places. */
+/** Has at most so many of them under way at once, and of a tenant a quarter of that. */
 export class Turns {
   private readonly share: number;
   private underWay = 0;
@@ -53,14 +54,10 @@ export class Turns {
     }
   }
 
-  /** The first that has not its share yet; where all that wait have it, the first. */
+  /** The first that has not its share yet. */
   private next(): string | undefined {
-    let first: string | undefined;
-    for (const tenantId of this.waiting.keys()) {
-      if ((this.busy.get(tenantId) ?? 0) < this.share) return tenantId;
-      first ??= tenantId;
-    }
-    return first;
+    for (const tenantId of this.waiting.keys()) if ((this.busy.get(tenantId) ?? 0) < this.share) return tenantId;
+    return undefined;
   }
 
   /** Takes the tenant's next out; tenant and device go to the end of their lines. */

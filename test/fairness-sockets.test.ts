@@ -1,0 +1,226 @@
+/** Sockets that take all they can get, and a device of another tenant that goes on as if they were not there. */
+import { randomBytes } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { join, newItem, writeBody, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
+import { Judge, street, type Neighbour, type Street } from './support/judge.js';
+import { SlowSocket } from './support/slow.js';
+import { range } from './support/stream.js';
+
+t.setTimeout(600_000);
+
+const MIB = 1024 * 1024;
+const PER_DEVICE = 16;
+/** On a busy machine. */
+const FILLED_MAX_MS = 180_000;
+/** A tenant's share of what sockets may leave unsent is 32 MiB; the library's buffers take up to twice what is in them. */
+const GROWTH_MAX_MIB = 144;
+/** What the heap and the allocator may take more for twice as many sockets: nothing follows from their number. */
+const NOISE_MIB = 48;
+
+interface Stage {
+  readonly place: Street;
+  readonly judge: Judge;
+  readonly greedy: Neighbour;
+  readonly devices: readonly TestDevice[];
+}
+
+/** A server with the limits that it has by default, but for those that only make a test slow. */
+async function stage(t: Test, count: number): Promise<Stage> {
+  const place = await street(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0', RATE_PAIR_PER_MIN: '0' });
+  const [honest, greedy] = [await place.tenant('anna'), await place.tenant('berta')];
+  const devices = [greedy.device];
+  for (const number of range(2, count))
+    devices.push(await join(greedy.wire, greedy.device, { name: `greedy ${number}` }));
+  return { place, judge: new Judge(place, honest), greedy, devices };
+}
+
+/** More history than the system holds for a connection. */
+async function fill({ wire, device }: Neighbour, devices: readonly TestDevice[]): Promise<void> {
+  const ids = devices.map(({ id }) => id);
+  for (const _ of range(1, 24)) {
+    const items = range(1, 10).map(() => writeBody('a', newItem(ids, { ct: randomBytes(60_000) })));
+    const reply = await wire.post('/items/batch', { items }, { token: device.token, shape: 'a' });
+    if (reply.status !== 200) throw new Error(reply.raw);
+  }
+}
+
+/** Sockets of all the devices, as many as each may have, that say `hello` from 0 and do not read. */
+async function unread({ place, greedy, devices }: Stage): Promise<SlowSocket[]> {
+  const { port } = place.server;
+  const open = devices.flatMap(({ token }) =>
+    range(1, PER_DEVICE).map(async () => {
+      const socket = await SlowSocket.open({ port, token, host: greedy.host });
+      socket.stopReading();
+      socket.send({ type: 'hello', since: 0 });
+      return socket;
+    }),
+  );
+  return Promise.all(open);
+}
+
+const unsent = async (place: Street): Promise<number> => (await place.budgets())['sockets_unsent'] ?? NaN;
+const released = async (place: Street): Promise<void> =>
+  until('every budget empty', async () => Object.values(await place.budgets()).every((held) => held === 0));
+
+t.test('FAIR-26 FAIR-25: sockets that said hello and never read', async (t) => {
+  const scene = await stage(t, 12);
+  const { place, judge, greedy, devices } = scene;
+  await fill(greedy, devices);
+  // What the process needs for the work itself is not what its readers cost.
+  const warm = await SlowSocket.open({ port: place.server.port, token: greedy.device.token, host: greedy.host });
+  warm.send({ type: 'hello', since: 0 });
+  await warm.until(({ caughtUp }) => caughtUp !== undefined);
+  warm.close();
+  judge.begin();
+  await judge.after(3);
+  const quiet = await judge.end();
+  t.same(quiet.refusals, []);
+  const idle = await place.memory();
+
+  const peaks: number[] = [];
+  for (const count of [6, 12]) {
+    judge.begin();
+    const sockets = await unread({ ...scene, devices: devices.slice(0, count) });
+    // What the system takes for each connection is filled first.
+    await until('much that is unsent', async () => (await unsent(place)) > 4 * MIB, FILLED_MAX_MS);
+    await judge.after(10);
+    const held = await unsent(place);
+    t.ok(held <= 32 * MIB, `${held} bytes unsent`);
+    const seen = await judge.end();
+    t.same(seen.refusals, []);
+    peaks.push(seen.peakMib - idle);
+    for (const socket of sockets) socket.close();
+    await released(place);
+    t.comment(`${count * PER_DEVICE} sockets, ${held} bytes unsent: ${JSON.stringify(seen)}`);
+  }
+  const [once = 0, twice = 0] = peaks;
+  t.ok(Math.max(once, twice) < GROWTH_MAX_MIB, `${Math.max(once, twice)} MiB more`);
+  t.ok(twice - once < NOISE_MIB, `${twice - once} MiB more for twice as many`);
+  const after = (await place.memory()) - idle;
+  t.ok(after < NOISE_MIB, `${after} MiB more when they are gone; before ${JSON.stringify(quiet)}`);
+});
+
+t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the time', async (t) => {
+  const scene = await stage(t, 1);
+  const { place, judge, greedy, devices } = scene;
+  await fill(greedy, devices);
+  judge.begin();
+  await judge.after(3);
+  await judge.end();
+  const idle = await place.memory();
+  const sockets = await unread(scene);
+  judge.begin();
+  const pinging = setInterval(() => {
+    // Below what a socket may send: it is not closed for that.
+    for (const socket of sockets) for (const _ of range(1, 6)) socket.send({ type: 'ping' });
+    // Frames of the protocol, which the library answers by itself: empty mask, 100 bytes.
+    const ping = Buffer.concat([Buffer.from([0x89, 0x80 | 100, 0, 0, 0, 0]), Buffer.alloc(100)]);
+    for (const socket of sockets) for (const _ of range(1, 3)) socket.sendRaw(ping);
+  }, 500);
+  t.teardown(() => clearInterval(pinging));
+  await judge.after(20);
+  clearInterval(pinging);
+  const seen = await judge.end();
+  t.same(seen.refusals, []);
+  t.ok((await unsent(place)) <= 8 * MIB);
+  t.ok(seen.peakMib - idle < GROWTH_MAX_MIB, `${seen.peakMib - idle} MiB more`);
+  for (const socket of sockets) socket.close();
+  await released(place);
+});
+
+/** Frames as fast as they go, on a new socket whenever one was closed. */
+class Flood {
+  readonly codes: number[] = [];
+  refused = 0;
+  private over = false;
+  private readonly work: Promise<void>[];
+
+  constructor({ place, greedy, devices }: Stage, frame: string, count = 8) {
+    const options = { port: place.server.port, token: devices[0]?.token ?? '', host: greedy.host };
+    const again = async (): Promise<void> => {
+      while (!this.over) {
+        try {
+          const socket = await SlowSocket.open(options);
+          socket.send({ type: 'hello', since: 0 });
+          while (!this.over && socket.closedWith === undefined) {
+            for (const _ of range(1, 20)) socket.send(frame);
+            await new Promise((resolve) => setImmediate(resolve));
+          }
+          if (socket.closedWith !== undefined) this.codes.push(socket.closedWith);
+          socket.close();
+        } catch (error) {
+          if (!String(error).includes('429')) throw error;
+          this.refused++;
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+      }
+    };
+    this.work = range(1, count).map(again);
+  }
+
+  async end(): Promise<void> {
+    this.over = true;
+    await Promise.all(this.work);
+  }
+}
+
+t.test('FAIR-27: sockets of one device that send junk as fast as they can', async (t) => {
+  const scene = await stage(t, 1);
+  const { place, judge } = scene;
+  judge.begin();
+  await judge.after(5);
+  t.comment(JSON.stringify(await judge.end()));
+  const frames = ['['.repeat(14_000), `{"type":"hello","since":0,"x":[${'{},'.repeat(4_600)}{}]}`, '{"type":"pong"}'];
+  for (const frame of frames) {
+    judge.begin();
+    const flood = new Flood(scene, frame);
+    await judge.after(10);
+    const seen = await judge.end();
+    await flood.end();
+    t.same(seen.refusals, []);
+    t.ok(flood.codes.length >= 1 && flood.codes.every((code) => code === 4429 || code === 1006), String(flood.codes));
+    t.ok(flood.refused > 0, 'who comes back at once is refused');
+    t.comment(JSON.stringify(seen), flood.codes, flood.refused);
+    await new Promise((resolve) => setTimeout(resolve, 10_000));
+  }
+  await released(place);
+});
+
+t.test('FAIR-29: halves of frames', async (t) => {
+  const scene = await stage(t, 6);
+  const { place, judge, greedy, devices } = scene;
+  judge.begin();
+  await judge.after(3);
+  await judge.end();
+  const idle = await place.memory();
+  judge.begin();
+  const { port } = place.server;
+  const sockets: SlowSocket[] = [];
+  /** The head of a masked text frame of so many bytes, and most of them. */
+  const half = (size: number): Buffer => {
+    const head = Buffer.from([0x81, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    head.writeUInt32BE(size, 6);
+    return Buffer.concat([head, Buffer.alloc(size - 1_000, 120)]);
+  };
+  for (const { token } of devices)
+    for (const _ of range(1, PER_DEVICE)) sockets.push(await SlowSocket.open({ port, token, host: greedy.host }));
+  for (const socket of sockets) socket.sendRaw(half(65_536));
+  await judge.after(5);
+  const seen = await judge.end();
+  t.same(seen.refusals, []);
+  t.ok(seen.peakMib - idle < 32, `${seen.peakMib - idle} MiB more`);
+  const [first] = sockets;
+  const longer = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(String);
+  t.match(longer, /429/, 'a device has sixteen');
+  first?.close();
+  await until('room for another', async () => {
+    const socket = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(
+      () => undefined,
+    );
+    socket?.sendRaw(half(1_048_576));
+    if (socket !== undefined) await socket.until(() => false).catch(() => undefined);
+    return socket?.closedWith === 1006;
+  });
+  for (const socket of sockets) socket.close();
+});
