@@ -88,21 +88,6 @@ t.test('FAIR-14: pages of the reference that nobody reads, in waves and without 
   await released(t, place, open);
 });
 
-t.test('FAIR-09: short pages, many on each connection, that nobody reads', async (t) => {
-  const { place, judge, idle, open, attack } = await stage(t);
-  const page = requestText('/docs/doctor', { address: '203.0.113.9' });
-  judge.begin();
-  for (const round of range(1, 5)) {
-    await Promise.all(range(1, 50).map(() => attack(page.repeat(500))));
-    await judge.after(round);
-  }
-  const seen = await judge.end();
-  t.comment(`${JSON.stringify(idle)} ${JSON.stringify({ ...seen, refusals: seen.refusals.length })}`);
-  t.same(seen.refusals, []);
-  t.ok(seen.peakMib - idle.peakMib < GROWTH_MAX_MIB, `${seen.peakMib - idle.peakMib} MiB more`);
-  await released(t, place, open);
-});
-
 t.test('FAIR-11: half-sent bodies of one stranger', async (t) => {
   const { place, judge, open, attack } = await stage(t);
   const half =

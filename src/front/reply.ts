@@ -337,6 +337,8 @@ export class Replier {
       replies.release(held);
     };
     call.unsent = release;
+    // Anew: what was reserved is no bound of what one reply may be.
+    replies.release(held);
     if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
     res.onWritable((offset) => {
       replies.moved(held);
