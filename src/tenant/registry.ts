@@ -12,7 +12,7 @@ const IDLE_MS = 5 * 60_000;
 /** Changes kept for short absences, over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
-const REPLAY_PAGES = 4;
+const REPLAY_PAGES = 8;
 /** Tenants asked for in one comparison statement. */
 const COMPARE_BATCH = 2_000;
 

@@ -15,24 +15,23 @@ export interface Turn {
   readonly deviceId: string;
 }
 
-/** Has at most so many of them under way at once, and of a tenant a quarter of that. */
+/** Has at most so many of them under way at once, and one of a tenant. */
 export class Turns {
-  private readonly share: number;
-  private underWay = 0;
-  /** By tenant; only of those that have some. */
-  private readonly busy = new Map<string, number>();
+  /** Tenants that have a place. */
+  private readonly busy = new Set<string>();
   /** Tenants that wait, in the order of their turns. */
   private readonly waiting = new Map<string, Line>();
 
-  constructor(private readonly places: number) {
-    this.share = Math.ceil(places / 4);
-  }
+  constructor(private readonly places: number) {}
 
   /** Does the work when its turn comes. */
   take<T>({ tenantId, deviceId }: Turn, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = (): void => {
-        const end = (): void => this.ended(tenantId);
+        const end = (): void => {
+          this.busy.delete(tenantId);
+          this.goOn();
+        };
         work().then(resolve, reject).then(end, end);
       };
       let line = this.waiting.get(tenantId);
@@ -45,18 +44,17 @@ export class Turns {
   }
 
   private goOn(): void {
-    while (this.underWay < this.places) {
+    while (this.busy.size < this.places) {
       const tenantId = this.next();
       if (tenantId === undefined) return;
-      this.underWay++;
-      this.busy.set(tenantId, (this.busy.get(tenantId) ?? 0) + 1);
+      this.busy.add(tenantId);
       this.first(tenantId)?.();
     }
   }
 
-  /** The first that has not its share yet. */
+  /** The first that has no place yet. */
   private next(): string | undefined {
-    for (const tenantId of this.waiting.keys()) if ((this.busy.get(tenantId) ?? 0) < this.share) return tenantId;
+    for (const tenantId of this.waiting.keys()) if (!this.busy.has(tenantId)) return tenantId;
     return undefined;
   }
 
@@ -70,13 +68,5 @@ export class Turns {
     this.waiting.delete(tenantId);
     if (line.size > 0) this.waiting.set(tenantId, line);
     return start;
-  }
-
-  private ended(tenantId: string): void {
-    this.underWay--;
-    const left = (this.busy.get(tenantId) ?? 0) - 1;
-    if (left > 0) this.busy.set(tenantId, left);
-    else this.busy.delete(tenantId);
-    this.goOn();
   }
 }
