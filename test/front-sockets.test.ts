@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'uWebSockets.js';
-import { DeviceSocket, type SocketData } from '../src/front/socket.js';
+import { DeviceSocket, type SocketData } from '../src/front/device-socket.js';
 import { SocketRoom } from '../src/front/unsent.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { UNSENT_MAX } from '../src/protocol/limits.js';

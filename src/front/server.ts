@@ -3,10 +3,11 @@ import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../protocol/limits.js';
+import type { SocketData } from './device-socket.js';
 import { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';
 import { rowsOf } from './route-table.js';
-import { Sockets, type SocketData } from './socket.js';
+import { Sockets } from './socket.js';
 import { SocketRoom } from './unsent.js';
 import { SOCKET_PATH, Upgrader } from './upgrade.js';
 

@@ -5,9 +5,10 @@ import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
+import { DeviceSocket, type SocketData } from './device-socket.js';
 import type { FrontOptions } from './ports.js';
 import type { Call } from './request.js';
-import { DeviceSocket, type SocketData, type Sockets } from './socket.js';
+import type { Sockets } from './socket.js';
 import type { SocketRoom } from './unsent.js';
 
 /** What the library needs for the switch; it lives in the request, so it is copied. */

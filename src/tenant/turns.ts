@@ -34,8 +34,8 @@ export class Turns {
         };
         work().then(resolve, reject).then(end, end);
       };
-      let line = this.waiting.get(tenantId);
-      if (line === undefined) this.waiting.set(tenantId, (line = new Map()));
+      const line: Line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
+      this.waiting.set(tenantId, line);
       const before = line.get(deviceId);
       if (before === undefined) line.set(deviceId, [start]);
       else before.push(start);
