@@ -1,10 +1,14 @@
 /** How much sockets of the front may say, and what of theirs is held: counted before it costs anything. */
 import { once } from 'node:events';
 import t from 'tap';
+import type { WebSocket } from 'uWebSockets.js';
+import { DeviceSocket, type SocketData } from '../src/front/device-socket.js';
 import { charge, LargeFrames, OVER } from '../src/front/frame-rates.js';
+import { SocketRoom } from '../src/front/unsent.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
+import { UNSENT_MAX } from '../src/protocol/limits.js';
 import { TestClock } from './support/clock.js';
-import { frontOf, OTHER_DEVICE, tokenOf } from './support/front.js';
+import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
 import { refusedSocket, socketOf, type TestSocket } from './support/front-sockets.js';
 import { range } from './support/stream.js';
 
@@ -205,4 +209,37 @@ t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
   t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');
   socket.ws.resume();
   await once(socket.ws, 'message');
+});
+
+t.test('WS-21: a frame that the library drops ends the socket, since its client cannot see the gap', (t) => {
+  const calls: unknown[] = [];
+  let unsent = 5;
+  const wire = {
+    send: (frame: string) => (frame === 'two' ? 2 : 1),
+    cork: (fn: () => void) => fn(),
+    getBufferedAmount: () => unsent,
+    end: (...args: unknown[]) => calls.push(args),
+  };
+  const clock = new TestClock();
+  const room = new SocketRoom(clock, UNSENT_MAX);
+  const origin = {
+    actor: new StubActor(),
+    deviceId: DEVICE,
+    tokenEpoch: 1,
+    shape: 'a',
+    expiresAt: 4e12,
+    room,
+  } as const;
+  const socket = new DeviceSocket(origin, clock.now());
+  t.equal(socket.send(['one']), 0, 'not open yet');
+  socket.wire = wire as unknown as WebSocket<SocketData>;
+  t.equal(socket.send(['one', 'three']), 5);
+  t.same(calls, []);
+  socket.send(['one', 'two', 'three']);
+  t.equal(socket.send(['four']), 0, 'it gets nothing more');
+  t.same(calls, [], 'what it was sent before goes first');
+  unsent = 0;
+  socket.drained();
+  t.match(calls, [[CLOSE.overloaded, String]]);
+  t.end();
 });
