@@ -1,12 +1,12 @@
 /** Reads a tenant's items in version order: replay, gaps, `GET /items`. */
 import pg from 'pg';
+import { Batcher } from '../protocol/batcher.js';
 import { ServiceError } from '../protocol/errors.js';
 import { NO_METER, type Meter } from '../protocol/meter.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { ask } from './ask.js';
 import { copyRows, int8Of, type BinaryRow } from './copy.js';
-import { Gather } from './gather.js';
 import { readRows } from './packing.js';
 
 /** What `packed_item` takes, in its order. */
@@ -96,13 +96,13 @@ export class PostgresItemLog implements ItemLog {
    * What one of several instances reads for every write of the others: one by one, each costs a call of driver and
    * database, several times what its rows do (bench S8).
    */
-  private readonly small: Gather<PageRequest, LogPage | undefined>;
+  private readonly small: Batcher<PageRequest, LogPage | undefined>;
 
   constructor(
     private readonly pool: pg.Pool,
     private readonly meter: Meter = NO_METER,
   ) {
-    this.small = new Gather(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
+    this.small = new Batcher(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
   }
 
   async page(request: PageRequest): Promise<LogPage> {
