@@ -42,9 +42,9 @@ export interface TenantActor {
 
 /** Tenants loaded on this instance (src/tenant/registry.ts). */
 export interface Tenants {
-  /** The tenant's actor when it is loaded already. */
+  /** The tenant's actor when it is loaded already, and was compared with the database a moment ago. */
   peek(tenantId: string): TenantActor | undefined;
-  /** Loads it; undefined when there is no such tenant. Throws `unavailable`. */
+  /** Loads or compares it; undefined when there is no such tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
   /** Reads the tenant's devices anew. */
   changed(tenantId: string): Promise<void>;

@@ -51,6 +51,8 @@ export interface ActorPorts {
   readonly ring: ChangeRing;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
+  /** Undefined where what the actor knows was compared a moment ago; else settles when it was, or could not be. */
+  readonly current?: (actor: Actor) => Promise<unknown> | undefined;
   readonly meter?: Meter;
 }
 
@@ -65,6 +67,8 @@ export class Actor implements CommitSink<Pending> {
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
+  /** Devices, bins and state were the database's at that time, ms; set by the registry too, where it compares. */
+  comparedAt: number;
 
   constructor(
     snapshot: TenantSnapshot,
@@ -73,6 +77,7 @@ export class Actor implements CommitSink<Pending> {
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
     this.usedAt = ports.now();
+    this.comparedAt = this.usedAt;
   }
 
   get tenantId(): string {
@@ -161,21 +166,14 @@ export class Actor implements CommitSink<Pending> {
   }
 
   private change(request: Ask): Promise<Acknowledged> {
-    return new Promise((resolve, reject) => {
-      this.pending++;
-      const reply = {
-        since: performance.now(),
-        resolve: (value: Acknowledged): void => {
-          this.pending--;
-          resolve(value);
-        },
-        reject: (error: Error): void => {
-          this.pending--;
-          reject(error);
-        },
-      };
-      this.usedAt = this.ports.now();
-      this.post({ kind: 'ask', ask: request, reply });
+    this.pending++;
+    this.usedAt = this.ports.now();
+    const answer = new Promise<Acknowledged>((resolve, reject) => {
+      this.post({ kind: 'ask', ask: request, reply: { since: performance.now(), resolve, reject } });
+    });
+    // Counted by the promise, which is settled once however often it is answered.
+    return answer.finally(() => {
+      this.pending--;
     });
   }
 
@@ -332,8 +330,10 @@ export class Actor implements CommitSink<Pending> {
   private load(): void {
     const waiters = this.reloads;
     this.reloads = [];
+    const begun = this.ports.now();
     this.ports.directory.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
+        this.comparedAt = begun;
         if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });
         for (const waiter of waiters) waiter.resolve();
@@ -356,7 +356,8 @@ export class Actor implements CommitSink<Pending> {
 
   private readGap(since: number): void {
     const small = this.tenant.knownHead - since <= SMALL_GAP;
-    this.ports.log.page({ tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small }).then(
+    const request = { tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small };
+    this.whenCurrent(() => this.ports.log.page(request)).then(
       (page) => {
         this.post({ kind: 'gap', page });
       },
@@ -367,6 +368,15 @@ export class Actor implements CommitSink<Pending> {
     );
   }
 
+  /**
+   * What is read for sockets is what a device may see that was not revoked: where nobody compared for long, whether one
+   * was is asked first.
+   */
+  private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
+    const comparing = this.ports.current?.(this);
+    return comparing === undefined ? read() : comparing.then(read);
+  }
+
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
@@ -375,13 +385,16 @@ export class Actor implements CommitSink<Pending> {
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {
-      this.ports.directory
-        .head(this.tenantId)
-        .then((summary) => this.post({ kind: 'head', session, phase, summary }), failed);
+      this.whenCurrent(() => this.ports.directory.head(this.tenantId)).then(
+        (summary) => this.post({ kind: 'head', session, phase, summary }),
+        failed,
+      );
       return;
     }
-    this.ports.log
-      .page({ tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS })
-      .then((page) => this.post({ kind: 'page', session, phase, page }), failed);
+    const request = { tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS };
+    this.whenCurrent(() => this.ports.log.page(request)).then(
+      (page) => this.post({ kind: 'page', session, phase, page }),
+      failed,
+    );
   }
 }

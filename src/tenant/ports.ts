@@ -148,7 +148,7 @@ export interface Outcome<C extends Change = Change> {
   readonly stored?: LogRow | null;
 }
 
-/** Told of every change it submitted, exactly once. */
+/** Told of every change it submitted: exactly once, or again by `failed` where it threw. */
 export interface CommitSink<C extends Change = Change> {
   /** Outcomes of one transaction in version order, and where the tenant stood after it. */
   committed(outcomes: readonly Outcome<C>[], standing: { summary: Summary; generation: number }): void;
