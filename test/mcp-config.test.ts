@@ -1,6 +1,6 @@
 /** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import type { Identity } from '../src/client/identity.js';
@@ -219,20 +219,26 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   (await waiting).release();
   t.equal(runningInstance(place), undefined, 'one that is ending was waited for');
   // No process has this number.
-  await writeFile(join(place.folder, 'mcp.lock'), '4194999 0123456789abcdef');
+  const path = join(place.folder, 'mcp.lock');
+  /** A lock that somebody else took, as the next. */
+  const taken = async (by: number): Promise<string> => {
+    const file = join(path, String(Math.max(0, ...(await readdir(path)).map(Number)) + 1));
+    await writeFile(file, `${by} 0123456789abcdef`);
+    return file;
+  };
+  await taken(4_194_999);
   t.equal(runningInstance(place), undefined);
   const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(place)));
   const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
   t.equal(held.length, 1, 'of eight at once one takes over');
   for (const each of held) each.release();
   // In a container that was started anew every program has the number that it had before.
-  const path = join(place.folder, 'mcp.lock');
-  await writeFile(path, `${process.pid} 0123456789abcdef`);
+  await taken(process.pid);
   t.match(await refusal(hold(place)), { code: 'already_running' }, 'it may live in another container');
   for (const ms of [-6_000, 60_000]) {
-    await writeFile(path, `${ms < 0 ? process.pid : process.ppid} 0123456789abcdef`);
+    const file = await taken(ms < 0 ? process.pid : process.ppid);
     const touched = new Date(Date.now() + ms);
-    await utimes(path, touched, touched);
+    await utimes(file, touched, touched);
     (await hold(place)).release();
   }
 });
@@ -243,10 +249,11 @@ t.test('MCP-13: an instance that another one took over from hears of it, and lea
   const path = join(place.folder, 'mcp.lock');
   let told = 0;
   const attempt = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
-  await writeFile(path, `${process.ppid} fedcba9876543210`);
+  const other = join(path, '2');
+  await writeFile(other, `${process.ppid} fedcba9876543210`);
   // The lock's own timer keeps no process alive.
   while (told === 0) await new Promise((resolve) => setImmediate(resolve));
   if ('lock' in attempt) attempt.lock.release();
-  t.equal(await readFile(path, 'utf8'), `${process.ppid} fedcba9876543210`);
+  t.equal(await readFile(other, 'utf8'), `${process.ppid} fedcba9876543210`);
   t.equal(runningInstance(place), process.ppid);
 });
