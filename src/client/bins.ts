@@ -3,6 +3,7 @@ import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
 import { asError, type DeviceEvents, type Emit } from './events.js';
@@ -49,8 +50,7 @@ const ROUNDS_MAX = 3;
 
 /** The bins of a tenant, read from the server at each call. */
 export class Bins {
-  private reading: Promise<void> | undefined;
-  private following: Promise<void> | undefined;
+  private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
 
   private readonly followers: Followers<BinView>;
 
@@ -75,18 +75,7 @@ export class Bins {
    * made for may be too new for the one under way. Rejects as `list`.
    */
   refresh(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    if (this.reading === undefined) {
-      this.reading = this.read(reason).finally(() => {
-        this.reading = undefined;
-      });
-      return this.reading;
-    }
-    const next = (): Promise<void> => {
-      this.following = undefined;
-      return this.refresh(reason);
-    };
-    this.following ??= this.reading.then(next, next);
-    return this.following;
+    return this.reading.fresh(reason);
   }
 
   /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */

@@ -7,6 +7,7 @@ import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ClientError, isPassing, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { asError, type Emit } from './events.js';
@@ -40,8 +41,7 @@ export interface RosterOptions {
 /** The device list as this device believes it. */
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
-  private reading: Promise<readonly DeviceEntry[]> | undefined;
-  private following: Promise<readonly DeviceEntry[]> | undefined;
+  private readonly reading = new SingleFlight(() => this.readList());
   /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
   private readonly revoked = new Set<string>();
 
@@ -55,7 +55,7 @@ export class Roster {
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
-    return this.known ?? this.reading ?? this.refresh();
+    return this.known ?? this.reading.join();
   }
 
   /**
@@ -63,18 +63,7 @@ export class Roster {
    * under way may have been answered before what they were made for, as where a device was revoked meanwhile.
    */
   refresh(): Promise<readonly DeviceEntry[]> {
-    if (this.reading === undefined) {
-      this.reading = this.readList().finally(() => {
-        this.reading = undefined;
-      });
-      return this.reading;
-    }
-    const next = (): Promise<readonly DeviceEntry[]> => {
-      this.following = undefined;
-      return this.refresh();
-    };
-    this.following ??= this.reading.then(next, next);
-    return this.following;
+    return this.reading.fresh();
   }
 
   /**

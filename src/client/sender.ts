@@ -8,6 +8,7 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { text } from '../protocol/bytes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
 import { backoffMs, RECONNECT, type Random } from './backoff.js';
 import { ApiError, ClientError, isPassing, ProtocolError, QueuedError } from './errors.js';
@@ -89,7 +90,7 @@ export class Sender {
   private readonly parked = new Map<number, Parked>();
   /** `seq`s of changes without a base that were told of. */
   private readonly baseless = new Set<number>();
-  private running: Promise<void> | undefined;
+  private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
   private rosterRead: Promise<unknown> | undefined;
@@ -126,11 +127,7 @@ export class Sender {
     if (this.held || this.closed !== undefined) return;
     this.timer?.cancel();
     this.timer = undefined;
-    this.running ??= this.loop().finally(() => {
-      this.running = undefined;
-      // What was added after the loop's last look would wait for the next change otherwise.
-      if (this.timer === undefined && this.ready().length > 0) this.kick();
-    });
+    void this.running.fresh();
   }
 
   /** Sends nothing until `release`: between a reset and the end of its replay no base is known. */
@@ -166,6 +163,8 @@ export class Sender {
   }
 
   private async loop(): Promise<void> {
+    // Asked for while the last round failed: it is tried again when its time has come.
+    if (this.timer !== undefined) return;
     this.tellBaseless();
     while (!this.held && this.closed === undefined) {
       const ready = this.ready();

@@ -5,6 +5,7 @@
 import { answerReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { PublicApi } from './api.js';
 import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
@@ -31,7 +32,7 @@ export interface SessionOptions {
 /** Calls in the device's name. `call` may be handed around as a plain function. */
 export class Session {
   private token: Token;
-  private renewing: Promise<void> | undefined;
+  private readonly renewing = new SingleFlight(() => this.reauthenticate());
   /** In server time; null: not known when the token ends, so the server will say when it has. */
   private renewAt: number | null;
   private revoked = false;
@@ -59,10 +60,7 @@ export class Session {
 
   /** Gets a new token by the device's key; calls that come meanwhile share it. */
   renew(): Promise<void> {
-    this.renewing ??= this.reauthenticate().finally(() => {
-      this.renewing = undefined;
-    });
-    return this.renewing;
+    return this.renewing.join();
   }
 
   /** Renews a token that runs out. Where that fails for now, the old one does as long as it is valid. */

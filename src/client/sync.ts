@@ -2,6 +2,7 @@
  * Everything that comes from the server, one after the other: frames are gathered into batches, applied, and what
  * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
  */
+import { Serial } from '../protocol/serial.js';
 import type { DeviceApi } from './api.js';
 import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
@@ -43,7 +44,8 @@ type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 /** Applies the stream; see above. */
 export class Sync {
   private queue: StreamFrame[] = [];
-  private tail: Promise<void> = Promise.resolve();
+  /** Neither frames nor another listing are applied while one of its tasks is. */
+  private readonly alone = new Serial();
   private draining = false;
   /** Set by the first failure after a connection began: what is queued behind it is out of order. */
   private broken = false;
@@ -73,7 +75,7 @@ export class Sync {
     if (this.queue.length >= QUEUE_MAX) this.options.flow(false);
     if (this.draining) return;
     this.draining = true;
-    void this.exclusive(() => this.drain());
+    void this.alone.run(() => this.drain());
   }
 
   /** The device ended: nothing more is applied but what is under way. */
@@ -84,7 +86,7 @@ export class Sync {
 
   /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
   begin(): Promise<Cursor> {
-    return this.exclusive(async () => {
+    return this.alone.run(async () => {
       this.queue = [];
       this.broken = false;
       this.begunAnew = false;
@@ -110,7 +112,7 @@ export class Sync {
 
   /** Catches up over HTTP instead of a socket, from the cursor to the head. */
   pull(): Promise<void> {
-    return this.exclusive(async () => this.settled(await this.pages(), null));
+    return this.alone.run(async () => this.settled(await this.pages(), null));
   }
 
   /**
@@ -119,7 +121,7 @@ export class Sync {
    */
   async resync(): Promise<void> {
     this.told = undefined;
-    await this.exclusive(() => this.refetch(true));
+    await this.alone.run(() => this.refetch(true));
     this.options.reconnect('everything was read again');
   }
 
@@ -129,7 +131,7 @@ export class Sync {
    */
   async check(): Promise<boolean | null> {
     await this.pull();
-    return this.exclusive(async () => {
+    return this.alone.run(async () => {
       let found = await this.compared();
       if (found === null) return null;
       if (!found.complete) {
@@ -175,16 +177,6 @@ export class Sync {
       await this.pages();
     }
     return null;
-  }
-
-  /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
-  private exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.tail.then(work);
-    this.tail = turn.then(
-      () => undefined,
-      () => undefined,
-    );
-    return turn;
   }
 
   private async drain(): Promise<void> {

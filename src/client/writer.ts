@@ -7,6 +7,7 @@ import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Re
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
+import { Serial } from '../protocol/serial.js';
 import type { Blobs } from './blobs/blobs.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
@@ -74,12 +75,12 @@ const OVERWRITES_MAX = 3;
 
 /** This device's hand: everything it changes goes through here. */
 export class Writer {
-  private preparing: Promise<unknown> = Promise.resolve();
+  private readonly preparing = new Serial();
 
   private readonly missing: MissingKeys;
 
   constructor(private readonly options: WriterOptions) {
-    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.inTurn(prepare) });
+    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.preparing.run(prepare) });
   }
 
   /**
@@ -100,7 +101,7 @@ export class Writer {
         if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
         const from = { over, attached };
         try {
-          const { outcome } = await this.inTurn(() => this.prepare(id, request, from));
+          const { outcome } = await this.preparing.run(() => this.prepare(id, request, from));
           return await outcome;
         } catch (error) {
           over = this.obstacle(request, attempt, error);
@@ -132,7 +133,7 @@ export class Writer {
     const { request, source, over, before } = to;
     // Whatever stands in the way of the write is better known before so much is sent.
     await this.options.roster.sealFor();
-    const latest = await this.inTurn(async () => this.writable(id, await this.latest(id)));
+    const latest = await this.preparing.run(async () => this.writable(id, await this.latest(id)));
     const seen = latest.row?.ts ?? 0;
     const ts = this.laterThan(request, latest, over);
     if (before !== null) {
@@ -145,7 +146,7 @@ export class Writer {
   /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const latest = await this.latest(id);
       if (latest.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
       return this.options.sender.submit({ kind: 'delete', id, sig, base: latest.base });
@@ -155,7 +156,7 @@ export class Writer {
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const { sodium, reader, sender } = this.options;
       const { row, base } = this.writable(id, await this.latest(id));
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
@@ -167,7 +168,7 @@ export class Writer {
 
   /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
   async republish(id: string): Promise<Stored> {
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const { sodium, reader, roster, sender, deviceId } = this.options;
       const devices = await roster.recipients();
       const { row, base } = this.writable(id, await this.latest(id));
@@ -182,7 +183,7 @@ export class Writer {
 
   /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
   async discard(id: string): Promise<void> {
-    await this.inTurn(async () => {
+    await this.preparing.run(async () => {
       const { store, outbox } = this.options;
       const { entry, own } = await outbox.look(id);
       if (entry === undefined || entry.version !== 0 || own !== undefined) {
@@ -238,12 +239,6 @@ export class Writer {
   private writable(id: string, latest: Latest): Latest {
     if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
     return latest;
-  }
-
-  private inTurn<T>(prepare: () => Promise<T>): Promise<T> {
-    const turn = this.preparing.then(prepare);
-    this.preparing = turn.catch(() => undefined);
-    return turn;
   }
 }
 

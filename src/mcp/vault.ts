@@ -12,6 +12,7 @@ import type { Held } from '../client/store/store.js';
 import { ulid } from '../client/ulid.js';
 import type { PutRequest } from '../client/writer.js';
 import { harmless } from '../protocol/harmless.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
 import { toolFailure } from './tool-failure.js';
 import type { Policy } from './policy.js';
@@ -60,8 +61,7 @@ export class Vault {
   /** Ids of changes that wait for the server. */
   private readonly waiting = new Set<string>();
   private news: string[] = [];
-  private running: Promise<Fresh> | undefined;
-  private following: Promise<Fresh> | undefined;
+  private readonly reading = new SingleFlight(() => this.round());
   /** How many items the first reading is about; null: it is over, or has not begun. */
   private expected: number | null = null;
   /** When everything was read again for the last time, ms. */
@@ -112,7 +112,7 @@ export class Vault {
   async refresh(progress?: Progress): Promise<Fresh> {
     if (progress !== undefined) this.watchers.add(progress);
     try {
-      return await this.next();
+      return await this.reading.fresh();
     } finally {
       if (progress !== undefined) this.watchers.delete(progress);
     }
@@ -161,21 +161,6 @@ export class Vault {
       if (error instanceof QueuedError && this.waiting.size < WAITING_MAX) this.waiting.add(error.id);
       throw error;
     }
-  }
-
-  private next(): Promise<Fresh> {
-    if (this.running === undefined) {
-      this.running = this.round().finally(() => {
-        this.running = undefined;
-      });
-      return this.running;
-    }
-    const again = (): Promise<Fresh> => {
-      this.following = undefined;
-      return this.next();
-    };
-    this.following ??= this.running.then(again, again);
-    return this.following;
   }
 
   private async round(): Promise<Fresh> {

@@ -16,6 +16,7 @@ import { privateFolder, removePrivate, writePrivate, type Warn } from '../../fil
 import { decodeBase64, toBase64Url } from '../../protocol/base64.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
 import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../../protocol/limits.js';
+import { Serial } from '../../protocol/serial.js';
 import { KeychainError, type Keychain } from './keychain.js';
 import { readPrivate } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
@@ -83,7 +84,7 @@ export function keychainSetting(env: Readonly<Record<string, string | undefined>
 
 /** The secrets of one profile. Calls of `keep` take effect in the order in which they are made. */
 export class Secrets {
-  private writing: Promise<unknown> = Promise.resolve();
+  private readonly writing = new Serial();
 
   constructor(private readonly options: SecretsOptions) {}
 
@@ -119,9 +120,7 @@ export class Secrets {
 
   /** Stores the identity: encrypted, atomically, durable when it resolves. Throws `CommandError`, or the system's error. */
   keep(identity: Identity): Promise<void> {
-    const turn = this.writing.then(() => this.store(identity));
-    this.writing = turn.catch(() => undefined);
-    return turn;
+    return this.writing.run(() => this.store(identity));
   }
 
   /** Removes file and key. A keychain that cannot be asked is told of: an entry that opens nothing stays in it. */
