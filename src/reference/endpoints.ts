@@ -334,10 +334,12 @@ const BILLING: Readonly<Record<string, Endpoint>> = {
   },
 };
 
+const TAGGED = 'With an `ETag`; `If-None-Match` gets 304.';
+
 const PAGE: Endpoint = {
   group: 'Reference',
   summary: 'A page of this reference',
-  text: 'With an `ETag`; `If-None-Match` gets 304.',
+  text: TAGGED,
   replies: [
     { status: 200, when: 'The page.' },
     { status: 304, when: 'The tag that was given is still right.' },
@@ -354,7 +356,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...OTHERS,
   ...HOSTING,
   ...BILLING,
-  'GET /docs': PAGE,
-  'GET /docs/': PAGE,
+  'GET /docs': { ...PAGE, summary: 'The first page of this reference', text: `Also at \`/docs/\`. ${TAGGED}` },
   'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },
 };
