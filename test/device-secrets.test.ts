@@ -192,8 +192,10 @@ t.test('SECRET-05: damaged secrets, and secrets without their key, are refused w
   await writeFile(join(folder, 'default', name), key);
   t.ok(await secrets.read(), 'put back it opens');
   await writeFile(secrets.path, '{');
+  t.match(await refusal(secrets.keep(identity)), back, 'nothing takes the place of a damaged one by itself');
+  await secrets.forget();
   await secrets.keep(identity);
-  t.ok(await secrets.read(), 'a new identity takes the place of a damaged one');
+  t.ok(await secrets.read(), 'after it was forgotten a new identity is kept');
 });
 
 t.test('SECRET-06: no word of the phrase is in any file', async (t) => {

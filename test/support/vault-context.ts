@@ -147,6 +147,7 @@ export function contextOf(options: ContextOptions): Context {
     folder: join(folder, 'default'),
     identity: () => secrets.read(),
     keep: (identity: Identity) => secrets.keep(identity),
+    renew: (identity: Identity) => secrets.renew(identity),
     forget: () => secrets.forget(),
   };
   const opened = async (identity: Identity): Promise<Device> =>

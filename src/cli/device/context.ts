@@ -16,6 +16,8 @@ export interface Profile {
   identity(): Promise<Identity | undefined>;
   /** Stores the identity: encrypted, atomically, durable when it resolves. */
   keep(identity: Identity): Promise<void>;
+  /** Stores a renewed token; false where the profile is no longer this device's. Rejects as `keep`, and changes nothing then. */
+  renew(identity: Identity): Promise<boolean>;
   /** Removes identity, key and local copy. */
   forget(): Promise<void>;
 }

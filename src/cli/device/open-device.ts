@@ -7,6 +7,7 @@ import { delay, type Platform } from '../../client/platform.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { StoreRepair } from '../../client/store/open.js';
 import type { Store } from '../../client/store/store.js';
+import { Saver } from '../../files/saver.js';
 import type { Context, OpenDevice, Profile } from './context.js';
 import { failureOf } from './failure.js';
 import { readKnown, writeKnown } from './known.js';
@@ -105,7 +106,8 @@ export async function withCopy<T>(
 
 /** A device open in this process, and what has to be kept when it ends. Needs no lock where its store is a copy. */
 export class Session {
-  private readonly keeping: Promise<void>[] = [];
+  private readonly saver: Saver<Identity>;
+  private unsaved = '';
   private devices: readonly DeviceEntry[] | undefined;
   private bins: readonly BinView[] | undefined;
   private ended = false;
@@ -116,7 +118,14 @@ export class Session {
     readonly device: Device,
     private readonly store: Store,
   ) {
-    const { interrupted } = outside.terminal;
+    const { platform, profile, terminal } = outside;
+    this.saver = new Saver({
+      save: (identity) => profile.renew(identity),
+      clock: platform.clock,
+      onFailure: (error) => this.notSaved(error),
+      onRecovery: () => terminal.note('The renewed token is saved now.'),
+    });
+    const { interrupted } = terminal;
     interrupted.addEventListener('abort', this.interrupt, { once: true });
     if (interrupted.aborted) device.close();
   }
@@ -130,7 +139,7 @@ export class Session {
       identity,
       store,
       devices: (await readKnown(profile.folder)).devices,
-      onIdentity: (next) => session?.renewed(next),
+      onIdentity: (next) => session?.saver.offer(next),
       onProblem: (error) => session?.problem(error),
     });
     session = new Session(outside, device, store);
@@ -189,7 +198,7 @@ export class Session {
     this.ended = true;
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
-    await Promise.all(this.keeping);
+    await this.saver.end();
     await writeKnown(this.outside.profile.folder, { devices: this.devices, bins: this.bins });
   }
 
@@ -264,14 +273,18 @@ export class Session {
     });
   }
 
-  /** A new token. A profile that was forgotten meanwhile stays forgotten. */
-  private renewed(identity: Identity): void {
-    const { profile } = this.outside;
-    const kept = profile.identity().then(async (stored) => {
-      if (stored?.deviceId === identity.deviceId) await profile.keep(identity);
-    });
-    kept.catch(() => undefined);
-    this.keeping.push(kept);
+  /**
+   * A renewed token that cannot be saved is no failure of the command: it goes on with the one in memory, and the next
+   * command renews it again by the device's key.
+   */
+  private notSaved(error: unknown): void {
+    const { message } = failureOf(error);
+    if (message === this.unsaved) return;
+    this.unsaved = message;
+    this.outside.terminal.note(
+      `Warning: the renewed token is not saved: ${message.replace(/\.$/, '')}. It is used from memory; a command that goes on ` +
+        'running tries again.',
+    );
   }
 
   /** What passes by itself is told by the command that needs it; what was cut off by the end is nobody's problem. */
