@@ -6,7 +6,15 @@ import t from 'tap';
 import type { Identity } from '../src/client/identity.js';
 import { tryLock } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { forgetIdentity, loadIdentity, renewIdentity, saveIdentity, type Keeper } from '../src/mcp/config-file.js';
+import {
+  forgetIdentity,
+  loadIdentity,
+  loadPairing,
+  renewIdentity,
+  savePairing,
+  savePasswords,
+  type Keeper,
+} from '../src/mcp/config-file.js';
 import type { Place } from '../src/mcp/context.js';
 import { holdInstance, runningInstance } from '../src/mcp/lock.js';
 import { machineOf, type Machine, type MachineOutside } from '../src/mcp/machine.js';
@@ -14,6 +22,7 @@ import { placeOf } from '../src/mcp/place.js';
 import { newIdentity } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
+import { saveIdentity } from './support/mcp-desk.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const ID = '0123456789abcdef0123456789abcdee';
@@ -201,6 +210,65 @@ t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged
   t.equal(all.length, 4);
   t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'writers at once leave one whole file');
 });
+
+t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and changes nothing else', async (t) => {
+  const kept = await keeper(t);
+  await savePairing(kept, { identity, passwords: true });
+  const before = await readFile(kept.place.configPath, 'utf8');
+  const renewed = { ...identity, name: 'older name', token: { text: 'the-next-bearer', expiresAt: null } };
+  // The system's identifier cannot be read for a while: the names of host and user are no substitute.
+  const away = elsewhere(kept, machine());
+  t.match(await refusal(renewIdentity(away, renewed)), { code: 'other_machine' });
+  t.match(await refusal(savePasswords(away, false)), { code: 'other_machine' });
+  t.equal(await readFile(kept.place.configPath, 'utf8'), before, 'nothing was written');
+  t.equal(await renewIdentity(kept, renewed), true);
+  t.match(await loadPairing(kept), {
+    passwords: true,
+    identity: { name: 'Agent', token: { text: 'the-next-bearer' } },
+  });
+  const weak = await keeper(t, machine());
+  await savePairing(weak, { identity, passwords: false });
+  await renewIdentity(elsewhere(weak, machine({ read: () => Promise.resolve(ID) })), renewed);
+  t.match(JSON.parse(await readFile(weak.place.configPath, 'utf8')), { machine: 'host-name' });
+  await writeFile(kept.place.configPath, '{');
+  t.match(await refusal(renewIdentity(kept, renewed)), { code: 'config_damaged' });
+  t.equal(await readFile(kept.place.configPath, 'utf8'), '{', 'a damaged file is not written over');
+});
+
+t.test(
+  'MCP-82: whether agents may read passwords is sealed with the pairing; without the field they may not',
+  async (t) => {
+    const kept = await keeper(t);
+    t.match(await refusal(savePasswords(kept, true)), { code: 'not_paired' });
+    await saveIdentity(kept, identity);
+    const withheld = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+    t.equal((await loadPairing(kept)).passwords, false);
+    await savePasswords(kept, true);
+    t.equal((await loadPairing(kept)).passwords, true);
+    const allowed = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, passwords: true }));
+    t.equal((await loadPairing(kept)).passwords, false, 'what stands in the clear says nothing');
+    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, ct: allowed['ct'] }));
+    t.match(await refusal(loadPairing(kept)), { code: 'config_damaged' });
+    // As a program of before the choice wrote it.
+    const { aeadEncrypt } = nodeSodium;
+    const dropping: Keeper = {
+      ...kept,
+      platform: {
+        sodium: {
+          ...nodeSodium,
+          aeadEncrypt: (input) => {
+            const fields = JSON.parse(Buffer.from(input.message).toString()) as Record<string, unknown>;
+            delete fields['passwords'];
+            return aeadEncrypt({ ...input, message: Buffer.from(JSON.stringify(fields)) });
+          },
+        },
+      },
+    };
+    await savePairing(dropping, { identity, passwords: true });
+    t.match(await loadPairing(kept), { passwords: false, identity: { deviceId: identity.deviceId } });
+  },
+);
 
 const PATIENCE = { clock: new TestClock(), patienceMs: 0 };
 const hold = (place: Place, onLost: () => void = () => undefined) => holdInstance(place, onLost, PATIENCE);

@@ -5,11 +5,10 @@ import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import t from 'tap';
 import type { JoinApproval } from '../src/client/pairing.js';
-import { saveIdentity } from '../src/mcp/config-file.js';
 import { holdInstance } from '../src/mcp/lock.js';
 import { next, wiretap, world, refusal, type World } from './support/client-world.js';
 import { newIdentity } from './support/client.js';
-import { desk, pairingOf, type Answers, type Desk } from './support/mcp-desk.js';
+import { desk, pairingOf, saveIdentity, type Answers, type Desk } from './support/mcp-desk.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const PASSWORD = 'a long password of the test';
