@@ -4,7 +4,12 @@ import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
 import { savePasswords } from '../src/mcp/config-file.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { note, world } from './support/client-world.js';
+import type { ItemView } from '../src/client/events.js';
+import { BinScope } from '../src/mcp/bin-scope.js';
+import { loadPairing } from '../src/mcp/config-file.js';
+import { Sheet } from '../src/mcp/shown.js';
+import { note, world, type World } from './support/client-world.js';
+import { desk, type Desk, type DeskOptions } from './support/mcp-desk.js';
 import { paired, textOf, type Listing } from './support/mcp.js';
 import { home, started } from './support/mcp-process.js';
 
@@ -63,8 +68,20 @@ t.test(
       { code: 'bad_payload' },
       'what stands in the place of a secret is none',
     );
-    await agent.put('inbox', { service: 'empty', secret: ' ' }, 'password');
-    t.match((await agent.list()).items, [{ payload: { service: 'empty', secret: '********' }, redacted: ['secret'] }]);
+    const foreign = {
+      service: 'mail',
+      user: 'me',
+      secret: '',
+      notes: SECRET,
+      Secret: SECRET,
+      deep: { secret: SECRET },
+    };
+    const item = { id: '01ARZ3NDEKTSV4RRFFQ69G5FB1', version: 1, binId: 'inbox', ts: 1, blob: null };
+    const sheet = new Sheet(new BinScope(null).of([]), false);
+    sheet.add({ ...item, type: 'password', payload: foreign } as unknown as ItemView, undefined);
+    t.match(sheet.output, [{ payload: { service: 'mail', user: 'me', secret: '********' } }]);
+    t.same(sheet.output[0]?.redacted, ['secret', 'notes', 'Secret', 'deep'], 'also of one without a secret');
+    t.notMatch(JSON.stringify(sheet.output), /unspeakable/);
   },
 );
 
@@ -86,4 +103,49 @@ t.test('MCP-85: the choice holds for a server that runs, from the next answer on
   t.notMatch(await list(), SECRET);
   t.notMatch((await readFile(auditPath(at), 'utf8')) + errors(), /unspeakable/);
   t.match(errors(), /passwords withheld/);
+});
+
+t.test('MCP-90: pair asks whether agents may read passwords; without a yes they may not', async (t) => {
+  const all: World = await world(t);
+  await all.first.device.connect();
+  const pairs = async (extra: readonly string[], options: DeskOptions): Promise<Desk> => {
+    const one = await desk(t);
+    const { words, joined } = await all.first.device.offerPairing(() => true);
+    const outcome = await one.call(['pair', '--host', all.url, '--code', words, ...extra], options);
+    t.equal(outcome.code, 0, outcome.notes);
+    await joined;
+    const asked = outcome.questions.filter(({ text }) => text.startsWith('May agents read'));
+    t.equal(asked.length, options.answers !== undefined && extra.length === 0 ? 1 : 0);
+    const allowed = (await loadPairing(one.keeper)).passwords;
+    t.match(outcome.out, allowed ? /Agents may read the secrets/ : /are withheld from agents/);
+    return one;
+  };
+  const allows = async (one: Desk): Promise<boolean> => (await loadPairing(one.keeper)).passwords;
+  for (const [answer, expected] of [
+    ['y', true],
+    [' YES ', true],
+    ['', false],
+    ['n', false],
+    ['yess', false],
+    ['why?', false],
+  ] as const)
+    t.equal(await allows(await pairs([], { answers: [[/^May agents read/, answer]] })), expected, answer);
+  t.equal(await allows(await pairs([], {})), false, 'nobody to ask');
+  t.equal(await allows(await pairs(['--passwords', 'withhold'], { answers: [] })), false);
+  const one = await pairs(['--passwords', 'allow'], {});
+  t.equal(await allows(one), true);
+  t.match(await one.call(['passwords']), { code: 0, out: /may read/ });
+  t.match(JSON.parse((await one.call(['status', '--json'])).out), { passwords: true });
+  t.match(await one.call(['passwords', 'withhold']), { code: 0, out: /withheld/ });
+  t.equal(await allows(one), false);
+  t.match((await one.call(['status'])).out, /Passwords: +withheld from agents/);
+  for (const odd of [
+    ['passwords', 'yes'],
+    ['passwords', 'allow', 'withhold'],
+    ['passwords', '--allow'],
+    ['pair', '--passwords', '1'],
+  ])
+    t.match(await one.call(odd), { code: 2 });
+  t.equal(await allows(one), false);
+  t.match(await (await desk(t)).call(['passwords']), { code: 3, notes: /not_paired/ });
 });
