@@ -12,6 +12,8 @@ import { certificateTold, faultsOf, sayFault, type Shown } from '../src/client/n
 import { CertificateError, networkReason } from '../src/client/network-reason.js';
 import { failureOf } from '../src/mcp/failure.js';
 import { toolFailure } from '../src/mcp/tool-failure.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { encodeWords } from '../src/crypto/words.js';
 import { chainOf } from './support/certificates.js';
 import { spawnCli } from './support/cli.js';
 import { refusal } from './support/client-world.js';
@@ -62,7 +64,8 @@ t.test('DEPLOY-20 DOCTOR-20 DOCTOR-21: behind Caddy with its own authority', { s
     { status: 'problem', do: /none\.pem cannot be read or does not/ },
   ]);
 
-  const agent = spawnCli(t, [MCP, 'pair', '--host', url, '--code', 'abandon abandon abandon abandon abandon actual'], {
+  const words = encodeWords(nodeSodium, nodeSodium.random(8));
+  const agent = spawnCli(t, [MCP, 'pair', '--host', url, '--code', words], {
     home,
     through: [process.execPath],
   });

@@ -156,8 +156,8 @@ t.test('MCP-03: where an account password is set it is asked for unseen, again w
   t.equal(nobody.code, 5);
   t.match(nobody.notes, /password_required/);
   const answers: Answers = [
-    [/password/, 'wrong'],
-    [/password/, PASSWORD],
+    [/^Account password/, 'wrong'],
+    [/^Account password/, PASSWORD],
   ];
   const outcome = await one.call(argv, { answers });
   t.equal(outcome.code, 0, outcome.notes);
