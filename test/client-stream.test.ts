@@ -37,6 +37,7 @@ async function sync(call: Call, store = new MemoryStore()) {
     emit,
     reconnect: (reason) => reconnects.push(reason),
     flow: () => undefined,
+    caughtUp: () => undefined,
     refresh: () => Promise.resolve(),
   });
   return { sync: made, store, reconnects };

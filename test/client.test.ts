@@ -254,8 +254,14 @@ t.test('CLIENT-34: failures in a row wait longer, and only a finished replay mak
     world.clock.advance(60_000);
   }
   t.same(waits, [500, 1000, 2000, 4000], 'a server that accepts and drops is not hammered');
-  const connection = await world.open();
+  let connection = await world.open();
   world.line.settled();
+  connection.events.closed(1012, 'restart');
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 8_000 }, 'nor is one that brings everything, and drops');
+  world.clock.advance(8_000);
+  connection = await world.open();
+  world.line.settled();
+  world.clock.advance(10_000);
   connection.events.closed(1012, 'restart');
   t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
   world.line.stop();

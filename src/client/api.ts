@@ -105,6 +105,11 @@ export class PublicApi {
 export class DeviceApi {
   constructor(private readonly call: Call) {}
 
+  /** The same, each call one request: for loops that try again by themselves. */
+  get once(): DeviceApi {
+    return new DeviceApi((request) => this.call({ ...request, once: true }));
+  }
+
   me(): Promise<replies.Me> {
     return read(this.call, { path: '/me' }, replies.readMe);
   }

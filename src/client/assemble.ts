@@ -98,8 +98,9 @@ function stream(
   const line: Line = new Line({
     ...platform,
     baseUrl: http.baseUrl,
-    ticket: () => api.ticket(),
-    renew: () => session.renew(),
+    // The line has waits of its own: each of its steps is one request.
+    ticket: () => api.once.ticket(),
+    renew: () => session.renew(true),
     cursor: () => sync.begin(),
     onFrame: hooks.onFrame,
     onState: (state) => emit('line', state),
@@ -114,6 +115,7 @@ function stream(
     emit,
     reconnect: (reason) => line.restart(reason),
     flow: (reading) => line.flow(reading),
+    caughtUp: () => line.settled(),
     refresh: hooks.refresh,
   });
   return { line, sync };

@@ -91,7 +91,6 @@ export class Device {
       clockOffset: () => this.parts.http.clockOffset,
     });
     this.emitter.on('problem', ({ error }) => onProblem(error));
-    this.emitter.on('caught_up', () => this.parts.line.settled());
   }
 
   /** A device with what its store kept. Nothing is sent before the first call. */

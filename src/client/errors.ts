@@ -206,6 +206,10 @@ export function isPassing(error: unknown): error is NetworkError | ApiError {
 export const isUndecided = (error: unknown): boolean =>
   error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
 
+/** How long the server asks to be left alone, ms; 0 where it does not say. */
+export const retryAfterMs = (error: unknown): number =>
+  error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
+
 /** True for the refusal that ends a device for good. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';
 

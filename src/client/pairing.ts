@@ -162,7 +162,7 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
 
 async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[]> {
   try {
-    return await api.pairRequests();
+    return await api.once.pairRequests();
   } catch (error) {
     if (!isPassing(error)) throw error;
     onProblem(error);

@@ -8,7 +8,8 @@ export interface SocketEvents {
   opened(): void;
   /** A text frame; a binary one is not handed on. */
   message(text: string): void;
-  closed(code: number, reason: string): void;
+  /** `retryAfter`: seconds, where the server refused the connection and the platform shows what it said (Node). */
+  closed(code: number, reason: string, retryAfter?: number): void;
 }
 
 /** One connection. */

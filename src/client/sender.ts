@@ -9,8 +9,8 @@ import { text } from '../protocol/bytes.js';
 import { errorCode } from '../protocol/error-code.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import type { DeviceApi } from './api.js';
-import { backoffMs, RECONNECT, type Random } from './backoff.js';
-import { ApiError, ClientError, isPassing, ProtocolError, QueuedError } from './errors.js';
+import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
+import { ApiError, ClientError, isPassing, ProtocolError, QueuedError, retryAfterMs } from './errors.js';
 import { asError, type Emit } from './events.js';
 import type { NewChange, Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
@@ -210,7 +210,7 @@ export class Sender {
         return [{ error }];
       }
     }
-    const results = await this.options.api.batch(load.kind === 'writes' ? load.bodies : []);
+    const results = await this.api.batch(load.kind === 'writes' ? load.bodies : []);
     if (results.length !== load.sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) =>
@@ -218,8 +218,13 @@ export class Sender {
     );
   }
 
+  /** Once it has failed nobody waits for an answer any more: then this loop's own waits are enough. */
+  private get api(): DeviceApi {
+    return this.failures === 0 ? this.options.api : this.options.api.once;
+  }
+
   private single(load: Load): Promise<Stored> {
-    const { api } = this.options;
+    const { api } = this;
     if (load.kind === 'writes') return api.write(load.bodies[0] ?? '');
     const [pending] = load.sent;
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
@@ -327,7 +332,8 @@ export class Sender {
     for (const waiter of this.waiters.values()) waiter.reject(new QueuedError(waiter.id, error));
     this.waiters.clear();
     if (!isPassing(error)) this.options.emit('problem', { error });
-    this.wakeIn(backoffMs(this.failures++, RECONNECT, this.options.random));
+    const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
+    this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
   }
 
   /** Comes back when the first of the parked changes is due. */

@@ -41,10 +41,14 @@ export class Session {
     this.renewAt = renewalTime(this.token);
   }
 
-  /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
+  /**
+   * Sends a request with the token; renews it first when it runs out, and once more when the server says that it has.
+   * What is to be asked once is renewed for by requests that are not repeated either.
+   */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
     this.expectStanding();
-    if (this.isRunningOut()) await this.renewEarly();
+    const { once } = request;
+    if (this.isRunningOut()) await this.renewEarly(once);
     const used = this.token;
     try {
       return await this.options.http.send(request, used.text);
@@ -52,23 +56,23 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       if (!isTokenRefusal(error)) throw error;
       // Another call may have renewed it while this one was under way.
-      if (this.token === used) await this.renew();
+      if (this.token === used) await this.renew(once);
       return this.options.http.send(request, this.token.text);
     }
   };
 
-  /** Gets a new token by the device's key; calls that come meanwhile share it. */
-  renew(): Promise<void> {
-    this.renewing ??= this.reauthenticate().finally(() => {
+  /** Gets a new token by the device's key; calls that come meanwhile share it. `once`: no request of it is repeated. */
+  renew(once = false): Promise<void> {
+    this.renewing ??= this.reauthenticate(once).finally(() => {
       this.renewing = undefined;
     });
     return this.renewing;
   }
 
   /** Renews a token that runs out. Where that fails for now, the old one does as long as it is valid. */
-  private async renewEarly(): Promise<void> {
+  private async renewEarly(once?: boolean): Promise<void> {
     try {
-      await this.renew();
+      await this.renew(once);
     } catch (error) {
       const now = this.serverNow();
       const { expiresAt } = this.token;
@@ -106,11 +110,11 @@ export class Session {
     if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
-  private async reauthenticate(): Promise<void> {
+  private async reauthenticate(once: boolean): Promise<void> {
     const { http, identity } = this.options;
     this.expectStanding();
     try {
-      this.token = await reauthenticate(new PublicApi((request) => http.send(request)), this.options, identity);
+      this.token = await reauthenticate(new PublicApi((request) => http.send({ ...request, once })), this.options, identity);
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       throw error;

@@ -23,6 +23,8 @@ export interface SyncOptions {
   readonly reconnect: (reason: string) => void;
   /** Stops or resumes the reading of frames. */
   readonly flow: (reading: boolean) => void;
+  /** The connection has brought everything. */
+  readonly caughtUp: () => void;
   /** Devices and bins are read again. */
   readonly refresh: () => Promise<void>;
 }
@@ -257,6 +259,7 @@ export class Sync {
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
     this.told = complete ? undefined : lacking;
     this.unlisted = [];
+    this.options.caughtUp();
     await this.settled(at.version, complete);
   }
 
