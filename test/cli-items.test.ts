@@ -212,6 +212,7 @@ t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', a
     binId: 'inbox',
     type: 'password',
     payload: { service: { evil: 1 }, user: 7, secret: [hostile] },
+    asIs: true,
   });
   await first.device.bins.create('evil', { name: hostile, emoji: hostile });
   await first.device.put({ ...note(hostile), binId: 'evil' });

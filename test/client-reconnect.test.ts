@@ -217,26 +217,29 @@ t.test('CLIENT-48: an upgrade that is answered with something else ends one step
   }
 });
 
-t.test('CLIENT-49: a server that brings everything and closes at once is left alone for longer and longer', async (t) => {
-  const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
-  const lists: Trouble['answer'] = (path, response) => {
-    if (path === '/ws-ticket') return false;
-    response.end(JSON.stringify({ bins: [], devices: [] }));
-    return true;
-  };
-  const url = await server(t, {
-    answer: lists,
-    socket: (client) =>
-      client.on('message', () => {
-        client.send(caughtUp);
-        client.close(1013);
-      }),
-  });
-  const world = await device(t, url);
-  world.connect();
-  await world.pass(130);
-  t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first on as for an overloaded server');
-});
+t.test(
+  'CLIENT-49: a server that brings everything and closes at once is left alone for longer and longer',
+  async (t) => {
+    const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
+    const lists: Trouble['answer'] = (path, response) => {
+      if (path === '/ws-ticket') return false;
+      response.end(JSON.stringify({ bins: [], devices: [] }));
+      return true;
+    };
+    const url = await server(t, {
+      answer: lists,
+      socket: (client) =>
+        client.on('message', () => {
+          client.send(caughtUp);
+          client.close(1013);
+        }),
+    });
+    const world = await device(t, url);
+    world.connect();
+    await world.pass(130);
+    t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first on as for an overloaded server');
+  },
+);
 
 t.test('CLIENT-50: a request that meets a rate again and again waits as told, and goes on', async (t) => {
   let [left, asked] = [30, 0];

@@ -29,6 +29,7 @@ async function sync(call: Call, store = new MemoryStore()) {
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];
+  const halts: Error[] = [];
   const made = new Sync({
     api,
     replica,
@@ -38,9 +39,10 @@ async function sync(call: Call, store = new MemoryStore()) {
     reconnect: (reason) => reconnects.push(reason),
     flow: () => undefined,
     caughtUp: () => undefined,
+    halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });
-  return { sync: made, store, reconnects };
+  return { sync: made, store, reconnects, halts };
 }
 
 const tombstone = (version: number) => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });

@@ -8,9 +8,9 @@ import type { LiveItem } from '../protocol/item.js';
 import { assemble, type Hooks, type Parts } from './assemble.js';
 import type { Bins } from './bins.js';
 import type { TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, REVOKED } from './errors.js';
+import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
-import type { Identity } from './identity.js';
+import { SavableIdentity, type Identity } from './identity.js';
 import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
@@ -40,7 +40,7 @@ export interface DeviceOptions {
   /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
   readonly devices?: readonly DeviceEntry[];
   /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
-  readonly onIdentity?: (identity: Identity) => void;
+  readonly onIdentity?: (identity: SavableIdentity) => void;
   /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
   readonly onProblem: (error: Error) => void;
 }
@@ -51,7 +51,7 @@ export class Device {
   readonly bins: Bins;
   /** The tenant's devices: list, certify. */
   readonly roster: Roster;
-  private identity: Identity;
+  private identity: SavableIdentity;
   private readonly emitter: Emitter;
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
@@ -67,16 +67,18 @@ export class Device {
     store: Store,
     outbox: Outbox,
   ) {
-    const { platform, identity, onProblem } = options;
+    const { platform, onProblem } = options;
+    const identity = SavableIdentity.of(options.identity);
     this.identity = identity;
     this.emitter = new Emitter(onProblem);
     const hooks: Hooks = {
       onToken: (token) => {
-        this.identity = { ...this.identity, token };
+        this.identity = this.identity.withToken(token);
         options.onIdentity?.(this.identity);
       },
       onRevoked: () => this.endRevoked(),
-      onFrame: (frame) => this.receive(frame),
+      onFrame: (frame, size) => this.receive(frame, size),
+      halt: (error) => this.halt(error),
       refresh: () => this.refresh(),
     };
     const { emit } = this.emitter;
@@ -93,7 +95,7 @@ export class Device {
     this.emitter.on('problem', ({ error }) => onProblem(error));
   }
 
-  /** A device with what its store kept. Nothing is sent before the first call. */
+  /** A device with what its store kept. Nothing is sent before the first call. Throws `ClientError` `bad_identity`. */
   static async open(options: DeviceOptions): Promise<Device> {
     const store = options.store ?? new MemoryStore();
     return new Device(options, store, await Outbox.load(store, options.platform.clock));
@@ -117,7 +119,8 @@ export class Device {
 
   /**
    * Connects and stays connected until `disconnect`; of a device that is connecting or connected it changes nothing.
-   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first.
+   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first, and with
+   * `ProtocolError` `quarantine_full` or `endless_replay` where the server is not read any more.
    */
   async connect(): Promise<void> {
     this.expectOpen();
@@ -136,10 +139,20 @@ export class Device {
 
   /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
   disconnect(): void {
+    this.endConnection(new ClientError('closed', 'the connection was closed'));
+  }
+
+  private endConnection(error: Error): void {
     this.parts.rewrapper.pause();
     this.parts.line.stop();
     this.connecting = undefined;
-    this.ended(new ClientError('closed', 'the connection was closed'));
+    this.ended(error);
+  }
+
+  private halt(error: ProtocolError): void {
+    if (this.state !== 'open') return;
+    this.endConnection(error);
+    this.emitter.emit('halted', { error });
   }
 
   /** Ends the device in this program. What was not sent stays in its store. */
@@ -185,7 +198,7 @@ export class Device {
     const { binId, type, payload } = this.parts.library.opened(row);
     if (payload === null || row.blob !== null)
       throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
-    const request = { binId, type, payload };
+    const request = { binId, type, payload, asIs: true };
     return this.put(how === 'copy' ? request : { ...request, id: row.id, onConflict: 'overwrite' });
   }
 
@@ -299,12 +312,12 @@ export class Device {
     return work(this.parts.writer);
   }
 
-  private receive(frame: Frame): void {
+  private receive(frame: Frame, size: number): void {
     switch (frame.kind) {
       case 'change':
       case 'caught_up':
       case 'reset':
-        this.parts.sync.receive(frame);
+        this.parts.sync.receive(frame, size);
         return;
       case 'pair_request':
         this.pairRequested(frame.body);

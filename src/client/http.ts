@@ -3,7 +3,7 @@ import type { Clock } from '../protocol/clock.js';
 import { backoffMs, RETRY, type Random } from './backoff.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { delay, type Fetch } from './platform.js';
-import { count, nullable, object, record, string, type Read } from './reader.js';
+import { count, cut, nullable, object, shallow, type Read } from './reader.js';
 
 /** One request, below the retries. */
 export interface HttpRequest {
@@ -60,7 +60,7 @@ const WAIT_MAX_MS = 65_000;
  */
 const PATIENCE_MS = 4 * WAIT_MAX_MS;
 
-const readError = object({ error: object({ code: string, message: string, details: nullable(record) }) });
+const readError = object({ error: object({ code: cut(100), message: cut(2_000), details: nullable(shallow) }) });
 
 /** The server's address in the one form that everything else is built on: no query, no fragment, no slash at the end. */
 export function baseOf(url: string): string {

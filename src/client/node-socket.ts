@@ -1,9 +1,7 @@
 /** The socket port bound to `ws`, for Node, which has no WebSocket of its own before version 22. */
 import { WebSocket, type RawData } from 'ws';
-import type { OpenSocket, SocketPort } from './platform.js';
+import { FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 
-/** No frame of the contract comes near this: an item is at most 64 KB of ciphertext and 1,000 keys. */
-const FRAME_MAX = 1024 * 1024;
 const OPEN_WITHIN_MS = 20_000;
 /** A peer that does not answer the closing handshake is cut off. */
 const CLOSE_WITHIN_MS = 2_000;

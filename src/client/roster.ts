@@ -8,7 +8,7 @@ import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { wireBytes, type DeviceApi } from './api.js';
-import { ClientError, isPassing, UncertifiedDeviceError, type Uncertified } from './errors.js';
+import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { asError, type Emit } from './events.js';
 import { Followers } from './follow.js';
 import type { Identity } from './identity.js';
@@ -36,6 +36,9 @@ export interface RosterOptions {
   /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
   readonly remembered?: readonly DeviceEntry[];
 }
+
+/** Devices seen revoked that are remembered. A server that names ever new ones is not read any further. */
+const REVOKED_MAX = 20_000;
 
 /** The device list as this device believes it. */
 export class Roster {
@@ -146,6 +149,8 @@ export class Roster {
   private async readList(): Promise<readonly DeviceEntry[]> {
     const devices = await this.options.api.devices();
     for (const { id, revokedAt } of [...(this.known ?? []), ...devices]) if (revokedAt !== null) this.revoked.add(id);
+    if (this.revoked.size > REVOKED_MAX)
+      throw new ProtocolError('the server lists ever new devices', { code: 'too_large' });
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });

@@ -114,7 +114,11 @@ export class Session {
     const { http, identity } = this.options;
     this.expectStanding();
     try {
-      this.token = await reauthenticate(new PublicApi((request) => http.send({ ...request, once })), this.options, identity);
+      this.token = await reauthenticate(
+        new PublicApi((request) => http.send({ ...request, once })),
+        this.options,
+        identity,
+      );
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       throw error;

@@ -25,7 +25,7 @@ import {
   type QueryFilter,
   type QueryUpdate,
 } from './query.js';
-import { viewOf } from './replica.js';
+import { viewOf } from './judge.js';
 import { found } from './search.js';
 import type { Entry, Store } from './store/store.js';
 

@@ -49,7 +49,8 @@ export interface LineOptions {
   readonly renew: () => Promise<void>;
   /** The cursor to say `hello` with. Asked after all frames of the last connection were handled. */
   readonly cursor: () => Promise<Cursor>;
-  readonly onFrame: (frame: Frame) => void;
+  /** `size`: characters of its text. */
+  readonly onFrame: (frame: Frame, size: number) => void;
   readonly onState: (state: LineState) => void;
   readonly onRevoked: () => void;
   /** Anything that went wrong on the way and does not end the line. */
@@ -173,7 +174,7 @@ export class Line {
       const frame = readFrame(text);
       if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
       else if (frame.kind === 'error') this.options.onProblem(new ProtocolError(`${frame.code}: ${frame.message}`));
-      else this.options.onFrame(frame);
+      else this.options.onFrame(frame, text.length);
     } catch (error) {
       // One bad frame does not end the line: what it would have brought is found missing at the next `caught_up`.
       this.options.onProblem(asError(error));

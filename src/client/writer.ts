@@ -4,6 +4,7 @@
  */
 import { makeDeleteTag } from '../crypto/item-tag.js';
 import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
+import { payloadObject } from '../crypto/payload.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
@@ -14,7 +15,7 @@ import { ApiError, ClientError, isConflict } from './errors.js';
 import { MissingKeys, type RewrapOptions } from './missing-keys.js';
 import type { Outbox } from './outbox.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
-import { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+import { checkedPayload, expectType, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
@@ -33,6 +34,11 @@ export interface PutRequest extends TransferOptions {
   readonly content?: BlobSource;
   /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
   readonly ts?: number;
+  /**
+   * True: the payload is written as it is, whatever its fields are. For what a device of the user once wrote and that is
+   * put back (an import); anything new is held against its type's shape, so that every device can show it.
+   */
+  readonly asIs?: boolean;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
   readonly onConflict?: 'fail' | 'overwrite';
 }
@@ -83,14 +89,16 @@ export class Writer {
   }
 
   /**
-   * Creates or replaces an item. Resolves when the server has it durably. Throws `UncertifiedDeviceError` (nothing was
-   * written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the outbox.
+   * Creates or replaces an item. Resolves when the server has it durably. Throws `PayloadError` and
+   * `UncertifiedDeviceError` (nothing was written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the
+   * outbox.
    *
    * What goes into a blob is uploaded first, and needs the server: while it cannot be reached nothing is kept for later,
    * and what `uploadBlob` throws means that nothing was written. Any other error comes after the upload: the item was
    * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
    */
-  async put(request: PutRequest): Promise<Stored> {
+  async put(given: PutRequest): Promise<Stored> {
+    const request = checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     let over: Obstacle | null = null;
@@ -245,6 +253,16 @@ export class Writer {
     this.preparing = turn.catch(() => undefined);
     return turn;
   }
+}
+
+/** A request whose type and payload can be written. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no JSON. */
+function checked(request: PutRequest): PutRequest {
+  const { payload, asIs } = request;
+  const type = expectType(request.type);
+  if (asIs === true) return request;
+  if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload) };
+  checkedPayload(type, payloadObject(payload));
+  return request;
 }
 
 /** What is to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */

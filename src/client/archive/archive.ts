@@ -83,9 +83,7 @@ function readHeader(bytes: Uint8Array): Header {
   const chunkBytes = view.getUint32(20);
   const within = (value: number, least: number, most: number): boolean => value >= least && value <= most;
   const bounded =
-    within(ops, 1, OPS_MAX) &&
-    within(memoryKib, MEMORY_KIB_MIN, MEMORY_KIB_MAX) &&
-    within(chunkBytes, 1, CHUNK_MAX);
+    within(ops, 1, OPS_MAX) && within(memoryKib, MEMORY_KIB_MIN, MEMORY_KIB_MAX) && within(chunkBytes, 1, CHUNK_MAX);
   if (!known || !bounded) {
     throw new ArchiveError('unsupported', 'this archive is of a form that this version does not know, or is damaged');
   }

@@ -10,7 +10,7 @@ import {
   PART_BYTES,
   type ArchiveManifest,
 } from '../../../client/archive/records.js';
-import { ApiError, isPassing } from '../../../client/errors.js';
+import { ApiError, ClientError, isPassing } from '../../../client/errors.js';
 import type { ItemView } from '../../../client/events.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
@@ -84,7 +84,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       await output.finish();
       report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
       // What is named and not there is no whole export, and a script should know.
-      return counts.lacking > 0 ? EXIT.untrusted : EXIT.ok;
+      return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       terminal.progress('');
       await output.abandon();
@@ -221,6 +221,8 @@ interface Counts {
   readonly blobs: number;
   /** Blobs that the server does not have, or not as they were written. */
   readonly lacking: number;
+  /** Items that verified when they came and do not open now. */
+  readonly damaged: number;
 }
 
 async function writeAll(context: Context, { open, output, files }: Exporting): Promise<Counts> {
@@ -228,11 +230,12 @@ async function writeAll(context: Context, { open, output, files }: Exporting): P
   const inventory = await inventoryOf(open);
   const bins = await binsOf(context, open, inventory.binIds);
   for (const bin of bins) await output.add(bin);
-  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0 };
+  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0, damaged: 0 };
   for (const { id } of inventory.items) {
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
-    const item = await open.device.get(id);
-    if (item === undefined) continue;
+    const item = await open.device.get(id).catch(unlessDamaged);
+    if (item === 'damaged') counts.damaged++;
+    if (item === undefined || item === 'damaged') continue;
     const what = await writeItem(context, { open, output, files }, item);
     counts.items++;
     if (what !== 'whole') counts[what]++;
@@ -241,6 +244,12 @@ async function writeAll(context: Context, { open, output, files }: Exporting): P
   }
   terminal.progress('');
   return counts;
+}
+
+/** One item that does not open is no reason to leave the others out. */
+function unlessDamaged(error: unknown): 'damaged' {
+  if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
+  throw error;
 }
 
 interface Exporting {
@@ -319,6 +328,10 @@ function report(
   if (counts.lacking > 0)
     terminal.note(
       `${counts.lacking} items name content that the server does not have as it was written: it is not here.`,
+    );
+  if (counts.damaged > 0)
+    terminal.note(
+      `${counted(counts.damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
     );
   if (counts.hidden > 0)
     terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);
