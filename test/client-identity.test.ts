@@ -168,7 +168,13 @@ t.test('SDK-29: a payload of its shape is written as it is given; what is undefi
   };
   t.same(await put('link', { url: 'https://a.example', title: undefined }), { url: 'https://a.example' });
   t.same(await put('location', { lat: 0, lng: -180 }), { lat: 0, lng: -180 });
-  t.same(await put('text', { text: 'x', of: { another: ['form'] } }, true), { text: 'x', of: { another: ['form'] } });
+  const another = { text: 'x', of: { another: ['form'] } };
+  t.same(await put('text', another, true), another);
+  const { id } = await first.device.put({ binId: 'inbox', type: 'text', payload: another, asIs: true });
+  await first.device.put({ id, binId: 'inbox', type: 'text', payload: { ...another, text: 'y' } });
+  t.match(await first.device.get(id), { payload: { text: 'y', of: { another: ['form'] } } }, 'what it has it may keep');
+  const more = { id, binId: 'inbox', type: 'text', payload: { text: 'y', colour: 'red' } } as const;
+  t.match(await refusal(first.device.put(more)), { path: 'payload.colour' });
 });
 
 t.test('SDK-30: what belongs to the other platform is there, and says so when it is called', async (t) => {

@@ -3,8 +3,17 @@
  * Changes are prepared one after the other, so that each sees the one before it.
  */
 import { makeDeleteTag } from '../crypto/item-tag.js';
-import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
+import {
+  moveTag,
+  openItem,
+  rewrapItem,
+  sealBlobItem,
+  sealItem,
+  type PlainPayload,
+  type Reader,
+} from '../crypto/item.js';
 import { payloadObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
@@ -98,7 +107,7 @@ export class Writer {
    * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
    */
   async put(given: PutRequest): Promise<Stored> {
-    const request = checked(given);
+    const request = await this.checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     let over: Obstacle | null = null;
@@ -116,6 +125,31 @@ export class Writer {
       }
     } finally {
       if (attached !== null) this.options.sodium.memzero(attached.draft.key);
+    }
+  }
+
+  /**
+   * A request whose type and payload can be written. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no
+   * JSON. Fields that another client gave the item stay with it, whatever they are: nobody here knows better.
+   */
+  private async checked(request: PutRequest): Promise<PutRequest> {
+    const { id, payload, asIs } = request;
+    const type = expectType(request.type);
+    if (asIs === true) return request;
+    const others = id === undefined ? [] : await this.fieldsOf(id);
+    if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
+    checkedPayload(type, payloadObject(payload), others);
+    return request;
+  }
+
+  /** Names of the fields that an item has; none where it is not here, or does not open. */
+  private async fieldsOf(id: string): Promise<readonly string[]> {
+    const { row } = await this.latest(id);
+    try {
+      return row === null ? [] : Object.keys(openItem(this.options.sodium, row, this.options.reader) ?? {});
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return [];
+      throw error;
     }
   }
 
@@ -253,16 +287,6 @@ export class Writer {
     this.preparing = turn.catch(() => undefined);
     return turn;
   }
-}
-
-/** A request whose type and payload can be written. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no JSON. */
-function checked(request: PutRequest): PutRequest {
-  const { payload, asIs } = request;
-  const type = expectType(request.type);
-  if (asIs === true) return request;
-  if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload) };
-  checkedPayload(type, payloadObject(payload));
-  return request;
 }
 
 /** What is to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */

@@ -84,14 +84,16 @@ export function expectType(type: unknown): ContentType {
 
 /**
  * A payload held against its type's shape: an object of known fields, each of its kind, with what the type is nothing
- * without. Gives its fields as plain data; those that are undefined are not there. Throws `PayloadError`.
+ * without. `others`: further fields that may stand in it, with any content. Gives its fields as plain data; those that
+ * are undefined are not there. Throws `PayloadError`.
  */
-export function checkedPayload(type: ContentType, given: unknown): JsonObject {
+export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw new PayloadError('', 'must be an object', known(type));
   const payload = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   for (const [name, value] of Object.entries(payload)) {
     const kind = kindOf(type, name);
+    if (kind === undefined && others.includes(name)) continue;
     if (kind === undefined) throw new PayloadError(name, `is no field of type ${type}`, known(type));
     if (kind === 'text' ? typeof value !== 'string' : typeof value !== 'number' || !Number.isFinite(value))
       throw new PayloadError(name, `must be ${kind === 'text' ? 'a text' : 'a number'}`);
