@@ -82,7 +82,8 @@ t.test('CLIENT-45: one reset in a listing is what a restored server does', async
 
 t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come again from the cursor', async (t) => {
   const store = new MemoryStore();
-  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store);
+  const me = newIdentity();
+  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store, me);
   let open: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => {
     open = resolve;
@@ -94,8 +95,10 @@ t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come
     applied += batch.entries?.length ?? 0;
     return apply(batch);
   };
-  const send = (version: number): void =>
-    world.sync.receive({ kind: 'change', change: { kind: 'delete', id: newId(), version, sig: null } });
+  const send = (version: number): void => {
+    const id = newId();
+    world.sync.receive({ kind: 'change', change: { kind: 'delete', id, version, sig: deleteTag(me, id) } });
+  };
   for (let version = 1; version <= 20_000; version++) {
     send(version);
     if (version % 1_000 === 0) await settle();
