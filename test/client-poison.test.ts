@@ -121,7 +121,7 @@ t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and expo
   const keep = async (words: string): Promise<void> => void good.push((await first.device.put(note(words))).id);
   await keep('a good note before');
   const types = CONTENT_TYPES.filter((type) => !['image', 'file', 'audio', 'video'].includes(type));
-  const random = fc.sample(fc.tuple(fc.constantFrom(...types), payloadText()), 60);
+  const random = fc.sample(fc.tuple(fc.constantFrom(...types), payloadText()), 40);
   const plants: Plant[] = [
     ...FIXED.flatMap((payload) => [
       { type: 'text', payload },
@@ -171,7 +171,7 @@ t.test('CLIENT-52: whatever stands in an item, lists, searches, queries and expo
       if (argv[0] !== 'status') t.match(out, /good note after/);
     }
     const shown = await first.device.list();
-    for (const id of ids.slice(0, 50)) {
+    for (const id of ids.slice(0, 25)) {
       const { code, notes } = await desk.call(['--json', 'get', id, '--local']);
       t.ok(code === EXIT.ok || code === EXIT.untrusted || code === EXIT.notFound, `get: ${code} ${notes}`);
       t.equal(

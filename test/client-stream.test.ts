@@ -32,7 +32,7 @@ async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];
   const halts: Error[] = [];
-  const flows = { listen: (_: boolean): unknown => undefined };
+  const flows: { listen: (reading: boolean) => unknown } = { listen: () => undefined };
   const made = new Sync({
     api,
     replica,

@@ -14,7 +14,9 @@ t.setTimeout(600_000);
 const run = promisify(execFile);
 
 interface Manifest {
-  readonly exports: Readonly<Record<string, string | Readonly<Record<string, Readonly<Record<string, string>>>>>>;
+  readonly exports: Readonly<
+    Record<string, string | Readonly<Record<string, string | Readonly<Record<string, string>>>>>
+  >;
   readonly bin: Readonly<Record<string, string>>;
 }
 
@@ -96,7 +98,9 @@ t.test('STORE-19 SDK-30: the packed package has its entries, and a program can u
   const { app, unpacked } = await installed(t);
   const manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
   const targets = Object.values(manifest.exports).flatMap((entry) =>
-    typeof entry === 'string' ? [entry] : Object.values(entry).flatMap((condition) => Object.values(condition)),
+    typeof entry === 'string'
+      ? [entry]
+      : Object.values(entry).flatMap((target) => (typeof target === 'string' ? [target] : Object.values(target))),
   );
   t.ok(targets.length >= 5, 'the entries were found');
   for (const target of targets) t.ok(existsSync(join(unpacked, target)), target);

@@ -120,7 +120,8 @@ export class SavableIdentity implements Identity {
 
   /** The same device with a newer token. */
   withToken(token: Token): SavableIdentity {
-    return new SavableIdentity({ ...this, token });
+    const { serverUrl, tenantId, deviceId, name, glyph, keys, masterKey } = this;
+    return new SavableIdentity({ serverUrl, tenantId, deviceId, name, glyph, keys, masterKey, token });
   }
 
   /** The saved form; `JSON.stringify` calls it. */

@@ -5,11 +5,9 @@
 import { ClientError } from './errors.js';
 
 /** A function that throws `ClientError` `wrong_platform`. */
-const elsewhere =
-  (name: string, needs: string, instead: string) =>
-  (..._: readonly unknown[]): never => {
-    throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);
-  };
+const elsewhere = (name: string, needs: string, instead: string) => (): never => {
+  throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);
+};
 
 /** Of a function of Node, called elsewhere. */
 export const onlyInNode = (name: string, instead: string) => elsewhere(name, 'Node', instead);
