@@ -4,7 +4,7 @@ import { FLOODS } from './lies/floods.js';
 import { play } from './play.js';
 import { Stage } from './stage.js';
 
-t.setTimeout(300_000);
+t.setTimeout(900_000);
 
 t.test('LIAR-114 LIAR-115 LIAR-116 LIAR-117: lies without end', async (t) => {
   const stage = await Stage.set(t);

@@ -49,7 +49,7 @@ export class PayloadError extends Error {
     readonly hint?: string,
   ) {
     super(`${field === '' ? 'the payload' : shownField(field)} ${rule}`);
-    this.path = field === 'type' ? field : ['payload', field].filter((part) => part !== '').join('.');
+    this.path = field === 'type' ? field : ['payload', field.slice(0, 40)].filter((part) => part !== '').join('.');
   }
 }
 
