@@ -293,7 +293,7 @@ t.test('INST-02 INST-18: the slow tick compares heads', async (t) => {
   setting.devices = [1, 2];
   const ears = await listen(await setting.actor(), 1);
   setting.registry.start();
-  t.teardown(() => setting.registry.stop());
+  t.teardown(() => setting.registry.close());
   setting.log.apply([
     writeChange(
       writeOf({
@@ -322,7 +322,7 @@ t.test(
     };
     const setting = new Setting({ lanes });
     setting.registry.start();
-    t.teardown(() => setting.registry.stop());
+    t.teardown(() => setting.registry.close());
     const [idle, listening, writing] = [
       await setting.actor('idle'),
       await setting.actor('listening'),

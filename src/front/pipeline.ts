@@ -44,7 +44,7 @@ export class Pipeline {
   private readonly strangers: Load;
   /** Calls that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<Call>();
-  private whenIdle: (() => void) | undefined;
+  private whenIdle: (() => void)[] = [];
 
   constructor(
     rows: readonly Row[],
@@ -305,7 +305,7 @@ export class Pipeline {
   }
 
   private tellIdle(): void {
-    if (this.waiting.size === 0) this.whenIdle?.();
+    if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 
   /** A held call gets what it is given when the server stops; any other waits on. */
@@ -333,8 +333,8 @@ export class Pipeline {
   /** Resolves when every call has its answer. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
-      this.whenIdle = resolve;
       if (this.waiting.size === 0) resolve();
+      else this.whenIdle.push(resolve);
     });
   }
 }

@@ -209,6 +209,12 @@ export class Replier {
     const refusal = asRefusal(error);
     const status = statusOf(refusal.error, call.shape);
     if (status >= 500) this.report(call, error, status);
+    this.refuse(call, refusal, headers);
+  }
+
+  /** The same for a refusal that is meant, whatever its status: the log is not told why. */
+  refuse(call: Call, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
+    const status = statusOf(refusal.error, call.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterOf(refusal, status);
     this.send(call, {

@@ -38,6 +38,8 @@ export interface Front {
    * finish for up to `graceMs`, then cuts what is left.
    */
   close(graceMs: number): Promise<void>;
+  /** Resolves when no handler is at work any more: `close` cuts connections, not what works for them. */
+  settled(): Promise<void>;
 }
 
 interface Address {
@@ -122,5 +124,6 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     },
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
+    settled: () => pipeline.drained(),
   };
 }

@@ -106,7 +106,7 @@ export class Upgrader {
 
   private open(call: Call, handshake: Handshake, { actor, device }: Caller): void {
     if (call.over) return;
-    if (this.closing) throw unavailable('the server is stopping');
+    if (this.closing) return this.pipeline.replier.refuse(call, unavailable('the server is stopping'));
     call.deviceId = device.id;
     checkState(actor.state, 'read');
     this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');

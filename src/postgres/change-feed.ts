@@ -105,6 +105,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     // Before anything is waited for: an attempt to listen ends itself once it is not the current one.
     this.subscriber = undefined;
     await this.beating;
+    await this.flushing;
     await this.flush();
     await this.options.pool
       .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])

@@ -4,6 +4,7 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
+import { Reads } from './reads.js';
 import { ChangeRing } from './ring.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
@@ -26,11 +27,15 @@ export class TenantRegistry {
   private readonly actors = new Map<string, Actor>();
   private readonly loading = new Map<string, Promise<Actor | undefined>>();
   private readonly ports: ActorPorts;
+  /** What the actors, and this, ask of the database. */
+  private readonly reads = new Reads();
   private timer: Timer | undefined;
   private comparing = false;
+  private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
-    const { lanes, log, directory, announcer, purger, onFault, clock, meter } = options;
+    const { lanes, announcer, purger, onFault, clock, meter } = options;
+    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofDirectory(options.directory)];
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
@@ -50,8 +55,14 @@ export class TenantRegistry {
     this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, tick);
   }
 
-  stop(): void {
+  /**
+   * Takes no hint and compares nothing any more. Resolves when no actor reads: once its sockets are closed and its
+   * changes answered, it begins nothing by itself. To be called after whatever changes tenants was closed.
+   */
+  async close(): Promise<void> {
+    this.closed = true;
     this.timer?.cancel();
+    await this.reads.done();
   }
 
   get size(): number {
@@ -82,7 +93,7 @@ export class TenantRegistry {
 
   private async load(tenantId: string): Promise<Actor | undefined> {
     const epoch = this.options.epoch();
-    const snapshot = await this.options.directory.load(tenantId);
+    const snapshot = await this.ports.directory.load(tenantId);
     if (snapshot === undefined) return undefined;
     // The database changed under the read: what was read may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
@@ -108,6 +119,7 @@ export class TenantRegistry {
 
   /** Another instance says that the tenant got this far. */
   nudge(tenantId: string, head: number, generation: HintedGeneration): void {
+    if (this.closed) return;
     this.actors.get(tenantId)?.nudge(head, generation);
   }
 
@@ -143,12 +155,14 @@ export class TenantRegistry {
 
   /** A notification may be lost; versions are gapless, so comparing heads finds what it would have said (contract 13). */
   async compareHeads(): Promise<void> {
-    if (this.comparing) return;
+    if (this.comparing || this.closed) return;
     this.comparing = true;
     try {
       const ids = [...this.actors.keys()];
       for (let at = 0; at < ids.length; at += COMPARE_BATCH) {
-        for (const found of await this.options.standings.standings(ids.slice(at, at + COMPARE_BATCH))) {
+        if (this.closed) return;
+        const some = ids.slice(at, at + COMPARE_BATCH);
+        for (const found of await this.reads.counted(this.options.standings.standings(some))) {
           this.nudge(found.tenantId, found.head, found.generation);
         }
       }

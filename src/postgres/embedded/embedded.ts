@@ -207,9 +207,12 @@ export class EmbeddedPostgres {
   async #acquire(only?: number): Promise<void> {
     const running = await runningPostmaster(this.#cluster.folder);
     if (running !== null) {
-      this.#options.onLog('info', `found the database running (process ${running.pid}); taking it over`);
+      this.#options.onLog('info', `found the database running (process ${running.pid})`);
       if (await this.#own(running)) {
-        if (only === undefined || running.port === only) return;
+        if (only === undefined || running.port === only) {
+          this.#options.onLog('info', 'nobody owned that database any more; it was taken over');
+          return;
+        }
         // Another server had started it in between, elsewhere than our pools look for it.
         await this.#disown(running);
       }
