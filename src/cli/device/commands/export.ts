@@ -21,8 +21,10 @@ import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted } from '../output.js';
+import { paced } from '../progress.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
+import { sizeText } from '../transfer.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
 /** Options of `export`. */
@@ -51,7 +53,6 @@ interface Output {
   abandon(): Promise<void>;
 }
 
-const PROGRESS_EVERY = 250;
 const BUFFER_BYTES = 64 * 1024;
 
 /** `export <file>`. */
@@ -229,15 +230,21 @@ async function writeAll(context: Context, { open, output, files }: Exporting): P
   const bins = await binsOf(context, open, inventory.binIds);
   for (const bin of bins) await output.add(bin);
   const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0 };
+  const tell = paced(terminal);
+  let bytes = 0;
+  const onBytes = (count = 0): void => {
+    bytes += count;
+    const content = bytes === 0 ? '' : `, and ${sizeText(bytes)} of files`;
+    tell(() => `Exported ${counts.items} of ${inventory.items.length} items${content}`);
+  };
   for (const { id } of inventory.items) {
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
     const item = await open.device.get(id);
     if (item === undefined) continue;
-    const what = await writeItem(context, { open, output, files }, item);
+    const what = await writeItem(context, { open, output, files, onBytes }, item);
     counts.items++;
     if (what !== 'whole') counts[what]++;
-    if (counts.items % PROGRESS_EVERY === 0)
-      terminal.progress(`Exported ${counts.items} of ${inventory.items.length} items`);
+    onBytes();
   }
   terminal.progress('');
   return counts;
@@ -249,10 +256,13 @@ interface Exporting {
   readonly files: boolean;
 }
 
+/** Told of content that was read. */
+type OnBytes = (count: number) => void;
+
 /** One item, with its content where that is wanted and to be had. */
 async function writeItem(
   context: Context,
-  { open, output, files }: Exporting,
+  { open, output, files, onBytes }: Exporting & { readonly onBytes: OnBytes },
   item: ItemView,
 ): Promise<'whole' | 'blobs' | 'lacking'> {
   const { id, binId: bin, type, ts, payload } = item;
@@ -268,13 +278,21 @@ async function writeItem(
   }
   const signal = context.terminal.interrupted;
   try {
-    if (output.content) await addContent(context, output, { record, bytes: open.device.blob(id, { signal }) });
+    const bytes = output.content ? heard(open.device.blob(id, { signal }), onBytes) : undefined;
+    if (bytes !== undefined) await addContent(context, output, { record, bytes });
     else await output.add({ ...record, payload: await open.device.payload(id, { signal }), blob: false });
     return 'whole';
   } catch (error) {
     if (!isLacking(error)) throw outOfReach(error);
     await output.add(record);
     return 'lacking';
+  }
+}
+
+async function* heard(pieces: AsyncIterable<Uint8Array>, onBytes: OnBytes): AsyncGenerator<Uint8Array> {
+  for await (const piece of pieces) {
+    onBytes(piece.length);
+    yield piece;
   }
 }
 
