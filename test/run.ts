@@ -5,7 +5,7 @@
  *   node build/test/run.js [--long] [part of a file name ...]
  */
 import { readdir } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
@@ -13,6 +13,8 @@ import { ensureTemplate, startTestServer } from './support/postgres.js';
 
 /** A third of a file's time is waiting for others: with three files at once two cores are busy. */
 const FILES_AT_ONCE = 3;
+/** So many of the slowest files are named at the end. */
+const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
 /** Seconds. The test library gives a file 30, too few on a busy machine; a test that hangs still ends. */
 const LIBRARY_TIMEOUT_S = '300';
@@ -34,21 +36,70 @@ async function testFiles(args: readonly string[]): Promise<string[]> {
     .map((name) => join(folder, name));
 }
 
+/** What came of one file. */
+interface FileResult extends Count {
+  readonly name: string;
+  readonly seconds: number;
+  /** Tests that did not run, with why. */
+  readonly skipped: readonly string[];
+  /** The whole report. */
+  readonly text: string;
+}
+
 /** Counts assertions, as node's own summary does. A suite counts only when it failed and nothing in the run below did. */
-async function runFiles(files: string[], signal: AbortSignal): Promise<Count> {
+async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
   const count: Count = { passed: 0, failed: 0 };
+  const skipped: string[] = [];
   let failedSuites = 0;
-  const events = run({ files, concurrency: FILES_AT_ONCE, timeout: FILE_MAX_MS, signal });
-  events.on('test:pass', ({ skip, details }) => {
-    if (details.type !== 'suite' && (skip === undefined || skip === false)) count.passed++;
+  const begun = performance.now();
+  const events = run({ files: [file], timeout: FILE_MAX_MS, signal });
+  events.on('test:pass', ({ name, skip, details }) => {
+    if (details.type === 'suite') return;
+    if (skip === undefined || skip === false) count.passed++;
+    else skipped.push(typeof skip === 'string' ? `${name} (${skip})` : name);
   });
   events.on('test:fail', ({ todo, details }) => {
     if (todo !== undefined && todo !== false) return;
     if (details.type === 'suite') failedSuites++;
     else count.failed++;
   });
-  for await (const text of events.compose(new spec())) process.stdout.write(String(text));
-  return { passed: count.passed, failed: count.failed === 0 ? failedSuites : count.failed };
+  let text = '';
+  for await (const part of events.compose(new spec())) text += String(part);
+  return {
+    name: basename(file, '.test.js'),
+    passed: count.passed,
+    failed: count.failed === 0 ? failedSuites : count.failed,
+    seconds: (performance.now() - begun) / 1_000,
+    skipped,
+    text,
+  };
+}
+
+/** One line a file; of a file with a failure its whole report. */
+function report({ name, passed, failed, seconds, skipped, text }: FileResult): void {
+  if (failed > 0) process.stdout.write(text);
+  process.stdout.write(`${failed > 0 ? 'FAILED' : 'ok'} ${name}: ${passed} passed, ${seconds.toFixed(1)} s\n`);
+  for (const title of skipped) process.stdout.write(`   skipped: ${title}\n`);
+}
+
+/** Runs all files, a few at once, and says which of them took longest. */
+async function runFiles(files: readonly string[], signal: AbortSignal): Promise<Count> {
+  const results: FileResult[] = [];
+  const left = [...files];
+  const work = async (): Promise<void> => {
+    for (let file = left.shift(); file !== undefined && !signal.aborted; file = left.shift()) {
+      const result = await runFile(file, signal);
+      report(result);
+      results.push(result);
+    }
+  };
+  await Promise.all(Array.from({ length: FILES_AT_ONCE }, work));
+  const slowest = results.sort((one, other) => other.seconds - one.seconds).slice(0, SLOWEST_SHOWN);
+  process.stdout.write(
+    `slowest: ${slowest.map(({ name, seconds }) => `${name} ${seconds.toFixed(0)} s`).join(', ')}\n`,
+  );
+  const sum = (of: 'passed' | 'failed'): number => results.reduce((total, result) => total + result[of], 0);
+  return { passed: sum('passed'), failed: sum('failed') };
 }
 
 async function main(): Promise<void> {

@@ -13,7 +13,7 @@ import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { lengthPrefixed } from '../../src/protocol/bytes.js';
 import { systemClock, type Clock } from '../../src/protocol/clock.js';
-import { SOON_MS } from './events.js';
+import { soon, SOON_MS } from './events.js';
 import type { WithTeardown } from './postgres.js';
 import { runServer, type RunOptions, type Running } from './server.js';
 
@@ -183,14 +183,24 @@ export const next = <N extends EventName>(
 
 /** Waits until a device shows an item that fits: it may be there already. */
 export async function shows(
-  client: Pick<Client, 'device'>,
+  { device }: Pick<Client, 'device'>,
   id: string,
   fits: (item: ItemView) => boolean = () => true,
 ): Promise<ItemView> {
-  const arrival = next(client, 'item', (item) => item.id === id && fits(item));
-  arrival.catch(() => undefined);
-  const here = await client.device.get(id);
-  return here !== undefined && fits(here) ? here : arrival;
+  // Heard from before it is looked for, or one that comes in between is missed. No timer runs unless it is waited for:
+  // one that is left behind keeps the test's process alive until it fires.
+  let unhear: (() => void) | undefined;
+  const arrival = new Promise<ItemView>((resolve) => {
+    unhear = device.on('item', (item) => {
+      if (item.id === id && fits(item)) resolve(item);
+    });
+  });
+  try {
+    const here = await device.get(id);
+    return here !== undefined && fits(here) ? here : await soon(arrival, `item ${id} on a device`);
+  } finally {
+    unhear?.();
+  }
 }
 
 /** A text for the inbox. */
