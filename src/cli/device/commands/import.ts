@@ -92,6 +92,9 @@ function expectOwn(
   );
 }
 
+/** A plain file is read at once: its items tell how far the import is. */
+const PROGRESS_EVERY = 100;
+
 interface Bringing {
   readonly options: ImportOptions;
   readonly source: ImportSource;
@@ -107,14 +110,17 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
     await importer.bins(survey.bins);
     let taken = 0;
     const tell = paced(terminal);
-    const records = source.records(platform.sodium, seed, (share) =>
-      tell(() => `Imported ${taken} of ${survey.items} items  ${Math.floor(share * 100)} % of the file`),
-    );
+    let read = 0;
+    const said = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
+    const records = source.records(platform.sodium, seed, (share) => {
+      read = Math.floor(share * 100);
+      tell(said);
+    });
     // By hand: an item's content is taken from what follows it.
     for (let next = await records.next(); next.done !== true; next = await records.next()) {
       if (next.value.record !== 'item') continue;
       await bringItem(context, { importer, item: next.value, records });
-      taken++;
+      if (++taken % PROGRESS_EVERY === 0) terminal.progress(said());
     }
     await importer.finish();
     terminal.progress('');
