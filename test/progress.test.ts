@@ -42,7 +42,7 @@ t.test('OPER-26: in a log a line every ten seconds, and none of short work', (t)
 
 t.test('OPER-26: standard error alone, and nothing with --json', (t) => {
   for (const { json, isTTY, expected } of [
-    { json: false, isTTY: true, expected: /^\[?.*Backing up {2}\[#{15}\.{15}\] 50 % {2}1\.0 KiB/s },
+    { json: false, isTTY: true, expected: /Backing up \[#{15}\.{15}\] 50 % 1\.0 KiB/ },
     { json: false, isTTY: false, expected: /^$/ },
     { json: true, isTTY: true, expected: /^$/ },
   ]) {
@@ -52,7 +52,7 @@ t.test('OPER-26: standard error alone, and nothing with --json', (t) => {
     const terminal = nodeTerminal({
       json,
       env: {},
-      streams: { input: { isTTY } as NodeJS.ReadStream, output: stream(out), errors: stream(errors) },
+      streams: { input: { isTTY } as unknown as NodeJS.ReadStream, output: stream(out), errors: stream(errors) },
       interrupted: new AbortController().signal,
       interrupt: () => undefined,
     });
