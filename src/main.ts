@@ -86,7 +86,10 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
     // For the same reason a start with its own PostgreSQL is waited for; it has time limits of its own.
     if (ownDatabase) await Promise.allSettled([starting]);
-    setTimeout(() => process.exit(1), STOP_MAX_MS).unref();
+    setTimeout(() => {
+      say(`  the stop took longer than ${STOP_MAX_MS / 1_000} s: what is left is cut off`);
+      process.exit(1);
+    }, STOP_MAX_MS).unref();
     // A start that fails ends the process by itself, below.
     const server = await starting;
     try {

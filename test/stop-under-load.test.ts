@@ -140,7 +140,7 @@ async function kept(
   t.same(lost, [], `all of ${acked.length} acknowledged changes are there`);
 }
 
-/** SIGTERM at so many drawn moments; many more are in stop-under-load.long.test.ts. */
+/** SIGTERM at so many drawn moments. */
 const ROUNDS = 3;
 
 t.test('LOG-05 INST-25: SIGTERM under load, one process', async (t) => {
