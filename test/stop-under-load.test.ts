@@ -67,17 +67,17 @@ function load(port: number, devices: readonly TestDevice[]): Load {
     };
     loops.push(run());
   };
+  let bin = '';
   for (let n = 0; n < READERS; n++) {
     loop(async (wire, { token, id }, turn) => {
       done.reads++;
       await wire.get('/items?since=0&limit=200', { token, shape: 'a' });
       await wire.get('/devices', { token });
-      // Writes are checked anew after each such change, and give up when there are too many.
-      if (turn % 8 === 0) await wire.patch(`/devices/${id}`, { name: `name ${turn}` }, { token, shape: 'a' });
-      if (turn % 8 !== 4) return;
-      const bin = newId();
-      await wire.post('/bins', { id: bin }, { token, shape: 'a' });
-      await wire.ask('DELETE', `/bins/${bin}`, { token, shape: 'a', body: { force: true } });
+      // Writes are checked anew after each change of devices or bins, and refused after the sixth: so one makes them, seldom.
+      if (n > 0) return;
+      if (turn % 9 === 0) await wire.patch(`/devices/${id}`, { name: `name ${turn}` }, { token, shape: 'a' });
+      if (turn % 9 === 3) await wire.post('/bins', { id: (bin = newId()) }, { token, shape: 'a' });
+      if (turn % 9 === 6) await wire.ask('DELETE', `/bins/${bin}`, { token, shape: 'a', body: { force: true } });
     }, n);
   }
   for (let n = 0; n < RECONNECTING; n++) {
