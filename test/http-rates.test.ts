@@ -210,6 +210,23 @@ t.test('RATE-14: setting the password, by device', async (t) => {
   t.equal((await guess(first, one)).outcome, '403 password_invalid', 'a minute later');
 });
 
+t.test('PASS-16 RATE-14: removing the password spends the same guesses', async (t) => {
+  const options: RunOptions = { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '3' } };
+  const { wire } = await runServer(t, options);
+  const device = await claim(wire);
+  const as = { token: device.token, shape: 'a' } as const;
+  const remove = async (currentPassword: string): Promise<Reply> =>
+    wire.delete('/password', { ...as, body: { currentPassword } });
+  t.equal((await wire.post('/password/set', { password: 'old' }, as)).status, 200);
+  t.equal(
+    (await wire.post('/password/set', { password: 'x', currentPassword: 'y' }, as)).outcome,
+    '403 password_invalid',
+  );
+  t.equal((await remove('guess')).outcome, '403 password_invalid');
+  t.equal((await remove('old')).outcome, '429 rate_limited', 'the right one, too');
+  t.equal((await wire.get('/password/exists')).at('exists'), true);
+});
+
 t.test('RATE-13: a rate of 0 is off', async (t) => {
   const replies = await Promise.all(
     Array.from({ length: 150 }, async (_, index) =>

@@ -201,6 +201,15 @@ export class DeviceApi {
   async setPassword(password: string, currentPassword: string | null): Promise<void> {
     await ask(this.call, { path: '/password/set', body: { password, currentPassword } });
   }
+
+  /** As `setPassword`. Not repeated either: each attempt counts against the limit. */
+  async removePassword(currentPassword: string): Promise<void> {
+    await ask(this.call, { method: 'DELETE', path: '/password', body: { currentPassword } });
+  }
+
+  async passwordExists(): Promise<boolean> {
+    return (await read(this.call, { path: '/password/exists' }, replies.readExists)).exists;
+  }
 }
 
 const GLYPHS: readonly string[] = ['laptop', 'phone', 'tablet', 'globe'] satisfies Glyph[];

@@ -3,6 +3,8 @@ import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
+import { isDisplayName } from '../protocol/ids.js';
+import { NAME_MAX } from '../protocol/limits.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
 import { asError, type DeviceEvents, type Emit } from './events.js';
@@ -89,12 +91,12 @@ export class Bins {
     return this.following;
   }
 
-  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */
+  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be shown. */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
     return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
   }
 
-  /** Another label for a bin. */
+  /** Another label for a bin. Throws `RangeError` as `create`. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
     return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
   }
@@ -135,6 +137,9 @@ export class Bins {
 
   private sealed(binId: string, label: BinLabel): string {
     const { sodium, masterKey } = this.options;
+    if (!isDisplayName(label.name)) {
+      throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
+    }
     const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
     return wireBytes(sealBinMeta(sodium, { masterKey, binId }, meta));
   }

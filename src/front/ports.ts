@@ -108,6 +108,7 @@ export interface RecoveryService {
 export interface PasswordService {
   exists(tenantId: string): Promise<replies.PasswordExists>;
   set(tenantId: string, body: bodies.PasswordSetBody, by: string): Promise<replies.Ok>;
+  remove(tenantId: string, body: bodies.PasswordRemoveBody, by: string): Promise<replies.Ok>;
   verify(tenantId: string, body: bodies.PasswordVerifyBody): Promise<replies.PasswordTicketReply>;
 }
 

@@ -62,6 +62,7 @@ const ROUTES: readonly Columns[] = [
   ['POST',   '/ws-ticket',                   'device', 'read',      'read',  BODY_MAX,       devices.issueTicket],
 
   ['POST',   '/password/set',                'device', 'read',      'read',  BODY_MAX,       password.setPassword],
+  ['DELETE', '/password',                    'device', 'read',      'read',  BODY_MAX,       password.removePassword],
   ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX,       password.verifyPassword],
   ['GET',    '/password/exists',             'none',   'none',      'read',  0,              password.passwordExists],
 

@@ -245,6 +245,14 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     replies: done('Ok'),
     errors: ['password_invalid'],
   },
+  'DELETE /api/password': {
+    group: 'Password',
+    summary: 'Remove the account password',
+    text: 'From then on pairing and recovery need none, and tickets of the removed one are void. Limited together with `password/set`. `password_invalid` also where none is set.',
+    body: 'PasswordRemoveBody',
+    replies: done('Ok'),
+    errors: ['password_invalid'],
+  },
   'POST /api/password/verify': {
     group: 'Password',
     summary: 'A ticket for the right password',

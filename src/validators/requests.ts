@@ -59,6 +59,7 @@ export const validatePairWrapBody = throwing(typia.createValidate<bodies.PairWra
 export const validateReauthChallengeBody = throwing(typia.createValidate<bodies.ReauthChallengeBody>());
 export const validateReauthBody = throwing(typia.createValidate<bodies.ReauthBody>());
 export const validatePasswordSetBody = throwing(typia.createValidate<bodies.PasswordSetBody>());
+export const validatePasswordRemoveBody = throwing(typia.createValidate<bodies.PasswordRemoveBody>());
 export const validatePasswordVerifyBody = throwing(typia.createValidate<bodies.PasswordVerifyBody>());
 export const validateRecoverBody = throwing(typia.createValidate<bodies.RecoverBody>());
 export const validateSignupBody = throwing(typia.createValidate<bodies.SignupBody>());
