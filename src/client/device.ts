@@ -39,6 +39,8 @@ export interface DeviceOptions {
   readonly store?: Store;
   /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
   readonly devices?: readonly DeviceEntry[];
+  /** True: what is written is kept and not sent before `release`, for a program that looks first whether the server is there. */
+  readonly held?: boolean;
   /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
   readonly onIdentity?: (identity: Identity) => void;
   /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
@@ -90,6 +92,7 @@ export class Device {
       state: () => this.state,
       clockOffset: () => this.parts.http.clockOffset,
     });
+    if (options.held === true) this.parts.sender.hold('owner');
     this.emitter.on('problem', ({ error }) => onProblem(error));
     this.emitter.on('caught_up', () => this.parts.line.settled());
   }
@@ -152,6 +155,11 @@ export class Device {
   pull(): Promise<void> {
     this.expectOpen();
     return this.parts.sync.pull();
+  }
+
+  /** Sends what is written, from now on and what waits: the end of `DeviceOptions.held`. */
+  release(): void {
+    this.parts.sender.release('owner');
   }
 
   /**
@@ -250,6 +258,18 @@ export class Device {
     const { tenantId } = this.identity;
     const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
     await this.parts.api.setPassword(await stretched(password), current === null ? null : await stretched(current));
+  }
+
+  /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */
+  async removePassword(current: string): Promise<void> {
+    const { sodium } = this.options.platform;
+    const { tenantId } = this.identity;
+    await this.parts.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
+  }
+
+  /** True where an account password is set. */
+  passwordExists(): Promise<boolean> {
+    return this.parts.api.passwordExists();
   }
 
   /**

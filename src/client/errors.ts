@@ -33,13 +33,16 @@ export class ApiError extends Error {
 /** No answer came: the server is out of reach, or too slow. The request may have been carried out all the same. */
 export class NetworkError extends Error {
   override readonly name = 'NetworkError';
+  /** True where asking again at once is of no use: whoever asks has just looked whether the server is there. */
+  readonly final: boolean;
 
   constructor(
     readonly code: 'network' | 'timeout' | 'aborted',
     message: string,
-    options?: ErrorOptions,
+    { final = false, ...options }: ErrorOptions & { readonly final?: boolean } = {},
   ) {
     super(message, options);
+    this.final = final;
   }
 }
 

@@ -100,7 +100,8 @@ export class Http {
   private waitBefore(attempt: number, request: HttpRequest, error: unknown): number | undefined {
     if (attempt >= REPEATS_MAX) return undefined;
     const backoff = backoffMs(attempt, RETRY, this.options.random);
-    if (error instanceof NetworkError) return request.repeatable && error.code !== 'aborted' ? backoff : undefined;
+    if (error instanceof NetworkError)
+      return request.repeatable && error.code !== 'aborted' && !error.final ? backoff : undefined;
     if (!(error instanceof ApiError)) return undefined;
     // 429 is decided before anything is done, so it may be repeated whatever the request is.
     const again = error.status === 429 || (request.repeatable && [502, 503, 504].includes(error.status));
@@ -145,6 +146,8 @@ export class Http {
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
+      // The platform knows more than that: a program's own way to the server may be shut.
+      if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
     return settle(request, response, text);

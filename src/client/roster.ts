@@ -134,6 +134,11 @@ export class Roster {
     }
   }
 
+  /** True for a device that was seen revoked. */
+  isRevoked(id: string): boolean {
+    return this.revoked.has(id);
+  }
+
   /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
     if (!(await this.refresh()).some((entry) => entry.id === id)) {

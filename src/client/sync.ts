@@ -233,7 +233,7 @@ export class Sync {
 
   private resetting(): void {
     this.afterReset = true;
-    this.options.sender.hold();
+    this.options.sender.hold('reset');
   }
 
   private async settle(at: Completeness): Promise<void> {
@@ -282,7 +282,7 @@ export class Sync {
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
     this.begunAnew = false;
-    this.options.sender.release();
+    this.options.sender.release('reset');
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
     this.waiting = undefined;

@@ -169,7 +169,7 @@ export function contextOf(options: ContextOptions): Context {
         () => false,
       );
     }
-    const open: OpenDevice = { device, identity, store, current };
+    const open: OpenDevice = { device, identity, store, current, catchUp: () => Promise.resolve(current) };
     try {
       return await work(open);
     } finally {
