@@ -234,6 +234,8 @@ async function passwordAndRecovery(driver: Driver, seed: Uint8Array): Promise<vo
   await driver.ask('POST', '/password/verify', 200, { body: { password: 'p' } });
   await driver.ask('POST', '/password/verify', 403, { body: { password: 'q' } });
   await recover(403);
+  await driver.mine('DELETE', '/password', 403, { currentPassword: 'wrong' });
+  await driver.mine('DELETE', '/password', 200, { currentPassword: 'p' });
   await driver.ask('POST', '/devices/bootstrap', driver.shape === 'a' ? 410 : 409, {
     body: { name: 'x', glyph: 'phone', pubkey: Buffer.from(nodeSodium.boxKeyPair().publicKey) },
   });
