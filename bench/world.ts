@@ -1,10 +1,11 @@
 /** One service under test: its database, its population and its server process. */
 import { randomInt } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { SQL_FOLDER } from '../src/root.js';
+import { PROJECT_ROOT, SQL_FOLDER } from '../src/root.js';
 import { migrate } from '../src/postgres/migrate.js';
 import { Audit, type Audited } from './audit.js';
 import { Child } from './child.js';
@@ -75,8 +76,10 @@ const SERVER_ENVIRONMENT = {
   LOG_LEVEL: 'warn',
 };
 
-/** As `npm run serve` starts it: a young generation of one size from the start. */
-const SERVE_FLAGS = ['--min-semi-space-size=16', '--max-semi-space-size=16'];
+/** As deploy/serve starts it, which `npm run serve`, the image and the unit run. */
+const SERVE_FLAGS = (
+  /^exec node (.*) \\$/m.exec(readFileSync(join(PROJECT_ROOT, 'deploy', 'serve'), 'utf8'))?.[1] ?? ''
+).split(' ');
 /** Flags of Node for the server, such as --cpu-prof --cpu-prof-dir=/tmp/profiles: to see where its time goes. */
 const EXTRA_FLAGS = (process.env['BENCH_SERVER_FLAGS'] ?? '').split(' ').filter(Boolean);
 

@@ -2,10 +2,13 @@
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
 import { INSTANCE_FLAG, startInstances, type Listening } from './compose/instances.js';
+import { preflight, StartError } from './compose/preflight.js';
 import { startServer, type Server } from './compose/server.js';
 import { apexOf, ConfigError, readConfig } from './config/config.js';
 import { describe } from './front/fail.js';
+import { DataDirInUseError } from './postgres/embedded/embedded.js';
 import { ClusterVersionError } from './postgres/embedded/version.js';
+import { MigrationError } from './postgres/migrate.js';
 
 /** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
 const GRACE_MS = 3_000;
@@ -18,6 +21,8 @@ async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   const instance = process.argv.includes(INSTANCE_FLAG);
+  // Before anything is created. The parent of an instance has looked already.
+  if (!instance) await preflight(config);
   const starting =
     config.instances > 1 && !instance
       ? startInstances({ config, log, main: fileURLToPath(import.meta.url), env: process.env })
@@ -29,11 +34,17 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of server.warnings) log.warn(warning);
-  if (!stop.asked) await greet(server, log, apexOf(config));
+  if (!stop.asked) await greet({ server, log, stop }, apexOf(config));
+}
+
+interface Greeting {
+  readonly server: Server;
+  readonly log: Logger;
+  readonly stop: { readonly asked: boolean };
 }
 
 /** For the operator only: whatever fails here, the server runs. */
-async function greet(server: Server, log: Logger, apex: string): Promise<void> {
+async function greet({ server, log, stop }: Greeting, apex: string): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
   if (server.tenantId === null) {
@@ -44,7 +55,8 @@ async function greet(server: Server, log: Logger, apex: string): Promise<void> {
   try {
     claimed = await server.claimed();
   } catch (error) {
-    log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
+    // Asked to stop meanwhile it has nobody to ask any more, and nobody wants to know.
+    if (!stop.asked) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
     return;
   }
   if (claimed) {
@@ -74,14 +86,17 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
     // For the same reason a start with its own PostgreSQL is waited for; it has time limits of its own.
     if (ownDatabase) await Promise.allSettled([starting]);
-    setTimeout(() => process.exit(1), STOP_MAX_MS).unref();
+    setTimeout(() => {
+      say(`  the stop took longer than ${STOP_MAX_MS / 1_000} s: what is left is cut off`);
+      process.exit(1);
+    }, STOP_MAX_MS).unref();
     // A start that fails ends the process by itself, below.
     const server = await starting;
     try {
       await server.close(GRACE_MS);
       process.exit(0);
     } catch (error) {
-      say(`  stopped with an error: ${error instanceof Error ? error.message : String(error)}`);
+      say(`  stopped with an error: ${messageOf(error)}`);
       process.exit(1);
     }
   };
@@ -93,11 +108,20 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
   return state;
 }
 
+const MEANT = [ConfigError, StartError, ClusterVersionError, DataDirInUseError, MigrationError];
+
+/**
+ * Whose message says all there is to say: those above, and a plain error, which is what we throw on purpose and the
+ * system's own. A fault of ours is a TypeError or the like: of that one wants to know where it came from.
+ */
+const isMeant = (error: Error): boolean => MEANT.some((kind) => error instanceof kind) || error.constructor === Error;
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 /** Says why the server cannot run, and ends. */
 function end(error: unknown): void {
-  const told = error instanceof ConfigError || error instanceof ClusterVersionError;
-  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.stderr.write(`${told ? error.message : text}\n`);
+  const text = error instanceof Error && !isMeant(error) ? (error.stack ?? error.message) : messageOf(error);
+  process.stderr.write(`${text}\n`);
   process.exit(1);
 }
 

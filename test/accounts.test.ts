@@ -1,6 +1,7 @@
 /** Bootstrap and devices, on a real database and two instances (contract 9). */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
+import { isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
 import { Devices } from '../src/account/devices.js';
 import type { DeviceStore, Seen } from '../src/account/ports.js';
@@ -175,6 +176,21 @@ t.test('BOOT-10: a restart keeps items and bins', async (t) => {
     (await a.bins.list(tenantId)).bins.map(({ id }) => id),
     ['inbox', 'work'],
   );
+});
+
+t.test('DEV-20: a name has something to see in it, and nothing that hides', async (t) => {
+  const { a, tenantId } = await newWorld(t);
+  const claim = (name: string): Promise<unknown> => a.bootstrap.claim(tenantId, bootstrapBody(newDevice(), { name }));
+  const tags = Array.from('hello', (letter) => String.fromCodePoint(0xe0000 + (letter.codePointAt(0) ?? 0))).join('');
+  const unseen = [
+    ...[' ', '\u00a0', '\u200b', '\u200b\u200b', '\u200d', '\u2060', '\ufeff', '\u00ad', '\u034f', '\u3164', '\uffa0'],
+    ...['\u115f\u1160', '\u2800', '\u180e', '\ufe0f', '\u{e0100}', tags, '\u0301', '\u2028', '\u2029'],
+  ];
+  const hiding = ['a\u2028b', 'a\u2029b', `Phone${tags}`, 'Pho\u200bne', 'a\ufeffb', 'a\u2060b', 'a\u{e0001}b'];
+  for (const name of [...unseen, ...hiding]) t.equal(await refusal(claim(name)), 'validation', encodeURI(name));
+  for (const name of ['👨‍👩‍👧', 'می‌خواهم', 'क्‍ष', '❤️ Laptop', '🏴󠁧󠁢󠁥󠁮󠁧󠁿 desk', '.', '名前'])
+    t.ok(isDisplayName(name), encodeURI(name));
+  await claim('👨‍👩‍👧 🏴󠁧󠁢󠁳󠁣󠁴󠁿');
 });
 
 t.test('DEV-09 DEV-14: names are shown to people, certificates are optional, keys must be usable', async (t) => {

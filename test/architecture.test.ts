@@ -224,6 +224,20 @@ t.test('ARCH-08: shapes are known at the edge, and where frames become text, onl
   t.end();
 });
 
+/** Readers and writers of the store, in order: a queue of its own kind. */
+const OWN_CHAINS: ReadonlySet<string> = new Set(['client/store/level-store.ts']);
+
+t.test('WORK-07: nobody chains promises by hand to do one thing at a time', (t) => {
+  // `this.x = this.x.then(`, also by way of a variable, and `x ??= work().finally(`: what Serial and SingleFlight do.
+  const chain =
+    /(\w+) = (this\.\w+)\.then\([^;]*;\s*\2 = \1\b|(this\.\w+) = \3\.(?:then|finally)\(|\?\?=[^;]*\.finally\(/;
+  const strays = files
+    .map((file) => relative(SRC, file))
+    .filter((file) => !OWN_CHAINS.has(file) && chain.test(readFileSync(join(SRC, file), 'utf8')));
+  t.same(strays, []);
+  t.end();
+});
+
 t.test("ARCH-09: the service's name stands in one constant", (t) => {
   const literal = /'service\/v1|'service-(?!device|admin|mcp)[a-z-]+-v1'/;
   const strays = files.filter(

@@ -154,6 +154,37 @@ t.test('ARCHIVE-03: chunks in another order, twice or left out are refused', asy
   t.equal(await codeOf(made(part(0), part(2))), 'damaged');
 });
 
+t.test('ARCHIVE-20: twice the memory and passes of an export are taken, more are not, before any work', async (t) => {
+  const whole = await written([manifest]);
+  const costs: { readonly ops: number; readonly memoryBytes: number }[] = [];
+  const noting: Sodium = {
+    ...sodium,
+    argon2id13: (input) => {
+      costs.push(input);
+      return sodium.argon2id13(input);
+    },
+  };
+  const asks = async (ops: number, memoryKib: number): Promise<string | undefined> => {
+    const changed = new Uint8Array(whole);
+    const view = new DataView(changed.buffer);
+    view.setUint32(12, ops);
+    view.setUint32(16, memoryKib);
+    return (await refusal(read(changed, noting))).code;
+  };
+  t.equal(await asks(6, 128 * 1024), 'wrong_words', 'tried, and its tag does not fit');
+  t.match(costs, [{ ops: 6, memoryBytes: 128 * 1024 * 1024 }]);
+  for (const [ops, memory] of [
+    [7, 65_536],
+    [16, 65_536],
+    [3, 128 * 1024 + 1],
+    [3, 1024 * 1024],
+    [1, 1024 * 1024],
+    [0xffffffff, 8 * 1024],
+  ] as const)
+    t.equal(await asks(ops, memory), 'unsupported', `${ops} passes, ${memory} KiB`);
+  t.equal(costs.length, 1);
+});
+
 t.test(
   'ARCHIVE-04: a header that asks for too much, or is of another version, is refused before any work',
   async (t) => {
@@ -204,7 +235,7 @@ t.test(
       ['seconds', { ...item, ts: 1_750_000_000 }],
       ['payload', { ...item, payload: ['secret'] }],
       ['no payload', { ...item, payload: null }],
-      ['too large', { ...item, payload: { secret: 's'.repeat(65_521) } }],
+      ['too large', { ...item, payload: { secret: 's'.repeat(5 * 65_520) } }],
     ];
     for (const [name, value] of bad) {
       const line = text(JSON.stringify(value));

@@ -2,6 +2,7 @@
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
+import { gunzipSync } from 'node:zlib';
 import t from 'tap';
 import { readArchive, verifyArchive, writeArchive } from '../src/backup/archive.js';
 import { dumpDatabase, DUMPED_TABLES, LEFT_OUT_TABLES, restoreDatabase } from '../src/postgres/dump.js';
@@ -27,6 +28,15 @@ async function backup(url: string, path: string): Promise<void> {
 async function restore(url: string, path: string): Promise<void> {
   const manifest = await verifyArchive(path, nothing);
   await restoreDatabase(url, readArchive(path, manifest, nothing));
+}
+
+/** Whether gunzip makes the same of both: there are bits in a gzip file that mean nothing. */
+function isSame(one: Buffer, other: Buffer): boolean {
+  try {
+    return gunzipSync(one).equals(gunzipSync(other));
+  } catch {
+    return false;
+  }
 }
 
 /** All rows of all tables, as text. */
@@ -112,7 +122,7 @@ t.test('BACKUP-04 BACKUP-05: what is damaged touches nothing', async (t) => {
     const spoilt = Buffer.from(good);
     const at = 12 + Math.floor(((good.length - 30) * n) / 40);
     spoilt[at] = (spoilt[at] ?? 0) ^ 0x40;
-    files.push([`byte ${at}`, spoilt]);
+    if (!isSame(spoilt, good)) files.push([`byte ${at}`, spoilt]);
   }
   for (const [name, bytes] of files) {
     await writeFile(bad, bytes);

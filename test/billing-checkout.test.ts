@@ -122,6 +122,7 @@ t.test('BILL-06: whoever left the checkout', async (t) => {
   const server = await billed(t, { clock });
   const { apex } = server;
   const { sessions } = server.stripe;
+  const born = clock.now();
   await signUp(apex, 'anna');
   const path = returnOf(server);
   t.equal((await signUp(apex, 'anna')).outcome, '409 conflict', 'the same address proves nothing');
@@ -139,7 +140,13 @@ t.test('BILL-06: whoever left the checkout', async (t) => {
   t.equal((await pay()).outcome, '409 conflict', 'paid, and not confirmed yet');
   t.equal((await pay('return=nonsense')).outcome, '404 not_found');
   t.equal((await pay('')).outcome, '400 validation');
-  clock.advance(6 * DAY_MS + 1);
+  Object.assign(sessions.get('cs_test_2') ?? {}, { status: 'expired', url: null });
+  clock.advance(DAY_MS - 2 * 3_600_000);
+  t.match((await pay()).raw, /c\/cs_test_3"/);
+  for (const { form } of server.stripe.checkouts)
+    t.ok(Number(form['expires_at']) * 1_000 <= born + DAY_MS - 3_600_000, 'an hour before');
+  Object.assign(sessions.get('cs_test_3') ?? {}, { status: 'expired', url: null });
+  clock.advance(1_800_000);
   t.equal((await pay()).outcome, '404 not_found', 'a checkout must not outlive its tenant');
   const payer = stripe.payerOf(await idOf(server, 'anna'));
   await mustDeliver(apex, stripe.checkoutDone(payer, clock.now()), clock.now());

@@ -3,6 +3,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
+import { sealBinMeta } from '../src/crypto/bin-meta.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { toBase64Url } from '../src/protocol/base64.js';
 import { machine, type Json, type Machine } from './support/cli.js';
 import { next, note, world, type World } from './support/client-world.js';
 import type { WithTeardown } from './support/postgres.js';
@@ -43,12 +46,15 @@ t.test('CLI-06 CLI-08 CLI-13: what is put is listed, read back, and read by the 
   const contact = await put(['--type', 'contact', '--set', 'name=Ada', '--set', 'email=a=b@example.org']);
   const place = await put(['--payload', '{"name":"Sion","lat":46.2,"lng":7.36}', '--type', 'location']);
   const password = await put(['--type', 'password', '--set', 'service=mail', '--set', 'user=me'], `${SECRET}\n`);
-  const shown = async (id: string, ...argv: string[]): Promise<string> => (await desk.call(['get', id, ...argv])).out;
+  const shown = async (id: string, ...argv: string[]): Promise<string> => {
+    const { out, bytes } = await desk.call(['get', id, ...argv]);
+    return out + bytes.toString();
+  };
   t.equal(await shown(text), 'milk, bread');
   t.equal(await shown(link), 'https://example.org/a');
-  t.equal(await shown(code), 'print("hello")');
+  t.equal(await shown(code), 'print("hello")\n', 'as it was put');
   t.equal(await shown(code, '--field', 'lang'), 'python');
-  t.equal(await shown(piped), 'two\nlines');
+  t.equal(await shown(piped), 'two\nlines\n');
   t.equal(await shown(contact), 'name: Ada\nemail: a=b@example.org');
   t.match(await shown(place), /name: Sion\nlat: 46.2\nlng: 7.36/);
   t.equal(await shown(password), SECRET, 'a pipe gets the secret alone');
@@ -201,7 +207,7 @@ t.test('CLI-10 CLI-11: search finds every word without case and accents, and no 
 });
 
 t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', async (t) => {
-  const { desk, first } = await scene(t);
+  const { desk, first, url } = await scene(t);
   const hostile = 'ha\u001b[2J\u202ercode\u0007 \u009b31m';
   const { id } = await first.device.put({
     binId: 'inbox',
@@ -212,8 +218,17 @@ t.test('CLI-14: hostile names and payloads are printed harmlessly everywhere', a
     binId: 'inbox',
     type: 'password',
     payload: { service: { evil: 1 }, user: 7, secret: [hostile] },
+    asIs: true,
   });
-  await first.device.bins.create('evil', { name: hostile, emoji: hostile });
+  // Our own client would not write such a name.
+  const { masterKey, token } = first.identity();
+  const meta = sealBinMeta(nodeSodium, { masterKey, binId: 'evil' }, { name: hostile, emoji: hostile });
+  const created = await fetch(`${url}/api/bins`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token.text}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ id: 'evil', meta: toBase64Url(meta) }),
+  });
+  t.ok(created.ok);
   await first.device.put({ ...note(hostile), binId: 'evil' });
   const screen = { answers: [] };
   for (const argv of [

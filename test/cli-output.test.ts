@@ -3,7 +3,7 @@ import { CommanderError } from 'commander';
 import t from 'tap';
 import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
-import { describeFile, languageOf, mediaType, sourceOrText, textOf } from '../src/cli/device/detect.js';
+import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/device/detect.js';
 import { textDetected } from '../src/client/payloads/detect.js';
 import { PAYLOAD_MAX } from '../src/client/payloads/large.js';
 import { titleOf, withoutSecrets } from '../src/client/payloads/shapes.js';
@@ -75,12 +75,12 @@ t.test('CLI-06: the type is seen from the content', async (t) => {
   });
   t.match(textDetected('see https://example.org'), { type: 'text' });
   t.match(textDetected('ftp://example.org'), { type: 'text' });
-  t.match(sourceOrText('main.ts', 'let a'), {
+  t.match(textFile('main.ts', 'let a'), {
     type: 'code',
     payload: { lang: 'typescript', label: 'main.ts', text: 'let a' },
   });
-  t.match(sourceOrText('notes.md', '# x'), { type: 'text', payload: { text: '# x' } });
-  t.match(sourceOrText('without-extension', 'x'), { type: 'text' });
+  t.same(textFile('notes.md', '# x'), { type: 'code', payload: { lang: 'markdown', label: 'notes.md', text: '# x' } });
+  t.same(textFile('without', 'x'), { type: 'code', payload: { lang: '', label: 'without', text: 'x' } });
   t.equal(languageOf('Dockerfile'), 'dockerfile');
   t.equal(languageOf('constructor'), undefined, 'a name is no way into the table');
   t.strictSame(['a.jpg', 'a.mp3', 'a.mp4', 'a.pdf', 'main.ts'].map(mediaType), [

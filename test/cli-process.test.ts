@@ -1,10 +1,12 @@
 /** The built program, as processes of its own: signals, pipes, terminals, two at once, killed ones. */
-import { readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
+import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { BINARY, identityIn, spawnCli, type Ended, type Json } from './support/cli.js';
+import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
 
@@ -125,22 +127,16 @@ t.test('CLI-18: two commands at once on one profile both succeed; a killed one h
   });
   const held = join(home, 'service', 'device', 'held', 'lock');
   // It waits for its input with the lock in its hand.
-  for (;;) {
-    try {
-      if (readFileSync(held, 'utf8').startsWith(`${other.pid} `)) break;
-    } catch {
-      // Not there yet.
-    }
-    await new Promise((resolve) => setImmediate(resolve));
-  }
+  await until('the lock', () => existsSync(held) && lockHolder(held) === other.pid);
   const waiting = spawnCli(t, ['list', '--profile', 'held'], { home });
   other.kill('SIGKILL');
   await other.ended;
   t.match(await waiting.ended, { code: EXIT.notFound, stderr: /no device in profile held/ }, 'taken over at once');
 
-  writeFileSync(lock, `${process.pid} another-process-with-its-number`);
+  const file = join(lock, String(1 + Math.max(...readdirSync(lock).map(Number))));
+  writeFileSync(file, `${process.pid} another-process-with-its-number`);
   const long = new Date(Date.now() - 60_000);
-  utimesSync(lock, long, long);
+  utimesSync(file, long, long);
   t.equal((await run(['list'])).code, EXIT.ok, 'and from one whose number another process has got');
 });
 

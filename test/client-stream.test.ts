@@ -12,12 +12,14 @@ import { Sender } from '../src/client/sender.js';
 import { MemoryStore } from '../src/client/store/store.js';
 import { Sync } from '../src/client/sync.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { fakeFetch, fakeSockets, newId, newIdentity, settle } from './support/client.js';
+import { writeBody } from '../src/client/wire.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import type { LiveItem } from '../src/protocol/item.js';
+import { deleteTag, fakeFetch, fakeSockets, newId, newIdentity, sealedRow, settle } from './support/client.js';
 import { TestClock } from './support/clock.js';
 import { refusal } from './support/client-world.js';
 
-async function sync(call: Call, store = new MemoryStore()) {
-  const me = newIdentity();
+async function sync(call: Call, store = new MemoryStore(), me = newIdentity()) {
   const clock = new TestClock();
   const api = new DeviceApi(call);
   const { emit } = new Emitter(() => undefined);
@@ -29,6 +31,8 @@ async function sync(call: Call, store = new MemoryStore()) {
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium, reader, emit, fetchNext });
   const reconnects: string[] = [];
+  const halts: Error[] = [];
+  const flows: { listen: (reading: boolean) => unknown } = { listen: () => undefined };
   const made = new Sync({
     api,
     replica,
@@ -36,11 +40,21 @@ async function sync(call: Call, store = new MemoryStore()) {
     sender,
     emit,
     reconnect: (reason) => reconnects.push(reason),
-    flow: () => undefined,
+    flow: (reading) => flows.listen(reading),
+    caughtUp: () => undefined,
+    halt: (error) => halts.push(error),
     refresh: () => Promise.resolve(),
   });
-  return { sync: made, store, reconnects };
+  return { sync: made, store, reconnects, halts, flows };
 }
+
+/** A row as a listing has it. */
+const textOf = (row: LiveItem): Record<string, unknown> => ({
+  ...writeBody({ ...row, ifVersion: null }),
+  senderDevice: row.senderDevice,
+  version: row.version,
+  deletedAt: null,
+});
 
 const tombstone = (version: number) => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });
 
@@ -68,7 +82,8 @@ t.test('CLIENT-45: one reset in a listing is what a restored server does', async
 
 t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come again from the cursor', async (t) => {
   const store = new MemoryStore();
-  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store);
+  const me = newIdentity();
+  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store, me);
   let open: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => {
     open = resolve;
@@ -80,8 +95,10 @@ t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come
     applied += batch.entries?.length ?? 0;
     return apply(batch);
   };
-  const send = (version: number): void =>
-    world.sync.receive({ kind: 'change', change: { kind: 'delete', id: newId(), version, sig: null } });
+  const send = (version: number): void => {
+    const id = newId();
+    world.sync.receive({ kind: 'change', change: { kind: 'delete', id, version, sig: deleteTag(me, id) } });
+  };
   for (let version = 1; version <= 20_000; version++) {
     send(version);
     if (version % 1_000 === 0) await settle();
@@ -93,6 +110,94 @@ t.test('CLIENT-46: frames that cannot be stored fast enough are let go, and come
   send(since + 1);
   await settle();
   t.equal((await world.sync.begin()).since, since + 1, 'the next connection goes on there');
+});
+
+t.test('CLIENT-54: frames in hand are bounded by their size too', async (t) => {
+  const store = new MemoryStore();
+  const world = await sync(() => Promise.reject(new Error('nothing is asked')), store);
+  const flows: boolean[] = [];
+  world.flows.listen = (reading) => flows.push(reading);
+  let open: () => void = () => undefined;
+  const gate = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const apply = store.apply.bind(store);
+  store.apply = async (batch) => {
+    await gate;
+    return apply(batch);
+  };
+  const send = (version: number): void =>
+    world.sync.receive({ kind: 'change', change: { kind: 'delete', id: newId(), version, sig: null } }, 1024 * 1024);
+  send(1);
+  await settle();
+  for (let version = 2; version <= 16; version++) send(version);
+  t.same(flows, [], '15 MiB wait');
+  send(17);
+  t.same(flows, [false], 'reading stops at 16');
+  for (let version = 18; version <= 64; version++) send(version);
+  t.same(world.reconnects, [], 'a browser goes on reading');
+  for (let version = 65; version <= 100; version++) send(version);
+  t.same(world.reconnects, ['frames come faster than they can be stored'], 'up to 64');
+  open();
+  const { since } = await world.sync.begin();
+  send(since + 1);
+  await settle();
+  t.equal((await world.sync.begin()).since, since + 1, 'and the next connection has room again');
+});
+
+t.test('CLIENT-53: what nobody signed is kept as its head, and up to a bound', async (t) => {
+  const me = newIdentity();
+  const good = [1, 2, 3].map((version) => sealedRow(me, { version, ts: version }));
+  const forged = sealedRow(newIdentity(), { version: 4 });
+  let pages = 0;
+  // The rows are made as they are listed: nothing but the client may hold on to them.
+  const call: Call = ({ query }) => {
+    pages++;
+    const since = Number(query?.['since']);
+    const rows = since === 0 ? good.map(textOf) : [];
+    for (let version = since + rows.length + 1; rows.length < 1_000; version++)
+      rows.push({ ...textOf(forged), id: newId(), version });
+    return Promise.resolve({ status: 200, body: { items: rows, nextSince: since + 1_000, hasMore: true, epoch: 'e' } });
+  };
+  const world = await sync(call, new MemoryStore(), me);
+  t.match(await refusal(world.sync.pull()), { name: 'ProtocolError', code: 'quarantine_full' });
+  t.equal(pages, 21, '20,000 and no page more');
+  t.match(world.halts, [{ code: 'quarantine_full' }]);
+  let quarantined = 0;
+  for await (const entry of world.store.entries()) {
+    if (entry.state !== 'quarantined') continue;
+    quarantined++;
+    if (entry.row?.inline !== null) t.fail('content of nobody was kept');
+  }
+  t.ok(quarantined > 19_000 && quarantined <= 20_000, `${quarantined}`);
+  for (const { id } of good) t.match(await world.store.get(id), { state: 'live' });
+  t.match(await refusal(world.sync.pull()), { code: 'quarantine_full' }, 'nor more at the next time');
+});
+
+t.test('CLIENT-53: an honest replay has no bound: 150,000 items and their deletes are read', async (t) => {
+  const me = newIdentity();
+  const row = sealedRow(me, { version: 1 });
+  const deletes = 150_000;
+  const call: Call = ({ query }) => {
+    const since = Number(query?.['since']);
+    const items = Array.from({ length: 1_000 }, (_, at) => {
+      const id = newId();
+      return { ...tombstone(since + at + 1), id, sig: toBase64Url(deleteTag(me, id)) };
+    });
+    const hasMore = since + 1_000 < deletes;
+    const last = { ...textOf(row), version: since + 1_001 };
+    const body = {
+      items: hasMore ? items : [...items, last],
+      nextSince: since + 1_000 + Number(!hasMore),
+      hasMore,
+      epoch: 'e',
+    };
+    return Promise.resolve({ status: 200, body });
+  };
+  const world = await sync(call, new MemoryStore(), me);
+  await world.sync.pull();
+  t.match(await world.store.get(row.id), { state: 'live' });
+  t.same(world.halts, []);
 });
 
 t.test('CLIENT-46: a reply without end is not read to its end', async (t) => {

@@ -178,9 +178,11 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   );
   const roster = new Roster({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
   const [first, known] = [roster.refresh(), roster.list()];
-  const later = [roster.refresh(), roster.refresh()];
   await settle();
   t.equal(answers.length, 1);
+  const later = [roster.refresh(), roster.refresh()];
+  await settle();
+  t.equal(answers.length, 1, 'one at a time');
   answers[0]?.([entry(me)]);
   t.same([(await first).length, (await known).length], [1, 1]);
   await settle();
@@ -254,8 +256,14 @@ t.test('CLIENT-34: failures in a row wait longer, and only a finished replay mak
     world.clock.advance(60_000);
   }
   t.same(waits, [500, 1000, 2000, 4000], 'a server that accepts and drops is not hammered');
-  const connection = await world.open();
+  let connection = await world.open();
   world.line.settled();
+  connection.events.closed(1012, 'restart');
+  t.match(world.states.at(-1), { state: 'waiting', retryInMs: 8_000 }, 'nor is one that brings everything, and drops');
+  world.clock.advance(8_000);
+  connection = await world.open();
+  world.line.settled();
+  world.clock.advance(10_000);
   connection.events.closed(1012, 'restart');
   t.match(world.states.at(-1), { state: 'waiting', retryInMs: 500 });
   world.line.stop();

@@ -42,7 +42,7 @@ const DEFAULTS = {
   metricsPort: 0,
   metricsHost: '127.0.0.1',
   logLevel: 'info',
-  trustedProxies: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
+  trustedProxies: ['127.0.0.0/8', '::1/128'],
   rateReadPerS: 100,
   rateWritePerS: 10,
   ratePairPerMin: 5,

@@ -20,6 +20,7 @@ import { named, Wire, type Reply } from './support/wire.js';
 
 const BASE = 'sync.test';
 const ANNA = `anna.${BASE}`;
+const ORIGIN = 'https://app.example';
 
 /** A hosted server, and a proxy in front of it. */
 interface Behind {
@@ -33,7 +34,7 @@ const multiCaddy: Start = async (t, options) =>
   startCaddy(t, { ...options, file: 'Caddyfile.multi-2.6', tries: '100ms' });
 
 async function behind(t: WithTeardown, start: Start): Promise<Behind> {
-  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE } });
+  const server = await runServer(t, { env: { TENANT_MODE: 'multi', BASE_DOMAIN: BASE, CORS_ORIGINS: ORIGIN } });
   return { server, proxy: await start(t, { domain: BASE, servers: [server.port] }) };
 }
 
@@ -90,6 +91,24 @@ async function believesNoClient(t: Test, proxy: Proxy): Promise<void> {
   t.same(outcomes, ['200', '200', '200', '200', '429 rate_limited']);
 }
 
+/** Replies without a body leave the proxy's connection to the server fit for the request after them. */
+async function emptyRepliesPass(t: Test, proxy: Proxy): Promise<void> {
+  const { etag = '' } = (await askThrough(proxy, BASE, '/docs')).headers;
+  const outcomes = new Set<string>();
+  for (let n = 0; n < 30; n++) {
+    const preflight = await askThrough(proxy, ANNA, '/api/devices/reauth/challenge', {
+      method: 'OPTIONS',
+      headers: { origin: ORIGIN, 'access-control-request-method': 'POST' },
+    });
+    const post = await askThrough(proxy, ANNA, '/api/ws-ticket', { body: {}, headers: { origin: ORIGIN } });
+    const page = await askThrough(proxy, BASE, '/docs', { headers: { 'if-none-match': etag } });
+    const get = await askThrough(proxy, ANNA, '/api/health');
+    outcomes.add([preflight, post, page, get].map((reply) => reply.outcome).join(', '));
+    t.equal(preflight.headers['access-control-allow-origin'], ORIGIN);
+  }
+  t.same([...outcomes], ['204, 401 unauthorized, 304, 200']);
+}
+
 /** Plain HTTP is sent to HTTPS. */
 async function redirects(t: Test, proxy: Proxy): Promise<void> {
   const [status, location] = await new Promise<[number | undefined, string | undefined]>((resolve, reject) => {
@@ -105,7 +124,7 @@ async function redirects(t: Test, proxy: Proxy): Promise<void> {
   t.match(location, /^https:\/\/anna\.sync\.test(:\d+)?\/x$/);
 }
 
-t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05: behind Caddy', { skip: missing('caddy') }, async (t) => {
+t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05 HTTP-17: behind Caddy', { skip: missing('caddy') }, async (t) => {
   const all = await behind(t, multiCaddy);
   const { proxy } = all;
   t.match((await certificateOf(proxy, BASE)).subjectaltname, `DNS:${BASE}`);
@@ -114,18 +133,24 @@ t.test('DEPLOY-02 DEPLOY-03 DEPLOY-04 DEPLOY-05: behind Caddy', { skip: missing(
   const secrets = await pushesArrive(t, all);
   t.equal((await certificateOf(proxy, ANNA)).subjectaltname, `DNS:${ANNA}`, 'of its own');
   await t.rejects(certificateOf(proxy, 'nobody.sync.test'), 'still');
+  await emptyRepliesPass(t, proxy);
   await believesNoClient(t, proxy);
   await redirects(t, proxy);
   await logsNoQuery(t, all, Object.values(secrets));
 });
 
-t.test('DEPLOY-06 DEPLOY-04 DEPLOY-05: behind nginx', { skip: missing('nginx') || missing('openssl') }, async (t) => {
-  const all = await behind(t, startNginx);
-  const secrets = await pushesArrive(t, all);
-  await believesNoClient(t, all.proxy);
-  await redirects(t, all.proxy);
-  await logsNoQuery(t, all, Object.values(secrets));
-});
+t.test(
+  'DEPLOY-06 DEPLOY-04 DEPLOY-05 HTTP-17: behind nginx',
+  { skip: missing('nginx') || missing('openssl') },
+  async (t) => {
+    const all = await behind(t, startNginx);
+    const secrets = await pushesArrive(t, all);
+    await emptyRepliesPass(t, all.proxy);
+    await believesNoClient(t, all.proxy);
+    await redirects(t, all.proxy);
+    await logsNoQuery(t, all, Object.values(secrets));
+  },
+);
 
 t.test('DEPLOY-12: one user behind Caddy, and servers that come and go', { skip: missing('caddy') }, async (t) => {
   // A named port: one that the system drew cannot be had again at once.

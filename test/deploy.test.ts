@@ -1,11 +1,13 @@
 /** The files of deploy/, held against the code and the programs that read them (contract 4, 12, 14). */
 import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/config/config.js';
 import { PROJECT_ROOT } from '../src/root.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { until } from './support/events.js';
+import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 import { DEPLOY, freePort, missing } from './support/proxies.js';
 import { runServer } from './support/server.js';
 import { at } from './support/wire.js';
@@ -74,7 +76,7 @@ const filled = (example: string, but: readonly string[] = []): string =>
     but.includes(name) ? line : `${line}${VALUES[name] ?? ''}`,
   );
 
-t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async (t) => {
+t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') }, async (t) => {
   const example = await deployed('.env.example');
   t.not((await composed(t)).status, 0, 'without .env');
   for (const name of REQUIRED) {
@@ -93,6 +95,12 @@ t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async
     t.match(JSON.stringify(of('caddy.command')), new RegExp(`/etc/caddy/Caddyfile\\.${mode}[ "]`));
     const env = of('server.environment') as Record<string, string>;
     t.equal(env['METRICS_PORT'] ?? '', '');
+    const range = at(config, 'networks.front.ipam.config.0.subnet');
+    t.same(
+      readConfig(env).trustedProxies,
+      [range],
+      'whose word on addresses counts: the network of Caddy and the server',
+    );
     t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
     t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
   }
@@ -100,19 +108,43 @@ t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async
 
 t.test('DEPLOY-08: the unit', { skip: missing('systemd-analyze', 'systemd') }, async (t) => {
   const text = await deployed('systemd/service.service');
-  // Checked with the Node that is here: wherever that is, the unit names Debian's place.
+  // Checked with the file that is here: wherever that is, the unit names the place of its instructions.
   const unit = join(await temporaryFolder(t), 'service.service');
-  await writeFile(unit, text.replace('/usr/bin/node', process.execPath));
+  await writeFile(unit, text.replace('/opt/service/deploy/serve', join(DEPLOY, 'serve')));
   const { status, output } = ran('systemd-analyze', ['verify', unit]);
   t.equal(status, 0, output);
   const exposure = ran('systemd-analyze', ['security', '--offline=yes', '--threshold=20', unit]);
   t.equal(exposure.status, 0, exposure.output.split('\n').slice(-3).join(' '));
   t.match(text, /^KillMode=mixed$/m, 'the database is stopped by the server, not beside it');
-  // Debian 12 and 13 have Node 18 and 20, others newer ones: all know the flags.
-  const flags = (/^ExecStart=\/usr\/bin\/node (.*) build\/src\/main\.js$/m.exec(text)?.[1] ?? '').split(' ');
-  t.ok(flags.includes('--no-turbo-fast-api-calls'));
-  const started = spawnSync(process.execPath, [...flags, '-e', ''], { encoding: 'utf8' });
-  t.equal(`${started.status ?? ''}${started.stderr}`, '0');
+});
+
+t.test('DEPLOY-08 PLAT-04: one file starts the server, for npm, the image and the unit', async (t) => {
+  const { scripts } = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
+    scripts: Record<string, string>;
+  };
+  t.equal(scripts['serve'], 'sh deploy/serve');
+  t.match(await deployed('systemd/service.service'), /^ExecStart=\/opt\/service\/deploy\/serve$/m);
+  t.match(await deployed('Dockerfile'), /^CMD \["\/app\/deploy\/serve"\]$/m);
+  const line = /^exec node (.*) \\$/m.exec(await deployed('serve'))?.[1] ?? '';
+  t.match(line, '--no-turbo-fast-api-calls');
+  const known = spawnSync(process.execPath, [...line.split(' '), '-e', ''], { encoding: 'utf8' });
+  t.equal(`${known.status ?? ''}${known.stderr}`, '0', 'Node knows its flags');
+  const { url } = await testDatabase(t);
+  const folder = await temporaryFolder(t);
+  const child = spawn(join(DEPLOY, 'serve'), {
+    env: {
+      PATH: `${dirname(process.execPath)}:${process.env['PATH'] ?? ''}`,
+      PORT: '0',
+      DATABASE_URL: url,
+      DATA_DIR: folder,
+    },
+  });
+  const ended = once(child, 'exit');
+  const said: string[] = [];
+  child.stdout.on('data', (chunk: Buffer) => said.push(chunk.toString()));
+  await until('a server', () => said.join('').includes('listening on'));
+  child.kill('SIGTERM');
+  t.same(await ended, [0, null], 'the signal reaches Node, which ends well');
 });
 
 /** Names in PromQL: whatever begins as the server's metrics do. */
@@ -190,18 +222,15 @@ t.test('DEPLOY-11: the image holds what is built and nothing of the operator’s
   t.equal(rules[0], '*', 'all is left out first');
   t.same(
     rules.slice(1).sort(),
-    ['!package-lock.json', '!package.json', '!sql', '!src', '!tsconfig.json'],
+    ['!deploy/serve', '!package-lock.json', '!package.json', '!sql', '!src', '!tsconfig.json'],
     'no data, no .env, no history',
   );
   const stages = (await deployed('Dockerfile')).split(/^FROM /m);
   const last = stages.at(-1) ?? '';
   t.match(last, /npm ci --omit=dev/);
   t.match(last, /^USER 10001:10001$/m);
-  t.ok(last.indexOf('USER') < last.indexOf('CMD ["node", "--enable'));
+  t.ok(last.indexOf('USER') < last.indexOf('CMD ["/app'));
   t.match(last, /^HEALTHCHECK /m);
-  const command = JSON.parse(/^CMD (\[.*\])$/m.exec(last)?.[1] ?? '[]') as string[];
-  const unit = /^ExecStart=\/usr\/bin\/(.*)$/m.exec(await deployed('systemd/service.service'))?.[1];
-  t.equal(command.join(' '), unit, 'started as the unit does');
   const probe = JSON.parse(/^ {2}CMD (\[.*\])$/m.exec(last)?.[1] ?? '[]') as string[];
   const health = async (port: number): Promise<number> => {
     const child = spawn(process.execPath, probe.slice(1), { env: { PORT: String(port) } });

@@ -58,7 +58,7 @@ t.test('SECRET-01: what is kept comes back in another process, and nothing of it
     t.equal(await mode(join(folder, 'default', 'identity')), 0o600);
     t.equal(await mode(join(folder, 'default')), 0o700);
     await secretsIn(folder, { keychain }).forget();
-    t.same(await readdir(join(folder, 'default')), []);
+    t.same(await readdir(join(folder, 'default')), ['identity.lock'], 'nothing but the lock, which says nothing');
     t.equal(keychain.entries.size, 0);
   }
 });
@@ -192,8 +192,10 @@ t.test('SECRET-05: damaged secrets, and secrets without their key, are refused w
   await writeFile(join(folder, 'default', name), key);
   t.ok(await secrets.read(), 'put back it opens');
   await writeFile(secrets.path, '{');
+  t.match(await refusal(secrets.keep(identity)), back, 'nothing takes the place of a damaged one by itself');
+  await secrets.forget();
   await secrets.keep(identity);
-  t.ok(await secrets.read(), 'a new identity takes the place of a damaged one');
+  t.ok(await secrets.read(), 'after it was forgotten a new identity is kept');
 });
 
 t.test('SECRET-06: no word of the phrase is in any file', async (t) => {

@@ -161,7 +161,8 @@ root.test(
     const log = new Log();
     const next = await start(t, dataDir, log);
     t.equal(next.pid, pid, 'the same postmaster');
-    t.match(log.lines[0], /taking it over/);
+    t.match(log.lines[0], /found the database running/);
+    t.match(log.lines[1], /taken over/);
     t.strictSame(await query(next.url, 'SELECT word FROM kept'), [{ word: 'acknowledged' }]);
     await next.stop();
     t.notOk(await isAlive(pid), 'what was taken over is stopped too');

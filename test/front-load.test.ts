@@ -3,11 +3,17 @@ import t from 'tap';
 import type { FrontOptions, LoadBound } from '../src/front/ports.js';
 import { soon, until } from './support/events.js';
 import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
-import { openSocket, raw, refusedSocket, socketOf } from './support/front-sockets.js';
+import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-const WIDE: LoadBound = { calls: 1_000, bytes: 1_000_000 };
+const WIDE: LoadBound = { calls: 1_000, bodies: 1_000_000, replies: 100_000_000 };
+
+/** Bounds of strangers by what one address may have of each: a sixteenth. */
+const strangers = (share: Partial<LoadBound>): LoadBound => ({
+  ...WIDE,
+  ...Object.fromEntries(Object.entries(share).map(([what, most]) => [what, most * 16])),
+});
 
 /** An address limiter that answers when it is told to. */
 function slowLimiter() {
@@ -22,113 +28,151 @@ function slowLimiter() {
 const stranger = (port: number, size = 0): Promise<HttpAnswer> =>
   ask(port, '/api/password/verify', { body: { password: 'p'.repeat(40), pad: 'x'.repeat(size) }, token: null });
 
-const free = (port: number): Promise<HttpAnswer> => ask(port, '/api/password/exists', { token: null });
+const free = (port: number, headers: Record<string, string> = {}): Promise<HttpAnswer> =>
+  ask(port, '/api/password/exists', { token: null, headers });
 
-t.test('ERR-15: strangers who wait for their rate are counted, and refused beyond the bound', async (t) => {
+/** Of somebody at another address. */
+const elsewhere = (port: number): Promise<HttpAnswer> => free(port, { 'x-forwarded-for': '203.0.113.9' });
+
+t.test('FAIR-13: strangers who wait for their rate have the share of their address, and no more', async (t) => {
   const limiter = slowLimiter();
-  const { port } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 2, bytes: 1_000_000 } } },
+  const { port, front } = await frontOf(t, {
+    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ calls: 2 }) } },
   });
   const waiting = [stranger(port), stranger(port)];
   await until('stranger 2 in the wait', () => limiter.asked.length === 2);
   const shed = await stranger(port);
-  t.equal(shed.status, 503);
+  t.equal(shed.status, 429);
+  t.equal(shed.error['code'], 'rate_limited');
   t.match(shed.headers['retry-after'], /^[1-9]\d*$/);
   t.equal(limiter.asked.length, 2, 'nothing was asked for the one too many');
+  t.equal((await elsewhere(port)).status, 200, 'nobody else is refused');
   t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices go on');
   t.equal((await ask(port, '/api/health', { token: null })).status, 200);
   limiter.answer();
   for (const reply of await Promise.all(waiting)) t.equal(reply.status, 200);
   t.equal((await free(port)).status, 200, 'and afterwards there is room again');
+  t.same(new Set(Object.values(front.held())), new Set([0]));
 });
 
-t.test('ERR-15: a stranger who goes away while he waits is counted until the wait is over', async (t) => {
+t.test('ERR-15: where everybody has as little, and the bound is reached, it is 503', async (t) => {
+  const limiter = slowLimiter();
+  const { port } = await frontOf(t, {
+    services: { ...limiter, bounds: { devices: WIDE, strangers: { ...WIDE, calls: 2 } } },
+  });
+  const from = (n: number) =>
+    ask(port, '/api/password/verify', {
+      body: { password: 'p'.repeat(40) },
+      token: null,
+      headers: { 'x-forwarded-for': `203.0.113.${n}` },
+    });
+  const waiting = [from(1), from(2)];
+  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
+  const shed = await from(3);
+  t.equal(shed.status, 503);
+  t.match(shed.headers['retry-after'], /^[1-9]\d*$/);
+  limiter.answer();
+  for (const reply of await Promise.all(waiting)) t.equal(reply.status, 200);
+});
+
+t.test('FAIR-13: a stranger who goes away while he waits is counted until the wait is over', async (t) => {
   const limiter = slowLimiter();
   const { port, lines } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 1, bytes: 1_000_000 } } },
+    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ calls: 1 }) } },
   });
   const gone = await raw(t, port, 'POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n');
   await until('stranger 1 in the wait', () => limiter.asked.length === 1);
   gone.socket.destroy();
-  t.equal((await free(port)).status, 503, 'his statement is still under way');
+  t.equal((await free(port)).status, 429, 'his statement is still under way');
   limiter.answer();
   await until('room again', async () => (await free(port)).status === 200);
   t.notOk(lines.some((line) => line.level === 'error'));
 });
 
-t.test('ERR-15: bodies of calls that wait for their admission are counted while they are kept', async (t) => {
+t.test('FAIR-11: bodies of calls that wait for their admission are counted while they are kept', async (t) => {
   const limiter = slowLimiter();
-  const { port } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 100, bytes: 1_000 } } },
+  const { port, front } = await frontOf(t, {
+    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ bodies: 1_500 }) } },
   });
   const first = stranger(port, 600);
   await until('stranger 1 in the wait', () => limiter.asked.length === 1);
-  t.equal((await free(port)).status, 200);
+  await until('one body', () => (front.held()['stranger_bodies'] ?? 0) > 600);
   const text = JSON.stringify({ password: 'p'.repeat(40), pad: 'x'.repeat(600) });
   const second = await raw(
     t,
     port,
     `POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`,
   );
-  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
-  t.equal((await free(port)).status, 503, 'two bodies are more than there is room for');
-  second.socket.destroy();
-  await until('room again', async () => (await free(port)).status === 200);
+  await until('two bodies', () => (front.held()['stranger_bodies'] ?? 0) > 1_200);
   const third = stranger(port, 600);
   await until('stranger 3 in the wait', () => limiter.asked.length === 3);
-  t.equal((await free(port)).status, 503, 'again');
+  second.socket.destroy();
+  await until('room again', () => (front.held()['stranger_bodies'] ?? 0) < 1_200);
+  const fourth = stranger(port, 600);
+  await until('the fourth body', () => (front.held()['stranger_bodies'] ?? 0) > 1_200);
+  await until('stranger 4 in the wait', () => limiter.asked.length === 4);
   limiter.answer();
-  for (const reply of await Promise.all([first, third])) t.equal(reply.status, 200, 'they had their bodies');
-  t.equal((await free(port)).status, 200, 'and what was kept is let go of');
+  for (const reply of await Promise.all([first, fourth])) t.equal(reply.status, 200, 'they had their bodies');
+  t.equal((await third).status, 429, 'there was no room for this one, and it was dropped');
+  t.equal(front.held()['stranger_bodies'], 0, 'what was kept is let go of');
 });
 
-t.test('ERR-15: a body that comes when there is no more room is not kept', async (t) => {
-  const limiter = slowLimiter();
-  const { port } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: { calls: 100, bytes: 1_000 } } },
+t.test("FAIR-11: half bodies count in their sender's share, and the oldest makes room", async (t) => {
+  const { port, front, clock } = await frontOf(t, {
+    services: { bounds: { devices: WIDE, strangers: strangers({ bodies: 1_500 }) } },
   });
-  const text = JSON.stringify({ password: 'p'.repeat(40), pad: 'x'.repeat(1_000) });
-  const head = `POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n`;
-  const late = await raw(t, port, head);
-  await until('stranger 1 in the wait', () => limiter.asked.length === 1);
-  const full = stranger(port, 1_000);
-  await until('stranger 2 in the wait', () => limiter.asked.length === 2);
-  await until('a full house', async () => (await free(port)).status === 503);
-  late.socket.write(text);
-  await ask(port, '/api/health', { token: null });
-  limiter.answer();
-  t.equal(await late.status(), 503);
-  t.equal((await full).status, 200);
-  t.equal((await free(port)).status, 200);
-});
-
-t.test("ERR-15: half bodies count in their sender's share and are refused when it is full", async (t) => {
-  const { port } = await frontOf(t, {
-    services: { bounds: { devices: WIDE, strangers: { calls: 100, bytes: 1_000 } } },
-  });
-  const head =
-    'POST /api/devices/bootstrap HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n';
-  const halves = [];
-  for (let count = 0; count < 2; count++) {
-    halves.push(await raw(t, port, head + 'x'.repeat(600)));
-    await ask(port, '/api/health', { token: null });
+  const half = (address: string): string =>
+    'POST /api/devices/bootstrap HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n' +
+    `X-Forwarded-For: ${address}\r\nContent-Length: 5000\r\n\r\n${'x'.repeat(600)}`;
+  const halves: Raw[] = [];
+  for (const count of [1, 2]) {
+    halves.push(await raw(t, port, half('203.0.113.1')));
+    await until('half a body', () => front.held()['stranger_bodies'] === count * 600);
   }
-  await until('a full house', async () => (await free(port)).status === 503);
-  const third = await raw(t, port, head + 'x'.repeat(600));
-  t.equal(await third.status(), 503, 'a third half is not held');
+  const third = await raw(t, port, half('203.0.113.1'));
+  t.equal(await third.status(), 429, 'a third half is not held');
   t.match(third.got, /retry-after: [1-9]/i);
   await third.until(() => third.closed);
-  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices have a share of their own');
-  for (const half of halves) half.socket.destroy();
-  await until('room again', async () => (await free(port)).status === 200);
+  await raw(t, port, half('203.0.113.2'));
+  await until('half a body of somebody else', () => front.held()['stranger_bodies'] === 1_800);
+  t.equal((await ask(port, '/api/items', { body: writeA() })).status, 200, 'devices have budgets of their own');
+  clock.advance(5_000);
+  await raw(t, port, half('203.0.113.1'));
+  t.equal(await halves[0]?.status(), 429, 'the oldest gave way');
+  await halves[0]?.until(() => halves[0]?.closed === true);
+  t.equal(front.held()['stranger_bodies'], 1_800);
+  t.notOk(halves[1]?.closed);
 });
 
-t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, are counted', async (t) => {
+t.test('FAIR-13: a call that is held for others to act gives its place to one that wants to be served', async (t) => {
+  const pubkey = Buffer.alloc(32, 7).toString('base64url');
+  const names = { host: 'x', name: 'Phone', glyph: 'phone', attestation: pubkey };
+  const body = { code: 'one two three four five six', pubkey, ...names };
+  const { port, front, clock } = await frontOf(t, {
+    services: {
+      bounds: { devices: WIDE, strangers: strangers({ calls: 2 }) },
+      pairing: {
+        ...STUBS.pairing,
+        fetchNpk: (_tenant, _body, gone) =>
+          new Promise((resolve) => gone.addEventListener('abort', () => resolve('pending'))),
+      },
+    },
+  });
+  const held = [1, 2].map(() => ask(port, '/api/devices/pair-fetch-npk', { body, token: null }));
+  await until('two that wait', () => front.held()['stranger_calls'] === 2);
+  t.equal((await free(port)).status, 429);
+  t.equal((await elsewhere(port)).status, 200);
+  clock.advance(5_000);
+  t.equal((await free(port)).status, 200);
+  t.equal((await Promise.race(held)).status, 202, 'pending: it may ask again');
+});
+
+t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened, are counted', async (t) => {
   const loads: (() => void)[] = [];
   const tickets: ((right: undefined) => void)[] = [];
   const { port, actor, clock } = await frontOf(t, {
     services: {
-      bounds: { devices: { calls: 2, bytes: 1_000_000 }, strangers: WIDE },
+      bounds: { devices: strangers({ calls: 1 }), strangers: strangers({ calls: 1 }) },
       tenants: {
         peek: () => undefined,
         get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),
@@ -145,9 +189,9 @@ t.test('ERR-15: devices whose tenant is being loaded, and sockets being opened, 
   await until('the load of the tenant', () => loads.length === 1);
   const upgrade = openSocket(t, port, { query: '?ticket=slow' });
   await until('the look at the ticket', () => tickets.length === 1);
-  t.equal((await device()).status, 503);
-  t.equal((await refusedSocket(t, port)).status, 503, 'by token');
-  t.equal((await refusedSocket(t, port, { query: '?ticket=other' })).status, 503, 'by ticket');
+  t.equal((await device()).status, 429);
+  t.equal((await refusedSocket(t, port)).status, 429, 'by token');
+  t.equal((await refusedSocket(t, port, { query: '?ticket=other' })).status, 429, 'by ticket, at this address');
   t.equal((await ask(port, '/api/devices', { token: tokenOf({ forged: true }) })).status, 401, 'the token comes first');
   t.equal(loads.length + tickets.length, 2, 'nothing more was asked');
   tickets[0]?.(undefined);

@@ -1,8 +1,9 @@
 /** The front's pure parts: client addresses, rates, the wheel, queries, names of fields. */
 import t from 'tap';
-import { DeviceRates, Load } from '../src/front/admit.js';
+import { DeviceRates } from '../src/front/admit.js';
 import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/front/client-address.js';
 import { errorFields } from '../src/front/fail.js';
+import { readConfig } from '../src/config/config.js';
 import { hostName, parseQuery } from '../src/front/request.js';
 import { UNSEATED, Wheel, type Seat } from '../src/front/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
@@ -38,6 +39,9 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
     ['10.0.0.1', '198.51.100.300', '10.0.0.1'],
     ['10.0.0.1', '<script>', '10.0.0.1'],
     ['10.0.0.1', '1.2.3.4:99999999', '10.0.0.1'],
+    ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(31)}`, '1.1.1.1'],
+    // No more hops than any service has proxies.
+    ['10.0.0.1', `1.1.1.1${', 10.0.0.2'.repeat(32)}`, '10.0.0.2'],
   ];
   for (const [peer, forwardedFor, key] of cases)
     t.equal(keyOf(proxies, peer, forwardedFor), key, `${peer} ${forwardedFor}`);
@@ -45,6 +49,18 @@ t.test('HTTP-09 HTTP-10 HTTP-11: the client is the right-most hop that no truste
   t.equal(keyOf(new TrustedProxies(['::/0']), '10.0.0.1', '1.1.1.1'), '10.0.0.1', '::/0 is IPv6 only');
   t.equal(keyOf(new TrustedProxies(['0.0.0.0/0']), '::1', '1.1.1.1'), '0000000000000000/64', '0.0.0.0/0 is IPv4 only');
   t.equal(keyOf(new TrustedProxies(['10.0.0.0/9']), '10.128.0.1', '1.1.1.1'), '10.128.0.1', 'a prefix within a byte');
+  const byDefault = new TrustedProxies(readConfig({}).trustedProxies);
+  for (const peer of ['10.0.0.1', '172.16.0.9', '192.168.1.1', '100.64.0.1', '169.254.1.1', '::ffff:10.0.0.1'])
+    t.equal(
+      keyOf(byDefault, peer, '198.51.100.1'),
+      peer.replace('::ffff:', ''),
+      'a private range may have anybody on it',
+    );
+  for (const peer of ['fd12::1', 'fe80::1', '2001:db8::1', '::2', '::'])
+    t.not(keyOf(byDefault, peer, '198.51.100.1'), '198.51.100.1');
+  for (const peer of ['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])
+    t.equal(keyOf(byDefault, peer, '203.0.113.9, 198.51.100.1'), '198.51.100.1', 'a proxy on this machine');
+  t.equal(keyOf(byDefault, '127.0.0.1', '198.51.100.1, 10.0.0.5'), '10.0.0.5', 'a hop that nobody named is the client');
   t.throws(() => new TrustedProxies(['nonsense/8']));
   t.end();
 });
@@ -115,14 +131,39 @@ t.test('RATE-05: a bucket that is used all the time is not forgotten when others
   t.end();
 });
 
-t.test('ERR-15: beyond its bounds the load is refused with a time to come back', (t) => {
-  const load = new Load({ calls: 2, bytes: 100 });
-  load.check();
-  load.calls = 2;
-  t.equal(refusal(() => load.check())?.error, 'unavailable');
-  load.calls = 0;
-  load.bytes = 100;
-  t.ok((refusal(() => load.check())?.retryAfter ?? 0) >= 1);
+const MIB = 1024 * 1024;
+
+t.test('RATE-15 RATE-16 RATE-07 RATE-08: bytes of bodies and replies, each with a bucket', (t) => {
+  const clock = new TestClock();
+  const rates = new DeviceRates({ read: 100, write: 100 }, clock);
+  for (let n = 0; n < 8; n++) rates.take('a', 'write', MIB);
+  const full = refusal(() => rates.take('a', 'write', MIB));
+  t.equal(full?.error, 'rate_limited');
+  t.equal(full?.retryAfter, 1);
+  rates.take('a', 'write', 0);
+  rates.take('b', 'write', MIB);
+  clock.advance(250);
+  rates.take('a', 'write', MIB);
+  t.ok(refusal(() => rates.take('a', 'write', 1)));
+
+  const bucket = rates.take('c', 'read');
+  if (bucket === undefined) throw new Error('no bucket');
+  bucket.replies -= 32 * MIB;
+  t.ok(refusal(() => rates.take('c', 'read')));
+  rates.take('c', 'write', MIB);
+  bucket.replies -= 32 * MIB;
+  t.equal(refusal(() => rates.take('c', 'read'))?.retryAfter, 3, 'what was too much is waited for');
+  clock.advance(2_001);
+  rates.take('c', 'read');
+  clock.advance(60_000);
+  t.equal(rates.take('c', 'read')?.replies, 32 * MIB, 'no more is saved up');
+  rates.stop();
+  t.end();
+});
+
+t.test('RATE-13: where the rate of requests is off, bytes are not counted either', (t) => {
+  const rates = new DeviceRates({ read: 0, write: 0 }, new TestClock());
+  for (let n = 0; n < 100; n++) t.equal(rates.take('a', 'write', MIB), undefined);
   t.end();
 });
 

@@ -1,11 +1,7 @@
 /** Sockets of the front, with a stand-in for the tenant's actor: upgrade, frames, heartbeats, closing. */
 import { once } from 'node:events';
 import t from 'tap';
-import type { WebSocket } from 'uWebSockets.js';
-import { DeviceSocket, type SocketData } from '../src/front/socket.js';
-import { CLOSE } from '../src/protocol/close-codes.js';
-import { TestClock } from './support/clock.js';
-import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
+import { DEVICE, frontOf, OTHER_DEVICE, tokenOf } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, TestSocket } from './support/front-sockets.js';
 
 const hello = { type: 'hello', since: 0 };
@@ -197,14 +193,14 @@ t.test('WS-17: a frame over 16 KiB', async (t) => {
   t.equal(Buffer.byteLength(frame(16 * 1024)), 16 * 1024);
   await fits.say(frame(16 * 1024));
   t.equal(fits.closeCode, undefined);
-  for (const size of [16 * 1024 + 1, 1024 * 1024]) {
+  for (const size of [16 * 1024 + 1, 64 * 1024]) {
     const over = await socketOf(t, port);
     over.ws.send(frame(size));
     t.equal(await over.closed(), 1009);
   }
   // The library's own bound: it cuts the connection without a close frame (see FRAME_READ_MAX).
   const far = await socketOf(t, port);
-  far.ws.send(frame(2 * 1024 * 1024));
+  far.ws.send(frame(64 * 1024 + 1));
   t.equal(await far.closed(), 1006);
 });
 
@@ -318,31 +314,11 @@ t.test('WS-24: to a reader that is merely slow nothing more is given before it h
   actor.drained = () => void left.push(session?.port.send([]));
   socket.ws.pause();
   const big = JSON.stringify({ type: 'big', pad: 'x'.repeat(1_000_000) });
-  for (let n = 0; n < 24; n++) session?.port.send([big]);
+  let unsent = 0;
+  while (unsent < 3_000_000) unsent = session?.port.send([big]) ?? Infinity;
   socket.ws.resume();
   while (left.length === 0) await turn();
   t.same(left, [0]);
-});
-
-t.test('WS-21: a frame that the library drops ends the socket, since its client cannot see the gap', (t) => {
-  const calls: unknown[] = [];
-  const wire = {
-    send: (frame: string) => (frame === 'two' ? 2 : 1),
-    cork: (fn: () => void) => fn(),
-    getBufferedAmount: () => 5,
-    end: (...args: unknown[]) => calls.push(args),
-  };
-  const origin = { actor: new StubActor(), deviceId: DEVICE, tokenEpoch: 1, shape: 'a', expiresAt: 4e12 } as const;
-  const socket = new DeviceSocket(origin, new TestClock().now());
-  t.equal(socket.send(['one']), 0, 'not open yet');
-  socket.wire = wire as unknown as WebSocket<SocketData>;
-  t.equal(socket.send(['one', 'three']), 5);
-  t.same(calls, []);
-  socket.send(['one', 'two', 'three']);
-  t.match(calls, [[CLOSE.overloaded, String]]);
-  socket.send(['two']);
-  t.equal(calls.length, 2);
-  t.end();
 });
 
 t.test('WS-18: a client that pings without reading makes nothing grow', async (t) => {
@@ -355,7 +331,7 @@ t.test('WS-18: a client that pings without reading makes nothing grow', async (t
   let unsent = 0;
   while (unsent < 2_000_000) unsent = session?.port.send([big]) ?? Infinity;
   const hellos = actor.hellos.length;
-  for (let i = 0; i < 1_000; i++) socket.ws.send('{"type":"ping"}');
+  for (let i = 0; i < 50; i++) socket.ws.send('{"type":"ping"}');
   socket.ws.send(JSON.stringify(hello));
   while (actor.hellos.length === hellos) await turn();
   t.ok((session?.port.send([]) ?? Infinity) <= unsent, 'no answer was added');

@@ -1,6 +1,6 @@
 /** What strangers may take of a hosted service: names, certificates, pages (contract 12). */
 import t, { type Test } from 'tap';
-import { networkOf } from '../src/account/rates.js';
+import { networkOf, signupNetworkOf } from '../src/account/rates.js';
 import { limitKey, parseAddress } from '../src/front/client-address.js';
 import { Certificates } from '../src/hosting/certificates.js';
 import { ServiceError } from '../src/protocol/errors.js';
@@ -50,8 +50,8 @@ t.test('HOST-20: a network by hour and by day, on all instances', async (t) => {
   const one = await apex(t, { clock });
   const two = await apex(t, { clock, database: { url: one.databaseUrl } });
   for (const [address, neighbour] of [
-    [(n: number) => `2001:db8:7:${n.toString(16)}::1`, '2001:db8:8::1'],
-    [(n: number) => `198.51.100.${n}`, '198.51.101.1'],
+    [(n: number) => `2001:db8:7:${n.toString(16)}::1`, '2001:db9:8::1'],
+    [(n: number) => `198.51.100.${n}`, '198.52.101.1'],
   ] as const) {
     for (let n = 0; n < 20; n++) t.equal(await (n % 2 === 0 ? one : two).from(address(n)), '200');
     for (const { from } of [one, two]) t.equal(await from(address(99)), '429 rate_limited');
@@ -75,7 +75,69 @@ t.test('HOST-20: what a network is', (t) => {
   t.equal(network('2001:db8:7:ffff::1'), network('2001:db8:7::2'));
   t.not(network('2001:db8:7::1'), network('2001:db8:8::1'));
   t.equal(networkOf('unknown'), 'unknown');
+  const wide = (text: string): string => signupNetworkOf(limitKey(parseAddress(text) ?? new Uint8Array(16)));
+  t.equal(wide('198.51.100.200'), '198.51.0.0/16');
+  t.equal(wide('::ffff:198.51.1.1'), '198.51.0.0/16', 'one spelling');
+  t.equal(wide('2001:db8:7:ffff::1'), wide('2001:db8:ffff::2'));
+  t.equal(wide('2001:db8::1'), '20010db8/32');
+  t.not(wide('2001:db8::1'), wide('2001:db9::1'));
+  t.equal(wide('2002:c633:6401::1'), wide('2002:c633:ffff::1'), 'a tunnel is where its IPv4 address is');
+  t.equal(signupNetworkOf('unknown'), 'unknown');
   t.end();
+});
+
+t.test('HOST-23 HOST-18: a provider’s share of the names that wait', async (t) => {
+  const clock = new TestClock();
+  const one = await apex(t, { clock });
+  const two = await apex(t, { clock, database: { url: one.databaseUrl } });
+  // As many /48s, or /24s, as there are names: no limit by hour sees them together.
+  for (const [address, elsewhere] of [
+    [(n: number) => `2001:db8:${n.toString(16)}::1`, '2001:db9::1'],
+    [(n: number) => `198.51.${n}.1`, '198.50.0.1'],
+  ] as const) {
+    const outcomes = new Map<string, number>();
+    const all = await Promise.all(
+      Array.from({ length: 60 }, async (_, n) => (n % 2 === 0 ? one : two).from(address(n))),
+    );
+    for (const outcome of all) outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+    t.same(
+      [...outcomes].sort(),
+      [
+        ['200', 50],
+        ['429 rate_limited', 10],
+      ],
+      'exactly, also at once',
+    );
+    t.equal(await two.from(address(200)), '429 rate_limited');
+    t.equal(await one.from(elsewhere), '200', 'others go on');
+    t.equal(await two.from('2001:dba::1'), '200');
+  }
+  const [claimed] = await one.sql(
+    "UPDATE tenants SET claimed_at = $1 WHERE id = (SELECT id FROM tenants WHERE signup_network = '198.51.0.0/16' LIMIT 1) RETURNING slug",
+    [clock.now()],
+  );
+  t.equal(await two.from('198.51.201.1'), '200', 'what is claimed waits no more');
+  clock.advance(24 * HOUR_MS - 1_000);
+  t.equal(await one.from('198.51.202.1'), '429 rate_limited', 'nobody is freed before a day is over');
+  clock.advance(1_001);
+  t.equal(await two.from('198.51.202.1'), '200', 'a signup frees those whose day is over');
+  const left = await one.sql('SELECT slug FROM tenants ORDER BY created_at');
+  t.same(
+    left.map(({ slug }) => slug),
+    [claimed?.['slug'], `name-${names}`],
+    'and nobody else',
+  );
+});
+
+t.test('HOST-23: as many names as fifty networks of one provider may ask for do not shut signup', async (t) => {
+  const { from } = await apex(t, { clock: new TestClock() });
+  const outcomes = new Set<string>();
+  for (let round = 0; round < 4; round++) {
+    const all = Array.from({ length: 50 }, async (_, n) => from(`2a00:1:${n.toString(16)}:${round.toString(16)}::1`));
+    for (const outcome of await Promise.all(all)) outcomes.add(outcome);
+  }
+  t.same([...outcomes].sort(), ['200', '429 rate_limited']);
+  t.equal(await from('203.0.113.1'), '200');
 });
 
 t.test('HOST-21: names that get their first certificate are counted', async (t) => {
@@ -89,7 +151,7 @@ t.test('HOST-21: names that get their first certificate are counted', async (t) 
     (await at.wire.get(`/tls-check?domain=${domain}`)).outcome;
   const fresh: string[] = [];
   for (let n = 0; n < 62; n++) {
-    t.equal(await server.from(`45.1.${n}.1`), '200');
+    t.equal(await server.from(`45.${n}.1.1`), '200');
     fresh.push(`name-${names}.${BASE}`);
   }
   const [first = '', last = ''] = [fresh[0], fresh.at(-1)];
@@ -103,7 +165,7 @@ t.test('HOST-21: names that get their first certificate are counted', async (t) 
   t.equal(await ask(`nobody.${BASE}`), '404 tenant_not_found');
   const other = await apex(t, { clock, database: { url: old.databaseUrl } });
   t.equal(await ask(last, other), '200', 'there at that one’s start');
-  t.equal(await other.from('45.2.0.1'), '200');
+  t.equal(await other.from('46.2.0.1'), '200');
   t.equal(await ask(`name-${names}.${BASE}`, other), '429 rate_limited', 'all instances count together');
   clock.advance(HOUR_MS + 1);
   t.equal(await ask(last), '200');

@@ -248,7 +248,7 @@ t.test('HTTP-03 HTTP-04 HTTP-15 ERR-10: routes and methods', async (t) => {
   }
 });
 
-t.test('HTTP-05 HTTP-06 BATCH-03: sizes', async (t) => {
+t.test('HTTP-05 HTTP-06 BATCH-03 FAIR-12: sizes', async (t) => {
   const token = { token: first.token };
   const padded = (size: number): string => `{"x":"${'x'.repeat(size - 8)}"}`;
   const sizes: readonly (readonly [string, string, number, Ask])[] = [
@@ -260,8 +260,8 @@ t.test('HTTP-05 HTTP-06 BATCH-03: sizes', async (t) => {
     ['POST', `/items/${newId()}/reconcile`, 64 * 1024, token],
     ['POST', '/devices/pair-init', 64 * 1024, token],
     ['POST', '/devices/bootstrap', 64 * 1024, {}],
-    ['POST', '/devices/pair-fetch-npk', 64 * 1024, {}],
-    ['POST', '/password/verify', 64 * 1024, {}],
+    ['POST', '/devices/pair-fetch-npk', 8 * 1024, {}],
+    ['POST', '/password/verify', 8 * 1024, {}],
   ];
   for (const [method, path, size, ask] of sizes) {
     t.not(

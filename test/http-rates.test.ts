@@ -210,6 +210,23 @@ t.test('RATE-14: setting the password, by device', async (t) => {
   t.equal((await guess(first, one)).outcome, '403 password_invalid', 'a minute later');
 });
 
+t.test('PASS-16 RATE-14: removing the password spends the same guesses', async (t) => {
+  const options: RunOptions = { clock: new TestClock(), env: { RATE_PAIR_PER_MIN: '3' } };
+  const { wire } = await runServer(t, options);
+  const device = await claim(wire);
+  const as = { token: device.token, shape: 'a' } as const;
+  const remove = async (currentPassword: string): Promise<Reply> =>
+    wire.delete('/password', { ...as, body: { currentPassword } });
+  t.equal((await wire.post('/password/set', { password: 'old' }, as)).status, 200);
+  t.equal(
+    (await wire.post('/password/set', { password: 'x', currentPassword: 'y' }, as)).outcome,
+    '403 password_invalid',
+  );
+  t.equal((await remove('guess')).outcome, '403 password_invalid');
+  t.equal((await remove('old')).outcome, '429 rate_limited', 'the right one, too');
+  t.equal((await wire.get('/password/exists')).at('exists'), true);
+});
+
 t.test('RATE-13: a rate of 0 is off', async (t) => {
   const replies = await Promise.all(
     Array.from({ length: 150 }, async (_, index) =>
@@ -254,8 +271,9 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
     [ok, ok, ok, ok, limited, ok],
     'loopback is trusted',
   );
+  const named = { TRUSTED_PROXIES: '127.0.0.1,10.0.0.0/8,192.168.0.0/16,fc00::/7' };
   t.same(
-    await outcomes(t, {}, [
+    await outcomes(t, named, [
       '1.1.1.1, 192.0.2.7',
       '2.2.2.2, 192.0.2.7',
       '3.3.3.3, 192.0.2.7',
@@ -265,6 +283,11 @@ t.test('HTTP-09 HTTP-10 HTTP-11 HTTP-12: whose address a call comes from', async
     ]),
     [ok, ok, limited, ok, limited, limited],
     'the right-most hop that is not a proxy counts; what a client wrote before it does not',
+  );
+  t.same(
+    await outcomes(t, {}, ['192.0.2.7, 10.0.0.4', '192.0.2.8, 10.0.0.4', '192.0.2.9, 10.0.0.4', '192.0.2.7, 10.0.0.5']),
+    [ok, ok, limited, ok],
+    'by default a hop on a private range is a client',
   );
   t.same(
     await outcomes(t, {}, [

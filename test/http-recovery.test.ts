@@ -53,6 +53,32 @@ t.test('PASS-01 PASS-02 PASS-03 PASS-04 PASS-05: setting and showing the passwor
   t.equal((await verify(server, 'two')).status, 200);
 });
 
+t.test('PASS-15: the password is taken away with the current one, and its tickets with it', async (t) => {
+  const scene = await Scene.start(t);
+  const { wire, first, server } = scene;
+  const remove = async (body: Json): Promise<Reply> => wire.delete('/password', { ...scene.as('a'), body });
+  t.equal((await remove({ currentPassword: 'one' })).outcome, '403 password_invalid', 'none is set');
+  await wire.post('/password/set', { password: 'one' }, scene.as('a'));
+  t.equal((await wire.delete('/password', { body: { currentPassword: 'one' } })).status, 401, 'a device asks');
+  for (const body of [{}, { currentPassword: null }, { currentPassword: '' }, { currentPassword: 7 }])
+    t.equal((await remove(body)).outcome, '400 validation', JSON.stringify(body));
+  t.equal((await remove({ currentPassword: 'two' })).outcome, '403 password_invalid');
+  t.equal((await wire.get('/password/exists')).at('exists'), true);
+  const ticket = String((await verify(server, 'one')).at('ticket'));
+  const removed = await remove({ currentPassword: 'one' });
+  t.same([removed.status, removed.body], [200, { ok: true }]);
+  t.equal((await wire.get('/password/exists')).at('exists'), false);
+  t.equal((await verify(server, 'one')).outcome, '403 password_invalid');
+  // Nobody is asked for one now.
+  t.ok((await join(wire, first)).id);
+  // Another password, even the same, is another one: the ticket of before is not good for it.
+  await wire.post('/password/set', { password: 'one' }, scene.as('a'));
+  const code = newCode();
+  await wire.post('/devices/pair-init', { code, epk: randomBytes(32) }, scene.as('a'));
+  const late = await wire.post('/devices/pair-fetch-npk', npkBody(code, { passwordTicket: ticket }), { shape: 'a' });
+  t.equal(late.outcome, '403 password_required');
+});
+
 t.test('PASS-06 PASS-07 PASS-08 PASS-09 PASS-10: tickets for pairing', async (t) => {
   const clock = new ShiftedClock();
   const scene = await Scene.start(t, { clock });

@@ -312,7 +312,9 @@ t.test('SHAPE-11 SHAPE-08 SHAPE-13: both shapes of every endpoint say the same, 
   const fieldsOf = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.length === 0 ? [] : [fieldsOf(value[0])];
     if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
-    return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, fieldsOf(entry)]));
+    // A device is noted as seen about a second later, which a slow tour lives to see.
+    const kind = (key: string, entry: unknown): unknown => (key === 'lastSeenAt' ? 'time' : fieldsOf(entry));
+    return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, kind(key, entry)]));
   };
   t.same(
     [...b.values()].map((reply) => reply.status),

@@ -114,7 +114,8 @@ t.test('TOKEN-07 TOKEN-09 TOKEN-02: any other character anywhere makes a token i
     `A${token}`,
     token.toUpperCase(),
     token + token,
-    'A'.repeat(5_000),
+    // Under what the socket library takes of headers in all: beyond 4,096 bytes its build for Node 24 answers 431 by itself.
+    'A'.repeat(3_500),
   );
   for (const variant of variants) {
     const reply = await wire.get('/me', { token: variant, shape: 'b' });

@@ -1,5 +1,6 @@
 /** The purge of a revoked device's keys, when the database fails it (contract 5). */
 import t from 'tap';
+import type { Timer } from '../src/protocol/clock.js';
 import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -7,12 +8,18 @@ import { Events, soon, until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { postgresLogs } from './support/logs.js';
 
-async function revokedDevice(t: Parameters<typeof postgresLogs>[0]) {
+/** Its timers fire a millisecond before their time, as those of the machine do now and then. */
+class EarlyClock extends TestClock {
+  override setTimer(ms: number, fn: () => void): Timer {
+    return super.setTimer(ms > 1 ? ms - 1 : ms, fn);
+  }
+}
+
+async function revokedDevice(t: Parameters<typeof postgresLogs>[0], clock = new TestClock()) {
   const logs = await postgresLogs(t);
   const tenantId = await tenantWith(logs, 1);
   await logs.pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1', [tenantId]);
   await logs.pool.query('ALTER FUNCTION purge_device_keys RENAME TO hidden');
-  const clock = new TestClock();
   const faults = new Events<string>();
   const purger = new PostgresKeyPurger(logs.pool, (_error, tenant) => faults.add(tenant), clock);
   t.teardown(() => purger.close());
@@ -62,3 +69,22 @@ t.test('ITEM-32: a purge that never succeeds ends, and close waits for no timer'
   t.equal(clock.waiting, 0);
   t.notOk(await marked());
 });
+
+t.test(
+  'WORK-04: a purge whose next try is woken before its time is tried when it is due, and so are those after it',
+  async (t) => {
+    const { logs, tenantId, clock, faults, purger, rested, marked } = await revokedDevice(t, new EarlyClock());
+    purger.purge(tenantId, deviceId(1));
+    await faults.until(1);
+    await rested();
+    clock.advance(999);
+    await rested();
+    t.equal(faults.all.length, 1, 'not due yet');
+    clock.advance(1);
+    await faults.until(2);
+    await rested();
+    await logs.pool.query('ALTER FUNCTION hidden RENAME TO purge_device_keys');
+    purger.purge(tenantId, deviceId(1));
+    await until('the mark of a purged device', marked);
+  },
+);

@@ -1,12 +1,20 @@
 /** The companion's pairing at rest: where it is, what is in it, and what becomes of a copy, a damaged one, two at once. */
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import type { Identity } from '../src/client/identity.js';
 import { tryLock } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { forgetIdentity, loadIdentity, renewIdentity, saveIdentity, type Keeper } from '../src/mcp/config-file.js';
+import {
+  forgetIdentity,
+  loadIdentity,
+  loadPairing,
+  renewIdentity,
+  savePairing,
+  savePasswords,
+  type Keeper,
+} from '../src/mcp/config-file.js';
 import type { Place } from '../src/mcp/context.js';
 import { holdInstance, runningInstance } from '../src/mcp/lock.js';
 import { machineOf, type Machine, type MachineOutside } from '../src/mcp/machine.js';
@@ -14,6 +22,7 @@ import { placeOf } from '../src/mcp/place.js';
 import { newIdentity } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
+import { saveIdentity } from './support/mcp-desk.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const ID = '0123456789abcdef0123456789abcdee';
@@ -202,6 +211,65 @@ t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged
   t.match((await loadIdentity(kept)).name, /^Agent \d$/, 'writers at once leave one whole file');
 });
 
+t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and changes nothing else', async (t) => {
+  const kept = await keeper(t);
+  await savePairing(kept, { identity, passwords: true });
+  const before = await readFile(kept.place.configPath, 'utf8');
+  const renewed = { ...identity, name: 'older name', token: { text: 'the-next-bearer', expiresAt: null } };
+  // The system's identifier cannot be read for a while: the names of host and user are no substitute.
+  const away = elsewhere(kept, machine());
+  t.match(await refusal(renewIdentity(away, renewed)), { code: 'other_machine' });
+  t.match(await refusal(savePasswords(away, false)), { code: 'other_machine' });
+  t.equal(await readFile(kept.place.configPath, 'utf8'), before, 'nothing was written');
+  t.equal(await renewIdentity(kept, renewed), true);
+  t.match(await loadPairing(kept), {
+    passwords: true,
+    identity: { name: 'Agent', token: { text: 'the-next-bearer' } },
+  });
+  const weak = await keeper(t, machine());
+  await savePairing(weak, { identity, passwords: false });
+  await renewIdentity(elsewhere(weak, machine({ read: () => Promise.resolve(ID) })), renewed);
+  t.match(JSON.parse(await readFile(weak.place.configPath, 'utf8')), { machine: 'host-name' });
+  await writeFile(kept.place.configPath, '{');
+  t.match(await refusal(renewIdentity(kept, renewed)), { code: 'config_damaged' });
+  t.equal(await readFile(kept.place.configPath, 'utf8'), '{', 'a damaged file is not written over');
+});
+
+t.test(
+  'MCP-82: whether agents may read passwords is sealed with the pairing; without the field they may not',
+  async (t) => {
+    const kept = await keeper(t);
+    t.match(await refusal(savePasswords(kept, true)), { code: 'not_paired' });
+    await saveIdentity(kept, identity);
+    const withheld = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+    t.equal((await loadPairing(kept)).passwords, false);
+    await savePasswords(kept, true);
+    t.equal((await loadPairing(kept)).passwords, true);
+    const allowed = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, passwords: true }));
+    t.equal((await loadPairing(kept)).passwords, false, 'what stands in the clear says nothing');
+    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, ct: allowed['ct'] }));
+    t.match(await refusal(loadPairing(kept)), { code: 'config_damaged' });
+    // As a program of before the choice wrote it.
+    const { aeadEncrypt } = nodeSodium;
+    const dropping: Keeper = {
+      ...kept,
+      platform: {
+        sodium: {
+          ...nodeSodium,
+          aeadEncrypt: (input) => {
+            const fields = JSON.parse(Buffer.from(input.message).toString()) as Record<string, unknown>;
+            delete fields['passwords'];
+            return aeadEncrypt({ ...input, message: Buffer.from(JSON.stringify(fields)) });
+          },
+        },
+      },
+    };
+    await savePairing(dropping, { identity, passwords: true });
+    t.match(await loadPairing(kept), { passwords: false, identity: { deviceId: identity.deviceId } });
+  },
+);
+
 const PATIENCE = { clock: new TestClock(), patienceMs: 0 };
 const hold = (place: Place, onLost: () => void = () => undefined) => holdInstance(place, onLost, PATIENCE);
 
@@ -219,20 +287,26 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   (await waiting).release();
   t.equal(runningInstance(place), undefined, 'one that is ending was waited for');
   // No process has this number.
-  await writeFile(join(place.folder, 'mcp.lock'), '4194999 0123456789abcdef');
+  const path = join(place.folder, 'mcp.lock');
+  /** A lock that somebody else took, as the next. */
+  const taken = async (by: number): Promise<string> => {
+    const file = join(path, String(Math.max(0, ...(await readdir(path)).map(Number)) + 1));
+    await writeFile(file, `${by} 0123456789abcdef`);
+    return file;
+  };
+  await taken(4_194_999);
   t.equal(runningInstance(place), undefined);
   const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(place)));
   const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
   t.equal(held.length, 1, 'of eight at once one takes over');
   for (const each of held) each.release();
   // In a container that was started anew every program has the number that it had before.
-  const path = join(place.folder, 'mcp.lock');
-  await writeFile(path, `${process.pid} 0123456789abcdef`);
+  await taken(process.pid);
   t.match(await refusal(hold(place)), { code: 'already_running' }, 'it may live in another container');
   for (const ms of [-6_000, 60_000]) {
-    await writeFile(path, `${ms < 0 ? process.pid : process.ppid} 0123456789abcdef`);
+    const file = await taken(ms < 0 ? process.pid : process.ppid);
     const touched = new Date(Date.now() + ms);
-    await utimes(path, touched, touched);
+    await utimes(file, touched, touched);
     (await hold(place)).release();
   }
 });
@@ -243,10 +317,11 @@ t.test('MCP-13: an instance that another one took over from hears of it, and lea
   const path = join(place.folder, 'mcp.lock');
   let told = 0;
   const attempt = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
-  await writeFile(path, `${process.ppid} fedcba9876543210`);
+  const other = join(path, '2');
+  await writeFile(other, `${process.ppid} fedcba9876543210`);
   // The lock's own timer keeps no process alive.
   while (told === 0) await new Promise((resolve) => setImmediate(resolve));
   if ('lock' in attempt) attempt.lock.release();
-  t.equal(await readFile(path, 'utf8'), `${process.ppid} fedcba9876543210`);
+  t.equal(await readFile(other, 'utf8'), `${process.ppid} fedcba9876543210`);
   t.equal(runningInstance(place), process.ppid);
 });

@@ -20,10 +20,13 @@ t.test('MCP-50: the allow list holds for reading, searching, writing and deletin
   const agent = await paired(t, all, { SERVICE_BINS: 'work, gone' });
   const listed = await agent.list();
   t.match(listed.items, [{ id: own.id, bin: '01work', binSlug: 'work' }]);
-  t.match(listed.notes, [/no bin for gone/]);
+  t.match(listed.notes, [/no bin, or several, for gone/]);
   t.match((await agent.search('plan')).items, [{ id: own.id }]);
   for (const bin of ['private', 'inbox', 'nowhere']) {
-    t.match(await agent.refused('sb_list_items', { bin }), { code: 'bin_not_allowed', hint: 'Bins: work.' });
+    t.match(await agent.refused('sb_list_items', { bin }), {
+      code: 'bin_not_allowed',
+      hint: 'Bins: "Work" (work).',
+    });
     t.match(await agent.refused('sb_search', { query: 'plan', bin }), { code: 'bin_not_allowed' });
     t.match(await agent.refused('sb_put_item', { bin, payload: { text: 'x' } }), { code: 'bin_not_allowed' });
   }
@@ -77,25 +80,26 @@ t.test('MCP-51: with SERVICE_READ_ONLY nothing that writes is offered, and it is
   t.match(await agent.list(), { total: 1, items: [{ id }] });
 });
 
-t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are masked in lists and searches, and only they', async (t) => {
+t.test('MCP-52: with SERVICE_REDACT_SECRETS secrets are withheld also where the pairing allows them', async (t) => {
   const all = await world(t);
   const payload = { service: 'mail', user: 'me', secret: 'hunter2 of the test' };
   await all.first.device.put({ binId: 'inbox', type: 'password', payload });
-  const agent = await paired(t, all, { SERVICE_REDACT_SECRETS: 'true' });
+  const agent = await paired(t, all, { SERVICE_REDACT_SECRETS: 'true' }, true);
   for (const name of ['sb_list_items', 'sb_search']) {
     const result = await agent.raw(name, name === 'sb_search' ? { query: 'mail' } : {});
     t.match(result.structuredContent, { items: [{ payload: { service: 'mail', user: 'me' }, redacted: ['secret'] }] });
     t.notMatch(JSON.stringify(result), /hunter2/);
-    t.match(textOf(result), /masked: secret/);
+    t.match(textOf(result), /withheld: secret/);
   }
 });
 
-t.test('MCP-46: without masking a secret is shown, and it is never searched', async (t) => {
+t.test('MCP-46: a secret that is allowed is shown, and it is never searched', async (t) => {
   const all = await world(t);
   const payload = { service: 'mail', user: 'me', secret: 'hunter2' };
   await all.first.device.put({ binId: 'inbox', type: 'password', payload });
-  const agent = await paired(t, all);
+  const agent = await paired(t, all, {}, true);
   t.match((await agent.list()).items, [{ payload }]);
+  t.same((await agent.list()).notes, []);
   t.equal((await agent.search('mail')).total, 1);
   t.equal((await agent.search('hunter2')).total, 0);
 });

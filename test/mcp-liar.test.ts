@@ -62,7 +62,7 @@ t.test(
       );
       t.equal((await fresh.search('something secret')).total, 0, does);
       t.match((await fresh.search('nothing')).notes, [/1 items were not searched/]);
-      fresh.vault.close();
+      await fresh.vault.close();
     }
   },
 );

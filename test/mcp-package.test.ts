@@ -161,12 +161,16 @@ t.test('MCP-20: at a terminal the words are seen and the password is not', async
       through: ['script'],
     });
   const stopped = typed(`pair --host ${url}`);
+  await stopped.seen(/May agents read the secrets of your passwords\? \[y\/N\] /);
+  stopped.write('\r');
   await stopped.seen(/The six words that the other device shows: /);
   stopped.write('\u0003');
   t.match(await stopped.ended, { code: 130, stdout: /Error \(interrupted\)/ });
 
   const offer = await first.device.offerPairing(() => true);
   const pair = typed(`pair --host ${url} --name Agent > ${join(home, 'out')}`);
+  await pair.seen(/\[y\/N\] /);
+  pair.write('\r');
   await pair.seen(/The six words that the other device shows: /);
   pair.write(`${offer.words}\r`);
   await pair.seen(/Account password: /);
@@ -179,5 +183,8 @@ t.test('MCP-20: at a terminal the words are seen and the password is not', async
   t.ok(ended.stdout.includes(offer.words), 'the words are echoed, once');
   t.match(ended.stdout, /Digits: \d{3} \d{3}/);
   t.notMatch(ended.stdout, /long password|not that one/);
-  t.match(await readFile(join(home, 'out'), 'utf8'), /^Paired\. This machine is "Agent"[^\n]*\n[^\n]*\n$/);
+  t.match(
+    await readFile(join(home, 'out'), 'utf8'),
+    /^Paired\. This machine is "Agent"[^\n]*\nSecrets of passwords are withheld[^\n]*\n[^\n]*\n$/,
+  );
 });

@@ -10,8 +10,10 @@ import type { Card } from '../src/mcp/vault-store.js';
 const ID = '01ARZ3NDEKTSV4RRFFQ69G5FB1';
 const BINS: Bins = {
   allows: (id) => id === 'work',
-  slugOf: () => 'work',
+  factsOf: () => ({ id: 'work', slug: 'work', name: null }),
+  textOf: () => 'work',
   named: (name) => name,
+  all: [],
   unknown: [],
   limited: true,
 };
@@ -27,10 +29,10 @@ t.test('MCP-74: an item that leaves the allowed bins while a call is under way i
     view: () => Promise.resolve(view(now, { text: 'a secret' })),
     takeNews: () => [],
   } as unknown as Vault;
-  const policy = { bins: ['work'], readOnly: false, redact: false };
+  const passwords = (): Promise<boolean> => Promise.resolve(false);
   const call = { signal: new AbortController().signal, progress: undefined };
   for (const name of ['sb_list_items', 'sb_search']) {
-    const tool = toolsOf({ vault, policy, now: () => 0 }).find((one) => one.name === name);
+    const tool = toolsOf({ vault, passwords, now: () => 0 }).find((one) => one.name === name);
     const args = tool?.input.parse(name === 'sb_search' ? { query: 'secret' } : {});
     now = 'work';
     t.match((await tool?.run(args, call))?.text, 'a secret', name);

@@ -14,7 +14,9 @@ t.setTimeout(600_000);
 const run = promisify(execFile);
 
 interface Manifest {
-  readonly exports: Readonly<Record<string, string | Readonly<Record<string, Readonly<Record<string, string>>>>>>;
+  readonly exports: Readonly<
+    Record<string, string | Readonly<Record<string, string | Readonly<Record<string, string>>>>>
+  >;
   readonly bin: Readonly<Record<string, string>>;
 }
 
@@ -76,18 +78,29 @@ await store.close();
 `;
 
 const TYPED = `
-import { Device, type ItemView, type Platform, StoreError } from '@service/server/client';
+import { Device, Identity, type ItemView, type Platform, StoreError } from '@service/server/client';
+import { browserPlatform, nodePlatform, openBrowserStore, openNodeStore } from '@service/server/client';
+import * as node from '@service/server/client/node';
+import * as browser from '@service/server/client/browser';
+export const platforms: readonly (Platform | Promise<Platform>)[] = [nodePlatform(), browserPlatform()];
+export const stores = [openNodeStore, openBrowserStore, node.openNodeStore, browser.openBrowserStore];
+export const back = (saved: string): Identity => Identity.parse(saved);
+export const saved = (identity: Identity): string => JSON.stringify(identity.toJSON());
+export const opened = (identity: Identity, platform: Platform): Promise<Device> =>
+  Device.open({ platform, identity, onProblem: () => undefined, onIdentity: (next) => saved(next) });
 export const shown = async (device: Device): Promise<readonly ItemView[]> => device.list();
 export const code = (error: StoreError): 'locked' | 'full' | string => error.code;
 // @ts-expect-error: what is not typed would pass for anything
 export const wrong = (device: Device): number => device.id;
 `;
 
-t.test('STORE-19: the packed package has its entries, and a program can use it', async (t) => {
+t.test('STORE-19 SDK-30: the packed package has its entries, and a program can use it', async (t) => {
   const { app, unpacked } = await installed(t);
   const manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
   const targets = Object.values(manifest.exports).flatMap((entry) =>
-    typeof entry === 'string' ? [entry] : Object.values(entry).flatMap((condition) => Object.values(condition)),
+    typeof entry === 'string'
+      ? [entry]
+      : Object.values(entry).flatMap((target) => (typeof target === 'string' ? [target] : Object.values(target))),
   );
   t.ok(targets.length >= 5, 'the entries were found');
   for (const target of targets) t.ok(existsSync(join(unpacked, target)), target);
@@ -108,7 +121,10 @@ t.test('STORE-19: the packed package has its entries, and a program can use it',
   const types = ['--typeRoots', join(PROJECT_ROOT, 'node_modules/@types')];
   for (const how of [
     ['--module', 'nodenext'],
+    ['--module', 'node16'],
     ['--module', 'esnext', '--moduleResolution', 'bundler'],
+    ['--module', 'esnext', '--moduleResolution', 'bundler', '--customConditions', 'node'],
+    ['--module', 'esnext', '--moduleResolution', 'bundler', '--customConditions', 'browser'],
   ]) {
     const compiled = spawnSync(process.execPath, [compiler, ...options, ...types, ...how, 'typed.ts'], {
       cwd: app,

@@ -301,7 +301,7 @@ t.test('frames that do not fit', async (t) => {
       return bare.replace('""', `"${'x'.repeat(size - bare.length)}"`);
     };
     for (const shape of SHAPES) {
-      for (const size of [16_385, 20_000, 65_536, 262_144, 1_048_576]) {
+      for (const size of [16_385, 20_000, 65_536]) {
         const socket = await wire.connect({ shape, token: first.token });
         await socket.hello();
         socket.send(padded(16_384));

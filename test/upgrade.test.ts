@@ -76,7 +76,11 @@ t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withou
   const done = await call.plain('upgrade-postgres');
   t.equal(done.code, EXIT.ok, done.stderr);
   t.match(done.stdout, /: 1 tenant, 2 devices, 21 items/);
-  t.same((await readdir(dataDir)).sort(), [...before, `postgres-${from}`].sort(), 'nothing else is left');
+  t.same(
+    (await readdir(dataDir)).sort(),
+    [...before, `postgres-${from}`, 'postgres.upgrade-lock'].sort(),
+    'nothing but the lock is left',
+  );
   const server = await spawnServer(t, { embedded: true, dataDir });
   const me = await server.wire.get('/me', { token: first.token });
   t.same([me.text('epoch'), me.number('headVersion')], [epoch, head], 'the same history');

@@ -20,7 +20,7 @@ import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { plainFrame } from '../src/tenant/replay.js';
 
-const PIN = 'ef4c96f6508f80a97826acca3d09610ea6df084d5bc65b7021b0a63ef31d3fa9';
+const PIN = 'd5b36a61fb81509883df86cee7698ccfa86c7a23e3383495b286bc1f55dbb1fa';
 
 const bytes = (length: number): Uint8Array => new Uint8Array(length).fill(7);
 const device = '01HZZZZZZZZZZZZZZZZZZZZZZZ';

@@ -3,6 +3,7 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { certField, deviceReply, nameField, type DeviceReply } from '../protocol/device-fields.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { DevicePatchBody } from '../protocol/requests.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../protocol/tell.js';
 import type { DeviceRecord, DeviceStore, Seen } from './ports.js';
 
@@ -49,7 +50,7 @@ export class Devices {
   private readonly noted = new WeakMap<object, number>();
   private pending: Seen[] = [];
   private timer: Timer | undefined;
-  private flushing: Promise<void> = Promise.resolve();
+  private readonly flushing = new SingleFlight(() => this.write());
 
   constructor(private readonly options: DevicesOptions) {}
 
@@ -121,8 +122,7 @@ export class Devices {
   flush(): Promise<void> {
     this.timer?.cancel();
     this.timer = undefined;
-    this.flushing = this.flushing.then(() => this.write());
-    return this.flushing;
+    return this.flushing.fresh();
   }
 
   private async write(): Promise<void> {

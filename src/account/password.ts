@@ -6,7 +6,7 @@ import type { PasswordHasher } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import { publicKeyField } from '../protocol/device-fields.js';
 import { ServiceError } from '../protocol/errors.js';
-import type { PasswordSetBody, PasswordVerifyBody } from '../protocol/requests.js';
+import type { PasswordRemoveBody, PasswordSetBody, PasswordVerifyBody } from '../protocol/requests.js';
 import { PasswordQueue } from './password-queue.js';
 import type { PasswordStore, StoredPassword } from './ports.js';
 import type { Tickets } from './tickets.js';
@@ -39,14 +39,19 @@ export class Passwords {
    * right only until another change came first; `device_revoked` when `by`, the device that asks, was revoked meanwhile.
    */
   async set(tenantId: string, body: PasswordSetBody, by: string): Promise<{ ok: true }> {
-    const { store, hasher, clock } = this.options;
+    const { store, hasher } = this.options;
     const stored = await store.password(tenantId);
     if (stored !== undefined) await this.require(stored, body.currentPassword ?? '');
     const hash = await this.queue.run(() => hasher.hash(body.password));
-    const knownSetAt = stored?.setAt ?? null;
-    const verdict = await store.setPassword({ tenantId, hash, knownSetAt, by, now: clock.now() });
-    if (verdict !== 'ok') throw new ServiceError(verdict);
-    return { ok: true };
+    return this.store(tenantId, { hash, knownSetAt: stored?.setAt ?? null, by });
+  }
+
+  /** Takes the password away. Throws as `set`, and `password_invalid` where none is set: none would be right. */
+  async remove(tenantId: string, body: PasswordRemoveBody, by: string): Promise<{ ok: true }> {
+    const stored = await this.options.store.password(tenantId);
+    if (stored === undefined) throw noneSet();
+    await this.require(stored, body.currentPassword);
+    return this.store(tenantId, { hash: null, knownSetAt: stored.setAt, by });
   }
 
   /**
@@ -56,9 +61,19 @@ export class Passwords {
   async verify(tenantId: string, body: PasswordVerifyBody): Promise<{ ok: true; ticket: string; expiresAt: number }> {
     const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
     const stored = await this.options.store.password(tenantId);
-    if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
+    if (stored === undefined) throw noneSet();
     await this.require(stored, body.password);
     return { ok: true, ...this.options.tickets.issuePassword({ tenantId, pubkey, setAt: stored.setAt }) };
+  }
+
+  private async store(
+    tenantId: string,
+    change: { readonly hash: string | null; readonly knownSetAt: number | null; readonly by: string },
+  ): Promise<{ ok: true }> {
+    const { store, clock } = this.options;
+    const verdict = await store.setPassword({ tenantId, ...change, now: clock.now() });
+    if (verdict !== 'ok') throw new ServiceError(verdict);
+    return { ok: true };
   }
 
   private async require(stored: StoredPassword, password: string): Promise<void> {
@@ -66,3 +81,5 @@ export class Passwords {
     if (!holds) throw new ServiceError('password_invalid');
   }
 }
+
+const noneSet = (): ServiceError => new ServiceError('password_invalid', 'No account password is set.');

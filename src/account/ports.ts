@@ -148,10 +148,11 @@ export interface StoredPassword {
 export interface PasswordStore {
   /** Undefined: none is set. */
   password(tenantId: string): Promise<StoredPassword | undefined>;
-  /** Sets the password if the one in force is still the one set at `knownSetAt` (null: none). */
+  /** Sets the password, or takes it away, if the one in force is still the one set at `knownSetAt` (null: none). */
   setPassword(change: {
     readonly tenantId: string;
-    readonly hash: string;
+    /** Null: no password from now on. */
+    readonly hash: string | null;
     readonly knownSetAt: number | null;
     /** The device that asks: one that was revoked meanwhile is refused. */
     readonly by: string;

@@ -52,7 +52,7 @@ interface Window {
 
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-/** Contract 12; and by day, since names that nobody claims are freed after a week only. */
+/** By day too, since names that nobody claims are freed after a day only. */
 const SIGNUPS: readonly Window[] = [
   { limit: 5, ms: HOUR_MS },
   { limit: 10, ms: DAY_MS },
@@ -78,6 +78,14 @@ export function networkOf(address: string): string {
   if (four !== undefined) return `${four}.0/24`;
   const [, six] = /^([0-9a-f]{12})[0-9a-f]{4}\/64$/.exec(address) ?? [];
   return six === undefined ? address : `${six}/48`;
+}
+
+/** An IPv4 /16 or an IPv6 /32 around what limits per address count by: what one provider has; anything else is its own. */
+export function signupNetworkOf(address: string): string {
+  const [, four] = /^(\d+\.\d+)\.\d+\.\d+$/.exec(address) ?? [];
+  if (four !== undefined) return `${four}.0.0/16`;
+  const [, six] = /^([0-9a-f]{8})[0-9a-f]{8}\/64$/.exec(address) ?? [];
+  return six === undefined ? address : `${six}/32`;
 }
 
 const refusal = (waitMs: number): ServiceError =>

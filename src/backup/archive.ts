@@ -10,10 +10,11 @@ import { open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { createGunzip, createGzip } from 'node:zlib';
+import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { FILE_MODE } from '../files/durable.js';
 import { blobNameIn } from '../protocol/ids.js';
+import { gzipBlocks } from './blocks.js';
 import { ArchiveError, FORMAT, manifestOf } from './manifest.js';
 import { linesOf, objectsOf } from './object-lines.js';
 import type {
@@ -54,7 +55,11 @@ const BLOBS = 'blobs/';
 const OBJECTS = 'objects/';
 
 /** Streamed: a blob may be larger than the memory. */
-async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date): Promise<BlobPart> {
+async function addBlob(
+  tar: Pack,
+  { name, size, bytes }: BlobContent,
+  { at, onBytes }: { readonly at: Date; readonly onBytes: (count: number) => void },
+): Promise<BlobPart> {
   const hash = createHash('sha256');
   const header = { name: BLOBS + name, size, mtime: at, mode: FILE_MODE };
   let entry: ReturnType<Pack['entry']> | undefined;
@@ -65,6 +70,7 @@ async function addBlob(tar: Pack, { name, size, bytes }: BlobContent, at: Date):
   added.catch(() => undefined);
   for await (const chunk of bytes) {
     hash.update(chunk);
+    onBytes(chunk.length);
     // Where the file cannot be written the entry fails, and there is no drain to wait for.
     if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
   }
@@ -123,11 +129,10 @@ async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Prom
   }
   const blobs: BlobPart[] = [];
   for await (const blob of source.blobs ?? []) {
-    blobs.push(await addBlob(tar, blob, at));
-    onProgress((done += blob.size), Math.max(done, source.bytes));
+    blobs.push(await addBlob(tar, blob, { at, onBytes: (count) => onProgress((done += count), source.bytes) }));
   }
   const list = source.objects;
-  const onPage = (): void => onProgress(done, Math.max(done, source.bytes));
+  const onPage = (): void => onProgress(done, source.bytes);
   const listed = list === undefined ? {} : { objects: await addObjects(tar, list, at, onPage) };
   const { createdAt, version, schema, postgres } = source;
   const kept = { ...(source.blobs === undefined ? {} : { blobs }), ...listed };
@@ -145,11 +150,7 @@ export async function writeArchive(path: string, source: BackupSource, onProgres
   const temporary = `${path}.${process.pid}.partial`;
   const tar = pack();
   try {
-    const written = pipeline(
-      tar,
-      createGzip({ level: 6 }),
-      createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE }),
-    );
+    const written = pipeline(tar, gzipBlocks, createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE }));
     // One failing must not leave the other waiting: a full disk ends the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
       tar.destroy(error instanceof Error ? error : new Error(String(error)));
@@ -311,16 +312,20 @@ export interface BlobPlace {
 
 /** Gives the blobs of a verified archive to their places, each compared with the manifest again. Resolves with their number. */
 export async function restoreBlobs(
-  path: string,
-  manifest: Manifest,
+  { path, manifest, onProgress }: { readonly path: string; readonly manifest: Manifest; readonly onProgress: Progress },
   open: (name: string) => Promise<BlobPlace>,
 ): Promise<number> {
   const said = new Map(manifest.blobs?.map((blob) => [blob.name, blob.sha256]));
+  const total = manifest.blobs?.reduce((sum, blob) => sum + blob.bytes, 0) ?? 0;
   let restored = 0;
+  let done = 0;
   const onBlob: OnBlob = async (name, chunks) => {
     const place = await open(name);
     try {
-      const { sha256: found } = await summed(name, chunks, (bytes) => place.write(bytes));
+      const { sha256: found } = await summed(name, chunks, async (bytes) => {
+        await place.write(bytes);
+        onProgress((done += bytes.length), total);
+      });
       if (found !== said.get(name)) throw new ArchiveError('the file changed while it was restored');
       await place.commit();
       restored++;

@@ -9,14 +9,16 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../protocol/clock.js';
 import { ServiceError } from '../protocol/errors.js';
-import { SERVICE_NAME } from '../protocol/limits.js';
+import { SERVICE_NAME, UNCLAIMED_MS } from '../protocol/limits.js';
 import type { Account, BillingStore, CheckoutSession, Payments } from './ports.js';
 
-/** So long after signup is the page after checkout good for; an unpaid tenant is freed then (contract 12). */
+/** So long after signup is the page after checkout good for. */
 export const RETURN_MS = 7 * 86_400_000;
-/** A checkout lives for a day: none is begun that would outlive its unpaid tenant. */
-const RESUME_MS = RETURN_MS - 86_400_000;
 const HOUR_MS = 3_600_000;
+/** No checkout outlives its unpaid tenant, or somebody would pay for nothing; the event of a payment has an hour to come. */
+const PAYABLE_MS = UNCLAIMED_MS - HOUR_MS;
+/** The provider makes no checkout that ends sooner; a minute for its clock. */
+const CHECKOUT_MIN_MS = 31 * 60_000;
 /** 32 bytes in base64url. */
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
@@ -65,6 +67,7 @@ export class Checkout {
     const made = await this.options.payments.checkout({
       ...{ tenantId, customer: { email }, ...pages },
       key: `checkout-${tenantId}`,
+      expiresAt: this.options.clock.now() + PAYABLE_MS,
     });
     await this.options.store.noteCheckout(tenantId, made.id);
     return { checkoutUrl: urlOf(made) };
@@ -90,10 +93,7 @@ export class Checkout {
    */
   async resume(returnToken: string): Promise<string> {
     const account = await this.returning(returnToken);
-    const { clock } = this.options;
-    if (account?.state !== 'pending' || clock.now() - account.createdAt > RESUME_MS) {
-      throw new ServiceError('not_found', 'there is nothing to pay for');
-    }
+    if (account?.state !== 'pending') throw new ServiceError('not_found', 'there is nothing to pay for');
     return this.pay(account, this.pagesOf(returnToken));
   }
 
@@ -126,18 +126,22 @@ export class Checkout {
   /** One checkout at a time is open for a tenant: two that are paid would be two subscriptions. */
   private async pay(account: Account, pages: { successUrl: string; cancelUrl: string }): Promise<string> {
     const { store, payments, clock } = this.options;
-    const { tenantId, email, customerId, checkoutId, subscription } = account;
+    const { tenantId, email, customerId, checkoutId, subscription, state, createdAt } = account;
     const last = checkoutId === null ? undefined : await payments.checkoutOf(checkoutId);
     if (last?.status === 'open' && last.url !== null) return last.url;
     // Paid, and its webhook is on its way, or the bank is.
     if (last?.status === 'complete' && subscription !== 'over') {
       throw new ServiceError('conflict', 'the payment is being confirmed');
     }
+    const expiresAt = state === 'pending' ? createdAt + PAYABLE_MS : null;
+    if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS) {
+      throw new ServiceError('not_found', 'it is too late to pay: the name is about to be free again');
+    }
     // Whoever asks at the same moment asks for the same checkout. By the hour: an answer is kept with its key, also
     // where it was a failure.
     const hour = Math.floor(clock.now() / HOUR_MS);
     const made = await payments.checkout({
-      ...{ tenantId, ...pages },
+      ...{ tenantId, ...pages, expiresAt },
       customer: customerId === null ? { email } : { id: customerId },
       key: `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`,
     });

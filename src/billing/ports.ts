@@ -60,6 +60,8 @@ export interface CheckoutOrder {
   readonly customer: { readonly id: string } | { readonly email: string | null };
   readonly successUrl: string;
   readonly cancelUrl: string;
+  /** When it can be paid no more, ms; null: whenever the provider ends it, which is after a day. */
+  readonly expiresAt: number | null;
   /** The same order under the same key makes one checkout, however often it is sent. */
   readonly key: string;
 }

@@ -3,12 +3,15 @@
  * provider's API has them today and where older versions had them: the version of events is set at the provider, not
  * here.
  */
+import { ServiceError } from '../protocol/errors.js';
 import type { Fact, FactKind } from './ports.js';
 
 /** The name under which the tenant's id travels in a subscription's metadata. */
 export const TENANT_KEY = 'tenant_id';
 /** Ids of the provider are far shorter; nothing longer goes into the database. */
 const ID_MAX = 255;
+/** Visible ASCII: the database takes no NUL, and the provider has no other ids. */
+const ID = /^[!-~]*$/;
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -19,9 +22,10 @@ const fieldsOf = (value: unknown): Fields =>
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
-/** An id, or the id of the object that stands in its place. */
+/** An id, or the id of the object that stands in its place. Throws `webhook_invalid` for what no id can be. */
 function idOf(value: unknown): string | null {
   const id = typeof value === 'string' ? value : fieldsOf(value)['id'];
+  if (typeof id === 'string' && !ID.test(id)) throw new ServiceError('webhook_invalid');
   return typeof id === 'string' && id !== '' && id.length <= ID_MAX ? id : null;
 }
 
@@ -98,7 +102,7 @@ function saidBy(type: unknown, object: Fields): Said | null {
 
 /**
  * The fact that an event tells; undefined for one that tells us nothing: of another kind, of a payment that is no
- * subscription's, or without the ids that say whose it is.
+ * subscription's, or without the ids that say whose it is. Throws `webhook_invalid` for an id that none can be.
  */
 export function factOf(event: unknown): Fact | undefined {
   const { id, type, created, data } = fieldsOf(event);

@@ -1,5 +1,6 @@
 /** Takes the payment provider's events in, and ends graces and suspensions in time (contract 12). */
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../protocol/tell.js';
 import type { BillingStore, Payments } from './ports.js';
 import { factOf, nameOf } from './rules.js';
@@ -24,7 +25,7 @@ export interface WebhooksOptions extends Pick<ChangeTeller, 'changed'> {
 /** See above. */
 export class Webhooks {
   private timer: Timer | undefined;
-  private sweeping: Promise<void> | undefined;
+  private readonly sweeping = new SingleFlight(() => this.sweep());
   private closed = false;
 
   constructor(private readonly options: WebhooksOptions) {}
@@ -33,11 +34,7 @@ export class Webhooks {
   start(): void {
     this.timer = this.options.clock.setTimer(SWEEP_MS, () => {
       this.start();
-      this.sweeping ??= this.sweep()
-        .catch((error: unknown) => this.options.onFault(error))
-        .finally(() => {
-          this.sweeping = undefined;
-        });
+      this.sweeping.join().catch((error: unknown) => this.options.onFault(error));
     });
   }
 
@@ -45,7 +42,7 @@ export class Webhooks {
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
-    await this.sweeping;
+    await this.sweeping.idle();
   }
 
   /**

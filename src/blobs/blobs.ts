@@ -5,6 +5,7 @@ import { ServiceError, unavailable } from '../protocol/errors.js';
 import { BLOB_REF } from '../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_URL_MS } from '../protocol/limits.js';
 import type { BlobDownload, BlobUpload } from '../protocol/replies.js';
+import { KeyedFlight } from '../protocol/single-flight.js';
 import { Asks } from './asks.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import type { BlobRows, ReserveVerdict, Turn } from './rows.js';
@@ -43,7 +44,7 @@ const OPEN_RETRY_S = 60;
 export class Blobs {
   private readonly asks: Asks;
   /** Tenants whose lost uploads are being looked for: whoever finds no room meanwhile waits for the same answer. */
-  private readonly releasing = new Map<string, Promise<Released>>();
+  private readonly releasing = new KeyedFlight((tenantId: string) => this.releaseExpired(tenantId));
 
   constructor(private readonly options: BlobsOptions) {
     this.asks = new Asks(options.clock);
@@ -67,7 +68,7 @@ export class Blobs {
     const signed = await store.signUpload(name, { size, contentType, now, expiresAt }, origin);
     let verdict = await this.reserve(name, wish, now);
     if (isFull(verdict)) {
-      const { freed, fault } = await this.releaseExpired(tenantId);
+      const { freed, fault } = await this.releasing.join(tenantId);
       if (freed > 0) verdict = await this.reserve(name, wish, now);
       // Whether there is room is not known then.
       if (isFull(verdict) && fault !== undefined) throw fault;
@@ -111,14 +112,10 @@ export class Blobs {
 
   /** Gives back the room of one tenant's uploads that never came (contract 8). */
   private releaseExpired(tenantId: string): Promise<Released> {
-    const before = this.releasing.get(tenantId);
-    if (before !== undefined) return before;
     const now = this.options.clock.now();
     // Those that a run before could not look at come last, but they come.
     const turn = { since: now + 1, now, limit: RELEASED_AT_ONCE };
-    const released = releaseExpired(this.options, { tenantId, turn }).finally(() => this.releasing.delete(tenantId));
-    this.releasing.set(tenantId, released);
-    return released;
+    return releaseExpired(this.options, { tenantId, turn });
   }
 
   private reserve(name: ObjectName, { size, contentType, by }: UploadWish, now: number): Promise<ReserveVerdict> {

@@ -2,7 +2,7 @@
 import { CommanderError, type Command } from 'commander';
 import type { Failure } from './device/failure.js';
 import { onScreen, paletteOf } from './device/output.js';
-import { EXIT, type ExitCode, type Terminal } from './device/terminal.js';
+import { Declined, EXIT, type ExitCode, type Terminal } from './device/terminal.js';
 
 /** What a call of a program is given. */
 export interface ProgramCall {
@@ -70,6 +70,7 @@ function ended(error: unknown, { terminal, call, failureOf }: Ending): ExitCode 
   terminal.progress('');
   if (terminal.json) call.fail({ error: { code, message, ...(hint === undefined ? {} : { hint }) } });
   else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
+  else if (error instanceof Declined) terminal.note(message);
   else {
     const { bad } = paletteOf({ colours: terminal.colours && onScreen(terminal) });
     terminal.note(`${bad('Error:')} ${message}`);

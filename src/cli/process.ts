@@ -41,6 +41,15 @@ export async function runProcess({ graceMs, failureOf, run }: ProgramProcess): P
     process.stderr.write(`Error: ${failureOf(error).message}\n`);
     process.exit(EXIT.failure);
   });
+  // Nothing is left that could bring the command on: without this the process would end with Node's 13, and in silence.
+  process.on('beforeExit', () => {
+    const message = 'the command stopped half way: what it waited for can never come';
+    const hint = 'What was said to be written or kept is. Run it again; if it stops again, report it.';
+    const json = process.argv.includes('--json');
+    const said = json ? jsonLine({ error: { code: 'failure', message, hint } }) : `Error: ${message}\n${hint}`;
+    process.stderr.write(`${said}\n`);
+    process.exit(EXIT.failure);
+  });
   const code = await run({
     argv: process.argv.slice(2),
     env: process.env,

@@ -105,6 +105,11 @@ export class PublicApi {
 export class DeviceApi {
   constructor(private readonly call: Call) {}
 
+  /** The same, each call one request: for loops that try again by themselves. */
+  get once(): DeviceApi {
+    return new DeviceApi((request) => this.call({ ...request, once: true }));
+  }
+
   me(): Promise<replies.Me> {
     return read(this.call, { path: '/me' }, replies.readMe);
   }
@@ -200,6 +205,15 @@ export class DeviceApi {
   /** Both are what `stretchPassword` gives, never what the user typed. */
   async setPassword(password: string, currentPassword: string | null): Promise<void> {
     await ask(this.call, { path: '/password/set', body: { password, currentPassword } });
+  }
+
+  /** As `setPassword`. Not repeated either: each attempt counts against the limit. */
+  async removePassword(currentPassword: string): Promise<void> {
+    await ask(this.call, { method: 'DELETE', path: '/password', body: { currentPassword } });
+  }
+
+  async passwordExists(): Promise<boolean> {
+    return (await read(this.call, { path: '/password/exists' }, replies.readExists)).exists;
   }
 }
 

@@ -3,6 +3,7 @@ import type { Reader } from '../crypto/item.js';
 import { DeviceApi } from './api.js';
 import { Bins } from './bins.js';
 import { Blobs } from './blobs/blobs.js';
+import type { ProtocolError } from './errors.js';
 import type { Emit } from './events.js';
 import { Http } from './http.js';
 import type { Identity, Token } from './identity.js';
@@ -26,7 +27,10 @@ import { Writer } from './writer.js';
 export interface Hooks {
   readonly onToken: (token: Token) => void;
   readonly onRevoked: () => void;
-  readonly onFrame: (frame: Frame) => void;
+  /** `size`: characters of its text. */
+  readonly onFrame: (frame: Frame, size: number) => void;
+  /** The server is not read any more. */
+  readonly halt: (error: ProtocolError) => void;
   /** Reads again what is no item. */
   readonly refresh: () => Promise<void>;
 }
@@ -98,8 +102,9 @@ function stream(
   const line: Line = new Line({
     ...platform,
     baseUrl: http.baseUrl,
-    ticket: () => api.ticket(),
-    renew: () => session.renew(),
+    // The line has waits of its own: each of its steps is one request.
+    ticket: () => api.once.ticket(),
+    renew: () => session.renew(true),
     cursor: () => sync.begin(),
     onFrame: hooks.onFrame,
     onState: (state) => emit('line', state),
@@ -114,6 +119,8 @@ function stream(
     emit,
     reconnect: (reason) => line.restart(reason),
     flow: (reading) => line.flow(reading),
+    caughtUp: () => line.settled(),
+    halt: hooks.halt,
     refresh: hooks.refresh,
   });
   return { line, sync };

@@ -17,6 +17,9 @@ export const RECONNECT: BackoffLimits = { firstMs: 1_000, maxMs: 60_000 };
 /** For a request that is tried again while its caller waits. */
 export const RETRY: BackoffLimits = { firstMs: 250, maxMs: 8_000 };
 
+/** The longest wait that a server may ask of what goes on in the background: it cannot switch a device off for a day. */
+export const RETRY_AFTER_MAX_MS = 15 * 60_000;
+
 /**
  * The wait before attempt `attempt` (0 is the first retry), in whole ms: it doubles up to the limit, and half of it is
  * chance, so that devices which lost the same server do not come back in step.

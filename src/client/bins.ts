@@ -3,6 +3,9 @@ import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
+import { isDisplayName } from '../protocol/ids.js';
+import { NAME_MAX } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
 import { asError, type DeviceEvents, type Emit } from './events.js';
@@ -49,8 +52,7 @@ const ROUNDS_MAX = 3;
 
 /** The bins of a tenant, read from the server at each call. */
 export class Bins {
-  private reading: Promise<void> | undefined;
-  private following: Promise<void> | undefined;
+  private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
 
   private readonly followers: Followers<BinView>;
 
@@ -75,26 +77,15 @@ export class Bins {
    * made for may be too new for the one under way. Rejects as `list`.
    */
   refresh(reason: DeviceEvents['bins']['reason']): Promise<void> {
-    if (this.reading === undefined) {
-      this.reading = this.read(reason).finally(() => {
-        this.reading = undefined;
-      });
-      return this.reading;
-    }
-    const next = (): Promise<void> => {
-      this.following = undefined;
-      return this.refresh(reason);
-    };
-    this.following ??= this.reading.then(next, next);
-    return this.following;
+    return this.reading.fresh(reason);
   }
 
-  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken. */
+  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be shown. */
   async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
     return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
   }
 
-  /** Another label for a bin. */
+  /** Another label for a bin. Throws `RangeError` as `create`. */
   async rename(id: string, label: BinLabel): Promise<BinView> {
     return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
   }
@@ -135,6 +126,9 @@ export class Bins {
 
   private sealed(binId: string, label: BinLabel): string {
     const { sodium, masterKey } = this.options;
+    if (!isDisplayName(label.name)) {
+      throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
+    }
     const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
     return wireBytes(sealBinMeta(sodium, { masterKey, binId }, meta));
   }

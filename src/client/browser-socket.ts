@@ -1,5 +1,5 @@
 /** The socket port bound to the browser's own WebSocket. */
-import type { OpenSocket, SocketPort } from './platform.js';
+import { FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 
 const OPEN_WITHIN_MS = 20_000;
 /** A peer that does not answer the closing handshake is not waited for; a browser would, for a minute or more. */
@@ -40,7 +40,9 @@ export const browserSockets: SocketPort = {
       if (!told) events.opened();
     };
     socket.onmessage = ({ data }: MessageEvent<unknown>) => {
-      if (!told && typeof data === 'string') events.message(data);
+      if (told || typeof data !== 'string') return;
+      if (data.length <= FRAME_MAX) events.message(data);
+      else socket.close();
     };
     // `close` follows every `error`, and a browser does not say what the error was.
     socket.onclose = ({ code, reason }) => closed(code, reason);

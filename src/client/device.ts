@@ -8,9 +8,9 @@ import type { LiveItem } from '../protocol/item.js';
 import { assemble, type Hooks, type Parts } from './assemble.js';
 import type { Bins } from './bins.js';
 import type { TransferOptions } from './blobs/source.js';
-import { ClientError, isRevoked, REVOKED } from './errors.js';
+import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { asError, Emitter, type EventName, type Listener } from './events.js';
-import type { Identity } from './identity.js';
+import { SavableIdentity, type Identity } from './identity.js';
 import type { Library } from './library.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
@@ -39,8 +39,10 @@ export interface DeviceOptions {
   readonly store?: Store;
   /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
   readonly devices?: readonly DeviceEntry[];
+  /** True: what is written is kept and not sent before `release`, for a program that looks first whether the server is there. */
+  readonly held?: boolean;
   /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
-  readonly onIdentity?: (identity: Identity) => void;
+  readonly onIdentity?: (identity: SavableIdentity) => void;
   /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
   readonly onProblem: (error: Error) => void;
 }
@@ -51,7 +53,7 @@ export class Device {
   readonly bins: Bins;
   /** The tenant's devices: list, certify. */
   readonly roster: Roster;
-  private identity: Identity;
+  private identity: SavableIdentity;
   private readonly emitter: Emitter;
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
@@ -67,16 +69,18 @@ export class Device {
     store: Store,
     outbox: Outbox,
   ) {
-    const { platform, identity, onProblem } = options;
+    const { platform, onProblem } = options;
+    const identity = SavableIdentity.of(options.identity);
     this.identity = identity;
     this.emitter = new Emitter(onProblem);
     const hooks: Hooks = {
       onToken: (token) => {
-        this.identity = { ...this.identity, token };
+        this.identity = this.identity.withToken(token);
         options.onIdentity?.(this.identity);
       },
       onRevoked: () => this.endRevoked(),
-      onFrame: (frame) => this.receive(frame),
+      onFrame: (frame, size) => this.receive(frame, size),
+      halt: (error) => this.halt(error),
       refresh: () => this.refresh(),
     };
     const { emit } = this.emitter;
@@ -90,11 +94,11 @@ export class Device {
       state: () => this.state,
       clockOffset: () => this.parts.http.clockOffset,
     });
+    if (options.held === true) this.parts.sender.hold('owner');
     this.emitter.on('problem', ({ error }) => onProblem(error));
-    this.emitter.on('caught_up', () => this.parts.line.settled());
   }
 
-  /** A device with what its store kept. Nothing is sent before the first call. */
+  /** A device with what its store kept. Nothing is sent before the first call. Throws `ClientError` `bad_identity`. */
   static async open(options: DeviceOptions): Promise<Device> {
     const store = options.store ?? new MemoryStore();
     return new Device(options, store, await Outbox.load(store, options.platform.clock));
@@ -118,7 +122,8 @@ export class Device {
 
   /**
    * Connects and stays connected until `disconnect`; of a device that is connecting or connected it changes nothing.
-   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first.
+   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first, and with
+   * `ProtocolError` `quarantine_full` or `endless_replay` where the server is not read any more.
    */
   async connect(): Promise<void> {
     this.expectOpen();
@@ -137,10 +142,20 @@ export class Device {
 
   /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
   disconnect(): void {
+    this.endConnection(new ClientError('closed', 'the connection was closed'));
+  }
+
+  private endConnection(error: Error): void {
     this.parts.rewrapper.pause();
     this.parts.line.stop();
     this.connecting = undefined;
-    this.ended(new ClientError('closed', 'the connection was closed'));
+    this.ended(error);
+  }
+
+  private halt(error: ProtocolError): void {
+    if (this.state !== 'open') return;
+    this.endConnection(error);
+    this.emitter.emit('halted', { error });
   }
 
   /** Ends the device in this program. What was not sent stays in its store. */
@@ -152,6 +167,11 @@ export class Device {
   pull(): Promise<void> {
     this.expectOpen();
     return this.parts.sync.pull();
+  }
+
+  /** Sends what is written, from now on and what waits: the end of `DeviceOptions.held`. */
+  release(): void {
+    this.parts.sender.release('owner');
   }
 
   /**
@@ -186,7 +206,7 @@ export class Device {
     const { binId, type, payload } = this.parts.library.opened(row);
     if (payload === null || row.blob !== null)
       throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
-    const request = { binId, type, payload };
+    const request = { binId, type, payload, asIs: true };
     return this.put(how === 'copy' ? request : { ...request, id: row.id, onConflict: 'overwrite' });
   }
 
@@ -252,6 +272,18 @@ export class Device {
     await this.parts.api.setPassword(await stretched(password), current === null ? null : await stretched(current));
   }
 
+  /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */
+  async removePassword(current: string): Promise<void> {
+    const { sodium } = this.options.platform;
+    const { tenantId } = this.identity;
+    await this.parts.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
+  }
+
+  /** True where an account password is set. */
+  passwordExists(): Promise<boolean> {
+    return this.parts.api.passwordExists();
+  }
+
   /**
    * Starts a pairing: show `words` on this device. `approve` is asked for name and digits. When the device has joined,
    * it gets its keys of all items at once.
@@ -300,12 +332,12 @@ export class Device {
     return work(this.parts.writer);
   }
 
-  private receive(frame: Frame): void {
+  private receive(frame: Frame, size: number): void {
     switch (frame.kind) {
       case 'change':
       case 'caught_up':
       case 'reset':
-        this.parts.sync.receive(frame);
+        this.parts.sync.receive(frame, size);
         return;
       case 'pair_request':
         this.pairRequested(frame.body);

@@ -11,7 +11,7 @@ import type { BootstrapBody, Glyph } from '../protocol/requests.js';
 import { PublicApi, wireBytes } from './api.js';
 import { ApiError, isUndecided, PairingError } from './errors.js';
 import { Http } from './http.js';
-import type { Identity, Token } from './identity.js';
+import { SavableIdentity, type Token } from './identity.js';
 import type { Platform } from './platform.js';
 import { reauthenticate } from './session.js';
 import { ulid } from './ulid.js';
@@ -66,7 +66,7 @@ export interface Claim {
    * error is the end: `ApiError` `bootstrap_already_done` where somebody was faster, `forbidden` for a wrong claim
    * token, `CryptoRefusal` where the server registered another device.
    */
-  register(): Promise<Identity>;
+  register(): Promise<SavableIdentity>;
 }
 
 /**
@@ -106,7 +106,7 @@ export interface Recovery {
    * Joins. May be called again as `Claim.register` may; each call asks for the account password where one is set.
    * Throws `ApiError` `forbidden` for a phrase that is not this tenant's, `PairingError` `password_required`.
    */
-  register(): Promise<Identity>;
+  register(): Promise<SavableIdentity>;
   /** Forgets what the phrase gave. Call it when `register` has resolved, or is not called again (contract 9). */
   forget(): void;
 }
@@ -144,7 +144,7 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
  * Where it rejects with an error of `isUndecided` it may be begun anew: a device that nobody holds may then stand in
  * the list, and can be revoked. Who wants to avoid that uses `prepareRecovery`.
  */
-export async function recover(device: RecoverRequest): Promise<Identity> {
+export async function recover(device: RecoverRequest): Promise<SavableIdentity> {
   const recovery = await prepareRecovery(device);
   try {
     return await recovery.register();
@@ -212,13 +212,14 @@ export async function ticketFor(
 export const identityOf = (
   device: Pick<NewDevice, 'name' | 'glyph'>,
   made: { readonly own: Candidate; readonly tenantId: string; readonly masterKey: Uint8Array; readonly token: Token },
-): Identity => ({
-  serverUrl: made.own.http.baseUrl,
-  tenantId: made.tenantId,
-  deviceId: made.own.id,
-  name: device.name,
-  glyph: device.glyph,
-  keys: made.own.keys,
-  masterKey: made.masterKey,
-  token: made.token,
-});
+): SavableIdentity =>
+  SavableIdentity.of({
+    serverUrl: made.own.http.baseUrl,
+    tenantId: made.tenantId,
+    deviceId: made.own.id,
+    name: device.name,
+    glyph: device.glyph,
+    keys: made.own.keys,
+    masterKey: made.masterKey,
+    token: made.token,
+  });

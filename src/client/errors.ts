@@ -33,13 +33,16 @@ export class ApiError extends Error {
 /** No answer came: the server is out of reach, or too slow. The request may have been carried out all the same. */
 export class NetworkError extends Error {
   override readonly name = 'NetworkError';
+  /** True where asking again at once is of no use: whoever asks has just looked whether the server is there. */
+  readonly final: boolean;
 
   constructor(
     readonly code: 'network' | 'timeout' | 'aborted',
     message: string,
-    options?: ErrorOptions,
+    { final = false, ...options }: ErrorOptions & { readonly final?: boolean } = {},
   ) {
     super(message, options);
+    this.final = final;
   }
 }
 
@@ -61,6 +64,10 @@ export type ProtocolFault =
   | 'bad_listing'
   /** The history changes its name in the middle, or begins anew again and again. */
   | 'epoch_changed'
+  /** More items that do not verify than a device takes. */
+  | 'quarantine_full'
+  /** A replay or listing that goes on and on and brings nothing. */
+  | 'endless_replay'
   /** The address for a blob is none that a client may use, or leads elsewhere. */
   | 'bad_url';
 
@@ -87,6 +94,9 @@ export interface Uncertified {
   readonly fingerprint: string;
 }
 
+/** Devices that a message names. */
+const NAMED_MAX = 10;
+
 /**
  * The server lists a device without a valid certificate, so nothing is sealed and nothing is written (contract 9).
  * The way out: compare the fingerprint with the one on that device and call `certify`, or call `revoke`.
@@ -96,11 +106,12 @@ export class UncertifiedDeviceError extends Error {
   readonly code = 'uncertified_device' satisfies RefusalReason;
 
   constructor(readonly devices: readonly Uncertified[]) {
-    const named = devices.map(
-      ({ id, name, fingerprint }) => `${JSON.stringify(name)} (${id}, fingerprint ${fingerprint})`,
-    );
+    const named = devices
+      .slice(0, NAMED_MAX)
+      .map(({ id, name, fingerprint }) => `${JSON.stringify(name)} (${id}, fingerprint ${fingerprint})`);
+    const others = devices.length - named.length;
     super(
-      `Nothing was written: the server lists ${named.join(', ')}, which no device of yours has vouched for. ` +
+      `Nothing was written: the server lists ${named.join(', ')}${others > 0 ? ` and ${others} more` : ''}, which no device of yours has vouched for. ` +
         'If it is yours, compare the fingerprint with the one it shows and certify it; if it is not, revoke it.',
     );
   }
@@ -162,7 +173,11 @@ export type ClientFailure =
   /** What is uploaded was changed meanwhile. */
   | 'source_changed'
   /** More live queries or subscriptions than a device keeps. */
-  | 'too_many';
+  | 'too_many'
+  /** What was given as an identity is none. */
+  | 'bad_identity'
+  /** A function of the other platform. */
+  | 'wrong_platform';
 
 /** A call that cannot be carried out as things stand on this device. */
 export class ClientError extends Error {
@@ -205,6 +220,10 @@ export function isPassing(error: unknown): error is NetworkError | ApiError {
  */
 export const isUndecided = (error: unknown): boolean =>
   error instanceof NetworkError || error instanceof ProtocolError || isPassing(error);
+
+/** How long the server asks to be left alone, ms; 0 where it does not say. */
+export const retryAfterMs = (error: unknown): number =>
+  error instanceof ApiError ? (error.retryAfter ?? 0) * 1_000 : 0;
 
 /** True for the refusal that ends a device for good. */
 export const isRevoked = (error: unknown): boolean => error instanceof ApiError && error.code === 'device_revoked';

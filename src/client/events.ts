@@ -2,7 +2,7 @@
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import type { BinView } from './bins.js';
-import type { Uncertified } from './errors.js';
+import type { ProtocolError, Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
 import type { Listed } from './replica.js';
 import type { LineState } from './socket.js';
@@ -91,6 +91,11 @@ export interface DeviceEvents {
   /** All items that this device can mend have their keys; it added some to `items` of them. */
   readonly rewrapped: { readonly items: number };
   readonly line: LineState;
+  /**
+   * The server is not read any more: what it sends is not the user's and has no end. What is here stays; `connect` or
+   * `resync` begin anew.
+   */
+  readonly halted: { readonly error: ProtocolError };
   /** This device was revoked. Nothing works any more. */
   readonly revoked: { readonly deviceId: string };
   /** Something failed in the background, and goes on or is tried again. */

@@ -36,14 +36,19 @@ export type { LineState } from './socket.js';
 export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export { SEARCHED } from './search.js';
 export type { Subscription } from './shelf.js';
-export type { Identity, Token } from './identity.js';
+export {
+  SavableIdentity as Identity,
+  type Identity as IdentityFields,
+  type IdentityJson,
+  type Token,
+} from './identity.js';
 export type { BinLabel, BinView } from './bins.js';
 export type { HiddenItem } from './library.js';
 export type { RewrapProgress } from './missing-keys.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
 export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
-export { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
 export type { Cursor } from './cursor.js';
 export {
@@ -63,7 +68,7 @@ export type { OpenedStore, StoreRepair } from './store/open.js';
 export type { StoreOwner } from './store/records.js';
 export { fingerprintOfMaster } from '../crypto/fingerprint.js';
 export { phraseSeed } from '../crypto/master-key.js';
-export type { JsonObject } from '../crypto/payload.js';
+export { PAYLOAD_DEPTH_MAX, type JsonObject } from '../crypto/payload.js';
 export type { KeyPair, Sodium } from '../crypto/sodium.js';
 export type { Clock, Timer } from '../protocol/clock.js';
 export type { ContentType, LiveItem } from '../protocol/item.js';

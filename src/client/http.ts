@@ -1,9 +1,9 @@
 /** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
 import type { Clock } from '../protocol/clock.js';
 import { backoffMs, RETRY, type Random } from './backoff.js';
-import { ApiError, NetworkError, ProtocolError } from './errors.js';
+import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { delay, type Fetch } from './platform.js';
-import { count, nullable, object, record, string, type Read } from './reader.js';
+import { count, cut, nullable, object, shallow, type Read } from './reader.js';
 
 /** One request, below the retries. */
 export interface HttpRequest {
@@ -17,6 +17,11 @@ export interface HttpRequest {
   readonly json?: string;
   /** True where doing it twice is the same as doing it once: only then is it repeated. */
   readonly repeatable: boolean;
+  /**
+   * True: asked once, whatever the answer. For callers that try again in their own time: repeats inside of theirs would
+   * multiply what a server in trouble gets.
+   */
+  readonly once?: boolean;
   /** How long one attempt may take, ms. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
@@ -49,8 +54,13 @@ const REPEATS_MAX = 4;
 const REPLY_MAX = 16 * 1024 * 1024;
 /** A server that asks for a longer wait than this gets its refusal handed to the caller instead. */
 const WAIT_MAX_MS = 65_000;
+/**
+ * Longest time that a request waits in all because the server named waits (429): a first reading and an import run into
+ * the server's rates again and again, and each time there is room a moment later.
+ */
+const PATIENCE_MS = 4 * WAIT_MAX_MS;
 
-const readError = object({ error: object({ code: string, message: string, details: nullable(record) }) });
+const readError = object({ error: object({ code: cut(100), message: cut(2_000), details: nullable(shallow) }) });
 
 /** The server's address in the one form that everything else is built on: no query, no fragment, no slash at the end. */
 export function baseOf(url: string): string {
@@ -58,6 +68,13 @@ export function baseOf(url: string): string {
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')
     throw new TypeError(`not an http address: ${parsed.protocol}`);
   return `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
+}
+
+/** What became of a request so far. */
+interface Tried {
+  repeats: number;
+  /** Because the server named a wait. */
+  waitedMs: number;
 }
 
 /** A server's HTTP side. Holds no token and no state: see `Session` for calls that need one. */
@@ -83,11 +100,12 @@ export class Http {
   async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
     const ends = [request.signal, this.options.lifetime].filter((signal) => signal !== undefined);
     const cancel = ends.length === 0 ? undefined : AbortSignal.any(ends);
-    for (let attempt = 0; ; attempt++) {
+    const tried: Tried = { repeats: 0, waitedMs: 0 };
+    for (;;) {
       try {
-        return await this.once({ ...request, signal: cancel }, token);
+        return await this.attempt({ ...request, signal: cancel }, token);
       } catch (error) {
-        const wait = this.waitBefore(attempt, request, error);
+        const wait = this.waitBefore(tried, request, error);
         if (wait === undefined) throw error;
         await delay(this.options.clock, wait, cancel).catch((cause: unknown) => {
           throw new NetworkError('aborted', `${request.path} was cancelled`, { cause });
@@ -97,18 +115,23 @@ export class Http {
   }
 
   /** How long to wait before the same request again, or undefined when it is not repeated. */
-  private waitBefore(attempt: number, request: HttpRequest, error: unknown): number | undefined {
-    if (attempt >= REPEATS_MAX) return undefined;
-    const backoff = backoffMs(attempt, RETRY, this.options.random);
-    if (error instanceof NetworkError) return request.repeatable && error.code !== 'aborted' ? backoff : undefined;
-    if (!(error instanceof ApiError)) return undefined;
+  private waitBefore(tried: Tried, request: HttpRequest, error: unknown): number | undefined {
+    if (request.once === true) return undefined;
+    if (error instanceof NetworkError && error.final) return undefined;
+    const asked = retryAfterMs(error);
+    const limited = error instanceof ApiError && error.status === 429;
+    if (asked > WAIT_MAX_MS) return undefined;
+    // A wait that is named is no failure: it ends with the caller's patience, not with a number of tries.
+    if (limited && asked > 0) {
+      tried.waitedMs += asked;
+      return tried.waitedMs <= PATIENCE_MS ? asked : undefined;
+    }
     // 429 is decided before anything is done, so it may be repeated whatever the request is.
-    const again = error.status === 429 || (request.repeatable && [502, 503, 504].includes(error.status));
-    const asked = (error.retryAfter ?? 0) * 1_000;
-    return again && asked <= WAIT_MAX_MS ? Math.max(backoff, asked) : undefined;
+    if (tried.repeats >= REPEATS_MAX || !(limited || (request.repeatable && isBriefly(error)))) return undefined;
+    return Math.max(asked, backoffMs(tried.repeats++, RETRY, this.options.random));
   }
 
-  private async once(request: HttpRequest, token: string | null): Promise<HttpReply> {
+  private async attempt(request: HttpRequest, token: string | null): Promise<HttpReply> {
     const stop = new AbortController();
     const limit = request.timeoutMs ?? TIMEOUT_MS;
     const timer = this.options.clock.setTimer(limit, () =>
@@ -145,6 +168,8 @@ export class Http {
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
+      // The platform knows more than that: a program's own way to the server may be shut.
+      if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
     }
     return settle(request, response, text);
@@ -162,6 +187,12 @@ export class Http {
     return `${this.baseUrl}/api${request.path}${tail}`;
   }
 }
+
+/** No answer, or one of a server or proxy that is not there for the moment. */
+const isBriefly = (error: unknown): boolean =>
+  error instanceof NetworkError
+    ? error.code !== 'aborted'
+    : error instanceof ApiError && [502, 503, 504].includes(error.status);
 
 function headersOf(hasBody: boolean, token: string | null): Record<string, string> {
   return {

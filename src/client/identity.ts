@@ -1,7 +1,13 @@
 /** What makes a device this device. Whoever holds it reads and writes everything: keep it where secrets are kept. */
 import { hostOf } from '../crypto/pairing.js';
 import type { KeyPair } from '../crypto/sodium.js';
+import { toBase64Url } from '../protocol/base64.js';
+import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import type { Glyph } from '../protocol/requests.js';
+import { isGlyph } from './api.js';
+import { ClientError, ProtocolError } from './errors.js';
+import { baseOf } from './http.js';
+import { bytes, count, nonEmpty, nullable, object, record, string, tokenText } from './reader.js';
 
 /** A device after bootstrap, pairing or recovery. Holds neither the phrase nor anything the phrase alone gives (contract 9). */
 export interface Identity {
@@ -26,6 +32,141 @@ export interface Token {
   /** When it was got, in server time as far as that is known; absent where `expiresAt` is not known. Tells how long the token's life is. */
   readonly issuedAt?: number;
 }
+
+/** Raise it with every change of the saved form, and read the older ones. */
+const VERSION = 1;
+const FORMAT = `${SERVICE_NAME}-identity`;
+
+/** An identity as JSON: what `JSON.stringify` makes of one, and `parse` reads. As secret as the identity. */
+export interface IdentityJson {
+  readonly format: string;
+  readonly version: typeof VERSION;
+  readonly serverUrl: string;
+  readonly tenantId: string;
+  readonly deviceId: string;
+  readonly name: string;
+  readonly glyph: Glyph;
+  /** 32 bytes each, base64url. */
+  readonly publicKey: string;
+  readonly secretKey: string;
+  readonly masterKey: string;
+  readonly token: Token;
+}
+
+const readSaved = object({
+  ...{ serverUrl: nonEmpty, tenantId: nonEmpty, deviceId: nonEmpty, name: string, glyph: string },
+  ...{ publicKey: bytes(KEY_BYTES), secretKey: bytes(KEY_BYTES), masterKey: bytes(KEY_BYTES) },
+  token: object({ text: tokenText, expiresAt: nullable(count), issuedAt: nullable(count) }),
+});
+
+/** An identity that can be kept: `JSON.stringify` saves it, `parse` reads it back. The package calls it `Identity`. */
+export class SavableIdentity implements Identity {
+  readonly serverUrl: string;
+  readonly tenantId: string;
+  readonly deviceId: string;
+  readonly name: string;
+  readonly glyph: Glyph;
+  readonly keys: KeyPair;
+  readonly masterKey: Uint8Array;
+  readonly token: Token;
+
+  private constructor(fields: Identity) {
+    this.serverUrl = fields.serverUrl;
+    this.tenantId = fields.tenantId;
+    this.deviceId = fields.deviceId;
+    this.name = fields.name;
+    this.glyph = fields.glyph;
+    this.keys = fields.keys;
+    this.masterKey = fields.masterKey;
+    this.token = fields.token;
+  }
+
+  /** An identity of its parts. Throws `ClientError` `bad_identity` where one is not of its kind. */
+  static of(fields: Identity): SavableIdentity {
+    if (fields instanceof SavableIdentity) return fields;
+    const { keys, masterKey, token } = readParts(fields);
+    for (const [path, key] of [
+      ['keys.publicKey', keys['publicKey']],
+      ['keys.secretKey', keys['secretKey']],
+      ['masterKey', masterKey],
+    ] as const) {
+      if (!ArrayBuffer.isView(key) || key.byteLength !== KEY_BYTES)
+        throw badIdentity(`${path} must be ${KEY_BYTES} bytes: a saved identity is read by Identity.parse`);
+    }
+    if (typeof token['text'] !== 'string') throw badIdentity('token.text must be a string');
+    return new SavableIdentity(fields);
+  }
+
+  /** An identity as it was saved: JSON text, or what was read from it. Throws `ClientError` `bad_identity`. */
+  static parse(saved: unknown): SavableIdentity {
+    const value = typeof saved === 'string' ? parsed(saved) : saved;
+    const { publicKey, secretKey, glyph, token, ...rest } = reading(() => {
+      const { format, version } = record(value, '');
+      if (format !== FORMAT)
+        throw badIdentity(`format must be "${FORMAT}": this is not what JSON.stringify makes of an identity`);
+      if (version !== VERSION) throw badIdentity(`version must be ${VERSION}: it was saved by another version`);
+      return readSaved(value, '');
+    });
+    if (!isGlyph(glyph)) throw badIdentity('glyph must be a known one');
+    const { text, expiresAt, issuedAt } = token;
+    return new SavableIdentity({
+      ...rest,
+      serverUrl: reading(() => baseOf(rest.serverUrl)),
+      glyph,
+      keys: { publicKey, secretKey },
+      token: { text, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
+    });
+  }
+
+  /** The same device with a newer token. */
+  withToken(token: Token): SavableIdentity {
+    const { serverUrl, tenantId, deviceId, name, glyph, keys, masterKey } = this;
+    return new SavableIdentity({ serverUrl, tenantId, deviceId, name, glyph, keys, masterKey, token });
+  }
+
+  /** The saved form; `JSON.stringify` calls it. */
+  toJSON(): IdentityJson {
+    const { serverUrl, tenantId, deviceId, name, glyph, keys, masterKey, token } = this;
+    const secret = {
+      publicKey: toBase64Url(keys.publicKey),
+      secretKey: toBase64Url(keys.secretKey),
+      masterKey: toBase64Url(masterKey),
+    };
+    return { format: FORMAT, version: VERSION, serverUrl, tenantId, deviceId, name, glyph, ...secret, token };
+  }
+}
+
+/** Messages name the field and never what stands in it. */
+const badIdentity = (rule: string): ClientError => new ClientError('bad_identity', `identity: ${rule}`);
+
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    throw badIdentity('must be JSON');
+  }
+}
+
+function reading<T>(read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof ProtocolError) throw badIdentity(error.message.replace(/^: /, ''));
+    if (error instanceof TypeError) throw badIdentity('serverUrl must be an http address');
+    throw error;
+  }
+}
+
+/** Whoever reads an identity from JSON without `parse` has something else than the types say. */
+const readParts = (fields: unknown) =>
+  reading(() => {
+    const parts = record(fields, '');
+    return {
+      keys: record(parts['keys'], 'keys'),
+      masterKey: parts['masterKey'],
+      token: record(parts['token'], 'token'),
+    };
+  });
 
 /** The host that this device dials, as pairing and recovery bind it. */
 export const ownHost = (identity: Pick<Identity, 'serverUrl'>): string => hostOf(identity.serverUrl);

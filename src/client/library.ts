@@ -7,7 +7,7 @@ import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
 import type { Outbox, Seen } from './outbox.js';
 import { newestFirst } from './query.js';
-import { viewOf } from './replica.js';
+import { viewOf } from './judge.js';
 import type { HiddenReason } from './reasons.js';
 import type { Entry, Store } from './store/store.js';
 

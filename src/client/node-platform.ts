@@ -1,6 +1,7 @@
 /** Everything of Node that a client touches. */
 import { nodeSodium } from '../crypto/sodium-node.js';
 import { systemClock } from '../protocol/clock.js';
+import { certificateTold } from './node-certificate.js';
 import { sendBody } from './node-send.js';
 import { nodeSockets } from './node-socket.js';
 import type { Platform } from './platform.js';
@@ -8,7 +9,7 @@ import type { Platform } from './platform.js';
 /** What a device in Node runs on: libsodium as a native module, `fetch`, WebSockets, the system's clock. */
 export const nodePlatform = (): Platform => ({
   sodium: nodeSodium,
-  fetch: (url, init) => fetch(url, init),
+  fetch: certificateTold((url, init) => fetch(url, init)),
   sendBody,
   sockets: nodeSockets,
   clock: systemClock,

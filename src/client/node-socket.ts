@@ -1,15 +1,16 @@
 /** The socket port bound to `ws`, for Node, which has no WebSocket of its own before version 22. */
 import { WebSocket, type RawData } from 'ws';
-import type { OpenSocket, SocketPort } from './platform.js';
+import { FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 
-/** No frame of the contract comes near this: an item is at most 64 KB of ciphertext and 1,000 keys. */
-const FRAME_MAX = 8 * 1024 * 1024;
 const OPEN_WITHIN_MS = 20_000;
 /** A peer that does not answer the closing handshake is cut off. */
 const CLOSE_WITHIN_MS = 2_000;
 
 const textOf = (data: RawData): string =>
   Array.isArray(data) ? Buffer.concat(data).toString('utf8') : Buffer.from(data as ArrayBuffer).toString('utf8');
+
+const secondsOf = (header: string | undefined): number | undefined =>
+  header !== undefined && /^\d{1,9}$/.test(header) ? Number(header) : undefined;
 
 /** WebSockets of Node. */
 export const nodeSockets: SocketPort = {
@@ -26,10 +27,19 @@ export const nodeSockets: SocketPort = {
     });
     // `close` follows every `error` and tells the owner; without a listener the error would end the process.
     let failure = '';
+    let retryAfter: number | undefined;
     socket.on('error', (error) => {
-      failure = error.message;
+      failure ||= error.message;
     });
-    socket.on('close', (code, reason) => events.closed(code, reason.length > 0 ? reason.toString('utf8') : failure));
+    // An answer to the upgrade that is none: what it says is noted, and the attempt is over.
+    socket.on('unexpected-response', (_, response) => {
+      failure = `Unexpected server response: ${response.statusCode}`;
+      retryAfter = secondsOf(response.headers['retry-after']);
+      socket.terminate();
+    });
+    socket.on('close', (code, reason) =>
+      events.closed(code, reason.length > 0 ? reason.toString('utf8') : failure, retryAfter),
+    );
     return {
       send: (text) => {
         if (socket.readyState === WebSocket.OPEN) socket.send(text);

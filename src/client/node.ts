@@ -1,4 +1,13 @@
 /** The client library for Node, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
+import type { browserPlatform as BrowserPlatform } from './browser-platform.js';
+import { onlyInBrowsers } from './other-platform.js';
+import type { openBrowserStore as OpenBrowserStore } from './store/browser-store.js';
+
 export * from './exports.js';
 export { nodePlatform } from './node-platform.js';
 export { openNodeStore } from './store/node-store.js';
+export type { OpenedBrowserStore } from './store/browser-store.js';
+/** Throws `ClientError` `wrong_platform`. */
+export const browserPlatform: typeof BrowserPlatform = onlyInBrowsers('browserPlatform', 'nodePlatform');
+/** Throws `ClientError` `wrong_platform`. */
+export const openBrowserStore: typeof OpenBrowserStore = onlyInBrowsers('openBrowserStore', 'openNodeStore');

@@ -22,7 +22,7 @@ import { backoffMs, RETRY } from './backoff.js';
 import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { asError } from './events.js';
-import { ownHost, type Identity } from './identity.js';
+import { ownHost, type Identity, type SavableIdentity } from './identity.js';
 import { delay } from './platform.js';
 import type { PairRequest } from './replies.js';
 import type { Roster } from './roster.js';
@@ -162,7 +162,7 @@ async function firstRequest(host: OfferHost, session: Session, cancelled: AbortS
 
 async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[]> {
   try {
-    return await api.pairRequests();
+    return await api.once.pairRequests();
   } catch (error) {
     if (!isPassing(error)) throw error;
     onProblem(error);
@@ -245,7 +245,7 @@ export interface JoinRequest extends NewDevice {
  * N: joins by the words that an existing device shows. Rejects with `CryptoRefusal` `bad_words` before anything is
  * sent, with `PairingError`, or with a `CryptoRefusal` that says what in the reply does not hold.
  */
-export async function join(request: JoinRequest): Promise<Identity> {
+export async function join(request: JoinRequest): Promise<SavableIdentity> {
   const { sodium } = request.platform;
   const code = await readPairCode(sodium, request.words);
   const own = candidate(request);

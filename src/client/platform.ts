@@ -8,7 +8,8 @@ export interface SocketEvents {
   opened(): void;
   /** A text frame; a binary one is not handed on. */
   message(text: string): void;
-  closed(code: number, reason: string): void;
+  /** `retryAfter`: seconds, where the server refused the connection and the platform shows what it said (Node). */
+  closed(code: number, reason: string, retryAfter?: number): void;
 }
 
 /** One connection. */
@@ -19,6 +20,9 @@ export interface OpenSocket {
   pause?(): void;
   resume?(): void;
 }
+
+/** Bytes of a frame that is read. None of the contract comes near it: an item is 64 KB of ciphertext and 1,000 keys. */
+export const FRAME_MAX = 1024 * 1024;
 
 /** Opens WebSockets. */
 export interface SocketPort {

@@ -86,11 +86,13 @@ export const nullable =
   (value, path) =>
     value === null || value === undefined ? null : inner(value, path);
 
-/** A list, each entry read alike. */
+/** A list of at most so many entries, each read alike. */
 export const array =
-  <T>(inner: Reader<T>): Reader<T[]> =>
+  <T>(inner: Reader<T>, most = Infinity): Reader<T[]> =>
   (value, path) => {
     if (!Array.isArray(value)) throw wrong(path, 'must be an array');
+    if (value.length > most)
+      throw new ProtocolError(`${path}: must have at most ${most} entries`, { code: 'too_large' });
     return value.map((entry, at) => inner(entry, `${path}[${at}]`));
   };
 
@@ -99,6 +101,26 @@ export const record: Reader<Readonly<Record<string, unknown>>> = (value, path) =
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrong(path, 'must be an object');
   return value as Record<string, unknown>;
 };
+
+/** Levels of what is handed on without being read. */
+const SHALLOW = 8;
+
+const isShallow = (value: unknown, levels: number): boolean =>
+  typeof value !== 'object' ||
+  value === null ||
+  (levels > 0 && Object.values(value).every((inner) => isShallow(inner, levels - 1)));
+
+/** Any object, handed on as it is; one that is nested deeper than anybody would look at is handed on empty. */
+export const shallow: Reader<Readonly<Record<string, unknown>>> = (value, path) => {
+  const found = record(value, path);
+  return isShallow(found, SHALLOW) ? found : {};
+};
+
+/** Any text, cut to so many characters: what is shown or logged. */
+export const cut =
+  (most: number): Reader<string> =>
+  (value, path) =>
+    string(value, path).slice(0, most);
 
 /** An object with these fields; others are left out of the result. */
 export const object =

@@ -5,28 +5,21 @@
  * step. That makes a repeated frame a no-op, a crash harmless, and the count at `caught_up` comparable. The methods
  * must be called one after the other; `Sync` sees to that.
  */
-import { checkDeleteTag } from '../crypto/item-tag.js';
-import { openItem, type Reader } from '../crypto/item.js';
-import type { JsonObject } from '../crypto/payload.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import type { LiveItem } from '../protocol/item.js';
+import { Burden, isBurden } from './burden.js';
 import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
-import type { Emit, ItemView, Named } from './events.js';
-import { contradiction, isNews, keptOf, lastGood, sameSig } from './judgement.js';
+import type { Named } from './events.js';
+import { Judge, type JudgeOptions, type Stated } from './judge.js';
+import { lastGood, sameSig } from './judgement.js';
 import type { Outbox } from './outbox.js';
-import { holdsFile } from './payloads/shapes.js';
-import type { Entry, Held, Pending, QuarantineReason, Store } from './store/store.js';
+import type { Entry, Held, Pending, Store } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
 
 /** What the local copy stands on. */
-export interface ReplicaOptions {
+export interface ReplicaOptions extends JudgeOptions {
   readonly store: Store;
   readonly outbox: Outbox;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly emit: Emit;
   /** The first change above a version, from the server: for an `ack` of content that is not here. */
   readonly fetchNext: (since: number) => Promise<Change | undefined>;
 }
@@ -40,7 +33,10 @@ export interface Listed {
 
 /** What one call of `apply` gathers before it stores it in one step. */
 interface Draft {
+  /** Changed by `put` only. */
   readonly entries: Map<string, Entry>;
+  /** How many more items are in quarantine after it. */
+  burden: number;
   readonly done: Pending[];
   readonly tell: (() => void)[];
 }
@@ -52,12 +48,34 @@ const FORGET_AT_ONCE = 256;
 export class Replica {
   /** After `caught_up`: what comes now is news. */
   private live = false;
+  private readonly burden = new Burden();
+  private readonly judge: Judge;
 
-  constructor(private readonly options: ReplicaOptions) {}
+  constructor(private readonly options: ReplicaOptions) {
+    this.judge = new Judge(options);
+  }
 
-  /** A new connection or listing begins: until the next `caught_up` everything is catching up. */
-  replaying(): void {
+  /** A new connection begins: until the next `caught_up` everything is catching up. */
+  replaying(): Promise<Cursor> {
     this.live = false;
+    return this.listing();
+  }
+
+  /** A listing, or a replay, begins: what it brings to no end is bounded (`Burden`). Gives the cursor. */
+  async listing(): Promise<Cursor> {
+    const cursor = await this.options.store.cursor();
+    this.burden.begin(cursor.since);
+    return cursor;
+  }
+
+  /** A listing is over. */
+  listed(): void {
+    this.burden.end();
+  }
+
+  /** A row of a listing of everything came a second time. Throws `ProtocolError` `endless_replay`. */
+  again(): void {
+    this.burden.idled();
   }
 
   cursor(): Promise<Cursor> {
@@ -70,7 +88,7 @@ export class Replica {
    */
   async apply(changes: readonly Change[]): Promise<void> {
     let cursor = await this.options.store.cursor();
-    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    const draft = newDraft();
     for (const change of changes) {
       const next = passed(cursor, change.version);
       if (next === undefined) {
@@ -90,7 +108,7 @@ export class Replica {
    */
   async applyListed(changes: readonly Change[], end: Completeness['version'] | null): Promise<readonly Listed[]> {
     const cursor = await this.options.store.cursor();
-    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    const draft = newDraft();
     const newer: Listed[] = [];
     for (const change of changes) {
       const held = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
@@ -106,13 +124,13 @@ export class Replica {
    * does not open, or did not verify, is judged anew.
    */
   async mend(changes: readonly Change[]): Promise<void> {
-    const draft: Draft = { entries: new Map(), done: [], tell: [] };
+    const draft = newDraft();
     for (const change of changes) {
       const held = await this.options.store.get(change.id);
       if (change.kind === 'ack' || held?.version !== change.version || held.state === 'deleted') continue;
-      if (held.state === 'live' && this.opens(held.row)) continue;
+      if (held.state === 'live' && this.judge.opens(held.row)) continue;
       // What was damaged is nothing to compare with.
-      draft.entries.set(change.id, this.judged(change, held.state === 'live' ? undefined : held, draft));
+      put(draft, held, this.judged(change, held.state === 'live' ? undefined : held, draft.tell));
     }
     await this.store(draft, await this.options.store.cursor());
   }
@@ -136,6 +154,7 @@ export class Replica {
     // pass over what comes below it.
     await this.options.store.apply({ cursor: { since: before.since, epoch: at.epoch } });
     this.live = true;
+    this.burden.end();
     const held = await this.options.store.held();
     const complete =
       before.since === at.version && held.itemCount === at.itemCount && held.versionSum === at.versionSum;
@@ -156,6 +175,7 @@ export class Replica {
     if (cursor === undefined) throw new ProtocolError('the epoch changed during a listing');
     await this.options.store.apply({ cursor });
     this.live = true;
+    this.burden.end();
   }
 
   /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
@@ -169,7 +189,8 @@ export class Replica {
 
   /**
    * Entries that a complete listing up to `head` did not name. Their version is forgotten, so that they are not
-   * counted; they stay readable, since a server that lost them is no reason to lose them here.
+   * counted; they stay readable, since a server that lost them is no reason to lose them here. What was never good, and
+   * is not claimed any more, goes.
    */
   async dropUnlisted(listed: ReadonlySet<string>, head: number): Promise<readonly Named[]> {
     const { store, outbox } = this.options;
@@ -182,9 +203,14 @@ export class Replica {
     };
     for await (const entry of store.entries()) {
       const { id, version, state } = entry;
-      if (state === 'deleted' || version === 0 || version > head || listed.has(id)) continue;
-      named.push({ id, version });
-      unlisted.push({ ...entry, version: 0 });
+      if (state === 'deleted' || version > head || listed.has(id) || (version === 0 && !isBurden(entry))) continue;
+      if (isBurden(entry)) {
+        this.burden.changed(-1);
+        unlisted.push({ id, version: 0, state: 'deleted', tagged: true, kept: null });
+      } else {
+        named.push({ id, version });
+        unlisted.push({ ...entry, version: 0 });
+      }
       if (unlisted.length >= FORGET_AT_ONCE) await forget();
     }
     if (unlisted.length > 0) await forget();
@@ -192,9 +218,11 @@ export class Replica {
   }
 
   private async store(draft: Draft, cursor: Cursor): Promise<void> {
+    await this.burden.expectRoom(draft.burden, () => this.quarantinedCount());
     for (const { id, version } of draft.entries.values()) draft.done.push(...this.options.outbox.covered(id, version));
     const done = draft.done.map((pending) => pending.seq);
     await this.options.store.apply({ entries: [...draft.entries.values()], cursor, done });
+    this.burden.changed(draft.burden);
     // Not before: who looks meanwhile would find neither the own change nor what replaces it.
     this.options.outbox.forget(draft.done);
     this.options.outbox.touched.mark(draft.entries.keys());
@@ -202,14 +230,14 @@ export class Replica {
     for (const tell of draft.tell) tell();
   }
 
-  private opens(row: LiveItem): boolean {
-    try {
-      openItem(this.options.sodium, row, this.options.reader);
-      return true;
-    } catch (error) {
-      if (error instanceof CryptoRefusal) return false;
-      throw error;
-    }
+  private judged(change: Stated, before: Entry | undefined, tell: Draft['tell']): Entry {
+    return this.judge.judged(change, before, { tell, live: this.live });
+  }
+
+  private async quarantinedCount(): Promise<number> {
+    let count = 0;
+    for await (const entry of this.options.store.entries()) if (isBurden(entry)) count++;
+    return count;
   }
 
   /** True where it changed something. `listed`: a row of now, so a higher version that is held was a lie. */
@@ -217,8 +245,23 @@ export class Replica {
     const before = draft.entries.get(change.id) ?? (await this.options.store.get(change.id));
     if (before !== undefined && before.version >= change.version)
       return (listed || before.version === change.version) && this.mergeKnown(change, before, draft);
-    if (change.kind === 'ack') await this.mergeAck(change, draft);
-    else draft.entries.set(change.id, this.judged(change, before, draft));
+    if (this.burden.cameAlready(before)) this.burden.idled();
+    if (change.kind === 'ack') {
+      await this.mergeAck(change, draft);
+      return true;
+    }
+    // Of an item that is not here there is nothing to keep but the user's own word that it is deleted.
+    if (
+      change.kind === 'delete' &&
+      before === undefined &&
+      this.judge.tagRefusal(change.id, change.sig) !== undefined
+    ) {
+      this.burden.idled();
+      return false;
+    }
+    const entry = this.judged(change, before, draft.tell);
+    if (isBurden(entry)) this.burden.idled();
+    put(draft, before, entry);
     return true;
   }
 
@@ -237,23 +280,23 @@ export class Replica {
     const { id, version } = change;
     if (version === 0 || change.kind === 'ack' || change.kind === 'unreadable') return false;
     if (change.kind === 'delete') {
-      if (before.state !== 'deleted' && this.tagRefusal(id, change.sig) === undefined) {
-        draft.entries.set(id, this.deleted(change, before, draft));
+      if (before.state !== 'deleted' && this.judge.tagRefusal(id, change.sig) === undefined) {
+        put(draft, before, this.judged(change, before, draft.tell));
         return true;
       }
       if (before.state === 'live') this.tellReused(change, draft);
       return false;
     }
     if (before.state === 'quarantined' || (before.state === 'deleted' && !before.tagged)) {
-      const trial: Draft = { ...draft, tell: [] };
-      const mended = this.arrived(change.item, lastGood(before), trial);
+      const tell: Draft['tell'] = [];
+      const mended = this.judged(change, lastGood(before), tell);
       if (mended.state !== 'live') return false;
-      draft.entries.set(id, mended);
-      draft.tell.push(...trial.tell);
+      put(draft, before, mended);
+      draft.tell.push(...tell);
       return true;
     }
     if (before.state === 'deleted' || !sameSig(before.row, change.item)) this.tellReused(change, draft);
-    else if (before.version !== version) draft.entries.set(id, { ...before, version });
+    else if (before.version !== version) put(draft, before, { ...before, version });
     return false;
   }
 
@@ -268,6 +311,7 @@ export class Replica {
   /** An own change takes its place in the order. Its content is in the outbox; if not, another program of this device made it. */
   private async mergeAck(ack: Change & { kind: 'ack' }, draft: Draft): Promise<void> {
     const { id, version } = ack;
+    const before = draft.entries.get(id) ?? (await this.options.store.get(id));
     const own = await this.options.outbox.confirmed(id, version);
     if (own === undefined) {
       const next = await this.options.fetchNext(version - 1);
@@ -279,9 +323,9 @@ export class Replica {
       await this.merge(next, draft);
       if (next.kind === 'item') this.correct(next.item, draft);
     } else if (own.kind === 'delete') {
-      draft.entries.set(id, { id, version, state: 'deleted', tagged: true, kept: null });
+      put(draft, before, { id, version, state: 'deleted', tagged: true, kept: null });
     } else {
-      draft.entries.set(id, { id, version, state: 'live', row: { ...own.row, version } });
+      put(draft, before, { id, version, state: 'live', row: { ...own.row, version } });
     }
   }
 
@@ -292,82 +336,12 @@ export class Replica {
     draft.done.push(...misnumbered);
     this.tellFault(draft, 'wrong_reply', `the reply to a change of ${row.id} named a version that it does not have`);
   }
-
-  private judged(change: Exclude<Change, { kind: 'ack' }>, before: Entry | undefined, draft: Draft): Entry {
-    if (change.kind === 'delete') return this.deleted(change, before, draft);
-    if (change.kind === 'item') return this.arrived(change.item, before, draft);
-    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, draft);
-  }
-
-  private arrived(row: LiveItem, before: Entry | undefined, draft: Draft): Entry {
-    const { id, version } = row;
-    const forbidden = contradiction(row, before);
-    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, draft);
-    try {
-      const payload = openItem(this.options.sodium, row, this.options.reader);
-      const view = { ...viewOf(row, payload), live: this.live };
-      if (isNews(row, before)) draft.tell.push(() => this.options.emit('item', view));
-      return { id, version, state: 'live', row };
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal)) throw error;
-      return this.quarantined({ id, version, reason: error.reason, row }, before, draft);
-    }
-  }
-
-  private quarantined(
-    found: {
-      readonly id: string;
-      readonly version: number;
-      readonly reason: QuarantineReason;
-      readonly row: LiveItem | null;
-    },
-    before: Entry | undefined,
-    draft: Draft,
-  ): Entry {
-    const { id, version, reason, row } = found;
-    draft.tell.push(() => this.options.emit('quarantined', { id, version, reason }));
-    return { id, version, reason, row, state: 'quarantined', kept: keptOf(before) };
-  }
-
-  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, draft: Draft): Entry {
-    const { id, version, sig } = change;
-    const refused = this.tagRefusal(id, sig);
-    const { emit } = this.options;
-    const live = this.live;
-    // Of an item that was never here nobody misses anything: only a delete that takes something away is told.
-    if (before !== undefined && before.state !== 'deleted') {
-      draft.tell.push(() => emit('delete', { id, version, live }));
-      if (refused !== undefined) draft.tell.push(() => emit('untagged_delete', { id, version, reason: refused }));
-    }
-    return {
-      id,
-      version,
-      state: 'deleted',
-      tagged: refused === undefined,
-      kept: refused === undefined ? null : keptOf(before),
-    };
-  }
-
-  private tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
-    try {
-      checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
-      return undefined;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal)) throw error;
-      return error.reason === 'no_sig' ? 'no_sig' : 'bad_sig';
-    }
-  }
 }
 
-/** An item as its user sees it. */
-export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({
-  id: row.id,
-  binId: row.binId,
-  type: row.type,
-  ts: row.ts,
-  senderDevice: row.senderDevice,
-  version: row.version,
-  pending,
-  payload,
-  blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
-});
+const newDraft = (): Draft => ({ entries: new Map(), burden: 0, done: [], tell: [] });
+
+/** Puts an entry in the place of the one that is held. */
+function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
+  draft.entries.set(entry.id, entry);
+  draft.burden += Number(isBurden(entry)) - Number(isBurden(before));
+}

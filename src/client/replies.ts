@@ -7,9 +7,11 @@ import {
   boolean,
   bytes,
   count,
+  cut,
   nullable,
   object,
   record,
+  shallow,
   short,
   string,
   tokenText,
@@ -18,6 +20,10 @@ import {
   type Reader,
 } from './reader.js';
 import { epochText, itemChange, type Change } from './wire.js';
+
+/** Devices of a list, revoked ones too, and bins: far more than a user has, and few enough to hold. */
+const DEVICES_MAX = 10_000;
+const BINS_READ_MAX = 10_000;
 
 /** Ids that the server draws and that are no ULIDs have no length of their own. */
 const ID_MAX = 256;
@@ -36,7 +42,7 @@ const deviceEntry = object({
   current: boolean,
 });
 /** `GET /devices`. */
-export const readDevices = object({ devices: array(deviceEntry) });
+export const readDevices = object({ devices: array(deviceEntry, DEVICES_MAX) });
 /** One device of the list; the list is a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
 
@@ -73,7 +79,7 @@ export type PairRequest = Read<typeof pairRequest>;
 /** A `pair_request` frame. */
 export const readPairRequest: Reader<PairRequest> = pairRequest;
 /** `GET /devices/pair-requests`. */
-export const readPairRequests = object({ requests: array(pairRequest) });
+export const readPairRequests = object({ requests: array(pairRequest, DEVICES_MAX) });
 
 /** `POST /devices/reauth/challenge`. */
 export const readReauthChallenge = object({ challengeId: short(ID_MAX), challenge: bytes() });
@@ -131,7 +137,7 @@ export type BinRow = Read<typeof bin>;
 /** `POST /bins`, `PATCH /bins/:id`. */
 export const readBin = object({ bin });
 /** `GET /bins`. */
-export const readBins = object({ bins: array(bin) });
+export const readBins = object({ bins: array(bin, BINS_READ_MAX) });
 
 /** Any item write that was accepted. */
 export const readStored = object({ id: ulidText, version: count });
@@ -160,7 +166,7 @@ export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, s
 /** Where a blob is to be had, until when (ms), and how many bytes it has there; null: the server does not say. */
 export type DownloadUrl = Read<typeof readDownloadUrl>;
 
-const batchError = object({ code: string, message: string, details: nullable(record) });
+const batchError = object({ code: cut(100), message: cut(2_000), details: nullable(shallow) });
 const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(batchError) });
 const readResults = object({ results: array(batchResult) });
 

@@ -3,6 +3,7 @@
  * `missing-keys.ts`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { Random } from './backoff.js';
 import { ClientError, isPassing, QueuedError } from './errors.js';
 import { asError, type Emit } from './events.js';
@@ -28,7 +29,7 @@ const PAUSE_MS = 500;
 
 /** One run at a time, at once or later. */
 export class Rewrapper {
-  private running: Promise<number> | undefined;
+  private readonly running = new SingleFlight(() => this.all(this.stopping.signal));
   private stopping = new AbortController();
   private timer: Timer | undefined;
   /** A run ended for want of a connection: the next one does not wait. */
@@ -42,14 +43,10 @@ export class Rewrapper {
    * with `ClientError` `cancelled` where a caller's signal ended it. What was done until then stays done.
    */
   async run(signal?: AbortSignal): Promise<number> {
-    if (this.running === undefined) {
-      this.stopping = new AbortController();
-      this.running = this.all(this.stopping.signal).finally(() => {
-        this.running = undefined;
-      });
-    }
-    const { stopping, running } = this;
+    if (!this.running.busy) this.stopping = new AbortController();
+    const { stopping } = this;
     const stop = (): void => stopping.abort(cancelled());
+    const running = this.running.join();
     if (signal?.aborted === true) stop();
     signal?.addEventListener('abort', stop, { once: true });
     try {

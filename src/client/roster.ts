@@ -7,8 +7,9 @@ import { FINGERPRINT_BYTES, fingerprintText } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
-import { ClientError, isPassing, UncertifiedDeviceError, type Uncertified } from './errors.js';
+import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { asError, type Emit } from './events.js';
 import { Followers } from './follow.js';
 import type { Identity } from './identity.js';
@@ -37,11 +38,13 @@ export interface RosterOptions {
   readonly remembered?: readonly DeviceEntry[];
 }
 
+/** Devices seen revoked that are remembered. A server that names ever new ones is not read any further. */
+const REVOKED_MAX = 20_000;
+
 /** The device list as this device believes it. */
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
-  private reading: Promise<readonly DeviceEntry[]> | undefined;
-  private following: Promise<readonly DeviceEntry[]> | undefined;
+  private readonly reading = new SingleFlight(() => this.readList());
   /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
   private readonly revoked = new Set<string>();
 
@@ -55,7 +58,7 @@ export class Roster {
 
   /** All devices of the last reading, revoked ones too; reads them where that has not happened yet. */
   async list(): Promise<readonly DeviceEntry[]> {
-    return this.known ?? this.reading ?? this.refresh();
+    return this.known ?? this.reading.join();
   }
 
   /**
@@ -63,18 +66,7 @@ export class Roster {
    * under way may have been answered before what they were made for, as where a device was revoked meanwhile.
    */
   refresh(): Promise<readonly DeviceEntry[]> {
-    if (this.reading === undefined) {
-      this.reading = this.readList().finally(() => {
-        this.reading = undefined;
-      });
-      return this.reading;
-    }
-    const next = (): Promise<readonly DeviceEntry[]> => {
-      this.following = undefined;
-      return this.refresh();
-    };
-    this.following ??= this.reading.then(next, next);
-    return this.following;
+    return this.reading.fresh();
   }
 
   /**
@@ -134,6 +126,11 @@ export class Roster {
     }
   }
 
+  /** True for a device that was seen revoked. */
+  isRevoked(id: string): boolean {
+    return this.revoked.has(id);
+  }
+
   /** Gives a device another name, for everybody to see. Throws `ClientError` `unknown_device`. */
   async rename(id: string, name: string): Promise<void> {
     if (!(await this.refresh()).some((entry) => entry.id === id)) {
@@ -146,6 +143,8 @@ export class Roster {
   private async readList(): Promise<readonly DeviceEntry[]> {
     const devices = await this.options.api.devices();
     for (const { id, revokedAt } of [...(this.known ?? []), ...devices]) if (revokedAt !== null) this.revoked.add(id);
+    if (this.revoked.size > REVOKED_MAX)
+      throw new ProtocolError('the server lists ever new devices', { code: 'too_large' });
     this.known = devices;
     await this.vouchForSelf(devices);
     this.options.emit('devices', { devices });

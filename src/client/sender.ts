@@ -5,25 +5,25 @@
 import { rewrapItem, type Reader } from '../crypto/item.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock, Timer } from '../protocol/clock.js';
-import { text } from '../protocol/bytes.js';
 import { errorCode } from '../protocol/error-code.js';
-import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
-import { backoffMs, RECONNECT, type Random } from './backoff.js';
-import { ApiError, ClientError, isPassing, ProtocolError, QueuedError } from './errors.js';
+import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
+import {
+  ApiError,
+  ClientError,
+  isPassing,
+  ProtocolError,
+  QueuedError,
+  retryAfterMs,
+  UncertifiedDeviceError,
+} from './errors.js';
 import { asError, type Emit } from './events.js';
+import { fitting, type Load, type PendingWrite } from './load.js';
 import type { NewChange, Outbox } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
-import { pendingWrite, type Pending } from './store/store.js';
-import { writeBody } from './wire.js';
-
-type PendingWrite = Extract<Pending, { kind: 'write' }>;
-
-/** One request's worth of changes; of writes also the bodies, which are made once. */
-type Load =
-  | { readonly kind: 'writes'; readonly sent: readonly PendingWrite[]; readonly bodies: readonly string[] }
-  | { readonly kind: 'single'; readonly sent: readonly [Exclude<Pending, PendingWrite>] };
+import type { Pending } from './store/store.js';
 
 /** What the sender needs of its device. */
 export interface SenderOptions {
@@ -36,6 +36,9 @@ export interface SenderOptions {
   readonly random: Random;
   readonly emit: Emit;
 }
+
+/** Who holds it: between a `reset` and the end of its replay no base is known; the `owner` looks at the server first. */
+type Hold = 'reset' | 'owner';
 
 /** What became of a change that was sent: its version, or why not. */
 type Outcome = Stored | { readonly error: ApiError };
@@ -60,8 +63,6 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** Room for the JSON around the writes of a batch. */
-const BATCH_BYTES = BODY_MAX_BATCH - 1024;
 /** Keys are sealed anew for devices that the server misses this often; a server that never has enough is not humoured. */
 const RESEALS_MAX = 3;
 /** Codes remembered of one change; a server that makes up more is told of again. */
@@ -89,11 +90,13 @@ export class Sender {
   private readonly parked = new Map<number, Parked>();
   /** `seq`s of changes without a base that were told of. */
   private readonly baseless = new Set<number>();
-  private running: Promise<void> | undefined;
+  /** `seq`s of this program's changes that nobody was sent yet. */
+  private readonly unseen = new Set<number>();
+  private readonly running = new SingleFlight(() => this.loop());
   private timer: Timer | undefined;
   private failures = 0;
   private rosterRead: Promise<unknown> | undefined;
-  private held = false;
+  private readonly holds = new Set<Hold>();
   /** What ended it. */
   private closed: Error | undefined;
 
@@ -108,6 +111,7 @@ export class Sender {
     if (this.closed !== undefined) throw this.closed;
     const { pending, stored } = this.options.outbox.add(change);
     const { id, seq } = pending;
+    this.unseen.add(seq);
     const outcome = new Promise<Stored>((resolve, reject) => this.waiters.set(seq, { id, resolve, reject }));
     // The caller may look at it late, or never, and has not even got it yet.
     outcome.catch(() => undefined);
@@ -115,6 +119,7 @@ export class Sender {
       await stored;
     } catch (error) {
       this.waiters.delete(seq);
+      this.unseen.delete(seq);
       throw error;
     }
     if (!gather) this.kick();
@@ -123,23 +128,20 @@ export class Sender {
 
   /** Sends what waits and is due. Does nothing while the sender is held, or at it already. */
   kick(): void {
-    if (this.held || this.closed !== undefined) return;
+    if (this.holds.size > 0 || this.closed !== undefined) return;
     this.timer?.cancel();
     this.timer = undefined;
-    this.running ??= this.loop().finally(() => {
-      this.running = undefined;
-      // What was added after the loop's last look would wait for the next change otherwise.
-      if (this.timer === undefined && this.ready().length > 0) this.kick();
-    });
+    void this.running.fresh();
   }
 
-  /** Sends nothing until `release`: between a reset and the end of its replay no base is known. */
-  hold(): void {
-    this.held = true;
+  /** Sends nothing until `release`. */
+  hold(why: Hold): void {
+    this.holds.add(why);
   }
 
-  release(): void {
-    this.held = false;
+  /** The others may still hold it. */
+  release(why: Hold): void {
+    this.holds.delete(why);
     this.kick();
   }
 
@@ -166,12 +168,14 @@ export class Sender {
   }
 
   private async loop(): Promise<void> {
+    // Asked for while the last round failed: it is tried again when its time has come.
+    if (this.timer !== undefined) return;
     this.tellBaseless();
-    while (!this.held && this.closed === undefined) {
-      const ready = this.ready();
-      if (ready.length === 0) break;
+    while (this.holds.size === 0 && this.closed === undefined) {
+      if (this.ready().length === 0) break;
       try {
-        await this.round(ready);
+        await this.judgeAnew();
+        await this.round(this.ready());
         this.failures = 0;
       } catch (error) {
         this.postpone(asError(error));
@@ -201,6 +205,26 @@ export class Sender {
     await recorded;
   }
 
+  /**
+   * The list of devices may be another one by now than where a change was made, as where it was held. Nobody has seen
+   * that change yet: a device that was revoked meanwhile gets no key of it, and a stranger stops it as it stops `put`.
+   */
+  private async judgeAnew(): Promise<void> {
+    const { outbox, roster } = this.options;
+    const strangers = roster.standing()?.uncertified ?? [];
+    for (const pending of this.ready()) {
+      if (!this.unseen.delete(pending.seq) || pending.kind !== 'write') continue;
+      if (strangers.length > 0 && this.waiters.has(pending.seq)) {
+        await this.dropRefused(pending, new UncertifiedDeviceError(strangers));
+        continue;
+      }
+      const { inline } = pending.row;
+      if (inline === null || ![...inline.keys.keys()].some((id) => roster.isRevoked(id))) continue;
+      const keys = new Map([...inline.keys].filter(([id]) => !roster.isRevoked(id)));
+      await outbox.replace({ ...pending, row: { ...pending.row, inline: { ...inline, keys } } });
+    }
+  }
+
   private async request(load: Load): Promise<readonly Outcome[]> {
     if (load.sent.length === 1) {
       try {
@@ -210,7 +234,7 @@ export class Sender {
         return [{ error }];
       }
     }
-    const results = await this.options.api.batch(load.kind === 'writes' ? load.bodies : []);
+    const results = await this.api.batch(load.kind === 'writes' ? load.bodies : []);
     if (results.length !== load.sent.length)
       throw new ProtocolError('a batch was answered with another number of results', { code: 'wrong_reply' });
     return results.map((result, at) =>
@@ -218,8 +242,13 @@ export class Sender {
     );
   }
 
+  /** Once it has failed nobody waits for an answer any more: then this loop's own waits are enough. */
+  private get api(): DeviceApi {
+    return this.failures === 0 ? this.options.api : this.options.api.once;
+  }
+
   private single(load: Load): Promise<Stored> {
-    const { api } = this.options;
+    const { api } = this;
     if (load.kind === 'writes') return api.write(load.bodies[0] ?? '');
     const [pending] = load.sent;
     if (pending.kind === 'delete') return api.remove(pending.id, pending.sig);
@@ -283,6 +312,7 @@ export class Sender {
     this.reseals.delete(seq);
     this.parked.delete(seq);
     this.baseless.delete(seq);
+    this.unseen.delete(seq);
   }
 
   /** A refused change goes, and with it those made on top of it. Its caller hears of it, or an event tells. */
@@ -327,7 +357,8 @@ export class Sender {
     for (const waiter of this.waiters.values()) waiter.reject(new QueuedError(waiter.id, error));
     this.waiters.clear();
     if (!isPassing(error)) this.options.emit('problem', { error });
-    this.wakeIn(backoffMs(this.failures++, RECONNECT, this.options.random));
+    const asked = Math.min(retryAfterMs(error), RETRY_AFTER_MAX_MS);
+    this.wakeIn(Math.max(asked, backoffMs(this.failures++, RECONNECT, this.options.random)));
   }
 
   /** Comes back when the first of the parked changes is due. */
@@ -352,19 +383,3 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 }
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
-
-/** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
-function fitting(ready: readonly Pending[]): Load & { readonly kind: 'writes' } {
-  const sent: PendingWrite[] = [];
-  const bodies: string[] = [];
-  let bytes = 0;
-  for (const pending of ready) {
-    if (pending.kind !== 'write') continue;
-    const body = JSON.stringify(writeBody(pendingWrite(pending)));
-    bytes += text(body).length + 1;
-    if (sent.length > 0 && (bytes > BATCH_BYTES || sent.length >= BATCH_WRITES_MAX)) break;
-    sent.push(pending);
-    bodies.push(body);
-  }
-  return { kind: 'writes', sent, bodies };
-}

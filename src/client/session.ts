@@ -5,6 +5,7 @@
 import { answerReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { PublicApi } from './api.js';
 import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
@@ -31,7 +32,7 @@ export interface SessionOptions {
 /** Calls in the device's name. `call` may be handed around as a plain function. */
 export class Session {
   private token: Token;
-  private renewing: Promise<void> | undefined;
+  private readonly renewing = new SingleFlight((once: boolean) => this.reauthenticate(once));
   /** In server time; null: not known when the token ends, so the server will say when it has. */
   private renewAt: number | null;
   private revoked = false;
@@ -41,10 +42,14 @@ export class Session {
     this.renewAt = renewalTime(this.token);
   }
 
-  /** Sends a request with the token; renews it first when it runs out, and once more when the server says that it has. */
+  /**
+   * Sends a request with the token; renews it first when it runs out, and once more when the server says that it has.
+   * What is to be asked once is renewed for by requests that are not repeated either.
+   */
   readonly call = async (request: HttpRequest): Promise<HttpReply> => {
     this.expectStanding();
-    if (this.isRunningOut()) await this.renewEarly();
+    const { once } = request;
+    if (this.isRunningOut()) await this.renewEarly(once);
     const used = this.token;
     try {
       return await this.options.http.send(request, used.text);
@@ -52,23 +57,20 @@ export class Session {
       if (isRevoked(error)) this.endRevoked();
       if (!isTokenRefusal(error)) throw error;
       // Another call may have renewed it while this one was under way.
-      if (this.token === used) await this.renew();
+      if (this.token === used) await this.renew(once);
       return this.options.http.send(request, this.token.text);
     }
   };
 
-  /** Gets a new token by the device's key; calls that come meanwhile share it. */
-  renew(): Promise<void> {
-    this.renewing ??= this.reauthenticate().finally(() => {
-      this.renewing = undefined;
-    });
-    return this.renewing;
+  /** Gets a new token by the device's key; calls that come meanwhile share it. `once`: no request of it is repeated. */
+  renew(once = false): Promise<void> {
+    return this.renewing.join(once);
   }
 
   /** Renews a token that runs out. Where that fails for now, the old one does as long as it is valid. */
-  private async renewEarly(): Promise<void> {
+  private async renewEarly(once?: boolean): Promise<void> {
     try {
-      await this.renew();
+      await this.renew(once);
     } catch (error) {
       const now = this.serverNow();
       const { expiresAt } = this.token;
@@ -106,11 +108,15 @@ export class Session {
     if (this.revoked) throw new ClientError('revoked', REVOKED);
   }
 
-  private async reauthenticate(): Promise<void> {
+  private async reauthenticate(once: boolean): Promise<void> {
     const { http, identity } = this.options;
     this.expectStanding();
     try {
-      this.token = await reauthenticate(new PublicApi((request) => http.send(request)), this.options, identity);
+      this.token = await reauthenticate(
+        new PublicApi((request) => http.send({ ...request, once })),
+        this.options,
+        identity,
+      );
     } catch (error) {
       if (isRevoked(error)) this.endRevoked();
       throw error;

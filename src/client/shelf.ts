@@ -10,6 +10,7 @@ import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { LiveItem } from '../protocol/item.js';
+import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
 import { asError, type ItemView } from './events.js';
 import { damagedItem, rowSeen } from './library.js';
@@ -25,7 +26,7 @@ import {
   type QueryFilter,
   type QueryUpdate,
 } from './query.js';
-import { viewOf } from './replica.js';
+import { viewOf } from './judge.js';
 import { found } from './search.js';
 import type { Entry, Store } from './store/store.js';
 
@@ -84,7 +85,7 @@ export class Shelf {
   private openedBytes = 0;
   private openedInRow = 0;
   private readonly damaged = new Set<string>();
-  private tail: Promise<void> = Promise.resolve();
+  private readonly line = new Serial();
   private due = false;
   /** Counts the times that the index was let go. */
   private life = 0;
@@ -107,7 +108,7 @@ export class Shelf {
     this.queries.add(live);
     this.unlisten ??= this.options.outbox.touched.listen(() => this.wake());
     try {
-      await this.inLine(() => this.begin(live));
+      await this.line.run(() => this.begin(live));
     } catch (error) {
       this.end(live);
       throw error;
@@ -137,20 +138,16 @@ export class Shelf {
     this.damaged.clear();
   }
 
-  private inLine(work: () => Promise<void>): Promise<void> {
-    const turn = this.tail.then(work);
-    this.tail = turn.catch(() => undefined);
-    return turn;
-  }
-
   /** One round is under way or comes; what is touched before it begins is part of it. */
   private wake(): void {
     if (this.due) return;
     this.due = true;
-    this.inLine(() => this.round()).catch((error: unknown) => {
-      this.stale = true;
-      this.options.onProblem(asError(error));
-    });
+    this.line
+      .run(() => this.round())
+      .catch((error: unknown) => {
+        this.stale = true;
+        this.options.onProblem(asError(error));
+      });
   }
 
   private async begin(live: Live): Promise<void> {

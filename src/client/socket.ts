@@ -4,9 +4,9 @@
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { backoffMs, RECONNECT, type Random } from './backoff.js';
+import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
 import type { Cursor } from './cursor.js';
-import { isRevoked, ProtocolError } from './errors.js';
+import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
 import type { OpenSocket, SocketPort } from './platform.js';
 import { readFrame, type Frame } from './wire.js';
 
@@ -18,6 +18,16 @@ const LOOK_EVERY_MS = 5_000;
 const OPEN_WITHIN_MS = 20_000;
 /** An overloaded server is left alone for longer: the wait starts as if so many attempts had failed. */
 const OVERLOADED_ATTEMPTS = 3;
+/** A server that restarts loses all its devices at one moment: they come back over so long a time, ms. */
+const RESTART_SPREAD_MS = 3_000;
+/** More frames than a socket may send: it is this side that has to slow down, as for an overloaded server. */
+const TOO_MANY_FRAMES = 4429;
+/**
+ * When a connection has proved good, and the next failure begins with a short wait: so long after it brought everything,
+ * or when it is alive for so long, ms. A server that lets everybody in and closes at once proves nothing.
+ */
+const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
+const GOOD_AFTER_MS = 60_000;
 
 /** How the line stands; `retryInMs` from now. */
 export type LineState =
@@ -39,7 +49,8 @@ export interface LineOptions {
   readonly renew: () => Promise<void>;
   /** The cursor to say `hello` with. Asked after all frames of the last connection were handled. */
   readonly cursor: () => Promise<Cursor>;
-  readonly onFrame: (frame: Frame) => void;
+  /** `size`: characters of its text. */
+  readonly onFrame: (frame: Frame, size: number) => void;
   readonly onState: (state: LineState) => void;
   readonly onRevoked: () => void;
   /** Anything that went wrong on the way and does not end the line. */
@@ -49,9 +60,18 @@ export interface LineOptions {
 /** One connection's life; what belongs to an older one is recognised by identity and ignored. */
 interface Connection {
   socket: OpenSocket | null;
-  opened: boolean;
+  /** When it opened, and when it had brought everything; null: not yet. */
+  openedAt: number | null;
+  caughtUpAt: number | null;
   heardAt: number;
   asked: boolean;
+}
+
+/** How a connection ended. `retryAfter`: seconds that the refusal of an upgrade named. */
+interface Closed {
+  readonly code: number;
+  readonly reason: string;
+  readonly retryAfter?: number;
 }
 
 /** Keeps one connection up from `start` until `stop` or revocation. */
@@ -79,9 +99,9 @@ export class Line {
     this.options.onState({ state: 'closed' });
   }
 
-  /** The history was read up to the head: the next failure starts with a short wait again. */
+  /** The connection has brought everything up to the head. */
   settled(): void {
-    this.attempt = 0;
+    if (this.current !== undefined) this.current.caughtUpAt ??= this.options.clock.now();
   }
 
   /** Breaks the connection and makes another after the usual wait. */
@@ -104,7 +124,7 @@ export class Line {
 
   private connect(): void {
     const now = this.options.clock.now();
-    const connection: Connection = { socket: null, opened: false, heardAt: now, asked: false };
+    const connection: Connection = { socket: null, openedAt: null, caughtUpAt: null, heardAt: now, asked: false };
     this.current = connection;
     this.options.onState({ state: 'connecting' });
     this.open(connection).catch((error: unknown) => this.failed(connection, error));
@@ -122,15 +142,15 @@ export class Line {
     connection.socket = this.options.sockets.open(url, {
       opened: () => this.opened(connection),
       message: (text) => this.message(connection, text),
-      closed: (code, reason) => this.closed(connection, code, reason),
+      closed: (code, reason, retryAfter) => this.closed(connection, { code, reason, retryAfter }),
     });
     this.look(connection);
   }
 
   private opened(connection: Connection): void {
     if (this.current !== connection) return;
-    connection.opened = true;
-    connection.heardAt = this.options.clock.now();
+    connection.openedAt = this.options.clock.now();
+    connection.heardAt = connection.openedAt;
     if (!this.reading) connection.socket?.pause?.();
     this.hello(connection);
   }
@@ -154,7 +174,7 @@ export class Line {
       const frame = readFrame(text);
       if (frame.kind === 'ping') connection.socket?.send('{"type":"pong"}');
       else if (frame.kind === 'error') this.options.onProblem(new ProtocolError(`${frame.code}: ${frame.message}`));
-      else this.options.onFrame(frame);
+      else this.options.onFrame(frame, text.length);
     } catch (error) {
       // One bad frame does not end the line: what it would have brought is found missing at the next `caught_up`.
       this.options.onProblem(asError(error));
@@ -168,12 +188,13 @@ export class Line {
       if (this.current !== connection) return;
       if (!this.reading) connection.heardAt = this.options.clock.now();
       const silent = this.options.clock.now() - connection.heardAt;
-      if (silent >= (connection.opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
+      const opened = connection.openedAt !== null;
+      if (silent >= (opened ? GIVE_UP_AFTER_MS : OPEN_WITHIN_MS)) {
         this.drop(CLOSE.silent, 'server silent');
-        this.again(connection.opened ? 'the server fell silent' : 'the connection did not open');
+        this.again(opened ? 'the server fell silent' : 'the connection did not open');
         return;
       }
-      if (connection.opened && silent >= ASK_AFTER_MS && !connection.asked) {
+      if (opened && silent >= ASK_AFTER_MS && !connection.asked) {
         connection.asked = true;
         connection.socket?.send('{"type":"ping"}');
       }
@@ -181,17 +202,19 @@ export class Line {
     });
   }
 
-  private closed(connection: Connection, code: number, reason: string): void {
+  private closed(connection: Connection, { code, reason, retryAfter = 0 }: Closed): void {
     if (this.current !== connection) return;
-    this.current = undefined;
+    this.leave();
     if (code === CLOSE.revoked) {
       this.endRevoked();
       return;
     }
     if (code === CLOSE.expired) this.renewFirst = true;
-    if (code === CLOSE.overloaded) this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
+    if (code === CLOSE.overloaded || code === TOO_MANY_FRAMES)
+      this.attempt = Math.max(this.attempt, OVERLOADED_ATTEMPTS);
     if (code === CLOSE.protocol) this.options.onProblem(new ProtocolError(`the server closed the socket: ${reason}`));
-    this.again(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`);
+    const spread = code === CLOSE.restart ? Math.round(this.options.random() * RESTART_SPREAD_MS) : 0;
+    this.again(`closed with ${code}${reason === '' ? '' : ` (${reason})`}`, Math.max(spread, retryAfter * 1_000));
   }
 
   private failed(connection: Connection, error: unknown): void {
@@ -202,7 +225,7 @@ export class Line {
       return;
     }
     this.options.onProblem(asError(error));
-    this.again(asError(error).message);
+    this.again(asError(error).message, retryAfterMs(error));
   }
 
   private endRevoked(): void {
@@ -212,9 +235,11 @@ export class Line {
     this.options.onState({ state: 'closed' });
   }
 
-  private again(reason: string): void {
+  /** `leastMs`: what the server asks for, or what its way of closing does. */
+  private again(reason: string, leastMs = 0): void {
     if (!this.running) return;
-    const retryInMs = backoffMs(this.attempt++, RECONNECT, this.options.random);
+    const backoff = backoffMs(this.attempt++, RECONNECT, this.options.random);
+    const retryInMs = Math.max(backoff, Math.min(leastMs, RETRY_AFTER_MAX_MS));
     this.options.onState({ state: 'waiting', retryInMs, reason });
     this.timer?.cancel();
     this.timer = this.options.clock.setTimer(retryInMs, () => {
@@ -223,10 +248,22 @@ export class Line {
   }
 
   private drop(code: number, reason: string): void {
-    const socket = this.current?.socket;
-    this.current = undefined;
     this.timer?.cancel();
-    socket?.close(code, reason);
+    this.leave()?.socket?.close(code, reason);
+  }
+
+  /** The connection under way is none any more: what is heard of it is ignored. */
+  private leave(): Connection | undefined {
+    const connection = this.current;
+    this.current = undefined;
+    if (connection !== undefined && this.provedGood(connection)) this.attempt = 0;
+    return connection;
+  }
+
+  private provedGood({ openedAt, caughtUpAt, heardAt }: Connection): boolean {
+    if (openedAt === null) return false;
+    const settled = caughtUpAt !== null && this.options.clock.now() - caughtUpAt >= GOOD_AFTER_CAUGHT_UP_MS;
+    return settled || heardAt - openedAt >= GOOD_AFTER_MS;
   }
 }
 

@@ -3,7 +3,7 @@ import { fingerprintOfMaster } from '../crypto/fingerprint.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { Cursor } from './cursor.js';
-import type { Uncertified } from './errors.js';
+import type { ProtocolFault, Uncertified } from './errors.js';
 import type { DeviceEvents, Emitter } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
@@ -30,6 +30,8 @@ export interface Standing {
   } | null;
   /** What the last completeness check could not get, null where it lacked nothing or was not made. */
   readonly missing: DeviceEvents['missing'] | null;
+  /** Why the server is not read any more; null: it is, or nothing has stopped it since the program began. */
+  readonly halted: { readonly code: ProtocolFault; readonly message: string } | null;
   /** Items that the server's history names, as they are counted in the completeness check. */
   readonly held: Held;
   /**
@@ -72,6 +74,7 @@ export class StandingReader {
   private line: LineState = { state: 'closed' };
   private caughtUp: Standing['caughtUp'] = null;
   private missing: Standing['missing'] = null;
+  private halted: Standing['halted'] = null;
   /** `missing` belongs to the `caught_up` that comes next. */
   private missingIsNew = false;
 
@@ -88,6 +91,10 @@ export class StandingReader {
       this.caughtUp = { at: clock.now(), version, complete };
       if (complete === true && !this.missingIsNew) this.missing = null;
       this.missingIsNew = false;
+      this.halted = null;
+    });
+    emitter.on('halted', ({ error: { code, message } }) => {
+      this.halted = { code, message };
     });
     emitter.on('reset', () => {
       this.missing = null;
@@ -116,6 +123,7 @@ export class StandingReader {
       cursor,
       caughtUp: this.caughtUp,
       missing: this.missing,
+      halted: this.halted,
       held,
       pending: this.pending(),
       hidden: { count: hidden.length, byReason },

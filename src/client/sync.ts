@@ -2,7 +2,9 @@
  * Everything that comes from the server, one after the other: frames are gathered into batches, applied, and what
  * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
  */
+import { Serial } from '../protocol/serial.js';
 import type { DeviceApi } from './api.js';
+import { stopsReading } from './burden.js';
 import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
 import { asError, type Emit, type Named } from './events.js';
@@ -23,6 +25,10 @@ export interface SyncOptions {
   readonly reconnect: (reason: string) => void;
   /** Stops or resumes the reading of frames. */
   readonly flow: (reading: boolean) => void;
+  /** The connection has brought everything. */
+  readonly caughtUp: () => void;
+  /** Told where the server is not read any more: what it sends would fill this device up. */
+  readonly halt: (error: ProtocolError) => void;
   /** Devices and bins are read again. */
   readonly refresh: () => Promise<void>;
 }
@@ -35,15 +41,23 @@ const QUEUE_MAX = 2_000;
 const NAMED_MAX = 1_000;
 /** A history that moves on between every two looks is not compared for ever. */
 const COMPARE_MAX = 5;
-/** A browser's socket cannot be stopped: with so many in hand they are let go, and come again from the cursor. */
-const QUEUE_FULL = 4 * QUEUE_MAX;
+/** The same of their size, characters: the largest frames of the contract have some hundred thousand. */
+const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
+/** A browser's socket cannot be stopped: with so many times that in hand they are let go, and come again from the cursor. */
+const QUEUE_FULL = 4;
+
+interface Queued {
+  readonly frame: StreamFrame;
+  readonly size: number;
+}
 
 type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
 
 /** Applies the stream; see above. */
 export class Sync {
-  private queue: StreamFrame[] = [];
-  private tail: Promise<void> = Promise.resolve();
+  private queue: Queued[] = [];
+  private queuedSize = 0;
+  private readonly alone = new Serial();
   private draining = false;
   /** Set by the first failure after a connection began: what is queued behind it is out of order. */
   private broken = false;
@@ -60,36 +74,45 @@ export class Sync {
 
   constructor(private readonly options: SyncOptions) {}
 
-  /** A frame of the ordered stream. */
-  receive(frame: StreamFrame): void {
+  /** A frame of the ordered stream; `size`: characters of its text. */
+  receive(frame: StreamFrame, size = 0): void {
     if (this.broken || this.closed) return;
-    if (this.queue.length >= QUEUE_FULL) {
+    if (this.isFull(QUEUE_FULL)) {
       this.broken = true;
-      this.queue = [];
+      this.letGo();
       this.options.reconnect('frames come faster than they can be stored');
       return;
     }
-    this.queue.push(frame);
-    if (this.queue.length >= QUEUE_MAX) this.options.flow(false);
+    this.queue.push({ frame, size });
+    this.queuedSize += size;
+    if (this.isFull(1)) this.options.flow(false);
     if (this.draining) return;
     this.draining = true;
     void this.exclusive(() => this.drain());
   }
 
+  private isFull(times: number): boolean {
+    return this.queue.length >= times * QUEUE_MAX || this.queuedSize >= times * QUEUE_SIZE_MAX;
+  }
+
+  private letGo(): void {
+    this.queue = [];
+    this.queuedSize = 0;
+  }
+
   /** The device ended: nothing more is applied but what is under way. */
   close(): void {
     this.closed = true;
-    this.queue = [];
+    this.letGo();
   }
 
   /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
   begin(): Promise<Cursor> {
     return this.exclusive(async () => {
-      this.queue = [];
+      this.letGo();
       this.broken = false;
       this.begunAnew = false;
-      this.options.replica.replaying();
-      const cursor = await this.options.replica.cursor();
+      const cursor = await this.options.replica.replaying();
       // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
       if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
       return cursor;
@@ -147,6 +170,7 @@ export class Sync {
   /** Everything from the cursor to the head; gives the head. */
   private async pages(): Promise<number> {
     this.begunAnew = false;
+    await this.options.replica.listing();
     for (let resets = 0; ;) {
       const { since, epoch } = await this.options.replica.cursor();
       const page = await this.options.api.page({ since, epoch });
@@ -179,28 +203,32 @@ export class Sync {
 
   /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
   private exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.tail.then(work);
-    this.tail = turn.then(
-      () => undefined,
-      () => undefined,
-    );
-    return turn;
+    return this.alone.run(async () => {
+      try {
+        return await work();
+      } catch (error) {
+        // Here: before the next one begins.
+        if (stopsReading(error)) this.options.halt(error);
+        throw error;
+      }
+    });
   }
 
   private async drain(): Promise<void> {
     try {
       while (this.queue.length > 0) {
         await this.next();
-        if (this.queue.length <= QUEUE_MAX / 2) this.options.flow(true);
+        if (!this.isFull(1 / 2)) this.options.flow(true);
       }
     } catch (error) {
       // Whoever closed the device may have closed its store behind it: that is no fault, and the frames come again.
       if (this.closed) return;
       this.broken = true;
-      this.queue = [];
+      this.letGo();
       this.options.flow(true);
       this.options.emit('problem', { error: asError(error) });
-      this.options.reconnect('frames could not be applied');
+      if (stopsReading(error)) this.options.halt(error);
+      else this.options.reconnect('frames could not be applied');
     } finally {
       this.draining = false;
     }
@@ -209,16 +237,17 @@ export class Sync {
   /** The changes at the front of the queue as one batch, or the one frame there that is something else. */
   private async next(): Promise<void> {
     const changes: Change[] = [];
-    for (const frame of this.queue) {
+    for (const { frame } of this.queue) {
       if (frame.kind !== 'change' || changes.length >= BATCH_MAX) break;
       changes.push(frame.change);
     }
     if (changes.length > 0) {
-      this.queue.splice(0, changes.length);
+      for (const { size } of this.queue.splice(0, changes.length)) this.queuedSize -= size;
       await this.options.replica.apply(changes);
       return;
     }
-    const frame = this.queue.shift();
+    const { frame, size } = this.queue.shift() ?? { frame: undefined, size: 0 };
+    this.queuedSize -= size;
     if (frame?.kind === 'reset') await this.reset(frame.epoch);
     if (frame?.kind === 'caught_up') await this.settle(frame.at);
   }
@@ -233,7 +262,7 @@ export class Sync {
 
   private resetting(): void {
     this.afterReset = true;
-    this.options.sender.hold();
+    this.options.sender.hold('reset');
   }
 
   private async settle(at: Completeness): Promise<void> {
@@ -257,6 +286,7 @@ export class Sync {
     if (!complete || this.unlisted.length > 0) this.missing(at, held);
     this.told = complete ? undefined : lacking;
     this.unlisted = [];
+    this.options.caughtUp();
     await this.settled(at.version, complete);
   }
 
@@ -282,7 +312,7 @@ export class Sync {
       if (ids.length > 0) this.options.emit('orphaned', { ids });
     }
     this.begunAnew = false;
-    this.options.sender.release();
+    this.options.sender.release('reset');
     this.options.emit('caught_up', { version, complete });
     this.waiting?.resolve();
     this.waiting = undefined;
@@ -296,7 +326,7 @@ export class Sync {
    * later page: together they are exactly the state at the last page's head.
    */
   private async refetch(mending = false): Promise<void> {
-    const { since: known, epoch } = await this.options.replica.cursor();
+    const { since: known, epoch } = await this.options.replica.listing();
     const repaired: Listed[] = [];
     let count = 0;
     const listed = new Set<string>();
@@ -305,7 +335,11 @@ export class Sync {
       // A listing that begins anew would have no end.
       if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
         throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
-      for (const { id } of page.items) listed.add(id);
+      for (const { id, kind } of page.items) {
+        if (listed.has(id)) this.options.replica.again();
+        // Only what is not deleted could be missed, and of deletes a server makes any number.
+        else if (kind !== 'delete') listed.add(id);
+      }
       if (mending) await this.options.replica.mend(page.items);
       const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
       // What is above the cursor was not missing: it is new.
@@ -317,6 +351,7 @@ export class Sync {
       more = page.hasMore;
       if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
     }
+    this.options.replica.listed();
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }

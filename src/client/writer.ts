@@ -3,10 +3,21 @@
  * Changes are prepared one after the other, so that each sees the one before it.
  */
 import { makeDeleteTag } from '../crypto/item-tag.js';
-import { moveTag, rewrapItem, sealBlobItem, sealItem, type PlainPayload, type Reader } from '../crypto/item.js';
+import {
+  moveTag,
+  openItem,
+  rewrapItem,
+  sealBlobItem,
+  sealItem,
+  type PlainPayload,
+  type Reader,
+} from '../crypto/item.js';
+import { payloadObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
+import { Serial } from '../protocol/serial.js';
 import type { Blobs } from './blobs/blobs.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
@@ -14,7 +25,7 @@ import { ApiError, ClientError, isConflict } from './errors.js';
 import { MissingKeys, type RewrapOptions } from './missing-keys.js';
 import type { Outbox } from './outbox.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
-import { holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+import { checkedPayload, expectType, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
@@ -33,6 +44,11 @@ export interface PutRequest extends TransferOptions {
   readonly content?: BlobSource;
   /** When the content was made, ms; default: now. An import keeps the times of what it brings. */
   readonly ts?: number;
+  /**
+   * True: the payload is written as it is, whatever its fields are. For what a device of the user once wrote and that is
+   * put back (an import); anything new is held against its type's shape, so that every device can show it.
+   */
+  readonly asIs?: boolean;
   /** What to do where another device changed the item meanwhile: `fail` (default) with `conflict`, or win over it. */
   readonly onConflict?: 'fail' | 'overwrite';
 }
@@ -74,23 +90,25 @@ const OVERWRITES_MAX = 3;
 
 /** This device's hand: everything it changes goes through here. */
 export class Writer {
-  private preparing: Promise<unknown> = Promise.resolve();
+  private readonly preparing = new Serial();
 
   private readonly missing: MissingKeys;
 
   constructor(private readonly options: WriterOptions) {
-    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.inTurn(prepare) });
+    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.preparing.run(prepare) });
   }
 
   /**
-   * Creates or replaces an item. Resolves when the server has it durably. Throws `UncertifiedDeviceError` (nothing was
-   * written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the outbox.
+   * Creates or replaces an item. Resolves when the server has it durably. Throws `PayloadError` and
+   * `UncertifiedDeviceError` (nothing was written), `ApiError`, `ClientError`, or `QueuedError` where it waits in the
+   * outbox.
    *
    * What goes into a blob is uploaded first, and needs the server: while it cannot be reached nothing is kept for later,
    * and what `uploadBlob` throws means that nothing was written. Any other error comes after the upload: the item was
    * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
    */
-  async put(request: PutRequest): Promise<Stored> {
+  async put(given: PutRequest): Promise<Stored> {
+    const request = await this.checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     let over: Obstacle | null = null;
@@ -100,7 +118,7 @@ export class Writer {
         if (source !== null) attached = await this.attach(id, { request, source, over, before: attached });
         const from = { over, attached };
         try {
-          const { outcome } = await this.inTurn(() => this.prepare(id, request, from));
+          const { outcome } = await this.preparing.run(() => this.prepare(id, request, from));
           return await outcome;
         } catch (error) {
           over = this.obstacle(request, attempt, error);
@@ -108,6 +126,31 @@ export class Writer {
       }
     } finally {
       if (attached !== null) this.options.sodium.memzero(attached.draft.key);
+    }
+  }
+
+  /**
+   * A request whose type and payload can be written. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no
+   * JSON. Fields that another client gave the item stay with it, whatever they are: nobody here knows better.
+   */
+  private async checked(request: PutRequest): Promise<PutRequest> {
+    const { id, payload, asIs } = request;
+    const type = expectType(request.type);
+    if (asIs === true) return request;
+    const others = id === undefined ? [] : await this.fieldsOf(id);
+    if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
+    checkedPayload(type, payloadObject(payload), others);
+    return request;
+  }
+
+  /** Names of the fields that an item has; none where it is not here, or does not open. */
+  private async fieldsOf(id: string): Promise<readonly string[]> {
+    const { row } = await this.latest(id);
+    try {
+      return row === null ? [] : Object.keys(openItem(this.options.sodium, row, this.options.reader) ?? {});
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return [];
+      throw error;
     }
   }
 
@@ -132,7 +175,7 @@ export class Writer {
     const { request, source, over, before } = to;
     // Whatever stands in the way of the write is better known before so much is sent.
     await this.options.roster.sealFor();
-    const latest = await this.inTurn(async () => this.writable(id, await this.latest(id)));
+    const latest = await this.preparing.run(async () => this.writable(id, await this.latest(id)));
     const seen = latest.row?.ts ?? 0;
     const ts = this.laterThan(request, latest, over);
     if (before !== null) {
@@ -145,7 +188,7 @@ export class Writer {
   /** Deletes an item, with the tag that lets other devices tell this delete from a server's. Throws as `put`. */
   async delete(id: string): Promise<Stored> {
     const sig = makeDeleteTag(this.options.sodium, this.options.reader.masterKey, id);
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const latest = await this.latest(id);
       if (latest.base === 0) throw new ClientError('unknown_item', `there is no item ${id}`);
       return this.options.sender.submit({ kind: 'delete', id, sig, base: latest.base });
@@ -155,7 +198,7 @@ export class Writer {
 
   /** Moves an item to another bin, under a new tag. Throws as `put`, and `CryptoRefusal` for one that does not verify. */
   async move(id: string, binId: string): Promise<Stored> {
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const { sodium, reader, sender } = this.options;
       const { row, base } = this.writable(id, await this.latest(id));
       if (row === null) throw new ClientError('unknown_item', `there is no item ${id}`);
@@ -167,7 +210,7 @@ export class Writer {
 
   /** Writes an item again that the server's new history does not have, with keys for the devices of today. */
   async republish(id: string): Promise<Stored> {
-    const { outcome } = await this.inTurn(async () => {
+    const { outcome } = await this.preparing.run(async () => {
       const { sodium, reader, roster, sender, deviceId } = this.options;
       const devices = await roster.recipients();
       const { row, base } = this.writable(id, await this.latest(id));
@@ -182,7 +225,7 @@ export class Writer {
 
   /** Drops an item here that the server's new history does not have: the other way out beside `republish`. */
   async discard(id: string): Promise<void> {
-    await this.inTurn(async () => {
+    await this.preparing.run(async () => {
       const { store, outbox } = this.options;
       const { entry, own } = await outbox.look(id);
       if (entry === undefined || entry.version !== 0 || own !== undefined) {
@@ -238,12 +281,6 @@ export class Writer {
   private writable(id: string, latest: Latest): Latest {
     if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
     return latest;
-  }
-
-  private inTurn<T>(prepare: () => Promise<T>): Promise<T> {
-    const turn = this.preparing.then(prepare);
-    this.preparing = turn.catch(() => undefined);
-    return turn;
   }
 }
 

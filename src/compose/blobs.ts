@@ -11,6 +11,7 @@ import { localStore, openBucket } from '../objects/open.js';
 import { PostgresBlobAudit } from '../postgres/stores/blob-audit.js';
 import { BlobStore } from '../postgres/stores/blob-store.js';
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { Parts } from './parts.js';
 
 /** Blobs of a running server. */
@@ -110,20 +111,15 @@ function logComparison(log: Logger, { missing, examples, strangers }: Comparison
 /** Removes what killed processes left of their uploads: at the start, and again and again. */
 function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
   let timer: Timer | undefined;
-  let sweeping: Promise<void> | undefined;
+  // Files carry the machine's time, whatever a test's clock says.
+  const sweeping = new SingleFlight(() => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault));
   const sweep = (): void => {
     timer = clock.setTimer(QUIET_MS, sweep);
-    sweeping ??= local
-      // Files carry the machine's time, whatever a test's clock says.
-      .sweep(Date.now(), QUIET_MS)
-      .then(() => undefined, onFault)
-      .finally(() => {
-        sweeping = undefined;
-      });
+    void sweeping.join();
   };
   sweep();
   stops.push(async () => {
     timer?.cancel();
-    await sweeping;
+    await sweeping.idle();
   });
 }

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { keptSecret } from '../config/secrets.js';
 import { LANE_SETTINGS } from '../postgres/commit/batch.js';
-import { createPool, openClient } from '../postgres/database.js';
+import { createPool, endPool, openClient } from '../postgres/database.js';
 import { EmbeddedPostgres } from '../postgres/embedded/embedded.js';
 import { History } from '../postgres/history.js';
 import { migrate } from '../postgres/migrate.js';
@@ -69,7 +69,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
     onIdleError: hooks.onFault,
     onConnect: (client) => history.check(client),
   });
-  hooks.stops.push(() => pool.end());
+  hooks.stops.push(() => endPool(pool));
   await pool.query('SELECT 1');
   reach.start();
   hooks.stops.push(() => reach.close());

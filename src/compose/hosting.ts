@@ -1,5 +1,5 @@
 /** Puts together what only a hosted service has: tenants by host name, signup, billing (contract 12). */
-import type { AddressLimits } from '../account/rates.js';
+import { signupNetworkOf, type AddressLimits } from '../account/rates.js';
 import { Checkout } from '../billing/checkout.js';
 import { Webhooks } from '../billing/webhooks.js';
 import { apexOf } from '../config/config.js';
@@ -53,7 +53,7 @@ export async function composeHosting(
     service: {
       isApex: (host) => hosts.isApex(host),
       certifies: (host) => certificates.check(host),
-      signUp: (body) => signup.signUp(body),
+      signUp: (body, address) => signup.signUp(body, signupNetworkOf(address)),
     },
     billing: billed?.service,
   };

@@ -8,6 +8,7 @@ import type { TenantParts } from './tenants.js';
 export const gaugesOf = ({ registry, lanes }: TenantParts, front: Front): Gauges => ({
   sockets: () => front.sockets,
   calls: () => front.calls,
+  held: () => front.held(),
   actors: () => registry.size,
   pendingChanges: () => lanes.waiting,
 });

@@ -107,18 +107,23 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
   onBack = () => void tenants.registry.compareHeads();
+  // What changes tenants is put upon these two, and so has ended before them: nobody asks the database after it is gone.
+  stops.push(() => tenants.feed.close());
+  stops.push(() => tenants.registry.close());
   const services = composeServices(parts, tenants);
   tenants.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
-  stops.push(() => tenants.feed.close());
   const hosting = multi ? await composeHosting(parts, tenants, services.addressLimits) : undefined;
   tenants.registry.start();
-  stops.push(() => Promise.resolve(tenants.registry.stop()));
   const blobs = await composeBlobs(parts);
   await composeNightly(parts, blobs.jobs);
   const front = await listen(parts, { options, tenants, services, hosting, blobs });
   let graceMs = 0;
-  stops.push(() => front.close(graceMs));
+  stops.push(async () => {
+    await front.close(graceMs);
+    // Calls that were cut off work on until their statements have ended.
+    await front.settled();
+  });
   if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
   let closing: Promise<void> | undefined;
 

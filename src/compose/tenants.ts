@@ -79,7 +79,7 @@ export function composeTenants(all: Parts): TenantParts {
     instanceId,
     pool,
     clock,
-    local: (tenant) => registry.peek(tenant)?.onlineDevices() ?? new Set(),
+    local: (tenant) => registry.loaded(tenant)?.onlineDevices() ?? new Set(),
     tenants: () => registry.tenantsWithSockets(),
     othersUp: () => feed.othersUp,
     onFault,

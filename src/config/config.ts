@@ -44,7 +44,8 @@ export class ConfigError extends Error {
 }
 
 /** Loopback and the private ranges (contract 4, Client address). */
-const PRIVATE_RANGES = ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'];
+/** A proxy on this machine. Of private ranges nobody knows who else is on them: one who is believed can pass for anybody. */
+const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 
 const HOUR_MS = 3_600_000;
 const RATE_MAX = 1_000_000;
@@ -147,7 +148,7 @@ const VARIABLES = {
   trustedProxies: {
     name: 'TRUSTED_PROXIES',
     takes: 'addresses or ranges such as 10.0.0.0/8 separated by commas, or none',
-    fallback: Object.freeze(PRIVATE_RANGES),
+    fallback: Object.freeze(LOOPBACK),
     parse: (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)),
   } satisfies Variable<readonly string[]>,
   /** Per device and instance; 0: off. */

@@ -5,14 +5,64 @@ import { CryptoRefusal } from './refusal.js';
 /** Any object of JSON; its values are not looked at here. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/**
+ * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but whatever goes
+ * through the value by calling itself (`JSON.stringify` does) ends at some thousands: one item would end every listing.
+ */
+export const PAYLOAD_DEPTH_MAX = 64;
+
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Plaintext bytes: of an object its JSON text, of bytes (JSON text made by the caller) themselves. */
-export const payloadBytes = (payload: JsonObject | Uint8Array): Uint8Array =>
-  payload instanceof Uint8Array ? payload : text(JSON.stringify(payload));
+/**
+ * True where JSON text is nested deeper than `levels`: looked for in the text, since a value would have to be gone
+ * through. `codeAt`: its bytes or characters. Exact for JSON; of anything else it may say what it likes.
+ */
+export function nestedDeeper(levels: number, length: number, codeAt: (at: number) => number | undefined): boolean {
+  let depth = 0;
+  let quoted = false;
+  for (let at = 0; at < length; at++) {
+    const code = codeAt(at);
+    if (quoted) {
+      if (code === BACKSLASH) at++;
+      else if (code === QUOTE) quoted = false;
+    } else if (code === QUOTE) quoted = true;
+    else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
+      if (++depth > levels) return true;
+    } else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) depth--;
+  }
+  return false;
+}
 
-/** Decrypted bytes as a JSON object. Throws `bad_payload` for anything else: no UTF-8, no JSON, no object. */
+const [QUOTE, BACKSLASH, OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY] = [0x22, 0x5c, 0x7b, 0x7d, 0x5b, 0x5d];
+
+function expectDepth(bytes: Uint8Array): Uint8Array {
+  if (nestedDeeper(PAYLOAD_DEPTH_MAX, bytes.length, (at) => bytes[at]))
+    throw new CryptoRefusal('bad_payload', `the payload has more than ${PAYLOAD_DEPTH_MAX} levels`);
+  return bytes;
+}
+
+/**
+ * Plaintext bytes: of an object its JSON text, of bytes (JSON text made by the caller) themselves. Throws `bad_payload`
+ * for what has no JSON text, and for more than `PAYLOAD_DEPTH_MAX` levels: no device would show it.
+ */
+export const payloadBytes = (payload: JsonObject | Uint8Array): Uint8Array =>
+  expectDepth(payload instanceof Uint8Array ? payload : text(jsonOf(payload)));
+
+function jsonOf(payload: JsonObject): string {
+  try {
+    return JSON.stringify(payload);
+  } catch {
+    // Levels without number, a circle, a bigint. The message could quote the content.
+    throw new CryptoRefusal('bad_payload', 'the payload cannot be written as JSON');
+  }
+}
+
+/**
+ * Decrypted bytes as a JSON object. Throws `bad_payload` for anything else: no UTF-8, no JSON, no object, more than
+ * `PAYLOAD_DEPTH_MAX` levels.
+ */
 export function payloadObject(bytes: Uint8Array): JsonObject {
+  expectDepth(bytes);
   let value: unknown;
   try {
     value = JSON.parse(utf8.decode(bytes));

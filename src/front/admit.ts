@@ -1,17 +1,24 @@
-/** Who may go on now: request rates per device (contract 5, Rates), and what the process can hold at once. */
+/** How much a device may ask for now: requests, and bytes of bodies and replies. */
 import type { Clock, Timer } from '../protocol/clock.js';
-import { ServiceError, unavailable } from '../protocol/errors.js';
-import type { LoadBound } from './ports.js';
+import { ServiceError } from '../protocol/errors.js';
+import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../protocol/limits.js';
 
-interface Bucket {
+/** What a device may still do now. */
+export interface Bucket {
   reads: number;
   writes: number;
+  /** Bytes. Below 0: of a length that nobody knew before. */
+  bodies: number;
+  replies: number;
   /** When it was last filled, ms. */
   at: number;
 }
 
-/** After this long without use a bucket is full again, since it holds one second's worth. */
-const FULL_MS = 1_000;
+/**
+ * After this long without use a bucket is full again: requests are one second's worth, and bytes two, with what a
+ * device can owe besides (its share of unread replies).
+ */
+const FULL_MS = 3_000;
 /** The timer that forgets comes later, so that busy times never wait for it. */
 const FORGET_MS = 2 * FULL_MS;
 
@@ -22,7 +29,7 @@ export interface Rates {
 }
 
 /**
- * Token buckets per device. Two generations of a map: what was not used for a second is full, and a full bucket is
+ * Token buckets per device. Two generations of a map: what was not used for FULL_MS is full, and a full bucket is
  * the same as none, so dropping the older generation forgets nothing. A crowd that comes once, to open its sockets,
  * is forgotten by a timer; requests turn the generations by themselves.
  */
@@ -39,19 +46,30 @@ export class DeviceRates {
     this.turnedAt = clock.now();
   }
 
-  /** Takes one read or write. Throws `rate_limited` with the seconds to wait. */
-  take(device: string, kind: 'read' | 'write'): void {
+  /**
+   * Takes one read or write, and a body's declared length. Throws `rate_limited` with the seconds to wait. Answers the
+   * bucket that what was not declared is charged to; undefined where the rate is off, and bytes with it.
+   */
+  take(device: string, kind: 'read' | 'write', bodyBytes = 0): Bucket | undefined {
     const rate = this.rates[kind];
-    if (rate === 0) return;
-    const now = this.clock.now();
-    const bucket = this.bucket(device, now);
+    if (rate === 0) return undefined;
+    const bucket = this.bucket(device, this.clock.now());
     const tokens = kind === 'read' ? bucket.reads : bucket.writes;
-    if (tokens < 1) {
-      const seconds = Math.max(1, Math.ceil((1 - tokens) / rate));
-      throw new ServiceError('rate_limited', `at most ${rate} ${kind}s per second and device`, undefined, seconds);
+    if (tokens < 1) throw limited(`at most ${rate} ${kind}s per second and device`, (1 - tokens) / rate);
+    // A body that could never be saved up for is refused by its size, not here.
+    const body = Math.min(bodyBytes, BODY_BYTES_BURST);
+    if (body > 0 && bucket.bodies < body) {
+      const missing = body - bucket.bodies;
+      throw limited(`at most ${BODY_BYTES_PER_S} bytes of bodies per second and device`, missing / BODY_BYTES_PER_S);
+    }
+    if (kind === 'read' && bucket.replies <= 0) {
+      const seconds = (1 - bucket.replies) / REPLY_BYTES_PER_S;
+      throw limited(`at most ${REPLY_BYTES_PER_S} bytes of replies per second and device`, seconds);
     }
     if (kind === 'read') bucket.reads = tokens - 1;
     else bucket.writes = tokens - 1;
+    bucket.bodies -= body;
+    return bucket;
   }
 
   stop(): void {
@@ -74,40 +92,23 @@ export class DeviceRates {
     if (now - this.turnedAt >= FULL_MS || now < this.turnedAt) this.turn(now);
     let bucket = this.current.get(device);
     if (bucket === undefined) {
-      bucket = this.previous.get(device) ?? { reads: this.rates.read, writes: this.rates.write, at: now };
+      bucket = this.previous.get(device) ?? this.full(now);
       this.current.set(device, bucket);
     }
     const seconds = Math.max(0, now - bucket.at) / 1_000;
     bucket.at = now;
     bucket.reads = Math.min(this.rates.read, bucket.reads + seconds * this.rates.read);
     bucket.writes = Math.min(this.rates.write, bucket.writes + seconds * this.rates.write);
+    bucket.bodies = Math.min(BODY_BYTES_BURST, bucket.bodies + seconds * BODY_BYTES_PER_S);
+    bucket.replies = Math.min(REPLY_BYTES_BURST, bucket.replies + seconds * REPLY_BYTES_PER_S);
     return bucket;
   }
-}
 
-/**
- * What is under way: calls that wait for their admission or their answer, and bytes of bodies and replies held for
- * them and for slow peers.
- * Beyond the bounds the server sheds load instead of growing until it dies.
- */
-export class Load {
-  calls = 0;
-  bytes = 0;
-
-  constructor(private readonly bound: LoadBound) {}
-
-  /** True when the process has as much as it can hold. */
-  get full(): boolean {
-    return this.calls >= this.bound.calls || this.noRoom;
-  }
-
-  /** True when no more bytes may be held. A body is judged by this: its call may be the last that was let in. */
-  get noRoom(): boolean {
-    return this.bytes >= this.bound.bytes;
-  }
-
-  /** Throws `unavailable` when the process has as much as it can hold. */
-  check(): void {
-    if (this.full) throw unavailable('the server is shedding load');
+  private full(now: number): Bucket {
+    const { read, write } = this.rates;
+    return { reads: read, writes: write, bodies: BODY_BYTES_BURST, replies: REPLY_BYTES_BURST, at: now };
   }
 }
+
+const limited = (message: string, seconds: number): ServiceError =>
+  new ServiceError('rate_limited', message, undefined, Math.max(1, Math.ceil(seconds)));

@@ -79,7 +79,7 @@ export class Authenticator {
     return verdict.claims;
   }
 
-  /** The tenant's actor: at once when it is loaded, which is the usual case. */
+  /** The tenant's actor: at once when it is loaded and was compared a moment ago, which is the usual case. */
   actorOf(tenantId: string): TenantActor | Promise<TenantActor> {
     return this.options.tenants.peek(tenantId) ?? this.load(tenantId);
   }

@@ -4,6 +4,9 @@ import { isIP } from 'node:net';
 /** 16 bytes; IPv4 stands in its IPv6-mapped form, so that one address has one spelling. */
 export type Address = Uint8Array;
 
+/** Proxies in a row at most. */
+const HOPS_MAX = 32;
+
 const MAPPED_PREFIX = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
 
 const isMapped = (address: Address): boolean => MAPPED_PREFIX.every((byte, at) => address[at] === byte);
@@ -87,16 +90,18 @@ export class TrustedProxies {
 
   /**
    * The client's address: the peer, or the right-most untrusted hop of `X-Forwarded-For` when the peer is trusted.
-   * A hop that is no address ends the walk: who wrote it is as far as anybody can be believed.
+   * At most 32 hops are walked. A hop that is no address ends the walk: who wrote it is as far as anybody can be believed.
    */
   clientOf(peer: Address, forwardedFor: string): Address {
     let client = peer;
-    const hops = forwardedFor === '' ? [] : forwardedFor.split(',');
-    while (this.trusts(client)) {
-      const hop = hops.pop();
-      const next = hop === undefined ? undefined : parseHop(hop.trim());
+    let rest = forwardedFor;
+    // The header may be as long as its sender likes, and each hop of it one that is trusted.
+    for (let hops = 0; hops < HOPS_MAX && rest !== '' && this.trusts(client); hops++) {
+      const comma = rest.lastIndexOf(',');
+      const next = parseHop(rest.slice(comma + 1).trim());
       if (next === undefined) break;
       client = next;
+      rest = rest.slice(0, Math.max(0, comma));
     }
     return client;
   }

@@ -3,48 +3,44 @@
  * checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import type { RatePurpose } from '../account/rates.js';
+import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
-import { DeviceRates, Load } from './admit.js';
+import { DeviceRates } from './admit.js';
 import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
 import { KeptBody, readBody, takeBody, takeForm } from './body.js';
-import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
+import { TrustedProxies } from './client-address.js';
+import { refusalOf } from './fair-budget.js';
 import { Inflow } from './inflow.js';
-import type { FrontOptions, LoadBounds } from './ports.js';
+import type { FrontOptions } from './ports.js';
 import { Replier } from './reply.js';
 import { Call } from './request.js';
 import { Router, type Answer, type Row } from './router.js';
-
-/** Strangers shall not be able to take the devices' share. */
-const BOUNDS: LoadBounds = {
-  devices: { calls: 10_000, bytes: 256 * 1024 * 1024 },
-  strangers: { calls: 2_000, bytes: 32 * 1024 * 1024 },
-};
+import { Shares } from './shares.js';
 
 const NOTHING = Buffer.alloc(0);
 
-/** A row of the table, and whose share of the process its calls use. */
-interface Way {
+interface Limited {
+  readonly call: Call;
   readonly row: Row;
-  readonly load: Load;
+  readonly address: string;
+  readonly limit: RatePurpose | undefined;
 }
 
 /**
- * Takes requests through all steps, and knows which of them are under way: every call that waits, for its admission
- * or for its answer, is counted from the begin of the wait to its end, also when its client has gone away.
+ * Takes requests through all steps, and knows which of them are under way. A call has its place from its admission
+ * until it is answered, and until what it waits for has come, also when its client has gone away.
  */
 export class Pipeline {
   readonly replier: Replier;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
-  readonly proxies: TrustedProxies;
+  readonly shares: Shares;
   private readonly router: Router;
   private readonly now: () => number;
-  /** What calls and upgrades with a device's token have under way. */
-  readonly devices: Load;
-  private readonly strangers: Load;
   /** Calls that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<Call>();
-  private whenIdle: (() => void) | undefined;
+  private whenIdle: (() => void)[] = [];
 
   constructor(
     rows: readonly Row[],
@@ -52,16 +48,14 @@ export class Pipeline {
   ) {
     const { config, clock, log } = app;
     this.now = () => clock.now();
-    const { devices, strangers } = app.bounds ?? BOUNDS;
-    this.devices = new Load(devices);
-    this.strangers = new Load(strangers);
     this.router = new Router(rows);
-    this.proxies = new TrustedProxies(config.trustedProxies);
+    const proxies = new TrustedProxies(config.trustedProxies);
+    this.shares = new Shares({ bounds: app.bounds, clock, proxies });
     this.replier = new Replier({
       log,
       clock,
-      load: this.devices,
-      proxies: this.proxies,
+      shares: this.shares,
+      proxies,
       corsOrigins: config.corsOrigins,
       meter: app.meter,
     });
@@ -74,7 +68,8 @@ export class Pipeline {
    * One with a fault in its framing is refused here, and not to be looked at any further.
    */
   begin(res: HttpResponse, req: HttpRequest): Call {
-    const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape });
+    const { clock, config } = this.app;
+    const call = new Call(res, req, { now: clock.now(), shape: config.wireShape, whenOver: this.whenOver });
     res.onAborted(() => {
       call.aborted = true;
       call.end();
@@ -117,84 +112,80 @@ export class Pipeline {
   }
 
   private admitAndRun(call: Call, row: Row): void {
-    const load = row.auth === 'none' ? this.strangers : this.devices;
-    if (row.stream === true) return this.admitStream(call, { row, load });
+    if (row.stream === true) return this.admitStream(call, row);
     const admitted = this.admit(call, row);
-    if (admitted !== undefined) this.runLater(call, { row, load }, admitted);
-    else if (row.body === 0) this.run(call, { row, load }, NOTHING);
+    if (admitted !== undefined) this.runLater(call, row, admitted);
+    else if (row.body === 0) this.run(call, row, NOTHING);
     else {
-      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, { row, load }, bytes, fault);
-      readBody(call, { cap: row.body, load, now: this.now, done });
+      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, row, bytes, fault);
+      readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
     }
   }
 
   /** Nothing is listened to before the signature held: whoever has none cannot have the server hold anything. */
-  private admitStream(call: Call, { row, load }: Way): void {
+  private admitStream(call: Call, row: Row): void {
     // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
     if (call.chunked || !call.lengthDeclared) throw invalid('content-length', 'required');
     const admitted = this.admit(call, row);
     const { clock, transfers } = this.app;
     call.inflow = new Inflow(call, clock, (pace) => transfers?.tooSlow(call.tenantId, pace) ?? true);
-    if (admitted === undefined) this.run(call, { row, load }, NOTHING);
-    else this.hold(call, load, admitted, () => this.run(call, { row, load }, NOTHING));
+    if (admitted === undefined) this.run(call, row, NOTHING);
+    else this.hold(call, admitted, () => this.run(call, row, NOTHING));
   }
 
   /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
-  private runLater(call: Call, { row, load }: Way, admitted: Promise<void>): void {
-    const kept = new KeptBody(call, load);
+  private runLater(call: Call, row: Row, admitted: Promise<void>): void {
+    const kept = new KeptBody(call, this.shares);
     let inside = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
-      if (inside) this.run(call, { row, load }, bytes, fault);
+      if (inside) this.run(call, row, bytes, fault);
       else kept.put(bytes, fault);
     };
-    this.hold(call, load, admitted, () => {
+    this.hold(call, admitted, () => {
       inside = true;
       const body = kept.take();
-      if (body !== undefined) this.run(call, { row, load }, body.bytes, body.fault);
+      if (body !== undefined) this.run(call, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NOTHING);
-    else readBody(call, { cap: row.body, load, now: this.now, done });
+    else readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
   }
 
   /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
   private admit(call: Call, row: Row): Promise<void> | undefined {
     if (row.apex === true) {
       this.authenticator.checkApex(call.host);
-      this.strangers.check();
       return this.admitStranger(call, row);
     }
-    if (row.state === 'any' && row.limit === 'none' && row.auth === 'none') {
-      // Health has no tenant: it answers whatever host was asked for.
-      if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
-      // Now: a dead response has no peer any more.
-      if (row.raw === true) call.address = this.addressOf(call);
-      return undefined;
-    }
-    call.tenantId = this.authenticator.tenantOf(call.host);
-    if (row.auth === 'admin') {
-      checkAdmin(call.authorization, this.app.config.adminToken);
-      return undefined;
-    }
+    // Health has no tenant: it answers whatever host was asked for.
+    if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+    else if (row.raw !== true) return undefined;
+    if (row.auth === 'admin') checkAdmin(call.authorization, this.app.config.adminToken);
     if (row.auth === 'url') return this.admitSigned(call, row);
-    if (row.auth === 'none') {
-      // Before anything is asked that has to be waited for.
-      this.strangers.check();
-      return this.admitStranger(call, row);
-    }
+    if (row.auth !== 'device') return this.admitStranger(call, row);
     const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
-    call.claims = claims;
-    this.devices.check();
+    this.claim(call, claims);
     const caller = this.authenticator.callerOf(claims);
     if (caller instanceof Promise) return caller.then((found) => this.admitDevice(call, row, found));
     this.admitDevice(call, row, caller);
     return undefined;
   }
 
+  /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
+  claim(call: Call, claims: TokenClaims): void {
+    call.claims = claims;
+    call.owner = `${claims.tenantId}/${claims.deviceId}`;
+    this.shares.enter(call);
+  }
+
   private admitDevice(call: Call, row: Row, { actor, device }: Caller): void {
     call.actor = actor;
     call.deviceId = device.id;
     checkState(actor.state, row.state);
-    if (row.limit === 'read' || row.limit === 'write') this.rates.take(`${call.tenantId}/${device.id}`, row.limit);
+    if (row.limit === 'read' || row.limit === 'write') {
+      // Of a chunked body one byte is asked for now, and the rest is owed once it is known.
+      const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
+      call.bucket = this.rates.take(call.owner, row.limit, bytes);
+    }
     this.app.devices.touch(call.tenantId, device);
   }
 
@@ -214,76 +205,95 @@ export class Pipeline {
     });
     // Of another tenant than the host's: good on that one's own host only.
     if (tenantId !== call.tenantId) throw new ServiceError('url_invalid');
-    this.devices.check();
+    // Nobody knows which device has the URL.
+    call.owner = `${tenantId}/`;
+    this.shares.enter(call);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
     return undefined;
   }
 
-  private async admitStranger(call: Call, row: Row): Promise<void> {
-    // Asked for before anything is awaited: a dead response has no peer any more.
-    const address = this.addressOf(call);
+  private admitStranger(call: Call, row: Row): Promise<void> | undefined {
+    // Before anything is asked that has to be waited for, and while the response has its peer.
+    const address = this.shares.addressOf(call);
+    this.shares.enter(call);
+    const limit = row.limit === 'read' || row.limit === 'write' || row.limit === 'none' ? undefined : row.limit;
+    if (row.state === 'any' && limit === undefined) return undefined;
+    return this.admitLimited({ call, row, address, limit });
+  }
+
+  private async admitLimited({ call, row, address, limit }: Limited): Promise<void> {
     if (row.state !== 'any') {
       const found = this.authenticator.actorOf(call.tenantId);
       checkState((found instanceof Promise ? await found : found).state, row.state);
     }
-    if (row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none') {
-      await this.app.addressLimits.take(row.limit, address);
-    }
+    if (limit !== undefined) await this.app.addressLimits.take(limit, address);
   }
 
-  /** What limits per address count this client by. */
-  private addressOf(call: Call): string {
-    const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
-    return peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
-  }
-
-  private run(call: Call, { row, load }: Way, bytes: Buffer, fault?: ServiceError): void {
+  private run(call: Call, row: Row, bytes: Buffer, fault?: ServiceError): void {
     if (call.over) return;
     try {
-      if (row.tenantless !== true || row.raw === true) load.check();
       if (fault !== undefined) throw fault;
+      // Of a chunked body nobody knew the length before.
+      if (call.chunked && call.bucket !== undefined) call.bucket.bodies -= bytes.length;
       // A copy: the library takes its memory back.
       if (row.raw === true) call.bytes = Uint8Array.from(bytes);
       else if (row.form === true) takeForm(call, bytes);
       else if (row.body > 0) takeBody(call, bytes);
       // Only now: the body may show in which shape this is to be said.
       if (call.fault !== undefined) throw call.fault;
-      if (row.auth === 'device') this.runFor(call, row);
-      else this.answer(call, load, row.run(call, this.app));
+      if (row.reply === undefined) this.runFor(call, row);
+      else this.runWithRoom(call, row, row.reply);
     } catch (error) {
       this.replier.fail(call, error);
     }
   }
 
-  /** While the body came the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
+  /** A long reply is read from the database only when there is room for it. */
+  private runWithRoom(call: Call, row: Row, bytes: number): void {
+    call.room = this.shares.holding(call);
+    const reserved = this.shares.of(call).replies.reserve(call.room, bytes);
+    if (reserved === 'held') this.runFor(call, row);
+    else {
+      this.hold(call, reserved, (verdict) => {
+        if (call.over) return;
+        if (verdict !== 'held') throw refusalOf(verdict, 'bytes of replies');
+        this.runFor(call, row);
+      });
+    }
+  }
+
+  /** While the call waited the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
   private runFor(call: Call, row: Row): void {
+    if (row.auth !== 'device') return this.answer(call, row.run(call, this.app));
     const go = ({ actor }: Caller): void => {
       call.actor = actor;
-      this.answer(call, this.devices, row.run(call, this.app));
+      this.answer(call, row.run(call, this.app));
     };
     const caller = this.authenticator.callerOf(call.claims);
-    if (caller instanceof Promise) this.hold(call, this.devices, caller, go);
+    if (caller instanceof Promise) this.hold(call, caller, go);
     else go(caller);
   }
 
-  private answer(call: Call, load: Load, answer: Answer | Promise<Answer>): void {
+  private answer(call: Call, answer: Answer | Promise<Answer>): void {
     if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
-    this.hold(call, load, answer, (value) => this.replier.answer(call, value));
+    this.hold(call, answer, (value) => this.replier.answer(call, value));
+    const { giveUp, place } = call;
+    // A call that is held for others to act gives its place to those who want to be served.
+    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(call);
     if (this.replier.closing) this.giveUp(call);
   }
 
   /**
-   * Counts the call as under way until `wait` is settled, then goes on with what it gave. A wait that fails, and what
-   * `go` throws, is the call's answer. The load is checked before, where the work of the wait begins.
+   * Goes on with what `wait` gives. A wait that fails, and what `go` throws, is the call's answer. Until then the call
+   * is under way.
    */
-  hold<T>(call: Call, load: Load, wait: Promise<T>, go: (value: T) => void): void {
-    load.calls++;
+  hold<T>(call: Call, wait: Promise<T>, go: (value: T) => void): void {
     this.waiting.add(call);
     wait.then(
       (value) => {
-        this.leave(call, load);
+        this.settle(call);
         try {
           go(value);
         } catch (error) {
@@ -292,20 +302,31 @@ export class Pipeline {
         this.tellIdle();
       },
       (error: unknown) => {
-        this.leave(call, load);
+        this.settle(call);
         this.replier.fail(call, error);
         this.tellIdle();
       },
     );
   }
 
-  private leave(call: Call, load: Load): void {
-    load.calls--;
+  private settle(call: Call): void {
     this.waiting.delete(call);
+    if (call.over) this.letGo(call);
+  }
+
+  /** Of every call, once. What it waits for is still under way, and what that reads still needs its room. */
+  private readonly whenOver = (call: Call): void => {
+    if (!this.waiting.has(call)) this.shares.leave(call);
+    else if (call.room?.amount === 0) this.shares.freeRoom(call);
+  };
+
+  private letGo(call: Call): void {
+    this.shares.leave(call);
+    this.shares.freeRoom(call);
   }
 
   private tellIdle(): void {
-    if (this.waiting.size === 0) this.whenIdle?.();
+    if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 
   /** A held call gets what it is given when the server stops; any other waits on. */
@@ -333,8 +354,8 @@ export class Pipeline {
   /** Resolves when every call has its answer. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
-      this.whenIdle = resolve;
       if (this.waiting.size === 0) resolve();
+      else this.whenIdle.push(resolve);
     });
   }
 }

@@ -42,9 +42,9 @@ export interface TenantActor {
 
 /** Tenants loaded on this instance (src/tenant/registry.ts). */
 export interface Tenants {
-  /** The tenant's actor when it is loaded already. */
+  /** The tenant's actor when it is loaded already, and was compared with the database a moment ago. */
   peek(tenantId: string): TenantActor | undefined;
-  /** Loads it; undefined when there is no such tenant. Throws `unavailable`. */
+  /** Loads or compares it; undefined when there is no such tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
   /** Reads the tenant's devices anew. */
   changed(tenantId: string): Promise<void>;
@@ -108,6 +108,7 @@ export interface RecoveryService {
 export interface PasswordService {
   exists(tenantId: string): Promise<replies.PasswordExists>;
   set(tenantId: string, body: bodies.PasswordSetBody, by: string): Promise<replies.Ok>;
+  remove(tenantId: string, body: bodies.PasswordRemoveBody, by: string): Promise<replies.Ok>;
   verify(tenantId: string, body: bodies.PasswordVerifyBody): Promise<replies.PasswordTicketReply>;
 }
 
@@ -133,7 +134,8 @@ export interface HostingService {
    * of them, and with `unavailable`.
    */
   certifies(host: string): boolean | Promise<boolean>;
-  signUp(body: bodies.SignupBody): Promise<replies.SignedUp>;
+  /** `address` is what limits per address count the caller by. */
+  signUp(body: bodies.SignupBody, address: string): Promise<replies.SignedUp>;
 }
 
 /** Payments of a hosted service (src/billing; contract 12). */
@@ -237,10 +239,11 @@ export interface FrontConfig {
   readonly wsPongGraceMs: number;
 }
 
-/** Calls under way at once, and bytes held for them; beyond either, more are refused. */
+/** Calls under way at once, bytes of bodies that are held for them, and of replies that were not read yet. */
 export interface LoadBound {
   readonly calls: number;
-  readonly bytes: number;
+  readonly bodies: number;
+  readonly replies: number;
 }
 
 /** What the process holds for devices, and for everybody else. */
@@ -251,7 +254,7 @@ export interface LoadBounds {
 
 /** All that the front is made of. */
 export interface FrontOptions {
-  /** Left out: 10,000 calls and 256 MiB for devices, 2,000 and 32 MiB for strangers. */
+  /** Left out: those of src/front/shares.ts. */
   readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
   /** Other processes of this service listen on the same port. Default: nobody may. */

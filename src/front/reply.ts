@@ -6,15 +6,16 @@ import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../protocol/errors.
 import type { Clock } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { encode } from '../protocol/shape.js';
-import type { Load } from './admit.js';
 import { SWALLOW_MAX } from './body.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { Outflow, type OutflowOptions } from './outflow.js';
+import { Pace } from './pace.js';
 import type { DocsPage, FrontLog } from './ports.js';
 import { hasTag, partOf } from './range.js';
 import type { Call } from './request.js';
 import { Download, Page, Text, type Answer } from './router.js';
+import type { Shares } from './shares.js';
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',
@@ -37,8 +38,12 @@ const STATUS_LINES: Readonly<Record<number, string>> = {
   503: '503 Service Unavailable',
 };
 
-/** Replies above this are sent as the client takes them, bytes. Smaller ones go to the socket's buffer in one piece. */
+/** Replies above this are turned into bytes once, and not by the library at each attempt; characters. */
 const LONG_REPLY = 64 * 1024;
+/** What a reply that is not read costs beside its bytes: the call, the connection and their buffers. */
+const REPLY_COST = 4 * 1024;
+/** Bytes a second that a client has to read of a reply, measured over PACE_WINDOW_MS. */
+const READ_PACE_MIN = 16 * 1024;
 /** A request id that a proxy gave is taken over only in this form: it goes into headers and logs. */
 const SAFE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 
@@ -78,12 +83,20 @@ const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 export interface ReplierOptions {
   readonly log: FrontLog;
   readonly clock: Clock;
-  /** Counts long replies until their clients have read them. */
-  readonly load: Load;
+  /** Account for replies until their clients have read them. */
+  readonly shares: Shares;
   readonly proxies: TrustedProxies;
   readonly corsOrigins: readonly string[];
   readonly meter?: Meter;
 }
+
+/**
+ * Whether the connection has to be cut behind the reply: the library does not read trailers, so nobody can say where a
+ * chunked request ends, and more of a body than is swallowed would be read as the next request. Such a reply has a
+ * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
+ */
+const cuts = (call: Call): boolean =>
+  call.closing === 'cut' || call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX;
 
 interface Outgoing {
   readonly status: number;
@@ -140,7 +153,7 @@ export class Replier {
 
   /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
   private sendPage(call: Call, { type, text, etag }: DocsPage): void {
-    const kept = hasTag(call.ifNoneMatch, etag);
+    const kept = hasTag(call.ifNoneMatch, etag) && !cuts(call);
     const headers: Headers = [
       ['etag', etag],
       ['content-security-policy', PAGE_POLICY],
@@ -155,7 +168,7 @@ export class Replier {
   private sendFile(call: Call, { file, etag, tooSlow }: Download): void {
     const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...OPAQUE];
-    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag);
+    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag) && !cuts(call);
     if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
       const range = part === 'whole' ? { start: 0, end: file.size } : part;
       const status = part === 'whole' ? 200 : 206;
@@ -209,6 +222,12 @@ export class Replier {
     const refusal = asRefusal(error);
     const status = statusOf(refusal.error, call.shape);
     if (status >= 500) this.report(call, error, status);
+    this.refuse(call, refusal, headers);
+  }
+
+  /** The same for a refusal that is meant, whatever its status: the log is not told why. */
+  refuse(call: Call, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
+    const status = statusOf(refusal.error, call.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterOf(refusal, status);
     this.send(call, {
@@ -238,13 +257,12 @@ export class Replier {
       ['access-control-allow-headers', ASKED],
       ['access-control-max-age', '600'],
     ];
-    this.send(call, { status: 204, type: '', text: '', headers });
+    this.send(call, { status: cuts(call) ? 200 : 204, type: '', text: '', headers });
   }
 
   private send(call: Call, out: Outgoing): void {
-    if (call.over) return;
-    // The library does not read trailers, so nobody can say where a chunked request ends.
-    if (call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX) call.closing = 'cut';
+    if (call.over) return this.options.shares.freeRoom(call);
+    if (cuts(call)) call.closing = 'cut';
     if (call.closing !== 'cut') this.deliver(call, out);
     // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
     // from the connection but drops it, so what stands behind doubtful framing is never run.
@@ -252,26 +270,45 @@ export class Replier {
   }
 
   private deliver(call: Call, out: Outgoing): void {
-    if (call.over) return;
-    call.end();
-    call.res.cork(() => this.write(call, out));
-    this.record(call, out.status);
+    const { shares } = this.options;
+    if (!call.over) {
+      call.end();
+      let unread: Buffer | undefined;
+      call.res.cork(() => (unread = this.write(call, out)));
+      if (call.bucket !== undefined) call.bucket.replies -= out.text.length;
+      // Not before the cork is off: it may end in closing the connection.
+      if (unread !== undefined) this.keep(call, unread);
+      this.record(call, out.status);
+    }
+    shares.freeRoom(call);
   }
 
-  private write(call: Call, out: Outgoing): void {
+  /** Answers the whole text where the client did not take all of it at once. */
+  private write(call: Call, out: Outgoing): Buffer | undefined {
     const { res } = call;
     const { status, text } = out;
     this.writeHead(call, out);
-    const cut = this.closing || call.closing === 'cut';
-    if (call.closing === 'ask' && !cut) res.writeHeader('connection', 'close');
-    if (status === 204 || status === 304) res.endWithoutBody(undefined, cut);
+    // The library cuts only where it is told a length, which 204 and 304 must not have: their client is asked to close.
+    // Where a cut is a must there are no such replies, see `cuts`.
+    const empty = status === 204 || status === 304;
+    const cut = !empty && (this.closing || call.closing === 'cut');
+    if (!cut && (this.closing || call.closing === 'ask')) res.writeHeader('connection', 'close');
+    if (empty) res.endWithoutBody();
     else if (call.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
     else if (call.method === 'HEAD') {
       // Told a length as above, the library waits for that many bytes, and drops the connection at its next request.
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
-    } else if (text.length > LONG_REPLY) this.writeLong(call, Buffer.from(text));
-    else res.end(text, cut);
+    } else if (cut) res.end(text, cut);
+    else return this.offer(res, text);
+    return undefined;
+  }
+
+  /** Not `end`: that has the library keep what the client does not take, however often he asks and does not read. */
+  private offer(res: HttpResponse, text: string): Buffer | undefined {
+    const bytes = text.length > LONG_REPLY ? Buffer.from(text) : undefined;
+    const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));
+    return responded ? undefined : (bytes ?? Buffer.from(text));
   }
 
   private writeHead(
@@ -294,22 +331,36 @@ export class Replier {
     if (!this.anyOrigin) res.writeHeader('vary', 'origin');
   }
 
-  /** Hands the kernel what it takes and keeps the rest, counted, until the client has read. */
-  private writeLong(call: Call, bytes: Buffer): void {
-    const { load } = this.options;
-    const [sent] = call.res.tryEnd(bytes, bytes.length);
-    if (sent) return;
-    load.bytes += bytes.length;
+  /** Keeps a reply until the client has read it, at the cost of his own share, and for as long as he goes on reading. */
+  private keep(call: Call, bytes: Buffer): void {
+    const { res } = call;
+    const { shares, clock } = this.options;
+    const { replies } = shares.of(call);
+    const held = call.room ?? shares.holding(call);
+    call.room = undefined;
+    const cut = (): void => void res.close();
+    held.giveWay = cut;
+    const pace = new Pace({
+      clock,
+      moved: () => res.getWriteOffset(),
+      waiting: () => true,
+      tooSlow: (bytesPerS) => bytesPerS < READ_PACE_MIN,
+      cut,
+    });
     const release = (): void => {
-      if (call.unsent === undefined) return;
       call.unsent = undefined;
-      load.bytes -= bytes.length;
+      pace.end();
+      replies.release(held);
     };
     call.unsent = release;
-    call.res.onWritable((offset) => {
-      const [done] = call.res.tryEnd(bytes.subarray(offset), bytes.length);
-      if (done) release();
-      return done;
+    // Anew: what was reserved is no bound of what one reply may be.
+    replies.release(held);
+    if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
+    res.onWritable((offset) => {
+      replies.moved(held);
+      const [taken, responded] = res.tryEnd(bytes.subarray(offset), bytes.length);
+      if (responded) release();
+      return taken;
     });
   }
 

@@ -6,6 +6,8 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, type ServiceError } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
+import type { Bucket } from './admit.js';
+import type { Holding } from './fair-budget.js';
 import type { Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
 
@@ -21,6 +23,12 @@ export interface ParsedQuery {
   /** Some part had a malformed escape. */
   readonly malformed: boolean;
 }
+
+/**
+ * The longest query that is read: ours have a token and a few numbers. The library lets half a megabyte through, and
+ * its quarter of a million parts would be read before anybody knows whose they are.
+ */
+const QUERY_MAX = 4_096;
 
 const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
 
@@ -98,8 +106,16 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
-  /** What limits per address count the client by; only where the row takes its body raw. */
+  /** What limits per address count the client by, once somebody asked (`Shares.addressOf`). */
   address = '';
+  /** Whose shares it uses: its device, in a spelling that no other tenant's device has; '' for a stranger. */
+  owner = '';
+  /** Its place among the calls under way. */
+  place: Holding | undefined;
+  /** Room that is reserved for its reply. */
+  room: Holding | undefined;
+  /** What its device may still read and write; undefined where nothing is counted. */
+  bucket: Bucket | undefined;
   body: Record<string, unknown> = {};
   /** The body as it came, where the row takes it raw. */
   bytes: Uint8Array = new Uint8Array();
@@ -118,22 +134,26 @@ export class Call {
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
+  private readonly whenOver: (call: Call) => void;
   private knownActor: TenantActor | undefined;
   private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
     req: HttpRequest,
-    context: { readonly now: number; readonly shape: Shape },
+    context: { readonly now: number; readonly shape: Shape; readonly whenOver: (call: Call) => void },
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
     // Undefined without a question mark, other than the library's types say.
-    const { values, malformed } = parseQuery(req.getQuery() ?? '');
+    const query = req.getQuery() ?? '';
+    const { values, malformed } = query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
     this.query = values;
-    if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
+    if (query.length > QUERY_MAX) this.fault = invalid('query', `must be at most ${QUERY_MAX} characters`);
+    else if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
     this.startedAt = context.now;
     this.shape = context.shape;
+    this.whenOver = context.whenOver;
     this.copyHeaders(req);
     this.nameShape();
   }
@@ -274,5 +294,6 @@ export class Call {
     const ended = this.ended;
     this.ended = undefined;
     ended?.();
+    this.whenOver(this);
   }
 }

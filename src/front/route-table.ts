@@ -1,5 +1,12 @@
 /** The route table: every route with who may call it, what it counts as, in which state, and who answers. */
-import { BODY_MAX, BODY_MAX_BATCH, BODY_MAX_ITEM, BODY_MAX_WEBHOOK } from '../protocol/limits.js';
+import {
+  BODY_MAX,
+  BODY_MAX_BATCH,
+  BODY_MAX_ITEM,
+  BODY_MAX_STRANGER,
+  BODY_MAX_WEBHOOK,
+  PAGE_REPLY_MAX,
+} from '../protocol/limits.js';
 import type { FrontOptions } from './ports.js';
 import type { Handler, Method, Row } from './router.js';
 import * as billing from './routes/billing.js';
@@ -31,43 +38,51 @@ type Columns = readonly [
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
   // method   path                           auth      limit        state    body            handler
-  ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,  items.writeItem],
-  ['GET',    '/items',                       'device', 'read',      'read',  0,              items.listItems],
-  ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH, items.writeBatch],
-  ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,       items.deleteItem],
-  ['POST',   '/items/:id/reconcile',         'device', 'write',     'write', BODY_MAX,       items.moveItem],
+  ['POST',   '/items',                       'device', 'write',     'write', BODY_MAX_ITEM,     items.writeItem],
+  ['GET',    '/items',                       'device', 'read',      'read',  0,                 items.listItems],
+  ['POST',   '/items/batch',                 'device', 'write',     'write', BODY_MAX_BATCH,    items.writeBatch],
+  ['DELETE', '/items/:id',                   'device', 'write',     'write', BODY_MAX,          items.deleteItem],
+  ['POST',   '/items/:id/reconcile',         'device', 'write',     'write', BODY_MAX,          items.moveItem],
 
-  ['GET',    '/bins',                        'device', 'read',      'read',  0,              bins.listBins],
-  ['POST',   '/bins',                        'device', 'read',      'write', BODY_MAX,       bins.createBin],
-  ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.patchBin],
-  ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,       bins.deleteBin],
+  ['GET',    '/bins',                        'device', 'read',      'read',  0,                 bins.listBins],
+  ['POST',   '/bins',                        'device', 'read',      'write', BODY_MAX,          bins.createBin],
+  ['PATCH',  '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.patchBin],
+  ['DELETE', '/bins/:id',                    'device', 'read',      'write', BODY_MAX,          bins.deleteBin],
 
-  ['POST',   '/blobs/upload-url',            'device', 'read',      'write', BODY_MAX,       blobs.uploadUrl],
-  ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,              blobs.downloadUrl],
+  ['POST',   '/blobs/upload-url',            'device', 'read',      'write', BODY_MAX,          blobs.uploadUrl],
+  ['GET',    '/blobs/:ref/url',              'device', 'read',      'read',  0,                 blobs.downloadUrl],
 
-  ['GET',    '/devices',                     'device', 'read',      'read',  0,              devices.listDevices],
-  ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,       devices.patchDevice],
-  ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,       devices.revokeDevice],
-  ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,       pairing.initPairing],
-  ['POST',   '/devices/pair-fetch-epk',      'none',   'pair',      'read',  BODY_MAX,       pairing.fetchEpk],
-  ['POST',   '/devices/pair-fetch-npk',      'none',   'none',      'read',  BODY_MAX,       pairing.fetchNpk],
-  ['GET',    '/devices/pair-requests',       'device', 'read',      'read',  0,              pairing.pairRequests],
-  ['POST',   '/devices/pair-wrap',           'device', 'read',      'read',  BODY_MAX,       pairing.wrapKey],
-  ['POST',   '/devices/bootstrap',           'none',   'none',      'any',   BODY_MAX,       devices.claim],
-  ['POST',   '/devices/bootstrap/restart',   'admin',  'none',      'any',   BODY_MAX,       devices.restartBootstrap],
-  ['POST',   '/devices/reauth/challenge',    'none',   'challenge', 'any',   BODY_MAX,       devices.challengeReauth],
-  ['POST',   '/devices/reauth',              'none',   'none',      'any',   BODY_MAX,       devices.answerReauth],
-  ['POST',   '/devices/recover/challenge',   'none',   'challenge', 'read',  BODY_MAX,       devices.challengeRecovery],
-  ['POST',   '/devices/recover',             'none',   'none',      'read',  BODY_MAX,       devices.recover],
-  ['POST',   '/ws-ticket',                   'device', 'read',      'read',  BODY_MAX,       devices.issueTicket],
+  ['GET',    '/devices',                     'device', 'read',      'read',  0,                 devices.listDevices],
+  ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,          devices.patchDevice],
+  ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,          devices.revokeDevice],
+  ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,          pairing.initPairing],
+  ['POST',   '/devices/pair-fetch-epk',      'none',   'pair',      'read',  BODY_MAX_STRANGER, pairing.fetchEpk],
+  ['POST',   '/devices/pair-fetch-npk',      'none',   'none',      'read',  BODY_MAX_STRANGER, pairing.fetchNpk],
+  ['GET',    '/devices/pair-requests',       'device', 'read',      'read',  0,                 pairing.pairRequests],
+  ['POST',   '/devices/pair-wrap',           'device', 'read',      'read',  BODY_MAX,          pairing.wrapKey],
+  ['POST',   '/devices/bootstrap',           'none',   'none',      'any',   BODY_MAX,          devices.claim],
+  ['POST',   '/devices/bootstrap/restart',   'admin',  'none',      'any',   BODY_MAX,          devices.restartBootstrap],
+  ['POST',   '/devices/reauth/challenge',    'none',   'challenge', 'any',   BODY_MAX_STRANGER, devices.challengeReauth],
+  ['POST',   '/devices/reauth',              'none',   'none',      'any',   BODY_MAX_STRANGER, devices.answerReauth],
+  ['POST',   '/devices/recover/challenge',   'none',   'challenge', 'read',  BODY_MAX_STRANGER, devices.challengeRecovery],
+  ['POST',   '/devices/recover',             'none',   'none',      'read',  BODY_MAX,          devices.recover],
+  ['POST',   '/ws-ticket',                   'device', 'read',      'read',  BODY_MAX,          devices.issueTicket],
 
-  ['POST',   '/password/set',                'device', 'read',      'read',  BODY_MAX,       password.setPassword],
-  ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX,       password.verifyPassword],
-  ['GET',    '/password/exists',             'none',   'none',      'read',  0,              password.passwordExists],
+  ['POST',   '/password/set',                'device', 'read',      'read',  BODY_MAX,          password.setPassword],
+  ['DELETE', '/password',                    'device', 'read',      'read',  BODY_MAX,          password.removePassword],
+  ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX_STRANGER, password.verifyPassword],
+  ['GET',    '/password/exists',             'none',   'none',      'read',  0,                 password.passwordExists],
 
-  ['GET',    '/me',                          'device', 'read',      'any',   0,              status.me],
-  ['GET',    '/service/status',              'none',   'none',      'any',   0,              status.serviceStatus],
+  ['GET',    '/me',                          'device', 'read',      'any',   0,                 status.me],
+  ['GET',    '/service/status',              'none',   'none',      'any',   0,                 status.serviceStatus],
 ];
+
+/** What reads many rows, and the most that its reply has: a thousand bins have 4 KiB of meta each. */
+const LONG_REPLIES: ReadonlyMap<Handler, number> = new Map<Handler, number>([
+  [items.listItems, PAGE_REPLY_MAX],
+  [bins.listBins, PAGE_REPLY_MAX],
+  [devices.listDevices, PAGE_REPLY_MAX / 4],
+]);
 
 const SIGNED = { path: '/blobs/:tenant/:ref', auth: 'url', limit: 'none', body: 0 } as const;
 
@@ -82,7 +97,7 @@ const HOSTED = { auth: 'none', state: 'any' } as const;
 /** Every row, with those that answer for the process itself, whatever host is asked. */
 export const ROWS: readonly Row[] = [
   ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row => {
-    return { method, path: `/api${path}`, auth, limit, state, body, run };
+    return { method, path: `/api${path}`, auth, limit, state, body, run, reply: LONG_REPLIES.get(run) };
   }),
   ...Object.entries({
     '/api/health': status.health,
@@ -99,13 +114,21 @@ export const ROWS: readonly Row[] = [
 export const HOSTED_ROWS: readonly Row[] = [
   // The operator's way back to an unclaimed server is for single mode: it knows no tenant.
   ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
-  { ...HOSTED, method: 'POST', path: '/api/signup', limit: 'signup', body: BODY_MAX, apex: true, run: hosting.signUp },
+  {
+    ...HOSTED,
+    method: 'POST',
+    path: '/api/signup',
+    limit: 'signup',
+    body: BODY_MAX_STRANGER,
+    apex: true,
+    run: hosting.signUp,
+  },
   {
     ...HOSTED,
     method: 'POST',
     path: '/signup',
     limit: 'signup',
-    body: BODY_MAX,
+    body: BODY_MAX_STRANGER,
     apex: true,
     form: true,
     run: hosting.signUpByForm,
@@ -139,7 +162,15 @@ export const BILLED_ROWS: readonly Row[] = [
     run: billing.portal,
   },
   { ...APEX, method: 'GET', path: '/signup/done', limit: 'return', body: 0, run: billing.returned },
-  { ...APEX, method: 'POST', path: '/signup/pay', limit: 'payment', body: BODY_MAX, form: true, run: billing.resume },
+  {
+    ...APEX,
+    method: 'POST',
+    path: '/signup/pay',
+    limit: 'payment',
+    body: BODY_MAX_STRANGER,
+    form: true,
+    run: billing.resume,
+  },
 ];
 
 /** The rows of a server with these parts. */

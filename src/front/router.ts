@@ -52,6 +52,8 @@ export interface Row {
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
   readonly body: number;
+  /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */
+  readonly reply?: number | undefined;
   /** Answers for the process, whatever host it is asked by and however busy it is. */
   readonly tenantless?: true;
   /** Is there at the apex of a hosted service only, and belongs to no tenant (contract 12). */
@@ -78,6 +80,9 @@ interface Pattern extends Route {
   /** Parts of the path that the parameters stand for. */
   readonly parts: number;
 }
+
+/** Longer than any path that leads somewhere. The library lets half a megabyte through, of slashes too. */
+const PATH_MAX = 512;
 
 /** `:id`, or `:tenant/:ref`: parameters stand side by side. */
 const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
@@ -121,6 +126,7 @@ export class Router {
   find(path: string): Found | undefined {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
+    if (path.length > PATH_MAX) return undefined;
     for (const route of this.patterns) {
       if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
       const id = path.slice(route.prefix.length, path.length - route.suffix.length);

@@ -2,22 +2,36 @@
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { BODY_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
+import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../protocol/limits.js';
+import type { SocketData } from './device-socket.js';
 import { Pipeline } from './pipeline.js';
 import type { FrontOptions } from './ports.js';
 import { rowsOf } from './route-table.js';
-import { Sockets, type SocketData } from './socket.js';
+import { Sockets } from './socket.js';
+import { SocketRoom } from './unsent.js';
 import { SOCKET_PATH, Upgrader } from './upgrade.js';
 
 /**
  * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (contract 11); above this the
  * library cuts the connection as soon as it has read the frame's header, without a close frame, and has no setting for
- * another way: a client sees 1006. A wider bound would let each socket fill as much memory before it is refused.
- * Somebody who sends a whole batch as a frame shall still hear why.
+ * another way: a client sees 1006. Half a frame is in no budget, since nobody is told of it: so a socket's is this small.
  */
-const FRAME_READ_MAX = BODY_MAX_BATCH + BODY_MAX;
-/** Never reached: the tenant's actor stops sending long before (contract 11, slow readers). */
-const BACKPRESSURE_MAX = 64 * 1024 * 1024;
+const FRAME_READ_MAX = 4 * FRAME_MAX;
+/** Above everything that a socket may leave unsent: the library drops what comes on top of it. */
+const BACKPRESSURE_MAX = 2 * SOCKET_UNSENT_MAX;
+/** The longest idle time that the library takes, s; 0 is none. */
+const IDLE_MAX_S = 960;
+/** It shall not judge before the wheel does. */
+const IDLE_MARGIN_S = 30;
+
+/**
+ * A socket that we have ended counts as idle for as long as its peer does not hang up; without this bound its file
+ * stays open for ever where the close frame had to wait. Of those that are open the wheel has judged long before.
+ */
+function idleSeconds(pongGraceMs: number): number {
+  const seconds = Math.ceil(pongGraceMs / 1_000) + IDLE_MARGIN_S;
+  return seconds > IDLE_MAX_S ? 0 : seconds;
+}
 
 /** LIBUS_LISTEN_EXCLUSIVE_PORT; the library takes it after the port, its types have that without a host only. */
 const EXCLUSIVE_PORT = 1;
@@ -31,6 +45,8 @@ export interface Front {
   readonly sockets: number;
   /** Calls that wait for their admission or their answer. */
   readonly calls: number;
+  /** What is held of each budget (see the reference, Limits), by its name. */
+  held(): Readonly<Record<string, number>>;
   /** Closes every socket with a code of contract 11. */
   closeSockets(code: number): void;
   /**
@@ -38,6 +54,8 @@ export interface Front {
    * finish for up to `graceMs`, then cuts what is left.
    */
   close(graceMs: number): Promise<void>;
+  /** Resolves when no handler is at work any more: `close` cuts connections, not what works for them. */
+  settled(): Promise<void>;
 }
 
 interface Address {
@@ -59,12 +77,19 @@ function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_
   });
 }
 
+interface AppParts {
+  readonly pipeline: Pipeline;
+  readonly sockets: Sockets;
+  readonly upgrader: Upgrader;
+  readonly idleS: number;
+}
+
 /** The library's server, with every call and every event of a socket led to whom it concerns. */
-function appOf(pipeline: Pipeline, sockets: Sockets, upgrader: Upgrader): TemplatedApp {
+function appOf({ pipeline, sockets, upgrader, idleS }: AppParts): TemplatedApp {
   const app = uWS.App();
   app.ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
-    idleTimeout: 0,
+    idleTimeout: idleS,
     sendPingsAutomatically: false,
     maxPayloadLength: FRAME_READ_MAX,
     maxBackpressure: BACKPRESSURE_MAX,
@@ -74,8 +99,8 @@ function appOf(pipeline: Pipeline, sockets: Sockets, upgrader: Upgrader): Templa
       wire.getUserData().socket.wire = wire;
     },
     message: (wire, message, isBinary) => sockets.message(wire, message, isBinary),
-    ping: (wire) => sockets.heard(wire),
-    pong: (wire) => sockets.heard(wire),
+    ping: (wire, message) => sockets.heard(wire, message),
+    pong: (wire, message) => sockets.heard(wire, message),
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => sockets.closed(wire, code),
   });
@@ -91,8 +116,9 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     pingIntervalMs: config.wsPingIntervalMs,
     pongGraceMs: config.wsPongGraceMs,
   });
-  const upgrader = new Upgrader(options, pipeline, sockets);
-  const app = appOf(pipeline, sockets, upgrader);
+  const room = new SocketRoom(clock, UNSENT_MAX);
+  const upgrader = new Upgrader(options, pipeline, sockets, room);
+  const app = appOf({ pipeline, sockets, upgrader, idleS: idleSeconds(config.wsPongGraceMs) });
   const listening = await listen(app, { host: config.host, port: config.port, shared: options.sharePort ?? false });
 
   const stop = async (graceMs: number): Promise<void> => {
@@ -120,7 +146,12 @@ export async function startFront(options: FrontOptions): Promise<Front> {
     get calls() {
       return pipeline.underWay;
     },
+    held: () => ({
+      ...Object.fromEntries(pipeline.shares.named().map(([name, { held }]) => [name, held])),
+      sockets_unsent: room.budget.held,
+    }),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),
     close: (graceMs) => (stopping ??= stop(graceMs)),
+    settled: () => pipeline.drained(),
   };
 }

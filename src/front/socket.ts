@@ -1,119 +1,21 @@
 /** Device sockets (specification, Events; contract 11): frames in, frames out, heartbeats, close codes. */
-import type { WebSocket } from 'uWebSockets.js';
 import type { Clock } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError } from '../protocol/errors.js';
-import type { Shape } from '../protocol/shape.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../protocol/frames.js';
-import { FRAME_MAX, HELLO_TIMEOUT_MS, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
-import type { SocketPort } from '../tenant/ports.js';
-import type { Session } from '../tenant/session.js';
+import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
 import { validateHelloFrame } from '../validators/requests.js';
-import { isObject } from './body.js';
+import { isObject, parseJson } from './body.js';
+import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from './fail.js';
+import { charge, LargeFrames, OVER } from './frame-rates.js';
 import type { FrontLog, PresenceService, TenantActor } from './ports.js';
-import { UNSEATED, Wheel, type Seat } from './wheel.js';
+import { Wheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
-/** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
-const ANSWERS_MAX = 1024 * 1024;
-
-/**
- * More than any replay page or commit leaves unsent, bytes: who has so much waiting and still pings, does it to make
- * the answers pile up.
- */
-const BACKLOG_MAX = 32 * 1024 * 1024;
 /** Sockets that are closed together are closed in batches so far apart, ms. */
 const SPREAD_STEP_MS = 50;
-
-/** What uWebSockets.js keeps for us with a socket. */
-export interface SocketData {
-  readonly socket: DeviceSocket;
-}
-
-type Wire = WebSocket<SocketData>;
-
-// The frames of the send under way. `cork` calls back before it returns, so one slot for the process spares a closure
-// for each of many sends.
-let corkWire: Wire | undefined;
-let corkFrames: readonly string[] = [];
-let corkDropped = false;
-
-function sendCorked(): void {
-  for (const frame of corkFrames) if (corkWire?.send(frame) === 2) corkDropped = true;
-}
-
-/** Whose socket it is, and by what right. */
-export interface SocketOrigin {
-  readonly actor: TenantActor;
-  readonly deviceId: string;
-  readonly tokenEpoch: number;
-  readonly shape: Shape;
-  /** When the token it was opened with ends, ms. */
-  readonly expiresAt: number;
-}
-
-/**
- * One socket. A million of them may be open, so it holds a few fields and no closures, and the time it must keep is
- * kept by the wheel.
- */
-export class DeviceSocket implements SocketPort, Seat {
-  readonly deviceId: string;
-  readonly tokenEpoch: number;
-  readonly shape: Shape;
-  readonly actor: TenantActor;
-  readonly expiresAt: number;
-  /** Until when a `hello` must have come; Infinity after it. */
-  helloBy: number;
-  /** When the last frame came, ms. */
-  lastSeenAt: number;
-  session: Session | undefined;
-  slot = UNSEATED;
-  index = 0;
-  noted = false;
-  /** Undefined before the upgrade is through and after the close: nothing is sent then. */
-  wire: Wire | undefined;
-
-  constructor(origin: SocketOrigin, now: number) {
-    this.deviceId = origin.deviceId;
-    this.tokenEpoch = origin.tokenEpoch;
-    this.shape = origin.shape;
-    this.actor = origin.actor;
-    this.expiresAt = origin.expiresAt;
-    this.helloBy = now + HELLO_TIMEOUT_MS;
-    this.lastSeenAt = now;
-  }
-
-  send(frames: readonly string[]): number {
-    const { wire } = this;
-    if (wire === undefined) return 0;
-    let dropped: boolean;
-    if (frames.length === 1) dropped = wire.send(frames[0] ?? '') === 2;
-    else {
-      corkWire = wire;
-      corkFrames = frames;
-      corkDropped = false;
-      wire.cork(sendCorked);
-      corkWire = undefined;
-      corkFrames = [];
-      dropped = corkDropped;
-    }
-    if (!dropped) return wire.getBufferedAmount();
-    // A frame that was dropped is a gap that the client cannot see: it must come again with its cursor.
-    this.close(CLOSE.overloaded, 'overloaded');
-    return 0;
-  }
-
-  close(code: number, reason: string): void {
-    this.wire?.end(code, reason);
-  }
-
-  /** Answers the client itself, unless it has stopped reading. */
-  answer(frame: string): void {
-    if (this.wire !== undefined && this.wire.getBufferedAmount() < ANSWERS_MAX) this.send([frame]);
-  }
-}
 
 /** What the sockets are made of; times in ms. */
 export interface SocketsOptions {
@@ -127,13 +29,7 @@ export interface SocketsOptions {
 /** A client's frame. Throws `validation` for anything that is none. */
 function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   if (isBinary) throw invalid('frame', 'must be text');
-  let frame: unknown;
-  try {
-    frame = JSON.parse(Buffer.from(message).toString());
-  } catch {
-    // The parser's own message quotes the frame.
-    throw invalid('frame', 'must be valid JSON');
-  }
+  const frame = parseJson(Buffer.from(message), 'frame');
   if (!isObject(frame)) throw invalid('frame', 'must be a JSON object');
   const { type } = frame;
   if (type === 'ping' || type === 'pong') return { type };
@@ -141,19 +37,17 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   throw invalid('type', 'must be hello, ping or pong');
 }
 
-/** Throws `rate_limited` when the device holds as many sockets as it may. */
-export function checkRoom(actor: TenantActor, deviceId: string): void {
-  if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
-  throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
-}
-
 /** All sockets of the process. */
 export class Sockets {
   private readonly wheel: Wheel<DeviceSocket>;
   /** Nobody is judged silent by anything from before this moment. */
   private stalledAt = 0;
+  private readonly large: LargeFrames;
+  /** Devices that sent too much, and until when they open no socket, the earliest first. */
+  private readonly penalties = new Map<string, number>();
 
   constructor(private readonly options: SocketsOptions) {
+    this.large = new LargeFrames(options.clock);
     this.wheel = new Wheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
@@ -210,11 +104,12 @@ export class Sockets {
 
   message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
     const { socket } = wire.getUserData();
-    socket.lastSeenAt = this.options.clock.now();
+    if (socket.closing) return;
     if (message.byteLength > FRAME_MAX) {
       socket.close(CLOSE.tooLarge, 'frame too large');
       return;
     }
+    if (!this.counted(socket, message.byteLength)) return;
     try {
       this.take(socket, parseFrame(message, isBinary));
     } catch (error) {
@@ -223,10 +118,44 @@ export class Sockets {
   }
 
   /** A ping or pong of the WebSocket protocol: life like any other frame. The library answers pings itself. */
-  heard(wire: Wire): void {
+  heard(wire: Wire, message: ArrayBuffer): void {
     const { socket } = wire.getUserData();
-    socket.lastSeenAt = this.options.clock.now();
-    if (wire.getBufferedAmount() > BACKLOG_MAX) socket.close(CLOSE.overloaded, 'overloaded');
+    if (socket.closing || !this.counted(socket, message.byteLength)) return;
+    if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
+  }
+
+  /** Counts a frame before it costs anything. False: that was too much, and the socket is closed. */
+  private counted(socket: DeviceSocket, bytes: number): boolean {
+    const now = this.options.clock.now();
+    const said = charge(socket.said, now - socket.lastSeenAt, bytes);
+    socket.lastSeenAt = now;
+    const { actor, deviceId } = socket;
+    if (said !== OVER && this.large.take(actor.tenantId, deviceId, bytes)) {
+      socket.said = said;
+      return true;
+    }
+    socket.close(CLOSE.tooMuch, 'too many frames');
+    // Else it would come back at once and do it again.
+    const device = `${actor.tenantId}/${deviceId}`;
+    this.penalties.delete(device);
+    this.penalties.set(device, now + FRAMES_PENALTY_MS);
+    return false;
+  }
+
+  /** Throws `rate_limited` when the device holds as many sockets as it may, or has just sent too much on one. */
+  admit(actor: TenantActor, deviceId: string): void {
+    const now = this.options.clock.now();
+    for (const [device, until] of this.penalties) {
+      if (until > now) break;
+      this.penalties.delete(device);
+    }
+    const until = this.penalties.get(`${actor.tenantId}/${deviceId}`) ?? now;
+    if (until > now) {
+      const seconds = Math.ceil((until - now) / 1_000);
+      throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
+    }
+    if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
+    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
   }
 
   private take(socket: DeviceSocket, frame: ClientFrame): void {
@@ -253,15 +182,15 @@ export class Sockets {
    * next page, which for a reader that is merely slow would come on top of what still waits.
    */
   drained(wire: Wire): void {
-    if (wire.getBufferedAmount() > 0) return;
     const { socket } = wire.getUserData();
+    if (socket.drained() > 0 || socket.closing) return;
     const { session } = socket;
     if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
   }
 
   closed(wire: Wire, code: number): void {
     const { socket } = wire.getUserData();
-    socket.wire = undefined;
+    socket.gone();
     this.wheel.remove(socket);
     const { session } = socket;
     if (session === undefined) return;

@@ -5,9 +5,11 @@ import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { bearerOf, checkState, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
+import { DeviceSocket, type SocketData } from './device-socket.js';
 import type { FrontOptions } from './ports.js';
 import type { Call } from './request.js';
-import { checkRoom, DeviceSocket, type SocketData, type Sockets } from './socket.js';
+import type { Sockets } from './socket.js';
+import type { SocketRoom } from './unsent.js';
 
 /** What the library needs for the switch; it lives in the request, so it is copied. */
 interface Handshake {
@@ -40,6 +42,7 @@ export class Upgrader {
     private readonly app: FrontOptions,
     private readonly pipeline: Pipeline,
     private readonly sockets: Sockets,
+    private readonly room: SocketRoom,
   ) {}
 
   /** Never throws: what is refused is answered like any other request (contract 3). */
@@ -58,7 +61,7 @@ export class Upgrader {
       this.checkForm(call, handshake);
       const caller = this.callerOf(call);
       if (caller instanceof Promise) {
-        this.pipeline.hold(call, this.pipeline.devices, caller, (found) => this.open(call, handshake, found));
+        this.pipeline.hold(call, caller, (found) => this.open(call, handshake, found));
       } else this.open(call, handshake, caller);
     } catch (error) {
       this.pipeline.replier.fail(call, error);
@@ -74,17 +77,17 @@ export class Upgrader {
 
   /** The Authorization header wins over `?token=`, that over `?ticket=` (contract 4). */
   private callerOf(call: Call): Caller | Promise<Caller> {
-    const { authenticator, devices } = this.pipeline;
+    const { authenticator, shares } = this.pipeline;
     call.tenantId = authenticator.tenantOf(call.host);
     const given = call.authorization === '' ? credential(call, 'token') : bearerOf(call.authorization);
     const ticket = given === undefined && call.authorization === '' ? credential(call, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
     if (ticket !== undefined) {
-      devices.check();
+      // Nobody knows whose it is before it was looked at: until then it is a stranger's.
+      shares.enter(call);
       return this.redeem(call, ticket);
     }
-    call.claims = authenticator.claimsOf(given, call.tenantId, false);
-    devices.check();
+    this.pipeline.claim(call, authenticator.claimsOf(given, call.tenantId, false));
     return authenticator.callerOf(call.claims);
   }
 
@@ -94,7 +97,8 @@ export class Upgrader {
     if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
-    call.claims = claims;
+    this.pipeline.shares.leave(call);
+    this.pipeline.claim(call, claims);
     return this.pipeline.authenticator.callerOf(claims);
   }
 
@@ -106,11 +110,11 @@ export class Upgrader {
 
   private open(call: Call, handshake: Handshake, { actor, device }: Caller): void {
     if (call.over) return;
-    if (this.closing) throw unavailable('the server is stopping');
+    if (this.closing) return this.pipeline.replier.refuse(call, unavailable('the server is stopping'));
     call.deviceId = device.id;
     checkState(actor.state, 'read');
-    this.pipeline.rates.take(`${call.tenantId}/${device.id}`, 'read');
-    checkRoom(actor, device.id);
+    this.pipeline.rates.take(call.owner, 'read');
+    this.sockets.admit(actor, device.id);
     if (call.fault !== undefined) throw call.fault;
     this.app.devices.touch(call.tenantId, device);
     const socket = new DeviceSocket(
@@ -120,6 +124,7 @@ export class Upgrader {
         tokenEpoch: call.claims.epoch,
         shape: this.shapeOf(call),
         expiresAt: call.claims.expiresAt,
+        room: this.room,
       },
       this.app.clock.now(),
     );

@@ -3,6 +3,7 @@
  * proxy an order at its certificate authority, which counts orders too: a flood of new names would leave none for the
  * others, and none for renewals. A name that has passed once, or was there when this instance started, never counts.
  */
+import { KeyedFlight } from '../protocol/single-flight.js';
 import type { TenantHosts } from './hosts.js';
 import { plainHost } from './names.js';
 
@@ -16,7 +17,7 @@ export interface CertificatesOptions {
 /** See above. */
 export class Certificates {
   /** Names being counted: of many handshakes at once for one name one counts. */
-  private readonly counting = new Map<string, Promise<void>>();
+  private readonly counting = new KeyedFlight((host: string) => this.count(host));
 
   constructor(private readonly options: CertificatesOptions) {}
 
@@ -26,20 +27,11 @@ export class Certificates {
     const host = plainHost(asked);
     if (!hosts.serves(host)) return false;
     if (!hosts.isNew(host)) return true;
-    let counted = this.counting.get(host);
-    if (counted === undefined) {
-      counted = this.count(host);
-      this.counting.set(host, counted);
-    }
-    return counted.then(() => true);
+    return this.counting.join(host).then(() => true);
   }
 
   private async count(host: string): Promise<void> {
-    try {
-      await this.options.take();
-      this.options.hosts.settle(host);
-    } finally {
-      this.counting.delete(host);
-    }
+    await this.options.take();
+    this.options.hosts.settle(host);
   }
 }

@@ -5,6 +5,7 @@
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { destinationOf } from './names.js';
 import type { HostChange, HostingStore } from './ports.js';
 
@@ -25,7 +26,7 @@ export class TenantHosts {
   private readonly slugs = new Map<string, string>();
   private position = '';
   private timer: Timer | undefined;
-  private reading: Promise<void> | undefined;
+  private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
   /** Names signed up here while the table is being read: that reading may have begun before. */
   private readonly added = new Set<string>();
@@ -47,7 +48,7 @@ export class TenantHosts {
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
-    await this.reading;
+    await this.reading.idle();
   }
 
   /** The tenant of a host name (without port), or undefined: the apex, a stranger's name, a name nobody has. */
@@ -99,13 +100,12 @@ export class TenantHosts {
     if (!this.slugs.has(tenantId)) void this.readOn();
   }
 
-  /** Reads what changed. Calls that come meanwhile share the reading. Never rejects: the next one makes up for it. */
+  /**
+   * Reads what changed before this call: calls during a reading share the one after it. Never rejects: the next one
+   * makes up for it.
+   */
   readOn(): Promise<void> {
-    if (this.closed) return Promise.resolve();
-    this.reading ??= this.read().finally(() => {
-      this.reading = undefined;
-    });
-    return this.reading;
+    return this.reading.fresh();
   }
 
   private setTimer(): void {
@@ -116,6 +116,7 @@ export class TenantHosts {
   }
 
   private async read(): Promise<void> {
+    if (this.closed) return;
     try {
       this.added.clear();
       const { changes, position } = await this.options.store.since(this.position);

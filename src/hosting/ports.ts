@@ -23,18 +23,26 @@ export interface NewTenant {
   /** SHA-256 of the token in the address that the checkout returns to; null: there is no checkout. */
   readonly returnHash: Uint8Array | null;
   readonly state: 'active' | 'pending';
+  /** Where it was signed up from: an IPv4 /16 or an IPv6 /32. */
+  readonly network: string;
   /** Unclaimed tenants at most. */
   readonly unclaimedMax: number;
+  /** Unclaimed tenants from this network at most. */
+  readonly networkMax: number;
+  /** Whoever is unclaimed since before this moment is freed first. */
+  readonly freeBefore: number;
   readonly now: number;
 }
+
+/** `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */
+export type SignupVerdict = 'ok' | 'slug_taken' | 'unavailable' | 'rate_limited';
 
 /** Tenants by name. Every call is one statement; each throws `unavailable` while the database is down. */
 export interface HostingStore {
   /** Every name there is. */
   all(): Promise<HostChanges>;
   since(position: string): Promise<HostChanges>;
-  /** `unavailable`: too many tenants are unclaimed. */
-  signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'>;
+  signUp(tenant: NewTenant): Promise<SignupVerdict>;
   /** Takes back a signup whose checkout could not be made; the name is free again. */
   undoSignUp(tenantId: string, now: number): Promise<void>;
 }

@@ -4,6 +4,7 @@
  * again the next night.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { Job, JobTurn } from './ports.js';
 
 const DAY_MS = 86_400_000;
@@ -73,7 +74,7 @@ export async function runJobs(
 /** Waits for the night; see above. */
 export class Nightly {
   private timer: Timer | undefined;
-  private running: Promise<void> | undefined;
+  private readonly running = new SingleFlight(() => this.run().catch(this.options.onFault));
   private readonly stop = new AbortController();
 
   constructor(private readonly options: NightlyOptions) {}
@@ -90,7 +91,7 @@ export class Nightly {
   async close(): Promise<void> {
     this.stop.abort();
     this.timer?.cancel();
-    await this.running;
+    await this.running.idle();
   }
 
   private next(): number {
@@ -98,14 +99,10 @@ export class Nightly {
   }
 
   private wait(until: number): void {
-    const { clock, onFault } = this.options;
+    const { clock } = this.options;
     this.timer = clock.setTimer(until - clock.now(), () => {
       this.wait(this.next());
-      this.running ??= this.run()
-        .catch(onFault)
-        .finally(() => {
-          this.running = undefined;
-        });
+      void this.running.join();
     });
   }
 

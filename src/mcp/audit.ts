@@ -15,7 +15,7 @@ import { McpError, type McpCode } from './errors.js';
 /** One tool call. */
 export interface AuditEntry {
   readonly tool: string;
-  /** As the agent named it; null: it named none. */
+  /** Its id; of a bin that was not found what the agent said. Null: it named none. */
   readonly bin: string | null;
   /** Items that were handed out, written or deleted. */
   readonly ids: readonly string[];
@@ -58,7 +58,8 @@ export class Audit {
   write(entry: AuditEntry): void {
     const { tool, bin, ids, outcome, ms } = entry;
     const time = new Date(this.context.platform.clock.now()).toISOString();
-    // What an agent says goes in where it has the form of a name: else anything could be put into this file.
+    // What an agent says goes in where it has the form of an id: else anything could be put into this file, and a bin's
+    // name is as secret as its content.
     const named = bin === null || isBinId(bin) ? bin : '?';
     const line = { time, tool, bin: named, ids: ids.filter(isUlid), outcome, ms: Math.round(ms) };
     try {

@@ -7,6 +7,7 @@ import type { CommandContext } from './context.js';
 import { EXIT, McpError, type ExitCode } from './errors.js';
 import { failureOf } from './failure.js';
 import { pair } from './pair.js';
+import { passwords } from './passwords.js';
 import { status } from './status.js';
 import { unpair } from './unpair.js';
 
@@ -23,15 +24,18 @@ const HELP = `service-mcp: your bins for AI agents, over the Model Context Proto
       --code "WORDS"      the six words (else they are asked for)
       --name NAME         this device's name, as the others see it
       --password-file F   the account password, where one is set ("-": standard input)
+      --passwords CHOICE  allow: agents may read the secrets of passwords; withhold: they may not
+                          (else it is asked; where nobody can be asked they may not)
       --force             replace the pairing that is there
+  service-mcp passwords [allow|withhold]  whether agents may read the secrets of passwords
   service-mcp serve     speak MCP on standard input and output: what an MCP client starts
   service-mcp status    how this machine stands (--json for scripts)
   service-mcp unpair    revoke this machine's access and forget it
       --force             forget it also where the server cannot be told
   service-mcp --version, --help
 
-Environment: SERVICE_HOST; SERVICE_BINS (only these bins, by slug or id, with commas between);
-SERVICE_READ_ONLY=1; SERVICE_REDACT_SECRETS=1.`;
+Environment: SERVICE_HOST; SERVICE_BINS (only these bins, by name, slug or id, with commas between);
+SERVICE_READ_ONLY=1; SERVICE_REDACT_SECRETS=1 (secrets are withheld even if the pairing allows them).`;
 
 /** Runs one command. Resolves with its exit code; what went wrong is on standard error by then. */
 export async function runCommand(argv: readonly string[], context: ProcessContext): Promise<ExitCode> {
@@ -62,6 +66,9 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return EXIT.ok;
     case 'status':
       return status(context, { json: read(rest, { json: { type: 'boolean' } }).json ?? false });
+    case 'passwords':
+      await passwords(context, choiceOf(rest));
+      return EXIT.ok;
     case 'serve': {
       read(rest, {});
       // Loaded for this command alone: the others need nothing of the protocol's library.
@@ -75,10 +82,24 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
 
 async function paired(rest: readonly string[], context: ProcessContext): Promise<ExitCode> {
   const text = { type: 'string' } as const;
-  const options = read(rest, { host: text, code: text, name: text, 'password-file': text, force: { type: 'boolean' } });
-  const { 'password-file': passwordFile, force = false, ...given } = options;
-  await pair(context, { ...given, passwordFile, force });
+  const texts = { host: text, code: text, name: text, 'password-file': text, passwords: text };
+  const options = read(rest, { ...texts, force: { type: 'boolean' } });
+  const { 'password-file': passwordFile, passwords: choice, force = false, ...given } = options;
+  await pair(context, {
+    ...given,
+    passwordFile,
+    passwords: choice === undefined ? undefined : choiceOf([choice]),
+    force,
+  });
   return EXIT.ok;
+}
+
+/** The choice of `passwords`; undefined where none is made. Throws `McpError` `usage` for anything else. */
+function choiceOf([choice, ...more]: readonly string[]): boolean | undefined {
+  if (choice === undefined) return undefined;
+  if (more.length === 0 && choice === 'allow') return true;
+  if (more.length === 0 && choice === 'withhold') return false;
+  throw new McpError('usage', 'passwords takes allow or withhold');
 }
 
 /** The options of a command. Throws `McpError` `usage` for others, and for arguments: no command takes any. */

@@ -7,7 +7,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import { isGlyph } from '../client/api.js';
 import { baseOf } from '../client/http.js';
 import type { Identity } from '../client/identity.js';
-import { bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
+import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../files/private.js';
 import { toBase64Url } from '../protocol/base64.js';
@@ -47,43 +47,71 @@ const readSecrets = object({
   secretKey: bytes(KEY_BYTES),
   masterKey: bytes(KEY_BYTES),
   token: object({ text: nonEmpty, expiresAt: nullable(count), issuedAt: nullable(count) }),
+  // Absent in files of before there was a choice: then nobody has allowed it.
+  passwords: nullable(boolean),
 });
+
+/** What is kept: this machine as a device, and what its person allows agents. */
+export interface Pairing {
+  /** All that the client library's `Device` needs. */
+  readonly identity: Identity;
+  /** True: agents may read the secrets of passwords. */
+  readonly passwords: boolean;
+}
 
 /** What the calls below need of a context. */
 export type Keeper = Pick<Context, 'place' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
 
 /**
- * The pairing of this machine: all that the client library's `Device` needs. Throws `McpError` `not_paired`,
- * `other_machine`, `config_damaged`, `config_newer` or `config_unsafe`. A file or folder that others could read is closed,
- * and `note` is told.
+ * The pairing of this machine. Throws `McpError` `not_paired`, `other_machine`, `config_damaged`, `config_newer` or
+ * `config_unsafe`. A file or folder that others could read is closed, and `note` is told.
  */
-export async function loadIdentity(keeper: Keeper): Promise<Identity> {
+export async function loadPairing(keeper: Keeper): Promise<Pairing> {
   const file = await readConfig(keeper.place, keeper.note);
   if (file === undefined) throw new McpError('not_paired', 'this machine is not paired yet');
   return opened(keeper, file, await boundMachine(keeper.place, file));
 }
 
+/** The device of the pairing. Throws as `loadPairing`. */
+export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await loadPairing(keeper)).identity;
+
 /** Keeps the pairing in the place of any before: durable when it resolves. Answers what it is bound to. */
-export const saveIdentity = (keeper: Keeper, identity: Identity): Promise<MachineSource> =>
-  alone(keeper.place, () => store(keeper, identity));
+export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
+  alone(keeper.place, () => stored(keeper, pairing));
 
 /** The same where there is none before: of two that pair at once, one gets `already_paired`. */
-export const createIdentity = (keeper: Keeper, identity: Identity): Promise<MachineSource> =>
+export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
   alone(keeper.place, async () => {
     const file = await readConfig(keeper.place, keeper.note);
-    if (file === undefined) return store(keeper, identity);
+    if (file === undefined) return stored(keeper, pairing);
     throw new McpError('already_paired', 'this machine was paired meanwhile');
   });
 
 /**
- * Keeps what changed in this pairing, such as its token. False, and nothing is written, where the file is no longer this
- * device's: it was unpaired or paired anew meanwhile, and that must stand.
+ * Keeps the token of this identity with what else is kept. False, and nothing is written, where there is no pairing any
+ * more or it is another device's: it was unpaired or paired anew meanwhile, and that must stand. Throws as `loadPairing`,
+ * and leaves a file that does not open as it is.
  */
-export const renewIdentity = (keeper: Keeper, identity: Identity): Promise<boolean> =>
+export const renewIdentity = (keeper: Keeper, { deviceId, token }: Identity): Promise<boolean> =>
+  changed(keeper, (kept) => {
+    return kept.identity.deviceId === deviceId ? { ...kept, identity: { ...kept.identity, token } } : undefined;
+  });
+
+/** Keeps whether agents may read the secrets of passwords. Throws as `loadPairing`. */
+export async function savePasswords(keeper: Keeper, passwords: boolean): Promise<void> {
+  if (!(await changed(keeper, (kept) => ({ ...kept, passwords }))))
+    throw new McpError('not_paired', 'this machine is not paired yet');
+}
+
+/** A change stays bound to what the pairing is bound to: while a better identifier is away, a weaker one is no substitute. */
+const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
   alone(keeper.place, async () => {
-    const file = await readConfig(keeper.place, () => undefined).catch(() => undefined);
-    if (file?.deviceId !== identity.deviceId) return false;
-    await store(keeper, identity);
+    const file = await readConfig(keeper.place, keeper.note);
+    if (file === undefined) return false;
+    const machine = await boundMachine(keeper.place, file);
+    const next = change(opened(keeper, file, machine));
+    if (next === undefined) return false;
+    await write(keeper, next, machine);
     return true;
   });
 
@@ -112,15 +140,20 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
   throw damaged(place, 'is not a pairing that this program wrote: it is damaged');
 }
 
-async function store(keeper: Keeper, identity: Identity): Promise<MachineSource> {
-  const { place, platform } = keeper;
+/** Bound to the best identifier that there is here. */
+async function stored(keeper: Keeper, pairing: Pairing): Promise<MachineSource> {
+  const machine = await keeper.place.machine.best();
+  await write(keeper, pairing, machine);
+  return machine.source;
+}
+
+async function write({ place, platform }: Keeper, pairing: Pairing, machine: MachineId): Promise<void> {
   const { sodium } = platform;
-  const machine = await place.machine.best();
   const salt = sodium.random(SALT_BYTES);
-  const { serverUrl: server, deviceId, name } = identity;
+  const { serverUrl: server, deviceId, name } = pairing.identity;
   const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };
   const key = derived(machine, 'key', salt);
-  const message = encoded(identity);
+  const message = encoded(pairing);
   const nonce = sodium.random(NONCE_BYTES);
   const ct = sodium.aeadEncrypt({ message, aad: aadOf({ ...open, salt }), nonce, key });
   sodium.memzero(message);
@@ -128,7 +161,6 @@ async function store(keeper: Keeper, identity: Identity): Promise<MachineSource>
   const sealed = { salt, binding: derived(machine, 'binding', salt), nonce, ct };
   const shown = Object.fromEntries(Object.entries(sealed).map(([name, value]) => [name, toBase64Url(value)]));
   await writePrivate(place.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
-  return machine.source;
 }
 
 /** This machine's identifier, of the source that the file names. Throws `other_machine` where the file is bound to another. */
@@ -141,7 +173,7 @@ async function boundMachine(place: Place, { machine: source, salt, binding }: Co
   );
 }
 
-function opened({ place, platform }: Keeper, file: ConfigFile, machine: MachineId): Identity {
+function opened({ place, platform }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
   const { sodium } = platform;
   const key = derived(machine, 'key', file.salt);
   const message = sodium.aeadDecrypt({ message: file.ct, aad: aadOf(file), nonce: file.nonce, key });
@@ -168,32 +200,26 @@ const derived = ({ bytes: id }: MachineId, purpose: 'key' | 'binding', salt: Uin
 const aadOf = (file: Pick<ConfigFile, 'server' | 'deviceId' | 'name' | 'machine' | 'salt'>): Uint8Array =>
   lengthPrefixed(`${FORMAT}-file-v${VERSION}`, file.server, file.deviceId, file.name, file.machine, file.salt);
 
-function encoded({ tenantId, glyph, keys, masterKey, token }: Identity): Uint8Array {
+function encoded({ identity, passwords }: Pairing): Uint8Array {
+  const { tenantId, glyph, keys, masterKey, token } = identity;
   const secret = {
     publicKey: toBase64Url(keys.publicKey),
     secretKey: toBase64Url(keys.secretKey),
     masterKey: toBase64Url(masterKey),
   };
-  return text(JSON.stringify({ tenantId, glyph, ...secret, token }));
+  return text(JSON.stringify({ tenantId, glyph, ...secret, token, passwords }));
 }
 
 /** Throws for anything that `encoded` did not write. */
-function decoded({ server, deviceId, name }: ConfigFile, message: Uint8Array): Identity {
+function decoded({ server, deviceId, name }: ConfigFile, message: Uint8Array): Pairing {
   const read = readSecrets(JSON.parse(new TextDecoder().decode(message)), '');
-  const { tenantId, glyph, publicKey, secretKey, masterKey, token } = read;
+  const { tenantId, glyph, publicKey, secretKey, masterKey, token, passwords } = read;
   if (!isGlyph(glyph)) throw new TypeError('unknown glyph');
-  return {
-    serverUrl: baseOf(server),
-    tenantId,
-    deviceId,
-    name,
-    glyph,
+  const { text: bearer, expiresAt, issuedAt } = token;
+  const identity = {
+    ...{ serverUrl: baseOf(server), tenantId, deviceId, name, glyph, masterKey },
     keys: { publicKey, secretKey },
-    masterKey,
-    token: {
-      text: token.text,
-      expiresAt: token.expiresAt,
-      ...(token.issuedAt === null ? {} : { issuedAt: token.issuedAt }),
-    },
+    token: { text: bearer, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
   };
+  return { identity, passwords: passwords === true };
 }

@@ -88,7 +88,9 @@ export const ERRORS = {
   bad_input: { exit: EXIT.usage, hint: "Correct the arguments: the tool's input schema says what it takes." },
   bad_payload: { exit: EXIT.usage, hint: 'Correct the payload and call again.' },
   too_large: { exit: EXIT.usage, hint: 'Put it in several smaller items.' },
-  bin_not_found: { exit: EXIT.notFound, hint: 'Name a bin by its slug or id.' },
+  bin_not_found: { exit: EXIT.notFound, hint: 'Name a bin by its name, slug or id.' },
+  /** Several bins have the name, or one has it and another one has it as its slug. */
+  bin_ambiguous: { exit: EXIT.usage, hint: 'Name it by its id.' },
   bin_not_allowed: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_BINS.' },
   item_not_found: { exit: EXIT.notFound, hint: 'Take the id from a list or a search.' },
   read_only: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_READ_ONLY.' },

@@ -62,11 +62,7 @@ export function failureOf(thrown: unknown): McpError {
 function ofClient(error: Error): McpError | undefined {
   const as = (code: McpCode, says: string, hint?: string): McpError => new McpError(code, says, { cause: error, hint });
   if (error instanceof ApiError) return ofApi(error);
-  if (error instanceof NetworkError) {
-    if (error.code === 'aborted') return as('interrupted', 'interrupted');
-    const why = networkReason(error);
-    return as('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`);
-  }
+  if (error instanceof NetworkError) return ofNetwork(error, { quoted: true });
   if (error instanceof PairingError) return as(PAIRING[error.code].code, PAIRING[error.code].says);
   if (error instanceof UncertifiedDeviceError) return as('uncertified_device', harmless(error.message));
   if (error instanceof ClientError) return as(CLIENT[error.code] ?? 'internal', harmless(error.message));
@@ -80,6 +76,13 @@ function ofClient(error: Error): McpError | undefined {
     return as('bad_answer', `the server's answer is not one of this service: ${harmless(error.message)}`);
   }
   return undefined;
+}
+
+/** `quoted`: with the names in a certificate that does not hold. */
+export function ofNetwork(error: NetworkError, options: { readonly quoted: boolean }): McpError {
+  if (error.code === 'aborted') return new McpError('interrupted', 'interrupted', { cause: error });
+  const why = networkReason(error, options);
+  return new McpError('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`, { cause: error });
 }
 
 function ofApi(error: ApiError): McpError {

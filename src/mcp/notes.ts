@@ -16,7 +16,7 @@ export function notesOn(
   if (complete === null) notes.push('Whether items are missing could not be compared with the server.');
   notes.push(...vault.takeNews());
   if (bins.unknown.length > 0)
-    notes.push(`The server lists no bin for ${bins.unknown.join(', ')} of the allowed bins.`);
+    notes.push(`The server lists no bin, or several, for ${bins.unknown.join(', ')} of the allowed bins.`);
   const { unproven } = vault.store;
   if (unproven > 0)
     notes.push(`${unproven} items were deleted by somebody who did not prove to be one of the user's devices.`);

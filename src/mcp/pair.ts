@@ -14,11 +14,12 @@ import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
-import { createIdentity, loadIdentity, readConfig, saveIdentity } from './config-file.js';
+import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { alone } from './lock.js';
+import { passwordsSaid } from './passwords.js';
 import { firstLineOf } from './terminal.js';
 
 /** What `pair` takes. */
@@ -28,6 +29,8 @@ export interface PairOptions {
   readonly name?: string;
   readonly force: boolean;
   readonly passwordFile?: string;
+  /** Whether agents may read the secrets of passwords; absent: a person is asked, and without one they may not. */
+  readonly passwords?: boolean;
 }
 
 const WORDS = 6;
@@ -46,6 +49,8 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
   const serverUrl = await addressFrom(context, offer?.url ?? options.host);
   const name = nameFrom(options.name);
+  // Before the words: they are good for five minutes, and nothing of the choice may depend on who is in a hurry.
+  const passwords = options.passwords ?? (await passwordsAllowed(context));
   const words = await wordsFrom(context, options.code ?? offer?.words);
   // The words are good for one pairing: a folder that cannot be written must show before they are spent.
   await alone(place, () => Promise.resolve());
@@ -54,9 +59,10 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
     password: passwordFrom(context, options.passwordFile),
   };
   const identity = await joined(context, request);
-  await kept(context, identity, options.force ? saveIdentity : createIdentity);
+  await kept(context, { identity, passwords }, options.force ? savePairing : createPairing);
   if (before !== undefined) await replaced(context, before);
   terminal.print(`Paired. This machine is ${JSON.stringify(name)}, a device of ${serverUrl}.`);
+  terminal.print(passwordsSaid(passwords));
   terminal.print(
     'Let your MCP client start `service-mcp serve`; the README has snippets. A running one must be restarted.',
   );
@@ -113,6 +119,14 @@ function nameFrom(given: string | undefined): string {
 function defaultName(): string {
   const host = harmless(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - ' (agent)'.length);
   return isDisplayName(host) ? `${host} (agent)` : 'agent';
+}
+
+/** What a person says to it. Anything but a yes, and nobody to ask, is a no. */
+async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> {
+  if (!terminal.interactive) return false;
+  terminal.note('What agents read goes to the model that your MCP client uses.');
+  const typed = await terminal.ask('May agents read the secrets of your passwords? [y/N] ');
+  return ['y', 'yes'].includes(typed.trim().toLowerCase());
 }
 
 /** Words with their checksum, checked before anything is sent: a mistyped one must not spend the pairing. */
@@ -223,9 +237,10 @@ class Waiting {
 }
 
 /** Keeps the pairing. Where that fails the device that nobody holds is taken out of the list again. */
-async function kept(context: CommandContext, identity: Identity, keep: typeof saveIdentity): Promise<void> {
+async function kept(context: CommandContext, pairing: Pairing, keep: typeof savePairing): Promise<void> {
+  const { identity } = pairing;
   try {
-    const source = await keep(context, identity);
+    const source = await keep(context, pairing);
     if (source !== 'host-name') return;
     context.note(
       'Warning: this machine has no identifier of its own, so the pairing is bound to the names of host and user. ' +

@@ -1,4 +1,5 @@
 /** Everything of the outside that the companion's client touches. */
+import { certificateTold } from '../client/node-certificate.js';
 import type { Platform, SocketPort } from '../client/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
@@ -17,7 +18,7 @@ const noSockets: SocketPort = {
  */
 export const mcpPlatform = async (): Promise<Platform> => ({
   sodium: await loadBrowserSodium(),
-  fetch: (url, init) => fetch(url, init),
+  fetch: certificateTold((url, init) => fetch(url, init)),
   sockets: noSockets,
   clock: systemClock,
   random: Math.random,

@@ -5,23 +5,24 @@ import { McpError } from './errors.js';
 
 /** See above. */
 export interface Policy {
-  /** Slugs or ids of the only bins that exist for agents; null: all. */
+  /** Ids, slugs or names of the only bins that exist for agents; null: all. */
   readonly bins: readonly string[] | null;
   /** Nothing is written or deleted, and the tools that would are not offered. */
   readonly readOnly: boolean;
-  /** Secrets of passwords are masked in what is handed out. */
+  /** Secrets of passwords are withheld, also where the pairing allows them. */
   readonly redact: boolean;
 }
 
 const PREFIX = SERVICE_NAME.toUpperCase();
-/** Comma-separated slugs or ids. */
+/** Ids, slugs or names, with commas between. */
 export const BINS_VARIABLE = `${PREFIX}_BINS`;
 /** 1 or 0. */
 export const READ_ONLY_VARIABLE = `${PREFIX}_READ_ONLY`;
 /** 1 or 0. */
 export const REDACT_VARIABLE = `${PREFIX}_REDACT_SECRETS`;
 
-const NAME = /^[A-Za-z0-9_-]{1,64}$/;
+/** What else would separate, or steer a terminal, stands in no name here: a list that was meant otherwise must not be taken. */
+const NAME = /^[^,;\p{Cc}]{1,200}$/u;
 const ON: ReadonlySet<string> = new Set(['1', 'true', 'yes', 'on']);
 const OFF: ReadonlySet<string> = new Set(['', '0', 'false', 'no', 'off']);
 
@@ -49,5 +50,8 @@ function binsOf(value: string | undefined): readonly string[] | null {
     .map((name) => name.trim())
     .filter((name) => name !== '');
   if (names.length > 0 && names.every((name) => NAME.test(name))) return [...new Set(names)];
-  throw new McpError('bad_setting', `${BINS_VARIABLE} is not a list of slugs or ids with commas between them`);
+  throw new McpError(
+    'bad_setting',
+    `${BINS_VARIABLE} is not a list of names, slugs or ids of bins with commas between them`,
+  );
 }

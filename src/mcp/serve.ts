@@ -7,9 +7,10 @@ import type { Identity } from '../client/identity.js';
 import { breathe, delay } from '../client/platform.js';
 import { harmless } from '../protocol/harmless.js';
 import { Audit } from './audit.js';
-import { loadIdentity, renewIdentity } from './config-file.js';
+import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
 import type { Context, Env } from './context.js';
 import { EXIT, McpError, type ExitCode } from './errors.js';
+import { failureOf } from './failure.js';
 import { holdInstance } from './lock.js';
 import { keepSmall } from './memory.js';
 import { readPolicy, type Policy } from './policy.js';
@@ -46,7 +47,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
     ending.abort();
   });
   try {
-    const identity = await loadIdentity(context);
+    const { identity, passwords: first } = await loadPairing(context);
     expectServer(options.env, identity);
     const audit = await Audit.open(context);
     const keep = async (renewed: Identity): Promise<void> => {
@@ -55,13 +56,14 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
     const vault = await Vault.open({ platform, identity, policy, note, keep });
     try {
       const now = (): number => platform.clock.now();
-      const tools = toolsOf({ vault, policy, now });
+      const passwords = passwordsOf(context, { policy, identity });
+      const tools = toolsOf({ vault, passwords, now });
       const record = audit.write.bind(audit);
       const server = createServer({ version: options.version, tools, policy, audit: record, note, now });
-      note(`${identity.name} serves ${described(policy)}`);
+      note(`${identity.name} serves ${described(policy, first)}`);
       await converse(options, server, AbortSignal.any([ending.signal, interrupted]));
     } finally {
-      vault.close();
+      await vault.close();
     }
   } finally {
     lock.release();
@@ -92,11 +94,31 @@ function addressOf(typed: string): string | undefined {
   }
 }
 
-const described = ({ bins, readOnly, redact }: Policy): string =>
+/**
+ * Whether agents may read the secrets of passwords, read anew for each answer: who withholds them means from now on. A
+ * pairing that does not open, or is another device's, allows nothing.
+ */
+function passwordsOf(
+  keeper: Keeper,
+  { policy, identity }: { readonly policy: Policy; readonly identity: Identity },
+): () => Promise<boolean> {
+  return async () => {
+    if (policy.redact) return false;
+    try {
+      const kept = await loadPairing(keeper);
+      return kept.passwords && kept.identity.deviceId === identity.deviceId;
+    } catch (error) {
+      keeper.note(`Secrets of passwords are withheld: ${failureOf(error).message}`);
+      return false;
+    }
+  };
+}
+
+const described = ({ bins, readOnly, redact }: Policy, passwords: boolean): string =>
   [
     bins === null ? 'all bins' : `the bins ${bins.join(', ')}`,
     ...(readOnly ? ['read only'] : []),
-    ...(redact ? ['secrets masked'] : []),
+    passwords && !redact ? 'passwords allowed' : 'passwords withheld',
   ].join(', ');
 
 async function converse(options: ServeOptions, server: ToolServer, ended: AbortSignal): Promise<void> {

@@ -1,12 +1,12 @@
 /**
- * Items as agents get them: structured, and as text that a model reads. Secrets are masked where the person wants that,
- * and an answer has a bound: what passes it is cut, and said to be.
+ * Items as agents get them: structured, and as text that a model reads. Secrets are withheld unless the person allowed
+ * them, and an answer has a bound: what passes it is cut, and said to be.
  */
 import type { ItemView } from '../client/events.js';
-import { isSecretField } from '../client/payloads/shapes.js';
+import { SEARCHED } from '../client/search.js';
 import { reasonOf } from '../client/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
-import type { Bins } from './bin-scope.js';
+import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
@@ -15,7 +15,10 @@ export const ANSWER_MAX = 100_000;
 /** Characters of each text of an item that is past the bound. */
 const CUT_TO = 300;
 
-const MASK = '********';
+/** What stands in the place of a secret that is withheld. As a secret of a new item it is refused. */
+export const MASK = '********';
+/** Of a password that is withheld these alone are shown: what another program put beside the secret may repeat it. */
+const OPEN: ReadonlySet<string> = new Set(SEARCHED.password);
 /** Later times cannot be written as ISO 8601; only a server that lies, or a broken clock, tells one. */
 const TIME_MAX = 8.64e15;
 
@@ -36,7 +39,8 @@ export class Sheet {
 
   constructor(
     private readonly bins: Bins,
-    private readonly redact: boolean,
+    /** True: secrets of passwords are shown. */
+    private readonly passwords: boolean,
   ) {}
 
   /** An item that opened. */
@@ -70,12 +74,13 @@ export class Sheet {
 
   private head(of: Pick<Card, 'id' | 'version' | 'binId' | 'type' | 'ts'>) {
     const { id, version, binId, type, ts } = of;
-    return { id, bin: binId, binSlug: this.bins.slugOf(binId), type, ts: isoOf(ts), version };
+    const { slug = null, name = null } = this.bins.factsOf(binId) ?? {};
+    return { id, bin: binId, binSlug: slug, binName: name, type, ts: isoOf(ts), version };
   }
 
   private masked({ type, payload }: ItemView): { readonly payload: JsonObject | null; readonly redacted: string[] } {
-    if (payload === null || !this.redact) return { payload, redacted: [] };
-    const redacted = Object.keys(payload).filter((field) => isSecretField(type, field) && payload[field] !== '');
+    if (payload === null || type !== 'password' || this.passwords) return { payload, redacted: [] };
+    const redacted = Object.keys(payload).filter((field) => !OPEN.has(field));
     return { payload: { ...payload, ...Object.fromEntries(redacted.map((field) => [field, MASK])) }, redacted };
   }
 
@@ -111,10 +116,10 @@ const namesText = (names: readonly string[]): string =>
 
 /** One item as a model reads it: a line on it, and its content as JSON on the next, so that no content passes for a line. */
 export function itemText(item: ItemOutput, at: number): string {
-  const { id, bin, binSlug, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
-  const where = bin === null ? 'unknown bin' : `bin ${binSlug ?? bin}`;
+  const { id, bin, binSlug, binName, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
+  const where = bin === null ? 'unknown bin' : `bin ${binText({ id: bin, slug: binSlug, name: binName })}`;
   const marks = [
-    ...(redacted === undefined ? [] : [`masked: ${namesText(redacted)}`]),
+    ...(redacted === undefined ? [] : [`withheld: ${namesText(redacted)}`]),
     ...(cut === undefined ? [] : [`cut: ${namesText(cut)}`]),
     ...(onServer === false ? ['not on the server any more'] : []),
   ];

@@ -3,7 +3,7 @@ import { Device } from '../client/device.js';
 import type { Identity } from '../client/identity.js';
 import type { Me } from '../client/replies.js';
 import { harmless } from '../protocol/harmless.js';
-import { loadIdentity, readConfig, renewIdentity } from './config-file.js';
+import { loadPairing, readConfig, renewIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
 import { EXIT, type ExitCode, type McpError } from './errors.js';
 import { failureOf } from './failure.js';
@@ -20,6 +20,8 @@ export interface Status {
   /** What the pairing is bound to: see `MachineSource`. */
   readonly boundTo: string | null;
   readonly tokenExpiresAt: string | null;
+  /** True: agents may read the secrets of passwords. Null: not paired. */
+  readonly passwords: boolean | null;
   /** Process id of `service-mcp serve`, where it runs. */
   readonly running: number | null;
   /** What the server says of this device; null where it could not be asked. */
@@ -41,7 +43,7 @@ async function looked(context: CommandContext): Promise<{ readonly found: Status
   const { place, version, note } = context;
   const base: Status = {
     ...{ version, file: place.configPath, paired: false, server: null, device: null, boundTo: null },
-    ...{ tokenExpiresAt: null, running: runningInstance(place) ?? null, account: null, error: null },
+    ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(place) ?? null, account: null, error: null },
   };
   const failed = (so: Status, thrown: unknown): { readonly found: Status; readonly failure: McpError } => {
     const failure = failureOf(thrown);
@@ -55,8 +57,8 @@ async function looked(context: CommandContext): Promise<{ readonly found: Status
       const device = { id: harmless(file.deviceId), name: harmless(file.name) };
       known = { ...known, server: harmless(file.server), device, boundTo: file.machine };
     }
-    const identity = await loadIdentity(context);
-    known = { ...known, paired: true, tokenExpiresAt: iso(identity) };
+    const { identity, passwords } = await loadPairing(context);
+    known = { ...known, paired: true, tokenExpiresAt: iso(identity), passwords };
     const { server } = await asked(context, identity);
     const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
     return { found: { ...known, account } };
@@ -93,6 +95,7 @@ function lines(found: Status): string[] {
     ['Device', device === null ? null : `${device.name} (${device.id})`],
     ['Bound to', found.boundTo],
     ['Token until', found.tokenExpiresAt],
+    ['Passwords', found.passwords === null ? null : found.passwords ? 'agents may read them' : 'withheld from agents'],
     ['Running', found.running === null ? 'no' : `process ${found.running}`],
     ['Account', account === null ? null : `${account.items} items, ${account.devices} devices`],
     ['Server version', account?.serverVersion ?? null],

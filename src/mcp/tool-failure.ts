@@ -2,12 +2,12 @@
  * Any error as one that a tool ends with. An agent reads it, so no word of it is the server's: a server that is not
  * trusted with content must not speak to whoever has it.
  */
-import { ApiError, ClientError, ProtocolError, QueuedError } from '../client/errors.js';
+import { ApiError, ClientError, NetworkError, ProtocolError, QueuedError } from '../client/errors.js';
 import { asError } from '../client/events.js';
 import { PayloadError } from '../client/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { McpError, type McpCode } from './errors.js';
-import { failureOf } from './failure.js';
+import { failureOf, ofNetwork } from './failure.js';
 
 /** The server's codes that mean something of their own to a tool. */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says: string }>> = {
@@ -34,6 +34,8 @@ export function toolFailure(thrown: unknown): McpError {
     return new McpError('too_large', error.message, { cause: error });
   if (error instanceof ProtocolError)
     return new McpError('bad_answer', `the server's answer breaks the protocol (${error.code})`, { cause: error });
+  // The names in a certificate are words of whoever answers there.
+  if (error instanceof NetworkError) return ofNetwork(error, { quoted: false });
   if (error instanceof ApiError && Object.hasOwn(API, error.code)) {
     const known = API[error.code];
     if (known !== undefined) return new McpError(known.code, known.says, { cause: error });

@@ -18,6 +18,8 @@ export interface ToolAnswer<O> {
   readonly text: string;
   /** Items that were handed out, written or deleted. */
   readonly ids: readonly string[];
+  /** Id of the bin that the arguments named, for the record; absent: they named none. */
+  readonly bin?: string;
 }
 
 /** One tool: what it says of itself, what it takes and gives, and what it does. */

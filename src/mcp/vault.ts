@@ -11,7 +11,9 @@ import type { DownloadUrl, Stored } from '../client/replies.js';
 import type { Held } from '../client/store/store.js';
 import { ulid } from '../client/ulid.js';
 import type { PutRequest } from '../client/writer.js';
+import { Saver } from '../files/saver.js';
 import { harmless } from '../protocol/harmless.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
 import { toolFailure } from './tool-failure.js';
 import type { Policy } from './policy.js';
@@ -60,18 +62,25 @@ export class Vault {
   /** Ids of changes that wait for the server. */
   private readonly waiting = new Set<string>();
   private news: string[] = [];
-  private running: Promise<Fresh> | undefined;
-  private following: Promise<Fresh> | undefined;
+  private readonly reading = new SingleFlight(() => this.round());
   /** How many items the first reading is about; null: it is over, or has not begun. */
   private expected: number | null = null;
   /** When everything was read again for the last time, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
+  private unsaved = '';
+  private readonly saver: Saver<Identity>;
   private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
     this.store = new VaultStore((items) => this.progressed(items));
+    this.saver = new Saver({
+      save: options.keep,
+      clock: options.platform.clock,
+      onFailure: (error) => this.notSaved(error),
+      onRecovery: () => options.note('The renewed token is saved now.'),
+    });
   }
 
   /** Nothing is asked of the server before the first call. */
@@ -82,7 +91,7 @@ export class Vault {
       platform,
       identity,
       store: vault.store,
-      onIdentity: (next) => vault.renewed(next),
+      onIdentity: (next) => vault.saver.offer(next),
       onProblem: (error) => vault.problem(error),
     });
     vault.listen();
@@ -90,12 +99,13 @@ export class Vault {
   }
 
   /** Ends the device. Changes that were not sent are told: they are in no other place. */
-  close(): void {
+  async close(): Promise<void> {
     if (this.waiting.size > 0)
       this.options.note(
         `${this.waiting.size} changes were not acknowledged by the server: ${[...this.waiting].join(', ')}`,
       );
     this.device.close();
+    await this.saver.end();
   }
 
   /** Sentences on what happened since they were last asked for. */
@@ -112,7 +122,7 @@ export class Vault {
   async refresh(progress?: Progress): Promise<Fresh> {
     if (progress !== undefined) this.watchers.add(progress);
     try {
-      return await this.next();
+      return await this.reading.fresh();
     } finally {
       if (progress !== undefined) this.watchers.delete(progress);
     }
@@ -161,21 +171,6 @@ export class Vault {
       if (error instanceof QueuedError && this.waiting.size < WAITING_MAX) this.waiting.add(error.id);
       throw error;
     }
-  }
-
-  private next(): Promise<Fresh> {
-    if (this.running === undefined) {
-      this.running = this.round().finally(() => {
-        this.running = undefined;
-      });
-      return this.running;
-    }
-    const again = (): Promise<Fresh> => {
-      this.following = undefined;
-      return this.next();
-    };
-    this.following ??= this.running.then(again, again);
-    return this.following;
   }
 
   private async round(): Promise<Fresh> {
@@ -246,11 +241,11 @@ export class Vault {
     this.options.note(sentence);
   }
 
-  private renewed(identity: Identity): void {
-    this.options.keep(identity).catch((error: unknown) => {
-      // It works on with the token in memory; the next start renews it again.
-      this.options.note(`The renewed token could not be kept: ${toolFailure(error).message}`);
-    });
+  /** It works on with the token in memory, and tries again; a start without it renews it by the device's key. */
+  private notSaved(error: unknown): void {
+    const { message } = toolFailure(error);
+    if (message !== this.unsaved) this.options.note(`The renewed token is not saved: ${message}. It is tried again.`);
+    this.unsaved = message;
   }
 
   /** What fails in the background. The same again and again is said once. */

@@ -17,6 +17,8 @@ export interface Gauges {
   pendingChanges(): number;
   /** Requests under way. */
   calls(): number;
+  /** What is held of each budget, by its name. */
+  held(): Readonly<Record<string, number>>;
 }
 
 /** What the metrics are served from. */
@@ -98,6 +100,15 @@ export class Metrics implements Meter {
     gauge('actors', 'Tenants in memory.', () => gauges.actors());
     gauge('pending_changes', 'Changes that were taken and are not answered.', () => gauges.pendingChanges());
     gauge('calls', 'Requests under way.', () => gauges.calls());
+    new Gauge({
+      name: `${PREFIX}held`,
+      help: 'Calls and bytes that are held for clients, by budget.',
+      labelNames: ['budget'],
+      registers: [this.registry],
+      collect() {
+        for (const [budget, held] of Object.entries(gauges.held())) this.labels(budget).set(held);
+      },
+    });
   }
 
   committed(changes: number, commitMs: number, waitMs: number): void {

@@ -4,7 +4,7 @@ import type { CheckoutOrder, CheckoutSession, Payments } from '../billing/ports.
 import { TENANT_KEY } from '../billing/rules.js';
 import { ServiceError, unavailable } from '../protocol/errors.js';
 
-/** A webhook's signature counts for so long, s. */
+/** A webhook's signature counts for so long before and after the moment that it names, s. */
 const TOLERANCE_S = 300;
 /** A call that takes longer is given up, ms; somebody waits for it. */
 const TIMEOUT_MS = 10_000;
@@ -34,6 +34,13 @@ function addressOf(apiBase: string | null): Address {
   return { host: hostname, port: port === '' ? (http ? 80 : 443) : Number(port), protocol: http ? 'http' : 'https' };
 }
 
+/** When a `Stripe-Signature` was made, s; Infinity where it does not say so, once. */
+function signedAt(signature: string): number {
+  const times = signature.split(',').filter((part) => /^\s*t\s*=/.test(part));
+  const [, digits] = times.length === 1 ? (/^t=(\d{1,12})$/.exec(times[0] ?? '') ?? []) : [];
+  return digits === undefined ? Infinity : Number(digits);
+}
+
 /** Calls Stripe; see the port. */
 export class StripePayments implements Payments {
   private readonly stripe: Stripe;
@@ -48,7 +55,7 @@ export class StripePayments implements Payments {
   }
 
   checkout(order: CheckoutOrder): Promise<CheckoutSession> {
-    const { tenantId, customer, successUrl, cancelUrl, key } = order;
+    const { tenantId, customer, successUrl, cancelUrl, expiresAt, key } = order;
     const payer =
       'id' in customer ? { customer: customer.id } : customer.email === null ? {} : { customer_email: customer.email };
     const params: Stripe.Checkout.SessionCreateParams = {
@@ -59,6 +66,7 @@ export class StripePayments implements Payments {
       subscription_data: { metadata: { [TENANT_KEY]: tenantId } },
       success_url: successUrl,
       cancel_url: cancelUrl,
+      ...(expiresAt === null ? {} : { expires_at: Math.floor(expiresAt / 1_000) }),
       ...payer,
     };
     return asked(async () => sessionOf(await this.stripe.checkout.sessions.create(params, { idempotencyKey: key })));
@@ -81,6 +89,8 @@ export class StripePayments implements Payments {
   }
 
   event(body: Uint8Array, signature: string, now: number): unknown {
+    // The library judges signatures that are too old; one from a time to come would be good until then and longer.
+    if (signedAt(signature) > now / 1_000 + TOLERANCE_S) throw new ServiceError('webhook_invalid');
     try {
       return this.stripe.webhooks.constructEvent(
         body,

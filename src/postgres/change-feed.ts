@@ -13,6 +13,7 @@ import pgListen, { type Subscriber } from 'pg-listen';
 import type { Clock, Timer } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
 
 const CHANNEL = 'service';
@@ -58,9 +59,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
-  private flushing: Promise<void> | undefined;
-  private beating: Promise<void> | undefined;
-  private beatDue = false;
+  private readonly flushing = new SingleFlight(() => this.flush());
+  private readonly beating = new SingleFlight(() => this.beat());
   /** Attempts to listen anew that are not over; `close` waits for them. */
   private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
@@ -78,7 +78,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   async start(): Promise<void> {
     await this.listen();
     this.setBeatTimer();
-    await this.beat();
+    await this.beating.join();
   }
 
   /** Tells the others, a few milliseconds later and together with more, that the tenant got this far. May be lost. */
@@ -89,10 +89,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), later(generation, before?.[1] ?? 0)]);
     this.flushTimer ??= this.options.clock.setTimer(COALESCE_MS, () => {
       this.flushTimer = undefined;
-      // One at a time: what comes meanwhile is announced with the next.
-      this.flushing ??= this.flush().finally(() => {
-        this.flushing = undefined;
-      });
+      void this.flushing.fresh();
     });
   }
 
@@ -104,8 +101,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     const { subscriber } = this;
     // Before anything is waited for: an attempt to listen ends itself once it is not the current one.
     this.subscriber = undefined;
-    await this.beating;
-    await this.flush();
+    await this.beating.idle();
+    await this.flushing.fresh();
     await this.options.pool
       .query('DELETE FROM instances WHERE id = $1', [this.options.instanceId])
       .catch(this.options.onFault);
@@ -114,17 +111,15 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private async flush(): Promise<void> {
-    while (this.waiting.size > 0) {
-      this.options.meter?.notified('sent', this.waiting.size);
-      const payloads = this.takePayloads();
-      try {
-        await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [
-          payloads,
-        ]);
-      } catch (error) {
-        this.options.onFault(error);
-        return;
-      }
+    if (this.waiting.size === 0) return;
+    this.options.meter?.notified('sent', this.waiting.size);
+    const payloads = this.takePayloads();
+    try {
+      await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [
+        payloads,
+      ]);
+    } catch (error) {
+      this.options.onFault(error);
     }
   }
 
@@ -205,21 +200,12 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.beatTimer = this.options.clock.setTimer(HEAD_COMPARE_MS, () => {
       this.setBeatTimer();
       // One at a time, and at most one more after it: while the database is slow they must not pile up.
-      this.beatDue = true;
-      this.beating ??= this.beatWhileDue();
+      void this.beating.fresh();
     });
   }
 
-  private async beatWhileDue(): Promise<void> {
-    while (this.beatDue && !this.closed) {
-      this.beatDue = false;
-      await this.beat();
-    }
-    // In the step that found none due: one that falls due after it begins anew.
-    this.beating = undefined;
-  }
-
   private async beat(): Promise<void> {
+    if (this.closed) return;
     try {
       await this.register();
       // Not waited for: it may take until the network is back, and this instance must go on being seen.

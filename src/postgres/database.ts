@@ -123,6 +123,26 @@ export function createPool(settings: PoolSettings): pg.Pool {
   return pool;
 }
 
+/** A database that is there closes a connection at once, or when its machine comes to it, ms. */
+const CLOSED_WITHIN_MS = 3_000;
+
+/**
+ * Ends a pool. Resolves when its connections are closed, which the pool's own `end` does not wait for: a database that is
+ * stopped next would end them itself, and each would tell of that as a loss.
+ */
+export async function endPool(pool: pg.Pool): Promise<void> {
+  let open = pool.totalCount;
+  const closed = new Promise<void>((resolve) => {
+    if (open === 0) resolve();
+    pool.on('remove', () => {
+      if (--open <= 0) resolve();
+    });
+  });
+  await pool.end();
+  // One that answers nobody closes nothing either, and is not waited for.
+  await Promise.race([closed, sleep(CLOSED_WITHIN_MS, undefined, { ref: false })]);
+}
+
 /**
  * One connection of its own (a commit lane, a lock). `onLost` is called at most once, when it dies unasked;
  * statements under way are rejected besides.

@@ -1,12 +1,12 @@
 /** Reads tenants for the actors (contract 13). One statement answers many tenants: a crowd that reconnects costs few. */
 import type pg from 'pg';
+import { Batcher } from '../protocol/batcher.js';
 import type { Clock } from '../protocol/clock.js';
 import type { Summary } from '../protocol/item.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { Glyph } from '../protocol/requests.js';
 import type { BinChange, PairRequest, TenantDirectory, TenantSnapshot, TenantStandings } from '../tenant/ports.js';
 import { ask } from './ask.js';
-import { Gather } from './gather.js';
 
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
@@ -122,15 +122,15 @@ interface Load {
 
 /** Reads tenants for the actors, many in one statement. */
 export class PostgresDirectory implements TenantDirectory, TenantStandings {
-  private readonly loads: Gather<Load, TenantSnapshot | undefined>;
-  private readonly heads: Gather<string, Summary | undefined>;
+  private readonly loads: Batcher<Load, TenantSnapshot | undefined>;
+  private readonly heads: Batcher<string, Summary | undefined>;
 
   /** @param clock tells which pairings are past their time, and waits between the reads of a crowd. */
   constructor(
     private readonly pool: pg.Pool,
     clock: Clock,
   ) {
-    this.loads = new Gather(BATCH_MAX, async (loads) => {
+    this.loads = new Batcher(BATCH_MAX, async (loads) => {
       const known = new Map<string, number>();
       for (const load of loads) known.set(load.id, Math.min(load.known, known.get(load.id) ?? Infinity));
       const values = [[...known.keys()], clock.now(), [...known.values()]];
@@ -145,7 +145,7 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
       const rows = await ask<SummaryRow>(pool, { name: 'heads', text: HEADS, values: [[...new Set(ids)]] });
       return inOrder(ids, rows, summaryOf);
     };
-    this.heads = new Gather(HEADS_MAX, readHeads, { pause: (asked) => pauseAfter(asked, clock) });
+    this.heads = new Batcher(HEADS_MAX, readHeads, { pause: (asked) => pauseAfter(asked, clock) });
   }
 
   load(tenantId: string, known: number = Number.MAX_SAFE_INTEGER): Promise<TenantSnapshot | undefined> {

@@ -1,12 +1,12 @@
 /** Reads a tenant's items in version order: replay, gaps, `GET /items`. */
 import pg from 'pg';
+import { Batcher } from '../protocol/batcher.js';
 import { ServiceError } from '../protocol/errors.js';
 import { NO_METER, type Meter } from '../protocol/meter.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { ask } from './ask.js';
 import { copyRows, int8Of, type BinaryRow } from './copy.js';
-import { Gather } from './gather.js';
 import { readRows } from './packing.js';
 
 /** What `packed_item` takes, in its order. */
@@ -49,9 +49,9 @@ const BIN_PAGE = `${pageSql({
 })} WHERE t.id = $1`;
 
 /** Most pages are long: their bytes are worth a statement that cannot be prepared (see `copyRows`). */
-function pageOfTenant({ tenantId, since, limit }: PageRequest): string {
+function pageOfTenant({ tenantId, since, limit, maxBytes = PAGE_BYTES }: PageRequest): string {
   const numbers = { since: String(since), limit: String(limit + 1) };
-  return `${pageSql({ from: 'tenants t', maxBytes: PAGE_BYTES, ...numbers })} WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
+  return `${pageSql({ from: 'tenants t', maxBytes, ...numbers })} WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
 }
 
 /** Small pages in one statement, and the bytes at which each of them ends. */
@@ -96,20 +96,20 @@ export class PostgresItemLog implements ItemLog {
    * What one of several instances reads for every write of the others: one by one, each costs a call of driver and
    * database, several times what its rows do (bench S8).
    */
-  private readonly small: Gather<PageRequest, LogPage | undefined>;
+  private readonly small: Batcher<PageRequest, LogPage | undefined>;
 
   constructor(
     private readonly pool: pg.Pool,
     private readonly meter: Meter = NO_METER,
   ) {
-    this.small = new Gather(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
+    this.small = new Batcher(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
   }
 
   async page(request: PageRequest): Promise<LogPage> {
     const { limit, binId } = request;
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     const found = binId === undefined ? await this.tenantPage(request) : await this.binPage(request, binId);
-    const page = existing(pageOf(found, limit, PAGE_BYTES));
+    const page = existing(pageOf(found, limit, request.maxBytes ?? PAGE_BYTES));
     this.meter.read(page.rows.length);
     return page;
   }

@@ -1,6 +1,7 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
 import type { Job, JobTurn } from '../jobs/ports.js';
+import { UNCLAIMED_MS } from '../protocol/limits.js';
 import { ask, askOne } from './ask.js';
 import { openClient } from './database.js';
 
@@ -10,7 +11,6 @@ const JOBS_LOCK = 7_265_763_012;
 const FULL = 500;
 /** Pairings and challenges outlive their time a little, so that late is told apart from wrong. */
 const EXPIRED_MS = 86_400_000;
-const UNCLAIMED_MS = 7 * 86_400_000;
 /** No provider sends an event again after so long; its signature would be stale anyway. */
 const WEBHOOK_MS = 30 * 86_400_000;
 const KEY_BATCH = 500;

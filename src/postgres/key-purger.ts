@@ -1,6 +1,7 @@
 /** Takes a revoked device's entries out of stored keys, a batch at a time, in the background (contract 5). */
 import type pg from 'pg';
 import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import type { KeyPurger } from '../tenant/ports.js';
 import { withRetry } from './database.js';
 
@@ -30,7 +31,7 @@ interface Job {
  */
 export class PostgresKeyPurger implements KeyPurger {
   private readonly waiting: Job[] = [];
-  private working: Promise<void> | undefined;
+  private readonly working = new SingleFlight(() => this.work());
   private timer: Timer | undefined;
   private closing = false;
 
@@ -45,35 +46,30 @@ export class PostgresKeyPurger implements KeyPurger {
   purge(tenantId: string, deviceId: string): void {
     if (this.closing || this.waiting.length >= WAITING_MAX) return;
     this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
-    this.begin();
+    void this.working.fresh();
   }
 
   /** Resolves when the batch under way has ended; what is left is found again by its device's mark. */
   async close(): Promise<void> {
     this.closing = true;
     this.timer?.cancel();
-    await this.working;
-  }
-
-  private begin(): void {
-    this.timer?.cancel();
-    this.timer = undefined;
-    this.working ??= this.work();
+    await this.working.idle();
   }
 
   private async work(): Promise<void> {
+    this.timer?.cancel();
     for (let job = this.takeDue(); job !== undefined; job = this.takeDue()) {
       try {
         await this.purgeDevice(job);
       } catch (error) {
-        this.onFault(error, job.tenantId);
         this.postpone(job);
+        this.onFault(error, job.tenantId);
       }
     }
-    this.working = undefined;
     if (this.closing || this.waiting.length === 0) return;
     const next = Math.min(...this.waiting.map(({ notBefore }) => notBefore));
-    this.timer = this.clock.setTimer(Math.max(0, next - this.clock.now()), () => this.begin());
+    // A timer may fire a moment before its time: then nothing is due, and another one is set.
+    this.timer = this.clock.setTimer(Math.max(0, next - this.clock.now()), () => void this.working.fresh());
   }
 
   private takeDue(): Job | undefined {
@@ -98,6 +94,7 @@ export class PostgresKeyPurger implements KeyPurger {
       );
       const last = found.rows[0]?.last ?? null;
       if (last === null) return;
+      if (last === job.after) throw new Error('the purge does not advance');
       job.after = last;
       job.failures = 0;
     }

@@ -4,6 +4,7 @@
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../protocol/clock.js';
+import { SingleFlight } from '../protocol/single-flight.js';
 import { ask } from './ask.js';
 import { SEEN_MS } from './change-feed.js';
 
@@ -28,7 +29,7 @@ export class Presence {
   /** Tenants and their devices whose sockets changed since the last flush. */
   private readonly changed = new Map<string, Set<string>>();
   private timer: Timer | undefined;
-  private flushing: Promise<void> | undefined;
+  private readonly flushing = new SingleFlight(() => this.flush());
   /** What the table says of this instance may be from before the others left: it is cleared first. */
   private anew = false;
   private closed = false;
@@ -75,7 +76,7 @@ export class Presence {
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
-    await this.flushing;
+    await this.flushing.idle();
     await this.options.pool
       .query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId])
       .catch(this.options.onFault);
@@ -85,16 +86,20 @@ export class Presence {
     if (this.closed) return;
     this.timer ??= this.options.clock.setTimer(FLUSH_MS, () => {
       this.timer = undefined;
-      this.flushing ??= this.flush()
-        .catch(this.options.onFault)
-        .finally(() => {
-          this.flushing = undefined;
-          if (this.anew || this.changed.size > 0) this.schedule();
-        });
+      void this.flushing.fresh();
     });
   }
 
   private async flush(): Promise<void> {
+    try {
+      await this.tell();
+    } catch (error) {
+      this.options.onFault(error);
+    }
+    if (this.anew || this.changed.size > 0) this.schedule();
+  }
+
+  private async tell(): Promise<void> {
     if (this.anew) {
       await this.options.pool.query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId]);
       this.anew = false;

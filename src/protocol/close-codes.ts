@@ -8,6 +8,8 @@ export const CLOSE = {
   revoked: 4403,
   /** No `hello` in time, or no sign of life. */
   silent: 4408,
+  /** More frames, or bytes of frames, than a socket may send. */
+  tooMuch: 4429,
   /** The server stops, or the tenant starts anew here: come back at once, with the cursor. */
   restart: 1012,
   /** The server, or the client as a reader, cannot keep up: come back later. */

@@ -54,7 +54,10 @@ export function certField(path: string, value: string | null | undefined): Uint8
 /** A device's name as it is shown. Throws `validation`. */
 export function nameField(path: string, value: string): string {
   if (!isDisplayName(value)) {
-    throw invalid(path, `must be 1 to ${NAME_MAX} characters without control and text-direction characters`);
+    throw invalid(
+      path,
+      `must be 1 to ${NAME_MAX} characters without control and text-direction characters, some of them visible`,
+    );
   }
   return value;
 }

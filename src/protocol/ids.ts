@@ -32,13 +32,29 @@ export const isUlid = (value: unknown): value is string => typeof value === 'str
 /** True for a text of the form `BIN_ID`. */
 export const isBinId = (value: unknown): value is string => typeof value === 'string' && BIN_ID.test(value);
 
+/** What leaves a mark on a screen by itself: no control, no white space, no format character, no filler, no joiner. */
+const MARK = /[^\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{M}\p{Default_Ignorable_Code_Point}\s\u2800]/u;
+
+/** True for a text in which there is something to see: not empty, blank, or of characters that nobody sees. */
+export const isVisible = (text: string): boolean => MARK.test(text);
+
 /**
- * A name a person reads (device names): 1 to 64 characters, well-formed, no control characters and no
- * bidirectional overrides, which could make one name look like another on the approval screen (contract 9).
+ * What a name may not have in it: controls, halves of surrogate pairs, line and paragraph separators, marks and overrides
+ * of the reading direction, tag characters (a text that nobody sees), and fillers of no width. The two joiners stay:
+ * emoji and several scripts are made with them.
+ */
+const UNFIT =
+  /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/u;
+
+/** The three flags that are written with tag characters: England, Scotland, Wales. */
+const FLAGS =
+  /\u{1f3f4}\u{e0067}\u{e0062}(?:\u{e0065}\u{e006e}\u{e0067}|\u{e0073}\u{e0063}\u{e0074}|\u{e0077}\u{e006c}\u{e0073})\u{e007f}/gu;
+
+/**
+ * A name a person reads (devices, bins): 1 to 64 characters, something to see among them, and nothing that could make
+ * one name look like another on the approval screen (DEV-20).
  */
 export function isDisplayName(value: string): boolean {
   const length = Array.from(value).length;
-  return (
-    length >= 1 && length <= NAME_MAX && !/[\p{Cc}\p{Cs}\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]/u.test(value)
-  );
+  return length >= 1 && length <= NAME_MAX && !UNFIT.test(value.replace(FLAGS, '')) && isVisible(value);
 }

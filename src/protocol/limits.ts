@@ -9,10 +9,14 @@ export const INLINE_CIPHERTEXT_MAX = 65_536;
 export const BODY_MAX_ITEM = 256 * 1024;
 /** Body of a batch of item writes. */
 export const BODY_MAX_BATCH = 1024 * 1024;
-/** Body of every other request. */
+/** Body of every other request with a token, and of claiming and recovery. */
 export const BODY_MAX = 64 * 1024;
+/** Body of every other request without a token: whoever has none may not have the server hold much. */
+export const BODY_MAX_STRANGER = 8 * 1024;
 /** A billing webhook, as it comes (contract 12). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
+/** So long does a name that was signed up wait for its owner and, where it costs something, for its payment. */
+export const UNCLAIMED_MS = 86_400_000;
 /** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
 
@@ -43,6 +47,14 @@ export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
 /** A page ends before it passes this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
+/** What the reply of such a page has at most, as JSON: base64 makes four bytes of three, and the last item may pass the end. */
+export const PAGE_REPLY_MAX = 6 * 1024 * 1024;
+
+/** Bytes a second of a device, and what it may save up: of bodies, and of replies. */
+export const BODY_BYTES_PER_S = 4 * 1024 * 1024;
+export const BODY_BYTES_BURST = 8 * 1024 * 1024;
+export const REPLY_BYTES_PER_S = 16 * 1024 * 1024;
+export const REPLY_BYTES_BURST = 32 * 1024 * 1024;
 
 /** Bin meta, as sent. */
 export const BIN_META_MAX = 4 * 1024;
@@ -79,6 +91,20 @@ export const HELLO_TIMEOUT_MS = 30_000;
 export const HELLO_INTERVAL_MS = 5_000;
 /** Sockets that a device may hold at once. */
 export const SOCKETS_PER_DEVICE = 16;
+/** Frames of a client on one socket: so many a second, after so many at once, and so many bytes a second. */
+export const FRAMES_PER_S = 20;
+export const FRAME_BURST = 60;
+export const FRAME_BYTES_PER_S = 256 * 1024;
+/** No frame of our clients is as large. */
+export const LARGE_FRAME_MIN = 1024;
+/** Bytes of large frames that the process parses in a second. */
+export const LARGE_FRAME_BYTES_PER_S = 4 * 1024 * 1024;
+/** How long a device whose socket sent too much opens no new one. */
+export const FRAMES_PENALTY_MS = 10_000;
+/** Bytes that sockets were sent and that their readers have not taken, in the process. */
+export const UNSENT_MAX = 128 * 1024 * 1024;
+/** The same of one socket: more than a page of a replay or a commit leaves unsent. */
+export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
 /** Every instance compares heads with the database this often, so a lost notification costs at most this (contract 13). */
 export const HEAD_COMPARE_MS = 5_000;

@@ -23,7 +23,7 @@ export type BlobRef = string & tags.MaxLength<64>;
 export type Words = string & tags.MinLength<1> & tags.MaxLength<200>;
 /** The host name that was dialled, lower case, without port. */
 export type Host = string & tags.MinLength<1> & tags.MaxLength<255>;
-/** 1 to 64 characters, none of them control or text-direction characters. */
+/** 1 to 64 characters with something to see among them; no control, text-direction, tag or line separator characters. */
 export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
 /** The picture of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
@@ -258,6 +258,11 @@ export interface PasswordSetBody {
   currentPassword?: (string & tags.MaxLength<1024>) | null;
 }
 
+/** Takes the account password away. */
+export interface PasswordRemoveBody {
+  currentPassword: string & tags.MinLength<1> & tags.MaxLength<1024>;
+}
+
 /** Proves the account password, for a ticket. */
 export interface PasswordVerifyBody {
   password: string & tags.MinLength<1> & tags.MaxLength<1024>;
@@ -288,3 +293,28 @@ export interface HelloFrame {
   epoch?: string | null;
   acks?: boolean;
 }
+
+/** Everything whose keys shape B spells in snake_case: bodies, and the lists in them. Maps of device ids are none. */
+export type SpelledBody =
+  | ItemBodyB
+  | WrappedKeyBody
+  | BatchBody
+  | UploadBodyB
+  | DeleteBody
+  | ReconcileBody
+  | BinCreateBody
+  | BinPatchBody
+  | BinDeleteBody
+  | BootstrapBody
+  | DevicePatchBody
+  | PairInitBody
+  | PairFetchEpkBody
+  | PairFetchNpkBody
+  | PairWrapBody
+  | ReauthChallengeBody
+  | ReauthBody
+  | PasswordSetBody
+  | PasswordRemoveBody
+  | PasswordVerifyBody
+  | RecoverBody
+  | SignupBody;

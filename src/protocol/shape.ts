@@ -4,6 +4,7 @@
  */
 import { toBase64, toBase64Url } from './base64.js';
 import { invalid } from './errors.js';
+import type { SpelledBody } from './requests.js';
 
 /** One of the two spellings of the wire: A is camelCase and base64url, B snake_case and base64 (contract 2). */
 export type Shape = 'a' | 'b';
@@ -14,8 +15,6 @@ export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
 
 /** `binId` as `bin_id`. */
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-/** `bin_id` as `binId`. */
-export const toCamel = (key: string): string => key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 
 /**
  * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B).
@@ -33,16 +32,76 @@ export function encode(shape: Shape, value: unknown): unknown {
   return out;
 }
 
+type FieldOf<T> = T extends unknown ? keyof T & string : never;
+
+/** Every field that a request can have. One that is missing here does not compile. */
+const FIELDS: Readonly<Record<FieldOf<SpelledBody>, true>> = {
+  answer: true,
+  attestation: true,
+  binId: true,
+  blobKeys: true,
+  blobNonce: true,
+  blobRef: true,
+  cert: true,
+  challengeId: true,
+  claimToken: true,
+  code: true,
+  confirmation: true,
+  contentType: true,
+  ct: true,
+  currentPassword: true,
+  deviceCert: true,
+  deviceId: true,
+  email: true,
+  epk: true,
+  force: true,
+  glyph: true,
+  host: true,
+  id: true,
+  ifVersion: true,
+  items: true,
+  key: true,
+  master: true,
+  meta: true,
+  name: true,
+  nonce: true,
+  password: true,
+  passwordTicket: true,
+  pubkey: true,
+  recoveryPubkey: true,
+  reject: true,
+  sig: true,
+  signature: true,
+  size: true,
+  slug: true,
+  subdomain: true,
+  ts: true,
+  type: true,
+  version: true,
+  wrapped: true,
+  wrappedMasterKey: true,
+};
+
+/** Either spelling of a field to its camelCase one. */
+const SPELLINGS: ReadonlyMap<string, string> = new Map(
+  Object.keys(FIELDS).flatMap((name): [string, string][] => [
+    [name, name],
+    [toSnake(name), name],
+  ]),
+);
+
 /**
- * A request body with camelCase keys. In B either spelling is read; both spellings of one key are refused.
- * Only the keys of this object are renamed: callers rename nested objects where the schema has them.
+ * A request body with camelCase keys. In B either spelling is read; both spellings of one key are refused. Only the
+ * keys of this object are renamed: callers rename nested objects where the schema has them. Unknown keys are left out:
+ * renaming 16,000 of them took longer than parsing them (FAIR-41).
  */
-export function camelKeys(body: Record<string, unknown>): Record<string, unknown> {
-  const out: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
-  for (const [key, value] of Object.entries(body)) {
-    const name = toCamel(key);
-    if (name in out) throw invalid(name, 'given in both spellings');
-    out[name] = value;
+export function camelKeys(body: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const out: Record<string, unknown> = {};
+  for (const key of Object.keys(body)) {
+    const name = SPELLINGS.get(key);
+    if (name === undefined) continue;
+    if (Object.hasOwn(out, name)) throw invalid(name, 'given in both spellings');
+    out[name] = body[key];
   }
   return out;
 }

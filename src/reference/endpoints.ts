@@ -245,6 +245,14 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     replies: done('Ok'),
     errors: ['password_invalid'],
   },
+  'DELETE /api/password': {
+    group: 'Password',
+    summary: 'Remove the account password',
+    text: 'From then on pairing and recovery need none, and tickets of the removed one are void. Limited together with `password/set`. `password_invalid` also where none is set.',
+    body: 'PasswordRemoveBody',
+    replies: done('Ok'),
+    errors: ['password_invalid'],
+  },
   'POST /api/password/verify': {
     group: 'Password',
     summary: 'A ticket for the right password',
@@ -281,7 +289,7 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
   'POST /api/signup': {
     group: 'Hosting',
     summary: 'Make a tenant: a name under the domain of the service',
-    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims is freed after seven days.',
+    text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48, fifty unclaimed names for an IPv4 /16 or IPv6 /32. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims or pays for is freed after 24 hours.',
     body: 'SignupBody',
     replies: done('SignedUp', 'The tenant is there.'),
     errors: ['slug_taken'],
@@ -334,10 +342,12 @@ const BILLING: Readonly<Record<string, Endpoint>> = {
   },
 };
 
+const TAGGED = 'With an `ETag`; `If-None-Match` gets 304.';
+
 const PAGE: Endpoint = {
   group: 'Reference',
   summary: 'A page of this reference',
-  text: 'With an `ETag`; `If-None-Match` gets 304.',
+  text: TAGGED,
   replies: [
     { status: 200, when: 'The page.' },
     { status: 304, when: 'The tag that was given is still right.' },
@@ -354,7 +364,6 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...OTHERS,
   ...HOSTING,
   ...BILLING,
-  'GET /docs': PAGE,
-  'GET /docs/': PAGE,
+  'GET /docs': { ...PAGE, summary: 'The first page of this reference', text: `Also at \`/docs/\`. ${TAGGED}` },
   'GET /docs/:id': { ...PAGE, id: { schema: 'PageName', what: "The page's name." }, errors: ['not_found'] },
 };

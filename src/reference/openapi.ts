@@ -189,6 +189,7 @@ function info(shape: Shape, version: string): Json {
   return {
     title: `service, shape ${shape.toUpperCase()}`,
     version,
+    license: { name: 'MIT', identifier: 'MIT' },
     description: `Encrypted multi-device sync. ${spelling} Of bytes in requests either alphabet is read, padded or not. The socket /ws is described in /docs/frames-${shape}.json.`,
   };
 }
@@ -196,9 +197,16 @@ function info(shape: Shape, version: string): Json {
 /** A route that endpoints.ts leaves out. A test finds it; a server that runs already goes on with what is known. */
 const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
 
+/**
+ * The routes that the documents list. A path that ends with a slash is another spelling of the one without: as a path of
+ * its own it would be a second operation of the same name, and generated code would have two functions of one name.
+ */
+export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly R[]): readonly R[] =>
+  routes.filter(({ path }) => path === '/' || !path.endsWith('/'));
+
 /** Routes that are not described, and descriptions of routes that are not served: none, or the reference is wrong. */
 export function mismatches(routes: readonly RouteFacts[]): string[] {
-  const served = new Set(routes.map(({ method, path }) => `${method} ${path}`));
+  const served = new Set(documented(routes).map(({ method, path }) => `${method} ${path}`));
   const missing = [...served].filter((key) => ENDPOINTS[key] === undefined).map((key) => `not described: ${key}`);
   const extra = Object.keys(ENDPOINTS).filter((key) => !served.has(key));
   return [...missing, ...extra.map((key) => `no such route: ${key}`)];
@@ -207,7 +215,7 @@ export function mismatches(routes: readonly RouteFacts[]): string[] {
 /** The document of a shape, of the routes that are served. */
 export function openApi(shape: Shape, routes: readonly RouteFacts[], version: string): Json {
   const paths: Record<string, Record<string, Json>> = {};
-  for (const row of routes) {
+  for (const row of documented(routes)) {
     const operations = (paths[templateOf(row.path)] ??= {});
     const endpoint = ENDPOINTS[`${row.method} ${row.path}`] ?? UNKNOWN;
     operations[row.method.toLowerCase()] = operationOf(shape, row, endpoint);

@@ -31,6 +31,7 @@ type Requests = [
   bodies.ReauthBody,
   bodies.RecoverBody,
   bodies.PasswordSetBody,
+  bodies.PasswordRemoveBody,
   bodies.PasswordVerifyBody,
   bodies.SignupBody,
   bodies.UploadBodyA,

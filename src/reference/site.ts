@@ -20,6 +20,7 @@ const ORDER = [
   'endpoints-a',
   'endpoints-b',
   'sockets',
+  'limits',
   'errors',
   'blobs',
   'pairing',

@@ -6,6 +6,7 @@
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { ItemWrite, Summary } from '../protocol/item.js';
+import { SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
 import type { ChangeRing } from './ring.js';
 import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
@@ -18,6 +19,7 @@ import type {
   HintedGeneration,
   ItemLog,
   KeyPurger,
+  LogPage,
   Outcome,
   SocketPort,
   TenantDirectory,
@@ -26,13 +28,15 @@ import type {
 import type { Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
+import type { Turns } from './turns.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
-/** More than a replay page leaves unsent, bytes. */
-export const BACKLOG_BYTES = 8 * 1024 * 1024;
-/** Rows of one replay page. */
+/** More than a replay page or a commit leaves unsent, bytes. */
+export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
+/** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
+const REPLAY_BYTES = 256 * 1024;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
 /** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
@@ -49,8 +53,12 @@ export interface ActorPorts {
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the last changes of every actor. */
   readonly ring: ChangeRing;
+  /** Gives replays their turns at the log. */
+  readonly turns: Turns;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
+  /** Undefined where what the actor knows was compared a moment ago; else settles when it was, or could not be. */
+  readonly current?: (actor: Actor) => Promise<unknown> | undefined;
   readonly meter?: Meter;
 }
 
@@ -65,6 +73,8 @@ export class Actor implements CommitSink<Pending> {
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
+  /** Devices, bins and state were the database's at that time, ms; set by the registry too, where it compares. */
+  comparedAt: number;
 
   constructor(
     snapshot: TenantSnapshot,
@@ -73,6 +83,7 @@ export class Actor implements CommitSink<Pending> {
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
     this.usedAt = ports.now();
+    this.comparedAt = this.usedAt;
   }
 
   get tenantId(): string {
@@ -161,21 +172,14 @@ export class Actor implements CommitSink<Pending> {
   }
 
   private change(request: Ask): Promise<Acknowledged> {
-    return new Promise((resolve, reject) => {
-      this.pending++;
-      const reply = {
-        since: performance.now(),
-        resolve: (value: Acknowledged): void => {
-          this.pending--;
-          resolve(value);
-        },
-        reject: (error: Error): void => {
-          this.pending--;
-          reject(error);
-        },
-      };
-      this.usedAt = this.ports.now();
-      this.post({ kind: 'ask', ask: request, reply });
+    this.pending++;
+    this.usedAt = this.ports.now();
+    const answer = new Promise<Acknowledged>((resolve, reject) => {
+      this.post({ kind: 'ask', ask: request, reply: { since: performance.now(), resolve, reject } });
+    });
+    // Counted by the promise, which is settled once however often it is answered.
+    return answer.finally(() => {
+      this.pending--;
     });
   }
 
@@ -332,8 +336,10 @@ export class Actor implements CommitSink<Pending> {
   private load(): void {
     const waiters = this.reloads;
     this.reloads = [];
+    const begun = this.ports.now();
     this.ports.directory.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
+        this.comparedAt = begun;
         if (snapshot === undefined) this.vanish();
         else this.post({ kind: 'snapshot', snapshot });
         for (const waiter of waiters) waiter.resolve();
@@ -356,7 +362,8 @@ export class Actor implements CommitSink<Pending> {
 
   private readGap(since: number): void {
     const small = this.tenant.knownHead - since <= SMALL_GAP;
-    this.ports.log.page({ tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small }).then(
+    const request = { tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small };
+    this.whenCurrent(() => this.ports.log.page(request)).then(
       (page) => {
         this.post({ kind: 'gap', page });
       },
@@ -367,6 +374,15 @@ export class Actor implements CommitSink<Pending> {
     );
   }
 
+  /**
+   * What is read for sockets is what a device may see that was not revoked: where nobody compared for long, whether one
+   * was is asked first.
+   */
+  private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
+    const comparing = this.ports.current?.(this);
+    return comparing === undefined ? read() : comparing.then(read);
+  }
+
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
@@ -375,13 +391,20 @@ export class Actor implements CommitSink<Pending> {
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {
-      this.ports.directory
-        .head(this.tenantId)
-        .then((summary) => this.post({ kind: 'head', session, phase, summary }), failed);
+      this.whenCurrent(() => this.ports.directory.head(this.tenantId)).then(
+        (summary) => this.post({ kind: 'head', session, phase, summary }),
+        failed,
+      );
       return;
     }
-    this.ports.log
-      .page({ tenantId: this.tenantId, since: phase.cursor, limit: REPLAY_ROWS })
-      .then((page) => this.post({ kind: 'page', session, phase, page }), failed);
+    const read = async (): Promise<LogPage | undefined> => {
+      // Its turn may have come late.
+      if (session.phase !== phase) return undefined;
+      const since = phase.cursor;
+      return this.ports.log.page({ tenantId: this.tenantId, since, limit: REPLAY_ROWS, maxBytes: REPLAY_BYTES });
+    };
+    this.ports.turns
+      .take({ tenantId: this.tenantId, deviceId: session.deviceId }, () => this.whenCurrent(read))
+      .then((page) => page && this.post({ kind: 'page', session, phase, page }), failed);
   }
 }

@@ -15,7 +15,7 @@ import type { TenantState } from './state.js';
  * Most bytes handed to one socket in one step. A socket that would get more goes back to replay, which waits
  * for its buffer to empty: so a burst is bounded whatever was committed at once (guarantee 4).
  */
-export const BURST_BYTES = 512 * 1024;
+export const BURST_BYTES = 256 * 1024;
 
 /** Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. */
 export function noticeHead(state: TenantState, head: number): Effect[] {

@@ -85,8 +85,9 @@ export interface PageRequest {
   readonly tenantId: string;
   /** Rows with a version above this one. */
   readonly since: number;
-  /** At most so many rows; the page also ends early at about 4 MiB. */
+  /** At most so many rows; the page also ends early at about 4 MiB, or at `maxBytes`. */
   readonly limit: number;
+  readonly maxBytes?: number;
   /** Only this bin. */
   readonly binId?: string;
   /** Few rows are expected: it may be read together with other tenants' pages, and then ends earlier. */
@@ -148,7 +149,7 @@ export interface Outcome<C extends Change = Change> {
   readonly stored?: LogRow | null;
 }
 
-/** Told of every change it submitted, exactly once. */
+/** Told of every change it submitted: exactly once, or again by `failed` where it threw. */
 export interface CommitSink<C extends Change = Change> {
   /** Outcomes of one transaction in version order, and where the tenant stood after it. */
   committed(outcomes: readonly Outcome<C>[], standing: { summary: Summary; generation: number }): void;

@@ -1,19 +1,28 @@
 /** Which tenants are loaded on this instance. Loads on first use, compares heads on a slow tick, drops what is idle. */
+import { Batcher } from '../protocol/batcher.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import type { Clock, Timer } from '../protocol/clock.js';
+import { unavailable } from '../protocol/errors.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
+import { KeyedFlight, SingleFlight } from '../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
+import { Reads } from './reads.js';
 import { ChangeRing } from './ring.js';
+import { Turns } from './turns.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
 /** Changes kept for short absences, over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
+/** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
+const REPLAY_PAGES = 8;
 /** Tenants asked for in one comparison statement. */
 const COMPARE_BATCH = 2_000;
+/** Between two comparisons: what is left until they count as old is for the comparison itself. */
+const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring' | 'turns'> {
   readonly clock: Clock;
   readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
@@ -24,34 +33,49 @@ export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | '
 
 export class TenantRegistry {
   private readonly actors = new Map<string, Actor>();
-  private readonly loading = new Map<string, Promise<Actor | undefined>>();
+  private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
+  private readonly comparing = new SingleFlight(() => this.compareAll());
+  /** Comparisons that requests wait for: true where what the tenant's actor knows is what the database has. */
+  private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
+  /** What the actors, and this, ask of the database. */
+  private readonly reads = new Reads();
   private timer: Timer | undefined;
-  private comparing = false;
+  private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
-    const { lanes, log, directory, announcer, purger, onFault, clock, meter } = options;
+    const { lanes, announcer, purger, onFault, clock, meter } = options;
+    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofDirectory(options.directory)];
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
     const now = (): number => clock.now();
     const ring = new ChangeRing(options.recentBytes ?? RECENT_BYTES_ALL);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, now, meter };
+    const turns = new Turns(REPLAY_PAGES);
+    const current = (actor: Actor): Promise<unknown> | undefined =>
+      this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, now, current, meter };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */
   start(): void {
     const tick = (): void => {
-      this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, tick);
+      this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
       this.dropIdle();
       void this.compareHeads();
     };
-    this.timer = this.options.clock.setTimer(HEAD_COMPARE_MS, tick);
+    this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
   }
 
-  stop(): void {
+  /**
+   * Takes no hint and compares nothing any more. Resolves when no actor reads: once its sockets are closed and its
+   * changes answered, it begins nothing by itself. To be called after whatever changes tenants was closed.
+   */
+  async close(): Promise<void> {
+    this.closed = true;
     this.timer?.cancel();
+    await this.reads.done();
   }
 
   get size(): number {
@@ -63,30 +87,47 @@ export class TenantRegistry {
     return [...this.actors.values()].filter((actor) => actor.sessionCount > 0).map((actor) => actor.tenantId);
   }
 
-  /** The tenant's actor when it is loaded. */
-  peek(tenantId: string): Actor | undefined {
+  /** The tenant's actor when it is loaded, however old what it knows. */
+  loaded(tenantId: string): Actor | undefined {
     return this.actors.get(tenantId);
   }
 
-  /** The tenant's actor, loaded if need be; undefined when there is no such tenant. Throws `unavailable`. */
-  get(tenantId: string): Promise<Actor | undefined> {
+  /** The tenant's actor when it is loaded and was compared with the database within 5 s: it may judge. */
+  peek(tenantId: string): Actor | undefined {
     const actor = this.actors.get(tenantId);
-    if (actor !== undefined) return Promise.resolve(actor);
-    let loading = this.loading.get(tenantId);
-    if (loading === undefined) {
-      loading = this.load(tenantId).finally(() => this.loading.delete(tenantId));
-      this.loading.set(tenantId, loading);
-    }
-    return loading;
+    return actor !== undefined && this.isCurrent(actor) ? actor : undefined;
+  }
+
+  /**
+   * The tenant's actor, loaded if need be, and compared if it was not for long; undefined when there is no such tenant.
+   * Throws `unavailable`.
+   */
+  async get(tenantId: string): Promise<Actor | undefined> {
+    const actor = this.actors.get(tenantId) ?? (await this.loading.join(tenantId));
+    if (actor === undefined || this.isCurrent(actor)) return actor;
+    if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
+    if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
+    // It was given up meanwhile: its tenant may be gone.
+    return this.loading.join(tenantId);
+  }
+
+  /**
+   * An instance that stood still (a machine that slept, a process that was stopped) finds requests that wait before it
+   * finds its timers due: what it knows may be from before a revocation. The clock may also have been set back.
+   */
+  private isCurrent(actor: Actor): boolean {
+    return Math.abs(this.options.clock.now() - actor.comparedAt) <= HEAD_COMPARE_MS;
   }
 
   private async load(tenantId: string): Promise<Actor | undefined> {
     const epoch = this.options.epoch();
-    const snapshot = await this.options.directory.load(tenantId);
+    const begun = this.options.clock.now();
+    const snapshot = await this.ports.directory.load(tenantId);
     if (snapshot === undefined) return undefined;
     // The database changed under the read: what was read may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
     const actor = new Actor(snapshot, epoch, this.ports);
+    actor.comparedAt = begun;
     this.actors.set(tenantId, actor);
     return actor;
   }
@@ -96,7 +137,7 @@ export class TenantRegistry {
    * told and requests here are judged by the new state; other instances were notified.
    */
   async changed(tenantId: string): Promise<void> {
-    const actor = this.actors.get(tenantId) ?? (await this.loading.get(tenantId));
+    const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
     if (actor === undefined) {
       // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
       this.options.announcer.announce(tenantId, 0, 'newer');
@@ -108,6 +149,7 @@ export class TenantRegistry {
 
   /** Another instance says that the tenant got this far. */
   nudge(tenantId: string, head: number, generation: HintedGeneration): void {
+    if (this.closed) return;
     this.actors.get(tenantId)?.nudge(head, generation);
   }
 
@@ -141,21 +183,58 @@ export class TenantRegistry {
     }
   }
 
-  /** A notification may be lost; versions are gapless, so comparing heads finds what it would have said (contract 13). */
+  /**
+   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said (contract 13).
+   * Resolves when everything that changed before this call is known here, or could not be asked for.
+   */
   async compareHeads(): Promise<void> {
-    if (this.comparing) return;
-    this.comparing = true;
+    if (!this.closed) await this.comparing.fresh();
+  }
+
+  private async compareAll(): Promise<void> {
     try {
       const ids = [...this.actors.keys()];
-      for (let at = 0; at < ids.length; at += COMPARE_BATCH) {
-        for (const found of await this.options.standings.standings(ids.slice(at, at + COMPARE_BATCH))) {
-          this.nudge(found.tenantId, found.head, found.generation);
-        }
-      }
+      for (let at = 0; at < ids.length && !this.closed; at += COMPARE_BATCH)
+        await this.compare(ids.slice(at, at + COMPARE_BATCH));
     } catch (error) {
       this.options.onFault(error, '');
-    } finally {
-      this.comparing = false;
     }
+  }
+
+  /** For those who wait; a tenant that was compared for others of them in the meantime is not compared again. */
+  private async confirm(ids: readonly string[]): Promise<boolean[]> {
+    const stale = new Set(ids.filter((id) => this.peek(id) === undefined));
+    const known = stale.size === 0 ? stale : await this.compare([...stale]);
+    return ids.map((id) => !stale.has(id) || known.has(id));
+  }
+
+  /** Has these tenants' actors know what the database knows; answers those that do then. */
+  private async compare(ids: readonly string[]): Promise<ReadonlySet<string>> {
+    const begun = this.options.clock.now();
+    const standings = await this.reads.counted(this.options.standings.standings(ids));
+    const found = new Map(standings.map((standing) => [standing.tenantId, standing]));
+    const behind: Promise<unknown>[] = [];
+    const known = new Set<string>();
+    for (const id of ids) {
+      const actor = this.actors.get(id);
+      const standing = found.get(id);
+      if (actor === undefined) continue;
+      if (standing === undefined) this.forget(id);
+      else if (standing.generation <= actor.generation) {
+        actor.comparedAt = begun;
+        actor.nudge(standing.head, standing.generation);
+        known.add(id);
+      } else {
+        // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.
+        behind.push(
+          actor.reload().then(
+            () => known.add(id),
+            () => undefined,
+          ),
+        );
+      }
+    }
+    await Promise.all(behind);
+    return known;
   }
 }

@@ -4,6 +4,7 @@ import { BLOB_LIES } from './lies/blobs.js';
 import { CHALLENGE_LIES } from './lies/challenge.js';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { ITEM_LIES } from './lies/items.js';
+import { FLOODS } from './lies/floods.js';
 import { LOW_ORDER, OTHER_CLAIM, OTHER_TENANT, PAIR_LIES } from './lies/pairing.js';
 import { STREAM_LIES } from './lies/stream.js';
 import { TRANSPORT_LIES } from './lies/transport.js';
@@ -22,6 +23,7 @@ export const CATALOGUE: readonly Told[] = [
   ...CHALLENGE_LIES,
   ...TRANSPORT_LIES,
   ...BLOB_LIES,
+  ...FLOODS,
 ];
 
 export const UNDETECTABLE: readonly Undetectable[] = [

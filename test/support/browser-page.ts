@@ -3,27 +3,15 @@ import {
   browserPlatform,
   Device,
   openBrowserStore,
+  Identity,
   prepareClaim,
-  type Identity,
+  type IdentityJson,
   type OpenedBrowserStore,
 } from '../../src/client/browser.js';
 
-type Plain = Omit<Identity, 'keys' | 'masterKey'> & {
-  readonly keys: { readonly publicKey: number[]; readonly secretKey: number[] };
-  readonly masterKey: number[];
-};
-
-const toPlain = (identity: Identity): Plain => ({
-  ...identity,
-  keys: { publicKey: [...identity.keys.publicKey], secretKey: [...identity.keys.secretKey] },
-  masterKey: [...identity.masterKey],
-});
-
-const fromPlain = (plain: Plain): Identity => ({
-  ...plain,
-  keys: { publicKey: Uint8Array.from(plain.keys.publicKey), secretKey: Uint8Array.from(plain.keys.secretKey) },
-  masterKey: Uint8Array.from(plain.masterKey),
-});
+/** An identity crosses to the test and back as it is saved. */
+const toPlain = (identity: Identity) => identity.toJSON();
+const fromPlain = (plain: IdentityJson): Identity => Identity.parse(plain);
 
 let opened: { device: Device; store: OpenedBrowserStore } | undefined;
 const problems: string[] = [];
@@ -52,7 +40,7 @@ const page = {
       const identity = await claim.register();
       return { identity: toPlain(identity), words: claim.phrase.split(' ').length };
     }),
-  open: (plain: Plain) =>
+  open: (plain: IdentityJson) =>
     outcome(async () => {
       const identity = fromPlain(plain);
       const store = await openBrowserStore(identity.deviceId, identity);

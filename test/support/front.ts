@@ -185,7 +185,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<FrontOptions, 'config' | 
     devices: { list: silent, patch: silent, revoke: silent, touch: () => undefined },
     reauth: { challenge: silent, answer: silent },
     recovery: { challenge: silent, recover: silent },
-    passwords: { exists: silent, set: silent, verify: silent },
+    passwords: { exists: silent, remove: silent, set: silent, verify: silent },
     bins: { list: silent, create: silent, patch: silent, remove: silent },
     blobs: { uploadUrl: silent, downloadUrl: silent, settle: () => Promise.resolve(false) },
     addressLimits: { take: nothing },

@@ -41,7 +41,7 @@ export const signUp = async (apex: Wire, subdomain: string): Promise<Reply> =>
   apex.post(
     '/signup',
     { email: `${subdomain}@example.com`, subdomain },
-    { headers: { 'x-forwarded-for': `45.${++addresses >> 8}.${addresses & 255}.7` } },
+    { headers: { 'x-forwarded-for': `45.${++addresses & 255}.${addresses >> 8}.7` } },
   );
 
 /** A tenant that was signed up and claimed. */

@@ -1,7 +1,8 @@
 /** A machine with the companion's commands: run in this process, with a scripted person in front of them, or nobody. */
+import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
 import { runCommand } from '../../src/mcp/command.js';
-import { loadIdentity, type Keeper } from '../../src/mcp/config-file.js';
+import { loadIdentity, savePairing, type Keeper } from '../../src/mcp/config-file.js';
 import type { Place } from '../../src/mcp/context.js';
 import { McpError } from '../../src/mcp/errors.js';
 import { machineOf } from '../../src/mcp/machine.js';
@@ -71,6 +72,9 @@ interface DeskSetup {
   readonly platform: Platform;
 }
 
+/** Keeps a pairing whose person allowed nothing. */
+export const saveIdentity = (keeper: Keeper, identity: Identity) => savePairing(keeper, { identity, passwords: false });
+
 /** The pairing that is kept on a machine. */
 export const pairingOf = (desk: Desk) => loadIdentity(desk.keeper);
 
@@ -99,6 +103,8 @@ function started(
       questions.push({ text, hidden });
       const at = answers.findIndex(([fits]) => fits.test(text));
       const [found] = at === -1 ? [] : answers.splice(at, 1);
+      // Whoever has no opinion presses Enter.
+      if (found === undefined && text.endsWith('[y/N] ')) return '';
       if (found === undefined) throw new McpError('interrupted', `nobody was expected to ask: ${text}`);
       return typeof found[1] === 'string' ? found[1] : found[1]();
     },

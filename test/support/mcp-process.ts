@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import type { Identity } from '../../src/client/identity.js';
-import { saveIdentity } from '../../src/mcp/config-file.js';
+import { savePairing } from '../../src/mcp/config-file.js';
 import type { Place } from '../../src/mcp/context.js';
 import { placeOf } from '../../src/mcp/place.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
@@ -24,7 +24,8 @@ export async function home(t: WithTeardown, identity: Identity, more: Record<str
   const folder = await temporaryFolder(t);
   const env = { PATH: process.env['PATH'] ?? '', HOME: folder, XDG_CONFIG_HOME: join(folder, 'config'), ...more };
   const place = placeOf(env);
-  await saveIdentity({ place, note: () => undefined, platform: { sodium: nodeSodium } }, identity);
+  const keeper = { place, note: () => undefined, platform: { sodium: nodeSodium } };
+  await savePairing(keeper, { identity, passwords: false });
   return { place, env };
 }
 

@@ -50,6 +50,8 @@ export interface CompanionOptions {
   readonly identity: Identity;
   readonly platform?: Platform;
   readonly env?: Readonly<Record<string, string>>;
+  /** Agents may read the secrets of passwords. */
+  readonly passwords?: boolean;
   readonly keep?: (identity: Identity) => Promise<unknown>;
 }
 
@@ -60,16 +62,17 @@ export const textOf = ({ content }: CallToolResult): string =>
 /** A companion with an identity, and a client of it. Both end with the test. */
 export async function companion(t: WithTeardown, options: CompanionOptions): Promise<Companion> {
   const { identity, platform = await mcpPlatform(), env = {}, keep = () => Promise.resolve() } = options;
+  const passwords = (): Promise<boolean> => Promise.resolve(options.passwords === true && !policy.redact);
   const policy = readPolicy(env);
   const notes: string[] = [];
   const audit: AuditEntry[] = [];
   const note = (text: string): void => void notes.push(text);
   const now = (): number => platform.clock.now();
   const vault = await Vault.open({ platform, identity, policy, note, keep });
-  t.teardown(() => vault.close());
+  t.teardown(async () => vault.close());
   const { mcp } = createServer({
     ...{ version: '1.2.3', policy, note, now },
-    tools: toolsOf({ vault, policy, now }),
+    tools: toolsOf({ vault, passwords, now }),
     audit: (entry) => void audit.push(entry),
   });
   const [here, there] = InMemoryTransport.createLinkedPair();
@@ -100,9 +103,14 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
 }
 
 /** A companion that was paired with the first device of a world. */
-export async function paired(t: WithTeardown, world: World, env?: CompanionOptions['env']): Promise<Companion> {
+export async function paired(
+  t: WithTeardown,
+  world: World,
+  env?: CompanionOptions['env'],
+  passwords = false,
+): Promise<Companion> {
   await world.first.device.connect();
   const second = await world.pair('Agent');
   second.device.close();
-  return companion(t, { identity: second.identity(), ...(env === undefined ? {} : { env }) });
+  return companion(t, { identity: second.identity(), passwords, ...(env === undefined ? {} : { env }) });
 }

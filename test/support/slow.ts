@@ -23,6 +23,8 @@ const WAIT_MAX_MS = 60_000;
 export interface SlowOptions {
   readonly port: number;
   readonly token: string;
+  /** As the client names the server; its address by default. */
+  readonly host?: string;
 }
 
 /** One frame, without its payload fields. */
@@ -48,7 +50,7 @@ export class SlowSocket {
     tcp.on('error', () => undefined);
   }
 
-  static async open({ port, token }: SlowOptions): Promise<SlowSocket> {
+  static async open({ port, token, host = '127.0.0.1' }: SlowOptions): Promise<SlowSocket> {
     const tcp = connect(port, '127.0.0.1');
     const key = randomBytes(16).toString('base64');
     const head = await new Promise<Buffer>((resolve, reject) => {
@@ -62,7 +64,7 @@ export class SlowSocket {
       tcp.on('data', take);
       tcp.once('error', reject);
       tcp.write(
-        `GET /ws?shape=a HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${token}\r\nupgrade: websocket\r\n` +
+        `GET /ws?shape=a HTTP/1.1\r\nhost: ${host}\r\nauthorization: Bearer ${token}\r\nupgrade: websocket\r\n` +
           `connection: Upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`,
       );
     });
@@ -78,12 +80,17 @@ export class SlowSocket {
   }
 
   /** A masked text frame, under 64 KiB. */
-  send(frame: Json): void {
-    const payload = Buffer.from(JSON.stringify(frame));
+  send(frame: Json | string): void {
+    const payload = Buffer.from(typeof frame === 'string' ? frame : JSON.stringify(frame));
     const mask = randomBytes(4);
     const head = payload.length < 126 ? Buffer.from([0x81, 0x80 | payload.length]) : Buffer.alloc(4);
-    if (payload.length >= 126) head.writeUInt32BE((0x81fe << 16) | payload.length, 0);
-    this.tcp.write(Buffer.concat([head, mask, payload.map((byte, at) => byte ^ (mask[at % 4] ?? 0))]));
+    if (payload.length >= 126) head.writeUInt32BE(0x81fe_0000 + payload.length, 0);
+    this.sendRaw(Buffer.concat([head, mask, payload.map((byte, at) => byte ^ (mask[at % 4] ?? 0))]));
+  }
+
+  /** Bytes as they are. */
+  sendRaw(bytes: Uint8Array): void {
+    this.tcp.write(bytes);
   }
 
   /** Leaves everything in the kernel from now on, and so at last in the server's hands. */

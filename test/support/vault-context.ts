@@ -147,6 +147,7 @@ export function contextOf(options: ContextOptions): Context {
     folder: join(folder, 'default'),
     identity: () => secrets.read(),
     keep: (identity: Identity) => secrets.keep(identity),
+    renew: (identity: Identity) => secrets.renew(identity),
     forget: () => secrets.forget(),
   };
   const opened = async (identity: Identity): Promise<Device> =>
@@ -169,7 +170,7 @@ export function contextOf(options: ContextOptions): Context {
         () => false,
       );
     }
-    const open: OpenDevice = { device, identity, store, current };
+    const open: OpenDevice = { device, identity, store, current, catchUp: () => Promise.resolve(current) };
     try {
       return await work(open);
     } finally {

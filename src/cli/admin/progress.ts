@@ -1,20 +1,20 @@
 /** How far a command is, on one line of the terminal. */
 import type { Progress } from '../../backup/archive.js';
+import { paced } from '../device/progress.js';
 import type { Terminal } from '../device/terminal.js';
 
 const WIDTH = 30;
 
-/** A bar, redrawn once for each percent. */
+/** A bar, and how much it is of. */
 export function progressOf(terminal: Terminal, verb: string): Progress {
-  let last = -1;
-  return (done, total) => {
-    // The size of a database is an estimate, and what is written may be more.
-    const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
-    if (percent === last) return;
-    last = percent;
-    const filled = Math.round((WIDTH * percent) / 100);
-    terminal.progress(`${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`);
-  };
+  const tell = paced(terminal);
+  return (done, total) =>
+    tell(() => {
+      // The size of a database is an estimate, and what is written may be more.
+      const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
+      const filled = Math.round((WIDTH * percent) / 100);
+      return `${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`;
+    });
 }
 
 const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'] as const;

@@ -16,17 +16,23 @@ export interface Profile {
   identity(): Promise<Identity | undefined>;
   /** Stores the identity: encrypted, atomically, durable when it resolves. */
   keep(identity: Identity): Promise<void>;
+  /** Stores a renewed token; false where the profile is no longer this device's. Rejects as `keep`, and changes nothing then. */
+  renew(identity: Identity): Promise<boolean>;
   /** Removes identity, key and local copy. */
   forget(): Promise<void>;
 }
+
+/** See `OpenOptions`. */
+export type Sync = 'catch up' | 'local' | 'later';
 
 /** How a command opens its device. */
 export interface OpenOptions {
   /**
    * `catch up` (default): pulls before the command runs; where the server is out of reach the command goes on with what
-   * is here and says so. `local`: asks the server nothing.
+   * is here and says so. `local`: asks the server nothing. `later`: the command begins at once, and calls `catchUp` when
+   * it may; what it writes before is kept in the outbox, and sent by then.
    */
-  readonly sync?: 'catch up' | 'local';
+  readonly sync?: Sync;
 }
 
 /** The device of this profile, opened for one command. */
@@ -35,8 +41,14 @@ export interface OpenDevice {
   readonly identity: Identity;
   /** The local copy that `device` works on. */
   readonly store: Store;
-  /** False: the server could not be reached, and what is shown may be old. */
+  /** False: the server could not be reached, or was not asked yet, and what is shown may be old. */
   readonly current: boolean;
+  /**
+   * Brings the local copy up to date and sends what waits, once a command; true: the server is in reach. Where it is
+   * not, says so, and what is written waits. Rejects with what does not pass by itself, such as a revocation. `brief`:
+   * something is kept already, and all that is left of the command shall not be waited for longer than 20 s.
+   */
+  readonly catchUp: (brief?: 'brief') => Promise<boolean>;
 }
 
 /** See above. */

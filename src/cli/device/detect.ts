@@ -31,6 +31,7 @@ const LANGUAGES: Readonly<Record<string, string>> = {
   },
   ...{ sh: 'shell', bash: 'shell', zsh: 'shell', fish: 'fish', ps1: 'powershell', bat: 'batch' },
   ...{ html: 'html', htm: 'html', css: 'css', scss: 'scss', xml: 'xml', vue: 'vue', sql: 'sql', graphql: 'graphql' },
+  ...{ md: 'markdown', markdown: 'markdown', tex: 'latex', csv: 'csv' },
   ...{ json: 'json', yaml: 'yaml', yml: 'yaml', toml: 'toml', ini: 'ini', tf: 'terraform', proto: 'protobuf' },
   ...{
     hs: 'haskell',
@@ -46,7 +47,8 @@ const LANGUAGES: Readonly<Record<string, string>> = {
 };
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
-const utf8 = new TextDecoder('utf-8', { fatal: true });
+/** A byte order mark is part of the content: what is put comes back as it was. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** Bytes as the text that they are; undefined: they are none. */
 export function textOf(bytes: Uint8Array): string | undefined {
@@ -59,12 +61,11 @@ export function textOf(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** A text that has a file's name: a source file is code. */
-export function sourceOrText(name: string, text: string): Detected {
-  const lang = languageOf(name);
-  if (lang !== undefined) return { type: 'code', payload: { lang, label: name, text } };
-  return { type: 'text', payload: { text } };
-}
+/** A text that has a file's name: code, in no language where none is known, since a `text` has no room for the name. */
+export const textFile = (name: string, text: string): Detected => ({
+  type: 'code',
+  payload: { lang: languageOf(name) ?? '', label: name, text },
+});
 
 /** What a file is by its name, where that is a picture, a recording or a film. */
 export function mediaType(name: string): ContentType | undefined {

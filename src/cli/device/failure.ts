@@ -104,6 +104,8 @@ const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'messa
   },
   cancelled: { exitCode: EXIT.interrupted },
   too_many: { exitCode: EXIT.failure },
+  bad_identity: { exitCode: EXIT.failure },
+  wrong_platform: { exitCode: EXIT.failure },
   no_blob: { exitCode: EXIT.notFound },
   source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
   deleted_item: { exitCode: EXIT.notFound },

@@ -211,8 +211,8 @@ export class Importer {
     const { bin: binId, type, ts } = item;
     const signal = this.context.terminal.interrupted;
     if (content === undefined || holdsFile(type))
-      await this.open.device.put({ id, binId, type, ts, payload: item.payload ?? {}, content, signal });
-    else await this.open.device.put({ id, binId, type, ts, payload: await payloadIn(content), signal });
+      await this.open.device.put({ id, binId, type, ts, payload: item.payload ?? {}, content, signal, asIs: true });
+    else await this.open.device.put({ id, binId, type, ts, payload: await payloadIn(content), signal, asIs: true });
     return 'written';
   }
 

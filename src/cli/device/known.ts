@@ -64,7 +64,10 @@ export async function writeKnown(folder: string, known: Known): Promise<void> {
 }
 
 /** The bins: of the server where it is in reach, else those known, of which only id and slug are. */
-export async function binsOf(context: Context, { device, current }: OpenDevice): Promise<readonly BinView[]> {
+export async function binsOf(
+  context: Context,
+  { device, current }: Pick<OpenDevice, 'device' | 'current'>,
+): Promise<readonly BinView[]> {
   if (current) return device.bins.list();
   return (await readKnown(context.profile.folder)).bins ?? [];
 }

@@ -1,9 +1,6 @@
 #!/usr/bin/env node
 /** `service-device`: a device in the terminal. Puts the parts together. */
-import { nodeSockets } from '../../client/node-socket.js';
-import type { Platform } from '../../client/platform.js';
-import { nodeSodium } from '../../crypto/sodium-node.js';
-import { systemClock } from '../../protocol/clock.js';
+import { nodePlatform } from '../../client/node-platform.js';
 import { SERVER_VERSION } from '../../root.js';
 import { runProcess } from '../process.js';
 import { failureOf } from './failure.js';
@@ -12,13 +9,7 @@ import { runProgram } from './program.js';
 /** After an interruption a command may put away what it has in hand; then it ends anyway. */
 const GRACE_MS = 5_000;
 
-const platform: Platform = {
-  sodium: nodeSodium,
-  fetch: (url, init) => fetch(url, init),
-  sockets: nodeSockets,
-  clock: systemClock,
-  random: Math.random,
-};
+const platform = nodePlatform();
 
 await runProcess({
   graceMs: GRACE_MS,

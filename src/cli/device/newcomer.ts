@@ -55,7 +55,10 @@ export async function newcomer(
   const serverUrl = await serverOf(terminal, url);
   const name = options.name?.trim() ?? defaultName();
   if (!isDisplayName(name)) {
-    throw new CommandError(EXIT.usage, 'a device name is 1 to 64 characters, without control characters');
+    throw new CommandError(
+      EXIT.usage,
+      'a device name is 1 to 64 characters, something to see among them, and no control characters',
+    );
   }
   return { platform, serverUrl, name, glyph: options.glyph };
 }

@@ -1,6 +1,7 @@
 /** The real terminal: standard input, output and error of this process. */
 import { askLine } from '../../client/node-ask.js';
 import { fitted, harmless } from './output.js';
+import { progressLines } from './progress.js';
 import { CommandError, EXIT, type Terminal } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
@@ -41,6 +42,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
   const { input, output, errors } = streams;
   const interactive = input.isTTY && output.isTTY;
   let shown = false;
+  const lines = progressLines((line) => errors.write(`${harmless(line)}\n`));
   const clear = (): void => {
     if (shown) errors.write(CLEAR_LINE);
     shown = false;
@@ -72,7 +74,8 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       errors.write(`${json ? jsonLine({ note: text }) : text}\n`);
     },
     progress: (text) => {
-      if (!errors.isTTY || json) return;
+      if (json) return;
+      if (!errors.isTTY) return lines(text);
       clear();
       if (text === '') return;
       errors.write(fitted(harmless(text), (errors.columns || WIDTH_DEFAULT) - 1));

@@ -1,22 +1,29 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what the server has meanwhile. */
+import { existsSync } from 'node:fs';
 import type { BinView } from '../../client/bins.js';
 import { Device } from '../../client/device.js';
 import { isPassing, NetworkError } from '../../client/errors.js';
 import type { Identity } from '../../client/identity.js';
-import { delay, type Platform } from '../../client/platform.js';
+import { delay } from '../../client/platform.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { StoreRepair } from '../../client/store/open.js';
 import type { Store } from '../../client/store/store.js';
-import type { Context, OpenDevice, Profile } from './context.js';
+import { asError } from '../../client/events.js';
+import { Saver } from '../../files/saver.js';
+import type { Timer } from '../../protocol/clock.js';
+import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
 import { readKnown, writeKnown } from './known.js';
 import { exclusively } from './lock.js';
 import { counted, harmless } from './output.js';
 import { copyOf, openStore } from './store.js';
 import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { Way } from './way.js';
 
 /** How long the first question, whether the server is there at all, may take. */
 const PROBE_MS = 5_000;
+/** When it is asked once more. */
+const ASK_AGAIN_MS = 1_000;
 /** How long a command waits for changes to go out that an earlier one left. They stay queued otherwise. */
 const FLUSH_MS = 20_000;
 
@@ -61,19 +68,27 @@ function lossNote(lost: number | null): string {
   return ` ${counted(lost, 'change')} that waited to be sent ${are} lost: make ${them} again.`;
 }
 
-function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: 'catch up' | 'local'): Promise<T> {
+function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, sync: Sync): Promise<T> {
+  const { profile } = outside;
+  // Looked at before the lock: that would make a folder for whatever name was mistyped.
+  if (!existsSync(profile.folder)) return Promise.reject(noDevice(profile));
   return alone(outside, async () => {
-    const identity = await outside.profile.identity();
-    if (identity === undefined) throw noDevice(outside.profile);
-    const { store, repair, close } = await openStore({ folder: outside.profile.folder, owner: identity });
+    const identity = await profile.identity();
+    if (identity === undefined) throw noDevice(profile);
+    const { store, repair, close } = await openStore({ folder: profile.folder, owner: identity });
     if (repair !== null) {
       outside.terminal.note(`Warning: ${repairNote(repair)}`);
     }
     try {
-      const session = await Session.open(outside, identity, store);
+      const session = await Session.open(outside, { identity, store, held: sync === 'later' });
+      let caughtUp: Promise<boolean> | undefined;
+      const catchUp: OpenDevice['catchUp'] = (brief) => {
+        if (brief !== undefined && caughtUp === undefined) session.bound();
+        return (caughtUp ??= session.catchUp());
+      };
       try {
-        const current = sync === 'catch up' && (await session.catchUp());
-        return await work({ device: session.device, identity, store, current });
+        const current = sync === 'catch up' && (await catchUp());
+        return await work({ device: session.device, identity, store, current, catchUp });
       } finally {
         await session.end();
       }
@@ -89,15 +104,16 @@ function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, syn
  */
 export async function withCopy<T>(
   context: Context,
-  work: (open: Omit<OpenDevice, 'current'>) => Promise<T>,
+  work: (open: Omit<OpenDevice, 'catchUp'>) => Promise<T>,
 ): Promise<T> {
-  const { identity, store } = await context.withDevice(async (open) => ({
+  const { identity, store, current } = await context.withDevice(async (open) => ({
+    current: open.current,
     identity: (await context.profile.identity()) ?? open.identity,
     store: await copyOf(open.store),
   }));
-  const session = await Session.open(context, identity, store);
+  const session = await Session.open(context, { identity, store });
   try {
-    return await work({ device: session.device, identity, store });
+    return await work({ device: session.device, identity, store, current });
   } finally {
     await session.end();
   }
@@ -105,35 +121,50 @@ export async function withCopy<T>(
 
 /** A device open in this process, and what has to be kept when it ends. Needs no lock where its store is a copy. */
 export class Session {
-  private readonly keeping: Promise<void>[] = [];
+  private readonly saver: Saver<Identity>;
+  private unsaved = '';
   private devices: readonly DeviceEntry[] | undefined;
   private bins: readonly BinView[] | undefined;
   private ended = false;
+  private late: Timer | undefined;
   private readonly interrupt = (): void => this.device.close();
 
   private constructor(
     private readonly outside: Outside,
     readonly device: Device,
-    private readonly store: Store,
+    private readonly parts: { readonly store: Store; readonly way: Way; readonly held: boolean },
   ) {
-    const { interrupted } = outside.terminal;
+    const { platform, profile, terminal } = outside;
+    this.saver = new Saver({
+      save: (identity) => profile.renew(identity),
+      clock: platform.clock,
+      onFailure: (error) => this.notSaved(error),
+      onRecovery: () => terminal.note('The renewed token is saved now.'),
+    });
+    const { interrupted } = terminal;
     interrupted.addEventListener('abort', this.interrupt, { once: true });
     if (interrupted.aborted) device.close();
   }
 
-  static async open(outside: Outside, identity: Identity, store: Store): Promise<Session> {
+  /** `held`: what is written is not sent before `catchUp`. */
+  static async open(
+    outside: Outside,
+    { identity, store, held = false }: { readonly identity: Identity; readonly store: Store; readonly held?: boolean },
+  ): Promise<Session> {
     const { platform, profile, terminal } = outside;
+    const way = new Way(platform.fetch);
     // What happens before the session is there concerns nobody: nothing is sent before the first call.
     let session: Session | undefined = undefined;
     const device = await Device.open({
-      platform,
+      platform: { ...platform, fetch: way.fetch },
       identity,
       store,
+      held,
       devices: (await readKnown(profile.folder)).devices,
-      onIdentity: (next) => session?.renewed(next),
+      onIdentity: (next) => session?.saver.offer(next),
       onProblem: (error) => session?.problem(error),
     });
-    session = new Session(outside, device, store);
+    session = new Session(outside, device, { store, way, held });
     session.listen(terminal);
     return session;
   }
@@ -143,19 +174,32 @@ export class Session {
    * pass by itself, such as a revocation.
    */
   async catchUp(): Promise<boolean> {
-    const { terminal, platform } = this.outside;
+    const { terminal } = this.outside;
+    const { way, held } = this.parts;
+    terminal.progress('Asking the server ...');
     try {
-      await this.probe(platform);
+      await this.probe();
       const bins = this.firstBins();
       await this.device.pull();
       await Promise.all([this.device.roster.refresh(), bins]);
-      await this.flush();
+      if (!held) await this.flush();
       return true;
     } catch (error) {
       if (terminal.interrupted.aborted || !isPassing(error)) throw error;
       terminal.note(`Not up to date: ${failureOf(error).message}.`);
+      if (error instanceof NetworkError)
+        way.shut(new NetworkError(error.code, error.message, { cause: error, final: true }));
       return false;
+    } finally {
+      terminal.progress('');
+      if (held) this.device.release();
     }
+  }
+
+  /** What is kept already is not worth a longer wait: it goes out with the next command. */
+  bound(): void {
+    const late = new NetworkError('timeout', 'the server takes too long', { final: true });
+    this.late = this.outside.platform.clock.setTimer(FLUSH_MS, () => this.parts.way.shut(late));
   }
 
   /**
@@ -173,7 +217,9 @@ export class Session {
     try {
       for (;;) {
         const settled = this.nextOutcome();
-        const waiting = (await this.store.pending()).filter(({ version, base }) => version === null && base !== null);
+        const waiting = (await this.parts.store.pending()).filter(
+          ({ version, base }) => version === null && base !== null,
+        );
         if (waiting.length === 0) return 0;
         terminal.progress(`Sending ${counted(waiting.length, 'change')} that waited ...`);
         if (await Promise.race([settled, late])) return waiting.length;
@@ -187,27 +233,51 @@ export class Session {
   /** Closes the device and keeps what it learned. */
   async end(): Promise<void> {
     this.ended = true;
+    this.late?.cancel();
     this.outside.terminal.interrupted.removeEventListener('abort', this.interrupt);
     this.device.close();
-    await Promise.all(this.keeping);
+    await this.saver.end();
     await writeKnown(this.outside.profile.folder, { devices: this.devices, bins: this.bins });
   }
 
-  /** One request, not repeated: a server that is not there is found out in no time. */
-  private async probe({ fetch }: Platform): Promise<void> {
-    const identity = await this.outside.profile.identity();
-    if (identity === undefined) throw noDevice(this.outside.profile);
-    const signal = AbortSignal.any([AbortSignal.timeout(PROBE_MS), this.outside.terminal.interrupted]);
+  /**
+   * One request, not repeated: a server that is not there is found out in no time. It is asked a second time where no
+   * answer comes: in Node 20 the first request of a process never settles, and keeps nothing waiting, where its
+   * connection is closed before the process has loaded its parser of HTTP (CLI-38).
+   */
+  private async probe(): Promise<void> {
+    const { platform, profile, terminal } = this.outside;
+    const identity = await profile.identity();
+    if (identity === undefined) throw noDevice(profile);
+    const { interrupted } = terminal;
+    const stop = new AbortController();
+    const stopped = new Promise<never>((_, reject) => {
+      stop.signal.addEventListener('abort', () => reject(asError(stop.signal.reason)), { once: true });
+    });
+    const interrupt = (): void => stop.abort(new NetworkError('aborted', 'interrupted'));
+    interrupted.addEventListener('abort', interrupt, { once: true });
+    if (interrupted.aborted) interrupt();
+    const late = new NetworkError('timeout', 'the server does not answer');
+    const timer = platform.clock.setTimer(PROBE_MS, () => stop.abort(late));
+    const init: RequestInit = { redirect: 'error', credentials: 'omit', signal: stop.signal };
+    const ask = (): Promise<Response> => platform.fetch(`${identity.serverUrl}/api/health`, init);
+    let second: Timer | undefined;
     try {
-      const answer = await fetch(`${identity.serverUrl}/api/health`, {
-        redirect: 'error',
-        credentials: 'omit',
-        signal,
+      const asked = new Promise<Response>((resolve, reject) => {
+        ask().then(resolve, reject);
+        second = platform.clock.setTimer(ASK_AGAIN_MS, () => void ask().then(resolve, reject));
       });
-      await answer.body?.cancel();
+      const answer = await Promise.race([asked, stopped]);
+      await Promise.race([answer.body?.cancel(), stopped]);
     } catch (cause) {
-      const timedOut = cause instanceof Error && cause.name === 'TimeoutError';
-      throw new NetworkError(timedOut ? 'timeout' : 'network', 'the server does not answer', { cause });
+      if (cause instanceof NetworkError) throw cause;
+      throw new NetworkError('network', 'the server does not answer', { cause });
+    } finally {
+      timer.cancel();
+      second?.cancel();
+      // Of two requests one is still under way.
+      stop.abort(late);
+      interrupted.removeEventListener('abort', interrupt);
     }
   }
 
@@ -264,14 +334,18 @@ export class Session {
     });
   }
 
-  /** A new token. A profile that was forgotten meanwhile stays forgotten. */
-  private renewed(identity: Identity): void {
-    const { profile } = this.outside;
-    const kept = profile.identity().then(async (stored) => {
-      if (stored?.deviceId === identity.deviceId) await profile.keep(identity);
-    });
-    kept.catch(() => undefined);
-    this.keeping.push(kept);
+  /**
+   * A renewed token that cannot be saved is no failure of the command: it goes on with the one in memory, and the next
+   * command renews it again by the device's key.
+   */
+  private notSaved(error: unknown): void {
+    const { message } = failureOf(error);
+    if (message === this.unsaved) return;
+    this.unsaved = message;
+    this.outside.terminal.note(
+      `Warning: the renewed token is not saved: ${message.replace(/\.$/, '')}. It is used from memory; a command that goes on ` +
+        'running tries again.',
+    );
   }
 
   /** What passes by itself is told by the command that needs it; what was cut off by the end is nobody's problem. */

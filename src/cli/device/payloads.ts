@@ -2,14 +2,18 @@
 import { PAYLOAD_MAX } from '../../client/payloads/large.js';
 import {
   fieldsOf,
+  fieldText,
   holdsFile,
+  isSecretField,
   kindOf,
+  mainFields,
   PAYLOAD_INLINE_MAX,
   PayloadError,
   payloadSize,
   shapedPayload,
 } from '../../client/payloads/shapes.js';
 import type { JsonObject } from '../../crypto/payload.js';
+import { isVisible } from '../../protocol/ids.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { CommandError, EXIT } from './terminal.js';
 
@@ -54,6 +58,9 @@ export function shaped(type: ContentType, given: JsonObject, of: { readonly file
   const file = holdsFile(type);
   if (file && of.file !== true) throw needsFile(type);
   const payload = inShape(type, given);
+  for (const name of mainFields(type))
+    if (!isSecretField(type, name) && !isVisible(fieldText(payload, name) ?? ''))
+      throw bad(`${name} is empty or blank`);
   const bytes = payloadSize(payload);
   const room = file ? PAYLOAD_INLINE_MAX : PAYLOAD_MAX;
   if (bytes > room) throw notText(`${bytes} bytes are more than the ${room} that a ${type} holds`);

@@ -50,6 +50,7 @@ export function profileOf(name: string, { platform, terminal }: ProfileOptions):
     folder,
     identity: () => secrets.read(),
     keep: (identity) => secrets.keep(identity),
+    renew: (identity) => secrets.renew(identity),
     forget: async () => {
       // The identity first: what is cut off in the middle must not leave a device that can still write.
       await secrets.forget();

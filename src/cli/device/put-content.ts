@@ -6,7 +6,8 @@ import { PAYLOAD_MAX } from '../../client/payloads/large.js';
 import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payloads/shapes.js';
 import type { ContentType } from '../../protocol/item.js';
 import type { Context } from './context.js';
-import { describeFile, mediaType, sourceOrText, textOf } from './detect.js';
+import { isVisible } from '../../protocol/ids.js';
+import { describeFile, mediaType, textFile, textOf } from './detect.js';
 import { FileSource, type HeldSource } from './file-source.js';
 import { PROGRAM_NAME } from './names.js';
 import { notText } from './payloads.js';
@@ -49,7 +50,8 @@ async function ofFile(source: FileSource, name: string, type: ContentType | unde
     return { ...asFile(media ?? 'file', name, size), content: source };
   if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
   const text = textOf(await source.start(PAYLOAD_MAX));
-  if (text !== undefined) return sourceOrText(name, text);
+  // Where there is nothing to see, the bytes and the name are the content.
+  if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
   if (type !== undefined) throw notText(`${name} is no text`);
   return { ...asFile('file', name, size), content: source };
 }
@@ -79,7 +81,7 @@ async function piped(
   }
   const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
   if (text !== undefined && wanted > 0) {
-    if (text === '') throw nothing();
+    if (!isVisible(text)) throw nothing('standard input');
     return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
   }
   if (type !== undefined && !holdsFile(type)) {
@@ -96,10 +98,11 @@ async function* all(taken: readonly Uint8Array[], rest: AsyncIterable<Uint8Array
   if (rest !== undefined) yield* rest;
 }
 
-const nothing = (): CommandError =>
+/** Said of a text in which there is nothing to see. */
+export const nothing = (what: string): CommandError =>
   new CommandError(
     EXIT.usage,
-    'standard input is empty: nothing was written',
+    `${what} is empty or blank: nothing was written`,
     `For example: ${PROGRAM_NAME} put "milk, bread"`,
   );
 

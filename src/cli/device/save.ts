@@ -8,6 +8,13 @@ import { fieldText } from '../../client/payloads/shapes.js';
 import { CommandError, EXIT } from './terminal.js';
 import { meter } from './transfer.js';
 
+/** Which item goes where. */
+interface Saving {
+  readonly item: ItemView;
+  readonly output: string;
+  readonly force: boolean;
+}
+
 /** What was written: the path, or null for standard output. */
 export interface Saved {
   readonly file: string | null;
@@ -41,7 +48,7 @@ export function fileNameOf({ id, type, payload }: ItemView): string {
     // Controls, what other systems forbid, and what would hide it or turn its reading direction.
     .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
     .replace(/^[.\s-]+|[.\s]+$/g, '');
-  if (name === '') return id;
+  if (name === '') return type === 'text' ? `${id}.txt` : id;
   return shortened(RESERVED.test(name) ? `_${name}` : name);
 }
 
@@ -58,9 +65,8 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
 export async function saveBlob(
   { terminal, platform }: Context,
   { device }: OpenDevice,
-  what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
+  { item, output, force }: Saving,
 ): Promise<Saved> {
-  const { item, output, force } = what;
   const file = output === '-' ? undefined : await targetOf(output, item);
   const target = file === undefined ? undefined : await NewFile.create(file, force);
   const bar = meter({ terminal, clock: platform.clock }, 'Getting');
@@ -79,6 +85,28 @@ export async function saveBlob(
   }
   await target?.finish();
   return { file: file ?? null, size };
+}
+
+/** Writes the text of an item as `saveBlob` writes a file. */
+export async function saveText(
+  { terminal }: Context,
+  { item, output, force, bytes }: Saving & { readonly bytes: Uint8Array },
+): Promise<Saved> {
+  const size = bytes.length;
+  if (output === '-') {
+    await terminal.write(bytes);
+    return { file: null, size };
+  }
+  const file = await targetOf(output, item);
+  const target = await NewFile.create(file, force);
+  try {
+    await target.write(bytes);
+  } catch (error) {
+    await target.abandon();
+    throw error;
+  }
+  await target.finish();
+  return { file, size };
 }
 
 /** Throws for an item that has no file. */

@@ -1,21 +1,28 @@
 /**
  * A device's secrets at rest: its token, its X25519 secret key and the master key, encrypted in one file.
  *
- * The key is 32 random bytes, in the system's keychain where one works, else in a 0600 file beside it. The phrase is
- * never here: no device keeps it (contract 9). A new key has a new name, and the file that names it is replaced last,
+ * The key is 32 random bytes, in the system's keychain where one works, else in a 0600 file beside it. Which of the two
+ * is decided once, when the profile becomes a device; the encrypted file records it. Whatever is written later is
+ * encrypted under the same key, or is not written: while the keychain is away a key in a file would hand the secrets to
+ * whoever reads this folder. Only `SERVICE_KEYCHAIN=on` moves a key, from the file into the keychain.
+ *
+ * The phrase is never here: no device keeps it. A new key has a new name, and the file that names it is replaced last,
  * so that a crash at any point leaves a file whose key exists.
  */
-import { readdir } from 'node:fs/promises';
+import { access, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isGlyph } from '../../client/api.js';
-import { baseOf } from '../../client/http.js';
+import { delay } from '../../client/platform.js';
 import type { Identity } from '../../client/identity.js';
-import { bytes, count, nonEmpty, nullable, object, string } from '../../client/reader.js';
+import { bytes, count, object, string } from '../../client/reader.js';
 import type { Sodium } from '../../crypto/sodium.js';
+import { tryLock, type FileLock } from '../../files/lock.js';
 import { privateFolder, removePrivate, writePrivate, type Warn } from '../../files/private.js';
 import { decodeBase64, toBase64Url } from '../../protocol/base64.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
+import { systemClock } from '../../protocol/clock.js';
 import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../../protocol/limits.js';
+import { Serial } from '../../protocol/serial.js';
+import { decoded, encoded } from './identity-text.js';
 import { KeychainError, type Keychain } from './keychain.js';
 import { readPrivate } from './private-file.js';
 import { CommandError, EXIT } from './terminal.js';
@@ -46,7 +53,18 @@ interface Header {
   readonly ct: Uint8Array;
 }
 
+/** A key, and where it is kept. */
+interface KeptKey extends Pick<Header, 'place' | 'keyName'> {
+  readonly key: Uint8Array;
+}
+
 const FILE = 'identity';
+/** Held for the milliseconds in which the file is replaced; a keychain that hangs is never asked under it. */
+const LOCK = `${FILE}.lock`;
+const LOOK_EVERY_MS = 50;
+const LOOKS_MAX = 600;
+/** Other processes that replace the key, again and again: one is a move into the keychain, more is a fault. */
+const ROUNDS_MAX = 3;
 const FORMAT = `${SERVICE_NAME}-device-identity`;
 const VERSION = 1;
 const FILE_MAX = 64 * 1024;
@@ -55,22 +73,12 @@ const KEY_NAME = /^identity-[0-9a-f]{16}$/;
 const KEY_FILE = /^identity-[0-9a-f]{16}\.key$/;
 
 const readHeader = object({ format: string, version: count, place: string, key: string, nonce: bytes(), ct: bytes() });
-const readToken = object({ text: nonEmpty, expiresAt: nullable(count), issuedAt: nullable(count) });
-const readIdentity = object({
-  serverUrl: nonEmpty,
-  tenantId: nonEmpty,
-  deviceId: nonEmpty,
-  name: string,
-  glyph: string,
-  publicKey: bytes(KEY_BYTES),
-  secretKey: bytes(KEY_BYTES),
-  masterKey: bytes(KEY_BYTES),
-  token: readToken,
-});
-
 const WAY_BACK =
-  `Become a device anew: \`${SERVICE_NAME}-device pair\` beside another device of yours, or ` +
-  `\`${SERVICE_NAME}-device recover\` with your twelve words. Then revoke the old entry in the device list.`;
+  `Forget what is here (\`${SERVICE_NAME}-device forget\`) and become a device anew: \`${SERVICE_NAME}-device pair\` beside ` +
+  `another device of yours, or \`${SERVICE_NAME}-device recover\` with your twelve words. Then revoke the old entry in the ` +
+  'device list.';
+/** A keychain gives its user's entries only: another one may be open than usual. */
+const OTHER_KEYCHAIN = "Is it the keychain that you always use, and not another user's or an older copy? If so: ";
 
 /** Reads `SERVICE_KEYCHAIN`. Throws `CommandError` `usage` for another value. */
 export function keychainSetting(env: Readonly<Record<string, string | undefined>>): KeychainSetting {
@@ -83,7 +91,7 @@ export function keychainSetting(env: Readonly<Record<string, string | undefined>
 
 /** The secrets of one profile. Calls of `keep` take effect in the order in which they are made. */
 export class Secrets {
-  private writing: Promise<unknown> = Promise.resolve();
+  private readonly writing = new Serial();
 
   constructor(private readonly options: SecretsOptions) {}
 
@@ -102,74 +110,150 @@ export class Secrets {
     const header = await this.header();
     if (header === undefined) return undefined;
     const key = await this.keyOf(header);
-    const { sodium } = this.options;
-    const { nonce, ct } = header;
-    const opened = sodium.aeadDecrypt({ message: ct, aad: aadOf(header), nonce, key });
-    sodium.memzero(key);
-    if (opened === undefined) throw this.damaged('does not open with its key: one of the two was changed or replaced');
     try {
-      return decoded(opened);
-    } catch {
-      // No cause: the parser's message would quote the plaintext.
-      throw this.damaged('has an unreadable content');
+      return this.opened(header, key);
     } finally {
-      sodium.memzero(opened);
+      this.options.sodium.memzero(key);
     }
   }
 
-  /** Stores the identity: encrypted, atomically, durable when it resolves. Throws `CommandError`, or the system's error. */
-  keep(identity: Identity): Promise<void> {
-    const turn = this.writing.then(() => this.store(identity));
-    this.writing = turn.catch(() => undefined);
-    return turn;
+  /**
+   * Stores the identity: encrypted, atomically, durable when it resolves. Where there is one already its key is used.
+   * Throws `CommandError` where that cannot be had, and leaves what is there; or the system's error.
+   */
+  async keep(identity: Identity): Promise<void> {
+    await this.writing.run(() => this.store(() => identity));
+  }
+
+  /**
+   * Stores the token of this identity with what else is kept of its device. False, and nothing is written, where the
+   * profile was forgotten or is another device's meanwhile. Throws as `keep`.
+   */
+  renew({ deviceId, token }: Identity): Promise<boolean> {
+    return this.writing.run(() => this.store((kept) => (kept?.deviceId === deviceId ? { ...kept, token } : undefined)));
   }
 
   /** Removes file and key. A keychain that cannot be asked is told of: an entry that opens nothing stays in it. */
-  async forget(): Promise<void> {
-    const header = await this.header().catch(() => undefined);
-    await removePrivate(this.path);
-    if (header?.place === 'keychain') await this.dropFromKeychain(header.keyName);
-    await this.dropKeyFiles(undefined);
+  forget(): Promise<void> {
+    return this.writing.run(async () => {
+      const { folder } = this.options;
+      if (
+        !(await access(folder).then(
+          () => true,
+          () => false,
+        ))
+      )
+        return;
+      const header = await this.locked(async () => {
+        const found = await this.header().catch(() => undefined);
+        await removePrivate(this.path);
+        await this.dropKeyFiles(undefined);
+        return found;
+      });
+      if (header?.place === 'keychain') await this.dropFromKeychain(header.keyName);
+    });
   }
 
-  private async store(identity: Identity): Promise<void> {
-    const { sodium, folder, warn } = this.options;
-    await privateFolder(folder, warn);
-    const { place, keyName, key, old } = await this.keyForWriting();
+  /** Writes what `next` makes of what is kept; false where that is nothing. */
+  private async store(next: (kept: Identity | undefined) => Identity | undefined): Promise<boolean> {
+    const { folder, sodium, warn } = this.options;
+    for (let round = 1; round <= ROUNDS_MAX; round++) {
+      const before = await this.header();
+      const old = before === undefined ? undefined : await this.keyOf(before);
+      // Nothing of this profile is touched, and no key is made, for what is not going to be written.
+      const kept = before === undefined || old === undefined ? undefined : this.opened(before, old);
+      if (next(kept) === undefined) return false;
+      await privateFolder(folder, warn);
+      const now = await this.keyForWriting(before, old);
+      const outcome = await this.locked(() => this.replaced(before, { old, now, next }));
+      if (old !== undefined) sodium.memzero(old);
+      sodium.memzero(now.key);
+      if (outcome !== 'again') return outcome;
+      if (now.place === 'keychain' && now.keyName !== before?.keyName) await this.dropFromKeychain(now.keyName);
+    }
+    throw new CommandError(EXIT.unavailable, `${this.path} is being changed by other commands`, 'Run it again.', {
+      code: 'busy',
+    });
+  }
+
+  /** Under the lock. `again`: another process has put the file under another key since it was looked at. */
+  private async replaced(
+    before: Header | undefined,
+    {
+      old,
+      now,
+      next,
+    }: {
+      readonly old: Uint8Array | undefined;
+      readonly now: KeptKey;
+      readonly next: (kept: Identity | undefined) => Identity | undefined;
+    },
+  ): Promise<boolean | 'again'> {
+    const { sodium, folder } = this.options;
+    const header = await this.header();
+    if (header?.keyName !== before?.keyName || header?.place !== before?.place) return 'again';
+    const identity = next(header === undefined || old === undefined ? undefined : this.opened(header, old));
+    if (identity === undefined) return false;
+    const { place, keyName, key } = now;
+    const isNew = keyName !== header?.keyName;
+    if (isNew && place === 'file') await writePrivate(join(folder, `${keyName}.key`), text(`${toBase64Url(key)}\n`));
     const message = encoded(identity);
     const nonce = sodium.random(NONCE_BYTES);
     const ct = sodium.aeadEncrypt({ message, aad: aadOf({ place, keyName }), nonce, key });
     sodium.memzero(message);
-    sodium.memzero(key);
     const file = { format: FORMAT, version: VERSION, place, key: keyName };
     const body = { ...file, nonce: toBase64Url(nonce), ct: toBase64Url(ct) };
     await writePrivate(this.path, text(`${JSON.stringify(body)}\n`));
     // Only now does nothing refer to the key before.
     await this.dropKeyFiles(place === 'file' ? keyName : undefined);
-    if (old !== undefined) await this.dropFromKeychain(old);
+    return true;
   }
 
-  /** The key in use, where it is where it should be; else a new one. `old`: the keychain's entry that it replaces. */
-  private async keyForWriting(): Promise<{ place: KeyPlace; keyName: string; key: Uint8Array; old?: string }> {
-    const { setting } = this.options;
-    // A damaged file is about to be replaced: what it says does not matter.
-    const header = await this.header().catch(() => undefined);
-    const moves = (header?.place === 'keychain' && setting === 'off') || (header?.place === 'file' && setting === 'on');
-    if (header !== undefined && !moves) {
-      const key = await this.keyOf(header).catch(() => undefined);
-      if (key !== undefined) return { place: header.place, keyName: header.keyName, key };
+  /** Runs `work` while no other process replaces the file. The folder exists. */
+  private async locked<T>(work: () => Promise<T>): Promise<T> {
+    const path = join(this.options.folder, LOCK);
+    let lock: FileLock | undefined;
+    for (let looks = 0; lock === undefined; looks++) {
+      const attempt = tryLock(path);
+      if ('lock' in attempt) lock = attempt.lock;
+      else if (looks < LOOKS_MAX) await delay(systemClock, LOOK_EVERY_MS);
+      else
+        throw new CommandError(EXIT.unavailable, `${this.path} is held by another command`, 'Run it again later.', {
+          code: 'busy',
+        });
     }
-    const old = header?.place === 'keychain' ? header.keyName : undefined;
-    return { ...(await this.newKey()), ...(old === undefined ? {} : { old }) };
+    try {
+      return await work();
+    } finally {
+      lock.release();
+    }
   }
 
-  private async newKey(): Promise<{ place: KeyPlace; keyName: string; key: Uint8Array }> {
-    const { sodium, setting, folder } = this.options;
+  /** The key in use; a new one where there is none, or where the keychain is insisted on and the key is in a file. */
+  private async keyForWriting(header: Header | undefined, old: Uint8Array | undefined): Promise<KeptKey> {
+    const { sodium, setting } = this.options;
+    if (header !== undefined && old !== undefined && !(header.place === 'file' && setting === 'on'))
+      return { place: header.place, keyName: header.keyName, key: Uint8Array.from(old) };
     const key = sodium.random(KEY_BYTES);
     const keyName = `identity-${Array.from(sodium.random(8), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
     if (setting !== 'off' && (await this.intoKeychain(keyName, key))) return { place: 'keychain', keyName, key };
-    await writePrivate(join(folder, `${keyName}.key`), text(`${toBase64Url(key)}\n`));
     return { place: 'file', keyName, key };
+  }
+
+  private opened(header: Header, key: Uint8Array): Identity {
+    const { sodium } = this.options;
+    const { place, nonce, ct } = header;
+    const message = sodium.aeadDecrypt({ message: ct, aad: aadOf(header), nonce, key });
+    if (message === undefined)
+      throw this.damaged('does not open with its key: one of the two was changed or replaced', { place });
+    try {
+      return decoded(message);
+    } catch {
+      // No cause: the parser's message would quote the plaintext.
+      throw this.damaged('has an unreadable content');
+    } finally {
+      sodium.memzero(message);
+    }
   }
 
   /** Tries the keychain with a value that does not matter, then trusts it with the key, and reads that back too. */
@@ -203,10 +287,12 @@ export class Secrets {
         : (await readPrivate(path, KEY_FILE_MAX, warn))?.toString('utf8').trim();
     if (kept === undefined) {
       const where = place === 'keychain' ? "is not in this user's keychain" : `is not there (${path})`;
-      throw this.damaged(`cannot be opened: its key ${where}. It was copied without it, or the key was removed`);
+      throw this.damaged(`cannot be opened: its key ${where}. It was copied without it, or the key was removed`, {
+        place,
+      });
     }
     const key = decodeBase64(kept);
-    if (key?.length !== KEY_BYTES) throw this.damaged('cannot be opened: its key is damaged');
+    if (key?.length !== KEY_BYTES) throw this.damaged('cannot be opened: its key is damaged', { place });
     return key;
   }
 
@@ -232,7 +318,7 @@ export class Secrets {
     try {
       read = readHeader(JSON.parse(file.toString('utf8')), FILE);
     } catch (cause) {
-      throw this.damaged('is damaged', cause);
+      throw this.damaged('is damaged', { cause });
     }
     const { format, version, place, key: keyName, nonce, ct } = read;
     if (format === FORMAT && version > VERSION) {
@@ -259,43 +345,24 @@ export class Secrets {
     }
   }
 
-  private damaged(what: string, cause?: unknown): CommandError {
-    return new CommandError(EXIT.failure, `${this.path} ${what}.`, WAY_BACK, { cause });
+  private damaged(
+    what: string,
+    { place, ...options }: ErrorOptions & { readonly place?: KeyPlace } = {},
+  ): CommandError {
+    const hint = place === 'keychain' ? `${OTHER_KEYCHAIN}${WAY_BACK}` : WAY_BACK;
+    return new CommandError(EXIT.failure, `${this.path} ${what}.`, hint, options);
   }
 }
 
 const keychainRefusal = (cause: KeychainError): CommandError =>
   new CommandError(
     EXIT.unavailable,
-    cause.code === 'silent' ? 'The keychain does not answer.' : 'The keychain cannot be asked.',
+    cause.code === 'silent'
+      ? "The keychain, which holds the key of this device's secrets, does not answer."
+      : "The keychain, which holds the key of this device's secrets, cannot be asked.",
     'Unlock it (a window may be waiting for its password) and run the command again.',
-    { cause },
+    { cause, code: 'keychain' },
   );
 
 const aadOf = ({ place, keyName }: Pick<Header, 'place' | 'keyName'>): Uint8Array =>
   lengthPrefixed(`${FORMAT}-v${VERSION}`, place, keyName);
-
-function encoded({ keys, masterKey, token, ...rest }: Identity): Uint8Array {
-  const { serverUrl, tenantId, deviceId, name, glyph } = rest;
-  const secret = {
-    publicKey: toBase64Url(keys.publicKey),
-    secretKey: toBase64Url(keys.secretKey),
-    masterKey: toBase64Url(masterKey),
-  };
-  return text(JSON.stringify({ serverUrl, tenantId, deviceId, name, glyph, ...secret, token }));
-}
-
-/** Throws for anything that `encoded` did not write. */
-function decoded(message: Uint8Array): Identity {
-  const read = readIdentity(JSON.parse(new TextDecoder().decode(message)), FILE);
-  const { publicKey, secretKey, glyph, token, ...rest } = read;
-  if (!isGlyph(glyph)) throw new TypeError('unknown glyph');
-  const { text: bearer, expiresAt, issuedAt } = token;
-  return {
-    ...rest,
-    serverUrl: baseOf(rest.serverUrl),
-    glyph,
-    keys: { publicKey, secretKey },
-    token: { text: bearer, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
-  };
-}

@@ -3,7 +3,7 @@
 /** What a command ends with (documented in the reference, Command line). */
 export const EXIT = {
   ok: 0,
-  /** Something failed that fits no other line. */
+  /** Something failed that fits no other line; or the person said no. */
   failure: 1,
   /** Wrong arguments. */
   usage: 2,
@@ -34,6 +34,13 @@ export class CommandError extends Error {
   ) {
     super(message, options);
     this.code = options?.code ?? KINDS[exitCode];
+  }
+}
+
+/** The person said no: that is told as what it is, not as an error (CLI-41). */
+export class Declined extends CommandError {
+  constructor(message: string, exitCode: ExitCode = EXIT.failure, options: ErrorOptions & { code?: string } = {}) {
+    super(exitCode, message, undefined, { code: 'declined', ...options });
   }
 }
 
@@ -70,7 +77,7 @@ export interface Terminal {
   note(text: string): void;
   /** Overwrites its own last text on a terminal; elsewhere prints nothing. An empty text ends it. */
   progress(text: string): void;
-  /** Asks for a line. Throws `CommandError` `usage` where nobody can be asked. `hidden`: not echoed. */
+  /** Asks for a line; what was typed before the question was shown is no answer. Throws `CommandError` `usage` where nobody can be asked. `hidden`: not echoed. */
   ask(question: string, options?: { readonly hidden?: boolean }): Promise<string>;
   /** All of standard input, at most `max` bytes; throws `CommandError` above. */
   readInput(max: number): Promise<Buffer>;

@@ -6,7 +6,7 @@ import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
 import { counted, harmless, paletteOf, relative, show, table } from './output.js';
-import { titleOf } from '../../client/payloads/shapes.js';
+import { fieldText, titleOf } from '../../client/payloads/shapes.js';
 import type { Terminal } from './terminal.js';
 import { sizeText } from './transfer.js';
 
@@ -46,12 +46,21 @@ export const itemFacts = (item: ItemView, { bins, devices }: Surroundings) => ({
   version: item.version,
   pending: item.pending,
   blob: item.blob?.holds ?? null,
+  size: sizeOf(item),
 });
 
-/** How large a file is said to be, behind its name. */
-const sizeNote = ({ type, payload }: ItemView): string => {
+/** Bytes of an item's file or text; null where it is neither, or where that is not known here. */
+function sizeOf({ type, payload, blob }: ItemView): number | null {
   const size = type === 'file' ? payload?.['size'] : undefined;
-  return typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? ` (${sizeText(size)})` : '';
+  if (typeof size === 'number' && Number.isSafeInteger(size) && size >= 0) return size;
+  const text = blob === null && (type === 'text' || type === 'code') ? fieldText(payload, 'text') : undefined;
+  return text === undefined ? null : Buffer.byteLength(text);
+}
+
+/** How large a file is said to be, behind its name. */
+const sizeNote = (item: ItemView): string => {
+  const size = item.type === 'file' ? sizeOf(item) : null;
+  return size === null ? '' : ` (${sizeText(size)})`;
 };
 
 /** Items as a table, or `{items}`. `all`: every item there is, among which short ids must differ. */

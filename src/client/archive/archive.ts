@@ -29,11 +29,15 @@ const PREFIX_BYTES = 16;
 const HEADER_BYTES = 56;
 const CHUNK_HEAD_BYTES = 5;
 const CHUNK_BYTES = 64 * 1024;
-/** Bounds on what a header may ask for: a strange archive must not take this machine's memory or day. */
+/**
+ * Bounds on what a header may ask for. Its tag can only be checked with the key that it says how to make, so this is all
+ * that keeps a strange archive from this machine's memory and day: the cost that every export has, and room for twice
+ * of it.
+ */
 const CHUNK_MAX = 1024 * 1024;
-const OPS_MAX = 16;
+const OPS_MAX = 2 * ARGON2_OPS;
 const MEMORY_KIB_MIN = 8 * 1024;
-const MEMORY_KIB_MAX = 1024 * 1024;
+const MEMORY_KIB_MAX = (2 * ARGON2_MEMORY_BYTES) / 1024;
 
 /** What the header says. */
 interface Header {
@@ -77,9 +81,10 @@ function readHeader(bytes: Uint8Array): Header {
   const ops = view.getUint32(12);
   const memoryKib = view.getUint32(16);
   const chunkBytes = view.getUint32(20);
+  const within = (value: number, least: number, most: number): boolean => value >= least && value <= most;
   const bounded =
-    ops >= 1 && ops <= OPS_MAX && memoryKib >= MEMORY_KIB_MIN && memoryKib <= MEMORY_KIB_MAX && chunkBytes <= CHUNK_MAX;
-  if (!known || !bounded || chunkBytes === 0) {
+    within(ops, 1, OPS_MAX) && within(memoryKib, MEMORY_KIB_MIN, MEMORY_KIB_MAX) && within(chunkBytes, 1, CHUNK_MAX);
+  if (!known || !bounded) {
     throw new ArchiveError('unsupported', 'this archive is of a form that this version does not know, or is damaged');
   }
   const salt = bytes.slice(24, 24 + SALT_BYTES);
@@ -220,7 +225,7 @@ async function* plaintext(sodium: Sodium, seed: Uint8Array, source: ByteSource):
 
 const NEWLINE = 0x0a;
 
-/** Longer than any record: an item's payload is at most 64 KB, and its JSON is the record's. */
+/** Longer than any record (`ARCHIVED_PAYLOAD_MAX`). */
 const RECORD_MAX = 512 * 1024;
 
 /**

@@ -1,5 +1,5 @@
 /** What an export holds, as records: in an archive one line of JSON each, in a plain export one document of them. */
-import type { JsonObject } from '../../crypto/payload.js';
+import { nestedDeeper, PAYLOAD_DEPTH_MAX, type JsonObject } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import { text } from '../../protocol/bytes.js';
 import { isBinId } from '../../protocol/ids.js';
@@ -79,6 +79,13 @@ export type ArchiveRecord = ArchiveManifest | ArchivedBin | ArchivedItem | Archi
 export const PART_BYTES = 128 * 1024;
 
 const FINGERPRINT = /^[0-9a-f]{4}( [0-9a-f]{4}){7}$/;
+/**
+ * Bytes of a payload's JSON in an archive. More than an item holds: what is written is the value, and a number that took
+ * four bytes (`1e20`) takes 21 then. An export that no import takes would be none.
+ */
+export const ARCHIVED_PAYLOAD_MAX = 5 * PAYLOAD_INLINE_MAX;
+/** Levels around a payload: the record, and in a plain export the document and its list. */
+const LEVELS_AROUND = 3;
 /** Characters of a bin's slug in an export. */
 export const SLUG_MAX = 63;
 
@@ -139,8 +146,13 @@ export const encodeRecord = (one: ArchiveRecord): Uint8Array =>
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Parses JSON without handing on the parser's message, which would quote the content. */
+/**
+ * Parses JSON without handing on the parser's message, which would quote the content. Nothing that is nested deeper than
+ * a payload may be goes on from here: what looks at it calls itself for each level.
+ */
 function parsed(json: string): unknown {
+  if (nestedDeeper(PAYLOAD_DEPTH_MAX + LEVELS_AROUND, json.length, (at) => json.charCodeAt(at)))
+    throw new ArchiveError('bad_record', `a part of it has more than ${PAYLOAD_DEPTH_MAX} levels`);
   try {
     return JSON.parse(json);
   } catch {
@@ -176,7 +188,7 @@ export function decodeRecord(line: Uint8Array): ArchiveRecord {
       case 'bin':
         return readBin(value, 'bin');
       case 'item':
-        return itemWithin(PAYLOAD_INLINE_MAX)(value, 'item');
+        return itemWithin(ARCHIVED_PAYLOAD_MAX)(value, 'item');
       case 'part':
         return readPart(value, 'part');
       case 'end':

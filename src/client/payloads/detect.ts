@@ -38,7 +38,8 @@ export function payloadDetected(given: JsonObject): Detected {
   const type = names.length === 0 ? undefined : (fits.find((one) => isSound(one, given)) ?? fits[0]);
   if (type === undefined)
     throw new PayloadError(
-      'no type has all of these fields, and a type was not given',
+      '',
+      'has fields that no type has, and a type was not given',
       `Say which of the types it is: ${CONTENT_TYPES.join(', ')}.`,
     );
   return { type, payload: given };

@@ -1,7 +1,7 @@
 /** The ten shapes of contract 7: what a payload of each type holds, checked before it is sealed. Pure. */
 import type { JsonObject } from '../../crypto/payload.js';
 import { text as utf8 } from '../../protocol/bytes.js';
-import type { ContentType } from '../../protocol/item.js';
+import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
 
 /** What a field holds. */
@@ -33,19 +33,28 @@ const SECRET: Readonly<Partial<Record<ContentType, readonly string[]>>> = { pass
 /** Bytes of a payload's JSON that an item holds by itself (contract 5). */
 export const PAYLOAD_INLINE_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
 
-/** A payload that is not of its type's shape. The message names the field and never its value. */
+/** A payload that is not of its type's shape, or a type that is none. The message names the field and never its value. */
 export class PayloadError extends Error {
   override readonly name = 'PayloadError';
   readonly code = 'bad_payload';
+  /** Where: `type`, `payload`, or `payload.` and the field. */
+  readonly path: string;
 
   constructor(
-    message: string,
+    /** The field, as its reader knows it; empty: the payload as a whole. */
+    field: string,
+    /** What must hold there, or does not. */
+    readonly rule: string,
     /** What to do about it. */
     readonly hint?: string,
   ) {
-    super(message);
+    super(`${field === '' ? 'the payload' : shownField(field)} ${rule}`);
+    this.path = field === 'type' ? field : ['payload', field.slice(0, 40)].filter((part) => part !== '').join('.');
   }
 }
+
+/** A name that a caller made up may be anything. */
+const shownField = (field: string): string => (/^\w{1,40}$/.test(field) ? field : JSON.stringify(field.slice(0, 40)));
 
 /** Names of a type's fields. */
 export const fieldsOf = (type: ContentType): readonly string[] => Object.keys(SHAPES[type].fields);
@@ -67,40 +76,59 @@ export const holdsFile = (type: ContentType): boolean => SHAPES[type].file === t
 /** Bytes of a payload's JSON, as they are encrypted. */
 export const payloadSize = (payload: JsonObject): number => utf8(JSON.stringify(payload)).length;
 
+/** One of the ten types. Throws `PayloadError` for anything else. */
+export function expectType(type: unknown): ContentType {
+  if (typeof type === 'string' && isContentType(type)) return type;
+  throw new PayloadError('type', `must be one of ${CONTENT_TYPES.join(', ')}`);
+}
+
 /**
- * A payload in its type's shape: known fields only, each of its kind, texts that were not given empty, so that every
- * client finds them. Its size is not looked at (`payloadSize`). Throws `PayloadError`.
+ * A payload held against its type's shape: an object of known fields, each of its kind, with what the type is nothing
+ * without. `others`: further fields that may stand in it, with any content. Gives its fields as plain data; those that
+ * are undefined are not there. Throws `PayloadError`.
+ */
+export function checkedPayload(type: ContentType, given: unknown, others: readonly string[] = []): JsonObject {
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new PayloadError('', 'must be an object', known(type));
+  const payload = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  for (const [name, value] of Object.entries(payload)) {
+    const kind = kindOf(type, name);
+    if (kind === undefined && others.includes(name)) continue;
+    if (kind === undefined) throw new PayloadError(name, `is no field of type ${type}`, known(type));
+    if (kind === 'text' ? typeof value !== 'string' : typeof value !== 'number' || !Number.isFinite(value))
+      throw new PayloadError(name, `must be ${kind === 'text' ? 'a text' : 'a number'}`);
+  }
+  for (const name of SHAPES[type].main)
+    if (payload[name] === undefined || payload[name] === '') throw new PayloadError(name, 'is missing', known(type));
+  if (type === 'location') expectPlace(payload);
+  if (type === 'link') expectUrl(payload['url']);
+  return payload;
+}
+
+/**
+ * As `checkedPayload`, and texts that were not given are empty, so that every client finds them. Its size is not looked
+ * at (`payloadSize`). Throws `PayloadError`.
  */
 export function shapedPayload(type: ContentType, given: JsonObject): JsonObject {
-  const { fields, main } = SHAPES[type];
-  for (const [name, value] of Object.entries(given)) {
-    const kind = kindOf(type, name);
-    if (kind === undefined) throw new PayloadError(`type ${type} has no field "${name.slice(0, 40)}"`, known(type));
-    if (kind === 'text' ? typeof value !== 'string' : typeof value !== 'number' || !Number.isFinite(value)) {
-      throw new PayloadError(`${name} must be ${kind === 'text' ? 'a text' : 'a number'}`);
-    }
-  }
-  for (const name of main)
-    if (given[name] === undefined || given[name] === '') throw new PayloadError(`${name} is missing`, known(type));
-  if (type === 'location') expectPlace(given);
-  if (type === 'link') expectUrl(given['url']);
-  const texts = Object.entries(fields).filter(([, kind]) => kind === 'text');
-  return { ...Object.fromEntries(texts.map(([name]) => [name, ''])), ...given };
+  const payload = checkedPayload(type, given);
+  const texts = Object.entries(SHAPES[type].fields).filter(([, kind]) => kind === 'text');
+  return { ...Object.fromEntries(texts.map(([name]) => [name, ''])), ...payload };
 }
 
 const known = (type: ContentType): string => `Fields of ${type}: ${fieldsOf(type).join(', ')}.`;
 
 function expectPlace({ name, addr, lat, lng }: JsonObject): void {
-  if ((lat === undefined) !== (lng === undefined)) throw new PayloadError('lat and lng come together');
+  if ((lat === undefined) !== (lng === undefined))
+    throw new PayloadError(lat === undefined ? 'lat' : 'lng', 'is missing: lat and lng come together');
   const named = [name, addr].some((value) => typeof value === 'string' && value !== '');
   if (!named && lat === undefined)
-    throw new PayloadError('a location needs a name, an address, or lat and lng', known('location'));
-  if (typeof lat === 'number' && Math.abs(lat) > 90) throw new PayloadError('lat is from -90 to 90');
-  if (typeof lng === 'number' && Math.abs(lng) > 180) throw new PayloadError('lng is from -180 to 180');
+    throw new PayloadError('', 'of a location needs a name, an address, or lat and lng', known('location'));
+  if (typeof lat === 'number' && Math.abs(lat) > 90) throw new PayloadError('lat', 'must be from -90 to 90');
+  if (typeof lng === 'number' && Math.abs(lng) > 180) throw new PayloadError('lng', 'must be from -180 to 180');
 }
 
 function expectUrl(url: unknown): void {
-  if (typeof url !== 'string' || !URL.canParse(url)) throw new PayloadError('url is not an address');
+  if (typeof url !== 'string' || !URL.canParse(url)) throw new PayloadError('url', 'is not an address');
 }
 
 /** A field of a payload from another device, as text; undefined where it is not there or no text or number. */

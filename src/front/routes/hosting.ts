@@ -19,11 +19,11 @@ function hostingOf({ hosting }: FrontOptions): HostingService {
 }
 
 /** `POST /api/signup` {email, subdomain} -> {slug, url, claimToken, checkoutUrl?}. */
-export const signUp: Handler = (call, app) => hostingOf(app).signUp(validateSignupBody(fields(call)));
+export const signUp: Handler = (call, app) => hostingOf(app).signUp(validateSignupBody(fields(call)), call.address);
 
 /** `POST /signup`, the form of the page. A refusal is shown beside the form, with the status that it has. */
 export const signUpByForm: Handler = async (call, app) => {
-  const signedUp = await hostingOf(app).signUp(validateSignupBody(call.body));
+  const signedUp = await hostingOf(app).signUp(validateSignupBody(call.body), call.address);
   // Where it costs something, the claim link is for whoever has paid.
   if (signedUp.checkoutUrl !== undefined) return new Text(payPage(SERVICE_NAME, signedUp.checkoutUrl), HTML);
   return new Text(signedUpPage(SERVICE_NAME, signedUp.url, claimLinkOf(signedUp)), HTML);

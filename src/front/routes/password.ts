@@ -3,7 +3,11 @@
  * (src/account/password.ts).
  */
 import type { Ok, PasswordExists, PasswordTicketReply } from '../../protocol/replies.js';
-import { validatePasswordSetBody, validatePasswordVerifyBody } from '../../validators/requests.js';
+import {
+  validatePasswordRemoveBody,
+  validatePasswordSetBody,
+  validatePasswordVerifyBody,
+} from '../../validators/requests.js';
 import type { Handler } from '../router.js';
 import { fields } from './fields.js';
 
@@ -17,6 +21,13 @@ export const setPassword: Handler<Ok> = async (call, { passwords, addressLimits 
   const body = validatePasswordSetBody(fields(call));
   await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
   return passwords.set(call.tenantId, body, call.deviceId);
+};
+
+/** `DELETE /password`. It takes from the same limit as `set`: each call is a guess (RATE-14). */
+export const removePassword: Handler<Ok> = async (call, { passwords, addressLimits }) => {
+  const body = validatePasswordRemoveBody(fields(call));
+  await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
+  return passwords.remove(call.tenantId, body, call.deviceId);
 };
 
 /** `POST /password/verify`, a ticket for the right password. */

@@ -32,7 +32,7 @@ export const signedUpPage = (service: string, url: string, claimLink: string): s
   page(
     `${service}: it is yours`,
     `<h1>${escaped(url)} is yours</h1>
-<p>Claim it with your first device, within seven days. This link is shown once, and whoever has it can claim:</p>
+<p>Claim it with your first device, within 24 hours. This link is shown once, and whoever has it can claim:</p>
 <p><code>${escaped(claimLink)}</code></p>
 <p>In a terminal: <code>service-device claim '${escaped(claimLink)}'</code></p>`,
   );
@@ -54,7 +54,7 @@ export const unpaidPage = (service: string, url: string, returnToken: string): s
 <p>As soon as it is confirmed, this page shows how to claim ${escaped(url)}. It looks again every ten seconds.</p>
 <form method="post" action="/signup/pay">
 <input type="hidden" name="return" value="${escaped(returnToken)}">
-<p>Not paid yet? The name is kept for seven days. <button>Go to the payment</button></p>
+<p>Not paid yet? The name is kept for 24 hours. <button>Go to the payment</button></p>
 </form>`,
     '<meta http-equiv="refresh" content="10">\n',
   );

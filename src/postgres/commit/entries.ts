@@ -11,6 +11,8 @@ export interface Entry {
   readonly order: number;
   /** Judged without others of its tenant, because together they would pass the storage cap. */
   alone: boolean;
+  /** Taken from the queue and not answered. */
+  owed: boolean;
   /** When it came in, ms of the monotonic clock. */
   readonly since: number;
 }
@@ -23,6 +25,17 @@ export interface TenantEntries extends TenantChanges {
 
 /** In the order in which they came in. */
 export const inOrder = (one: Entry, other: Entry): number => one.order - other.order;
+
+/** Changes by who submitted them. */
+export function bySink(entries: readonly Entry[]): Map<CommitSink, Entry[]> {
+  const found = new Map<CommitSink, Entry[]>();
+  for (const entry of entries) {
+    const before = found.get(entry.sink);
+    if (before === undefined) found.set(entry.sink, [entry]);
+    else before.push(entry);
+  }
+  return found;
+}
 
 /** The tenants whose every change may be a plain insert, by id; the changes of all others. */
 export function byTenant(batch: readonly Entry[]): {

@@ -5,13 +5,16 @@
  * batches that touch one tenant would only wait for each other's locks.
  */
 import type pg from 'pg';
+import { nextTurn } from '../../protocol/batcher.js';
 import { unavailable } from '../../protocol/errors.js';
+import type { Summary } from '../../protocol/item.js';
 import { NO_METER, type Meter } from '../../protocol/meter.js';
-import type { Change, CommitLanes, CommitSink, Outcome, Verdict } from '../../tenant/ports.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
+import type { Change, CommitLanes, CommitSink, Outcome } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
-import { readRows } from '../packing.js';
 import { batchParameters, changeBytes, COMMIT_SQL, INSERT_SQL, insertParameters } from './batch.js';
-import { byTenant, inOrder, type Entry, type TenantEntries } from './entries.js';
+import { bySink, byTenant, inOrder, type Entry, type TenantEntries } from './entries.js';
+import { readDecided, readInserted, type Decided } from './results.js';
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
@@ -24,22 +27,6 @@ const ATTEMPTS = 3;
 const RETRY_MS = 200;
 /** After a batch failed for want of a database, new writes are refused at once for so long, ms. */
 const DOWN_MS = 1_000;
-
-type ResultRow = [
-  n: number,
-  verdict: Verdict | 'alone',
-  version: number | null,
-  ts: number | null,
-  head: number,
-  itemCount: number,
-  versionSum: number,
-  generation: number,
-  stored: Buffer | null,
-];
-
-/** Per tenant, in the order of the parameters; null where nothing was done. */
-type InsertRow = [heads: Positions, itemCounts: Positions, versionSums: Positions];
-type Positions = readonly (number | null)[];
 
 export interface LanesOptions {
   /** Opens a connection for a lane; `onLost` is called when it dies. */
@@ -90,7 +77,8 @@ class Lane {
   private queuedBytes = 0;
   private orders = 0;
   private client: pg.Client | undefined;
-  private working: Promise<void> | undefined;
+  private readonly working = new SingleFlight(() => this.work());
+  private closed = false;
   private downUntil = 0;
   private calls = 0;
   private planAt = 0;
@@ -107,34 +95,33 @@ class Lane {
   }
 
   push(change: Change, sink: CommitSink): void {
+    if (this.closed) throw unavailable('the server is stopping');
     const bytes = changeBytes(change);
     if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES)
       throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
-    this.queue.push({ change, sink, bytes, order: this.orders++, alone: false, since: performance.now() });
+    const order = this.orders++;
+    this.queue.push({ change, sink, bytes, order, alone: false, owed: false, since: performance.now() });
     this.queuedBytes += bytes;
-    if (this.working === undefined) this.begin();
-  }
-
-  private begin(): void {
-    // After the current turn of the event loop: what came in with it goes into one batch.
-    this.working = new Promise<void>((resolve) => setImmediate(resolve)).then(() => this.work());
+    void this.working.fresh();
   }
 
   async close(): Promise<void> {
-    while (this.working !== undefined) await this.working;
+    await this.working.idle();
+    this.closed = true;
     await this.client?.end();
   }
 
   private async work(): Promise<void> {
-    try {
-      while (this.queue.length > 0) await this.commit(this.take());
-    } catch (error) {
-      // A fault of ours; the lane goes on with what comes next.
-      this.options.onFault(error);
-    } finally {
-      this.working = undefined;
-      if (this.queue.length > 0) this.begin();
+    // What came in with this turn of the event loop goes into one batch.
+    if (this.queue.length > 0) await nextTurn();
+    while (this.queue.length > 0) {
+      try {
+        await this.commit(this.take());
+      } catch (error) {
+        // A fault of ours; the lane goes on with what comes next.
+        this.options.onFault(error);
+      }
     }
   }
 
@@ -166,6 +153,7 @@ class Lane {
       taken.add(item).add(blob);
       tenants.set(tenantId, !entry.alone);
       bytes += entry.bytes;
+      entry.owed = true;
       batch.push(entry);
     }
     this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
@@ -181,45 +169,54 @@ class Lane {
     return all;
   }
 
-  /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
+  /** A batch to its end: whatever happens on the way, every change of it is answered, or waits in the queue again. */
   private async commit(batch: readonly Entry[]): Promise<void> {
     const begun = performance.now();
+    try {
+      await this.insertOrDecide(batch);
+    } finally {
+      const left = batch.filter(({ owed }) => owed);
+      if (left.length > 0) this.fail(left, unavailable('whether it is stored is not known'));
+    }
+    const ended = performance.now();
+    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+  }
+
+  /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
+  private async insertOrDecide(batch: readonly Entry[]): Promise<void> {
     const { tenants, others } = byTenant(batch);
     const left = tenants.length === 0 ? [] : await this.insert(tenants);
     if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder));
-    const ended = performance.now();
-    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
   }
 
   /** Inserts the changes of tenants that have nothing but new items. Returns those that were not. */
   private async insert(tenants: readonly TenantEntries[]): Promise<readonly Entry[]> {
     const entries = tenants.flatMap((tenant) => tenant.entries);
-    let rows: InsertRow[];
+    let inserted: (Summary | null)[];
     try {
-      rows = await this.call(() => ({
-        name: 'insert',
-        text: INSERT_SQL,
-        values: insertParameters(tenants, this.options.storageCap),
-      }));
+      inserted = await this.call(
+        () => ({ name: 'insert', text: INSERT_SQL, values: insertParameters(tenants, this.options.storageCap) }),
+        (rows) => readInserted(rows, tenants.length),
+      );
     } catch (error) {
       // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
       if (!isUnavailable(error) && !isRetryable(error)) return entries;
       this.outage(entries, error);
       return [];
     }
-    return this.answerInserts(tenants, rows[0]);
+    return this.answerInserts(tenants, inserted);
   }
 
   /** Has a batch decided; one that fails for its content is split until the bad change stands alone (contract 13). */
   private async decide(batch: readonly Entry[]): Promise<void> {
-    let rows: ResultRow[];
+    let decided: Decided[];
     try {
       const changes = batch.map((entry) => entry.change);
-      rows = await this.call(() => ({
-        name: 'commit',
-        text: COMMIT_SQL,
-        values: batchParameters(changes, { now: this.options.now(), cap: this.options.storageCap }),
-      }));
+      const settings = { now: this.options.now(), cap: this.options.storageCap };
+      decided = await this.call(
+        () => ({ name: 'commit', text: COMMIT_SQL, values: batchParameters(changes, settings) }),
+        (rows) => readDecided(rows, changes.length),
+      );
     } catch (error) {
       if (isUnavailable(error) || isRetryable(error)) {
         this.outage(batch, error);
@@ -232,29 +229,40 @@ class Lane {
       }
       return;
     }
-    this.answer(batch, rows);
+    this.answer(batch, decided);
   }
 
   /** The database cannot be asked: a batch, and where the link is gone whatever waits, is told so. */
   private outage(batch: readonly Entry[], error: unknown): void {
     this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
-    this.options.onFault(error);
     const told = isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch;
     this.fail(told, unavailable('the database is out of reach'));
+    this.options.onFault(error);
   }
 
-  /** One statement, repeated where that may help: a change that was stored by a lost call is recognised. */
-  private async call<R extends unknown[]>(query: () => pg.QueryConfig): Promise<R[]> {
+  /**
+   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. `read` throws
+   * where the answer is none to what was asked; then whatever was done is not known, and the connection is not used again.
+   */
+  private async call<T>(query: () => pg.QueryConfig, read: (rows: unknown) => T): Promise<T> {
+    let rows: unknown;
     for (let attempt = 1; ; attempt++) {
       try {
         const client = await this.connection();
         await this.planAnew(client);
-        return (await client.query<R>({ ...query(), rowMode: 'array' as const })).rows;
+        ({ rows } = await client.query<unknown[]>({ ...query(), rowMode: 'array' as const }));
+        break;
       } catch (error) {
-        if (isUnavailable(error)) await this.disconnect();
+        if (isUnavailable(error)) this.disconnect();
         if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
         await this.options.wait(RETRY_MS);
       }
+    }
+    try {
+      return read(rows);
+    } catch (cause) {
+      this.disconnect();
+      throw Object.assign(unavailable('whether it is stored is not known'), { cause });
     }
   }
 
@@ -286,26 +294,25 @@ class Lane {
   }
 
   /** A connection that timed out may still be at work: its answer must not be taken for the next batch's. */
-  private async disconnect(): Promise<void> {
+  private disconnect(): void {
     const client = this.client;
     this.client = undefined;
-    await client?.end().catch(this.options.onFault);
+    // Its end is not waited for: a link that is dead on its way never confirms it.
+    client?.end().catch(this.options.onFault);
   }
 
   /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
-  private answerInserts(tenants: readonly TenantEntries[], row: InsertRow | undefined): Entry[] {
+  private answerInserts(tenants: readonly TenantEntries[], inserted: readonly (Summary | null)[]): Entry[] {
     const at = this.options.now();
     const left: Entry[] = [];
-    const [heads, itemCounts, versionSums] = row ?? [[], [], []];
     for (const [i, { entries, generation }] of tenants.entries()) {
-      const head = heads[i] ?? null;
+      const summary = inserted[i] ?? null;
       const [first] = entries;
-      if (head === null || first === undefined) {
+      if (summary === null || first === undefined) {
         left.push(...entries);
         continue;
       }
-      const base = head - entries.length + 1;
-      const summary = { version: head, itemCount: itemCounts[i] ?? 0, versionSum: versionSums[i] ?? 0 };
+      const base = summary.version - entries.length + 1;
       const outcomes = entries.map(({ change }, n): Outcome => ({
         change,
         verdict: 'insert',
@@ -313,54 +320,74 @@ class Lane {
         ts: null,
         at,
       }));
-      this.tell(() => first.sink.committed(outcomes, { summary, generation }));
+      this.tell(first.sink, entries, () => first.sink.committed(outcomes, { summary, generation }));
     }
     return left;
   }
 
-  private answer(batch: readonly Entry[], rows: readonly ResultRow[]): void {
+  private answer(batch: readonly Entry[], decided: readonly Decided[]): void {
     const at = this.options.now();
-    const alone: Entry[] = [];
-    const sinks = new Map<CommitSink, { outcomes: Outcome[]; last: ResultRow }>();
-    for (const row of rows) {
-      const [n, verdict, version, ts] = row;
-      const stored = row[8] === null ? null : (readRows(row[8])[0] ?? null);
-      const entry = batch[n - 1];
-      if (entry === undefined) continue;
+    const back: Entry[] = [];
+    const sinks = new Map<CommitSink, { entries: Entry[]; outcomes: Outcome[]; last: Decided }>();
+    for (const [i, entry] of batch.entries()) {
+      const last = decided[i];
+      if (last === undefined) continue;
+      const { verdict, version, ts, stored } = last;
       if (verdict === 'alone') {
-        entry.alone = true;
-        this.queuedBytes += entry.bytes;
-        alone.push(entry);
+        // Alone it was already: what is not decided now never is, and it is told so with those without an answer.
+        if (!entry.alone) back.push(entry);
         continue;
       }
-      const found = sinks.get(entry.sink) ?? { outcomes: [], last: row };
+      const found = sinks.get(entry.sink) ?? { entries: [], outcomes: [], last };
+      found.entries.push(entry);
       found.outcomes.push({ change: entry.change, verdict, version, ts, at, stored });
-      sinks.set(entry.sink, found);
+      sinks.set(entry.sink, { ...found, last });
     }
-    // Back to where they stood: what came later must not overtake them, least of all a change of the same item.
-    if (alone.length > 0) this.queue = [...alone, ...this.queue].sort((a, b) => a.order - b.order);
-    for (const [sink, { outcomes, last }] of sinks) {
-      const [, , , , head, itemCount, versionSum, generation] = last;
-      this.tell(() => sink.committed(outcomes, { summary: { version: head, itemCount, versionSum }, generation }));
+    this.putBack(back);
+    for (const [sink, { entries, outcomes, last }] of sinks) {
+      const { summary, generation } = last;
+      this.tell(sink, entries, () => sink.committed(outcomes, { summary, generation }));
     }
   }
 
-  /** A sink that throws is a fault of ours: the others are told all the same, and the lane goes on. */
-  private tell(work: () => void): void {
+  /** Back to where they stood: what came later must not overtake them, least of all a change of the same item. */
+  private putBack(entries: readonly Entry[]): void {
+    if (entries.length === 0) return;
+    for (const entry of entries) {
+      entry.alone = true;
+      entry.owed = false;
+      this.queuedBytes += entry.bytes;
+    }
+    this.queue = [...entries, ...this.queue].sort(inOrder);
+  }
+
+  private fail(batch: readonly Entry[], error: Error): void {
+    for (const [sink, entries] of bySink(batch)) {
+      const changes = entries.map(({ change }) => change);
+      this.tell(sink, entries, () => sink.failed(changes, error));
+    }
+  }
+
+  /**
+   * Tells a sink, once. One that throws is a fault of ours: whom it has not answered yet it is to answer that the outcome
+   * is not known; the others are told all the same, and the lane goes on.
+   */
+  private tell(sink: CommitSink, entries: readonly Entry[], work: () => void): void {
+    for (const entry of entries) entry.owed = false;
     try {
       work();
     } catch (error) {
       this.options.onFault(error);
+      this.tellAgain(sink, entries);
     }
   }
 
-  private fail(batch: readonly Entry[], error: Error): void {
-    const sinks = new Map<CommitSink, Change[]>();
-    for (const { sink, change } of batch) {
-      const changes = sinks.get(sink);
-      if (changes === undefined) sinks.set(sink, [change]);
-      else changes.push(change);
+  private tellAgain(sink: CommitSink, entries: readonly Entry[]): void {
+    const changes = entries.map(({ change }) => change);
+    try {
+      sink.failed(changes, unavailable('whether it is stored is not known'));
+    } catch (error) {
+      this.options.onFault(error);
     }
-    for (const [sink, changes] of sinks) this.tell(() => sink.failed(changes, error));
   }
 }

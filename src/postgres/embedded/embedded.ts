@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { errorCode } from '../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
 import { isUnavailable, openClient } from '../database.js';
 import { type Binaries, findBinaries } from './binaries.js';
 import {
@@ -118,7 +119,7 @@ export class EmbeddedPostgres {
   #owner: pg.Client | null = null;
   #port = 0;
   #logSeen = 0;
-  #recovering: Promise<void> | null = null;
+  readonly #recovering = new SingleFlight(() => this.#recover());
   #stopping: Promise<void> | null = null;
   readonly #closing = new AbortController();
 
@@ -207,9 +208,12 @@ export class EmbeddedPostgres {
   async #acquire(only?: number): Promise<void> {
     const running = await runningPostmaster(this.#cluster.folder);
     if (running !== null) {
-      this.#options.onLog('info', `found the database running (process ${running.pid}); taking it over`);
+      this.#options.onLog('info', `found the database running (process ${running.pid})`);
       if (await this.#own(running)) {
-        if (only === undefined || running.port === only) return;
+        if (only === undefined || running.port === only) {
+          this.#options.onLog('info', 'nobody owned that database any more; it was taken over');
+          return;
+        }
         // Another server had started it in between, elsewhere than our pools look for it.
         await this.#disown(running);
       }
@@ -279,9 +283,7 @@ export class EmbeddedPostgres {
     if (this.#closing.signal.aborted || this.#owner !== client) return;
     this.#owner = null;
     this.#options.onLog('error', `lost the database: ${error.message}`);
-    this.#recovering ??= this.#recover().finally(() => {
-      this.#recovering = null;
-    });
+    void this.#recovering.fresh();
   }
 
   /** Tries until the database is owned again. Always the same port: the pools reconnect to it by themselves. */
@@ -318,7 +320,7 @@ export class EmbeddedPostgres {
 
   async #stop(): Promise<void> {
     this.#closing.abort();
-    await this.#recovering;
+    await this.#recovering.idle();
     await this.#ownAgain();
     // Not owned: another server has it now, or nothing runs. Neither is ours to stop.
     if (this.#owner !== null && this.#postmaster !== null) await this.#disown(this.#postmaster);

@@ -1,6 +1,12 @@
-/** Tenants by name, in PostgreSQL (sql/0006_hosting.sql; contract 12). */
+/** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql; contract 12). */
 import type pg from 'pg';
-import type { HostChange, HostChanges, HostingStore as HostingStorePort, NewTenant } from '../../hosting/ports.js';
+import type {
+  HostChange,
+  HostChanges,
+  HostingStore as HostingStorePort,
+  NewTenant,
+  SignupVerdict,
+} from '../../hosting/ports.js';
 import { ask, askOne } from '../ask.js';
 
 interface Row {
@@ -30,11 +36,12 @@ export class HostingStore implements HostingStorePort {
     return row === undefined ? { position, changes: [] } : changesOf(row);
   }
 
-  async signUp(tenant: NewTenant): Promise<'ok' | 'slug_taken' | 'unavailable'> {
-    const { id, slug, email, claimHash, returnHash, state, unclaimedMax, now } = tenant;
-    const row = await askOne<{ verdict: 'ok' | 'slug_taken' | 'unavailable' }>(this.pool, {
-      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8) AS verdict',
-      values: [id, slug, email, claimHash, returnHash, state, unclaimedMax, now],
+  async signUp(tenant: NewTenant): Promise<SignupVerdict> {
+    const { id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now } =
+      tenant;
+    const row = await askOne<{ verdict: SignupVerdict }>(this.pool, {
+      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict',
+      values: [id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now],
     });
     return row.verdict;
   }

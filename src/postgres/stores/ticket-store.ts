@@ -1,8 +1,8 @@
 /** Spent one-use tickets in PostgreSQL (contract 4). Redemptions that come together go into one statement. */
 import type pg from 'pg';
 import type { TicketStore as TicketStorePort } from '../../account/ports.js';
+import { Batcher } from '../../protocol/batcher.js';
 import { ask } from '../ask.js';
-import { Gather } from '../gather.js';
 
 const BATCH_MAX = 500;
 
@@ -13,11 +13,11 @@ interface Spending {
 
 /** Remembers which tickets were spent. */
 export class TicketStore implements TicketStorePort {
-  private readonly gather: Gather<Spending, boolean>;
+  private readonly spending: Batcher<Spending, boolean>;
 
   /** @param now milliseconds since 1970, for clearing away what has long run out. */
   constructor(pool: pg.Pool, now: () => number = Date.now) {
-    this.gather = new Gather(BATCH_MAX, async (batch) => {
+    this.spending = new Batcher(BATCH_MAX, async (batch) => {
       const rows = await ask<{ id: string }>(pool, {
         text: 'SELECT id FROM spend_tickets($1, $2, $3) AS id',
         values: [batch.map(({ id }) => id), batch.map(({ expiresAt }) => expiresAt), now()],
@@ -29,6 +29,6 @@ export class TicketStore implements TicketStorePort {
   }
 
   spend(id: string, expiresAt: number): Promise<boolean> {
-    return this.gather.ask({ id, expiresAt });
+    return this.spending.ask({ id, expiresAt });
   }
 }

@@ -84,7 +84,7 @@ const routes: Case = {
 };
 
 const sizes: Case = {
-  ids: ['HTTP-05', 'HTTP-06', 'BATCH-03'],
+  ids: ['HTTP-05', 'HTTP-06', 'BATCH-03', 'FAIR-12'],
   once: true,
   async run(stage, check) {
     const token = { token: stage.first.token };
@@ -97,6 +97,7 @@ const sizes: Case = {
       ['HTTP-06', 'POST', `/items/${newId()}/reconcile`, 64 * 1024, token],
       ['HTTP-06', 'POST', '/devices/pair-init', 64 * 1024, token],
       ['HTTP-06', 'POST', '/devices/bootstrap', 64 * 1024, {}],
+      ['FAIR-12', 'POST', '/devices/reauth', 8 * 1024, {}],
     ];
     for (const [id, method, path, size, ask] of table) {
       const body = (bytes: number): string => `{"x":"${'x'.repeat(bytes - 8)}"}`;

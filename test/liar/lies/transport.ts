@@ -245,7 +245,7 @@ export const TRANSPORT_LIES: readonly Lie[] = [
   }),
   lie(99, {
     does: 'sends a frame larger than any of the contract',
-    notices: 'The platform, which ends the connection at 8 MiB (Node)',
+    notices: 'The platform, which ends the connection at 1 MiB',
     named: [],
     costs: 'Delay: the connection is made anew',
     play: hugeFrame,

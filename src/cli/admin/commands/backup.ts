@@ -5,6 +5,7 @@ import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { writeArchive } from '../../../backup/archive.js';
 import type { BackupSource, Manifest } from '../../../backup/ports.js';
+import type { LocalStore } from '../../../objects/local.js';
 import { localStore } from '../../../objects/open.js';
 import { dumpDatabase } from '../../../postgres/dump.js';
 import { systemClock } from '../../../protocol/clock.js';
@@ -48,10 +49,12 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   const progress = progressOf(terminal, 'Backing up');
   const settings = config();
   const { storageKind, dataDir } = settings;
-  const kept = storageKind === 'local' ? { blobs: localStore(settings, '').contents() } : {};
+  const local = storageKind === 'local' ? localStore(settings, '') : undefined;
+  const kept = local === undefined ? {} : { blobs: local.contents() };
   const manifest = await withReady(({ url }) =>
     withBucketList(settings, options.objects, (objects) =>
-      dumpDatabase(url, ({ about, tables, bytes, read }) => {
+      dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
+        const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const listed = objects === undefined ? {} : { objects };
         const source = { tables, read: countingRead(read, rows), bytes, version, ...about, ...kept, ...listed };
         return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
@@ -78,6 +81,13 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   }
   const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
   terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
+}
+
+/** Of all blobs, for the progress. */
+async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
+  let size = 0;
+  for await (const page of store.list()) for (const object of page) size += object.size;
+  return size;
 }
 
 const blobsLine = ({ blobs = [] }: Manifest): string =>

@@ -58,7 +58,8 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     await requireNoServer(database, read);
     await prepare(context, database, { manifest, options });
     // First: then no row ever names a blob that is not there.
-    blobs = await putBlobs(file, manifest, read);
+    blobs = await putBlobs(context, { file, manifest, settings: read });
+    terminal.progress('');
     const progress = progressOf(terminal, 'Restoring');
     await restoreDatabase(
       database.url,
@@ -67,7 +68,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
         progress(done, total);
       }),
     );
-    terminal.progress('');
+    terminal.progress('Checking the schema and the figures');
     await migrate({ url: database.url, folder: SQL_FOLDER });
     // The backup's own schema may have been too old to be asked.
     if (manifest.schema < newest) await requireWhole(database);
@@ -85,8 +86,14 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   return exitOf(objects);
 }
 
+interface Putting {
+  readonly file: string;
+  readonly manifest: Manifest;
+  readonly settings: Config;
+}
+
 /** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */
-async function putBlobs(file: string, manifest: Manifest, settings: Config): Promise<number> {
+async function putBlobs({ terminal }: AdminContext, { file, manifest, settings }: Putting): Promise<number> {
   const { blobs = [] } = manifest;
   if (blobs.length === 0) return 0;
   if (settings.storageKind !== 'local') {
@@ -98,7 +105,12 @@ async function putBlobs(file: string, manifest: Manifest, settings: Config): Pro
     );
   }
   const store = localStore(settings, '');
-  return restoreBlobs(file, manifest, (name) => {
+  const progress = progressOf(terminal, 'Restoring blobs');
+  const onProgress = (done: number, total: number): void => {
+    goOn(terminal);
+    progress(done, total);
+  };
+  return restoreBlobs({ path: file, manifest, onProgress }, (name) => {
     const [tenantId = '', ref = ''] = name.split('/');
     return store.create({ tenantId, ref });
   });

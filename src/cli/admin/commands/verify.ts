@@ -47,9 +47,13 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
   const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
     withStore(config(), pino({ level: 'silent' }), async (store) => ({
-      counts: await countsOf(pool),
-      discrepancies: await operator.discrepancies(),
-      blobs: await reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+      counts: await said(terminal, 'Counting', countsOf(pool)),
+      discrepancies: await said(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
+      blobs: await said(
+        terminal,
+        'Comparing the blobs with their store',
+        reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+      ),
     })),
   );
   show(terminal, { ...counts, discrepancies, blobs }, () => [
@@ -57,6 +61,16 @@ async function verifyRows({ terminal, withReady, config }: AdminContext): Promis
     ...blobLines(terminal, blobs),
   ]);
   return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
+}
+
+/** A step that cannot say how far it is. */
+async function said<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
+  terminal.progress(`${what} ...`);
+  try {
+    return await step;
+  } finally {
+    terminal.progress('');
+  }
 }
 
 function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {

@@ -29,14 +29,16 @@ export interface StoreQuestion {
  */
 export async function ask(url: string, { method, headers = {}, body }: StoreQuestion): Promise<StoreAnswer> {
   const call = `${method} at the store`;
+  const stop = new AbortController();
+  // Not `AbortSignal.timeout`: its timer keeps no process waiting, and a request that hangs alone would end it in silence.
+  const timer = setTimeout(() => stop.abort(new DOMException('no answer in time', 'TimeoutError')), ANSWER_MAX_MS);
   try {
-    const signal = AbortSignal.timeout(ANSWER_MAX_MS);
     const answer = await fetch(url, {
       method,
       headers,
       ...(body === undefined ? {} : { body }),
       redirect: 'manual',
-      signal,
+      signal: stop.signal,
     });
     const text = await bounded(answer);
     return { status: answer.status, headers: answer.headers, body: text, code: codeIn(text.toString('latin1')) };
@@ -44,6 +46,8 @@ export async function ask(url: string, { method, headers = {}, body }: StoreQues
     // `fetch` hides the reason one level down.
     const cause: unknown = error instanceof TypeError ? error.cause : error;
     throw connectionFault(call, cause) ?? new StoreFault('unreachable', `${call}: no answer`);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -86,7 +86,10 @@ const nameOf = (bins: readonly BinView[], bin: BinView): string =>
 
 function labelOf(name: string, emoji: string | undefined): BinLabel {
   if (!isDisplayName(name.trim())) {
-    throw new CommandError(EXIT.usage, 'a bin name is 1 to 64 characters, without control characters');
+    throw new CommandError(
+      EXIT.usage,
+      'a bin name is 1 to 64 characters, something to see among them, and no control characters',
+    );
   }
   if (emoji !== undefined && emoji !== '' && (!isDisplayName(emoji) || emoji.length > EMOJI_MAX)) {
     throw new CommandError(EXIT.usage, 'that is not an emoji');

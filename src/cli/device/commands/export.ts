@@ -10,7 +10,7 @@ import {
   PART_BYTES,
   type ArchiveManifest,
 } from '../../../client/archive/records.js';
-import { ApiError, isPassing } from '../../../client/errors.js';
+import { ApiError, ClientError, isPassing } from '../../../client/errors.js';
 import type { ItemView } from '../../../client/events.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
@@ -21,8 +21,10 @@ import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted } from '../output.js';
+import { paced } from '../progress.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
+import { sizeText } from '../transfer.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
 /** Options of `export`. */
@@ -51,7 +53,6 @@ interface Output {
   abandon(): Promise<void>;
 }
 
-const PROGRESS_EVERY = 250;
 const BUFFER_BYTES = 64 * 1024;
 
 /** `export <file>`. */
@@ -84,7 +85,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
       await output.finish();
       report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
       // What is named and not there is no whole export, and a script should know.
-      return counts.lacking > 0 ? EXIT.untrusted : EXIT.ok;
+      return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       terminal.progress('');
       await output.abandon();
@@ -221,6 +222,8 @@ interface Counts {
   readonly blobs: number;
   /** Blobs that the server does not have, or not as they were written. */
   readonly lacking: number;
+  /** Items that verified when they came and do not open now. */
+  readonly damaged: number;
 }
 
 async function writeAll(context: Context, { open, output, files }: Exporting): Promise<Counts> {
@@ -228,19 +231,32 @@ async function writeAll(context: Context, { open, output, files }: Exporting): P
   const inventory = await inventoryOf(open);
   const bins = await binsOf(context, open, inventory.binIds);
   for (const bin of bins) await output.add(bin);
-  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0 };
+  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0, damaged: 0 };
+  const tell = paced(terminal);
+  let bytes = 0;
+  const onBytes = (count = 0): void => {
+    bytes += count;
+    const content = bytes === 0 ? '' : `, and ${sizeText(bytes)} of files`;
+    tell(() => `Exported ${counts.items} of ${inventory.items.length} items${content}`);
+  };
   for (const { id } of inventory.items) {
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
-    const item = await open.device.get(id);
-    if (item === undefined) continue;
-    const what = await writeItem(context, { open, output, files }, item);
+    const item = await open.device.get(id).catch(unlessDamaged);
+    if (item === 'damaged') counts.damaged++;
+    if (item === undefined || item === 'damaged') continue;
+    const what = await writeItem(context, { open, output, files, onBytes }, item);
     counts.items++;
     if (what !== 'whole') counts[what]++;
-    if (counts.items % PROGRESS_EVERY === 0)
-      terminal.progress(`Exported ${counts.items} of ${inventory.items.length} items`);
+    onBytes();
   }
   terminal.progress('');
   return counts;
+}
+
+/** One item that does not open is no reason to leave the others out. */
+function unlessDamaged(error: unknown): 'damaged' {
+  if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
+  throw error;
 }
 
 interface Exporting {
@@ -249,10 +265,13 @@ interface Exporting {
   readonly files: boolean;
 }
 
+/** Told of content that was read. */
+type OnBytes = (count: number) => void;
+
 /** One item, with its content where that is wanted and to be had. */
 async function writeItem(
   context: Context,
-  { open, output, files }: Exporting,
+  { open, output, files, onBytes }: Exporting & { readonly onBytes: OnBytes },
   item: ItemView,
 ): Promise<'whole' | 'blobs' | 'lacking'> {
   const { id, binId: bin, type, ts, payload } = item;
@@ -268,13 +287,21 @@ async function writeItem(
   }
   const signal = context.terminal.interrupted;
   try {
-    if (output.content) await addContent(context, output, { record, bytes: open.device.blob(id, { signal }) });
+    const bytes = output.content ? heard(open.device.blob(id, { signal }), onBytes) : undefined;
+    if (bytes !== undefined) await addContent(context, output, { record, bytes });
     else await output.add({ ...record, payload: await open.device.payload(id, { signal }), blob: false });
     return 'whole';
   } catch (error) {
     if (!isLacking(error)) throw outOfReach(error);
     await output.add(record);
     return 'lacking';
+  }
+}
+
+async function* heard(pieces: AsyncIterable<Uint8Array>, onBytes: OnBytes): AsyncGenerator<Uint8Array> {
+  for await (const piece of pieces) {
+    onBytes(piece.length);
+    yield piece;
   }
 }
 
@@ -319,6 +346,10 @@ function report(
   if (counts.lacking > 0)
     terminal.note(
       `${counts.lacking} items name content that the server does not have as it was written: it is not here.`,
+    );
+  if (counts.damaged > 0)
+    terminal.note(
+      `${counted(counts.damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
     );
   if (counts.hidden > 0)
     terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);

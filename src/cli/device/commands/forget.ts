@@ -1,8 +1,9 @@
 /** `forget`: removes what this machine keeps of a device, without asking the server. */
+import { existsSync } from 'node:fs';
 import { confirmed } from '../confirm.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
-import { alone } from '../open-device.js';
+import { alone, noDevice } from '../open-device.js';
 import { show } from '../output.js';
 import { examples, type Register } from '../run.js';
 
@@ -22,6 +23,7 @@ export const registerForget: Register = (program, run) => {
 
 async function forget(context: Context, { yes }: { readonly yes?: boolean }): Promise<void> {
   const { terminal, profile } = context;
+  if (!existsSync(profile.folder)) throw noDevice(profile);
   await confirmed(terminal, `Forget profile ${profile.name}? Without another device only the twelve words help.`, yes);
   await alone(context, () => profile.forget());
   show(terminal, { profile: profile.name, forgotten: true }, () => [`Forgotten: profile ${profile.name}`]);

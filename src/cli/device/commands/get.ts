@@ -6,7 +6,7 @@ import { PROGRAM_NAME } from '../names.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
-import { expectFile, saveBlob } from '../save.js';
+import { expectFile, saveBlob, saveText } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
@@ -32,7 +32,7 @@ export const registerGet: Register = (program, run) => {
     )
     .option('--field <name>', 'this field alone')
     .option('--show', 'secrets too, on a screen')
-    .option('-o, --output <path>', 'write the file there: a name, a folder, or - for standard output')
+    .option('-o, --output <path>', 'write the file, or the text, there: a name, a folder, or - for standard output')
     .option('--force', 'with --output: replace a file of that name')
     .option('--local', 'ask the server nothing')
     .addHelpText(
@@ -67,7 +67,7 @@ async function get(context: Context, id: string, options: Options): Promise<void
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
       else if (givesFile(terminal, item, options)) await saveBlob(context, open, { item, output: '-', force: false });
-      else printContent(context, item);
+      else await printContent(context, item);
     },
     { sync },
   );
@@ -93,11 +93,14 @@ async function saved(
   open: OpenDevice,
   what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
 ): Promise<void> {
-  expectFile(what.item);
   const { terminal } = context;
+  const text = what.item.blob?.holds === 'file' ? undefined : textIn(what.item);
+  if (text === undefined) expectFile(what.item);
   if (what.output === '-' && terminal.json)
     throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
-  const { file, size } = await saveBlob(context, open, what);
+  const { file, size } = await (text === undefined
+    ? saveBlob(context, open, what)
+    : saveText(context, { ...what, bytes: Buffer.from(text) }));
   if (file === null) return;
   show(terminal, { id: what.item.id, file, size }, () => [
     `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
@@ -127,8 +130,18 @@ function printField(
   if (hidden) terminal.note('It is masked. Add --show to see it.');
 }
 
-/** For a pipe: the content as it is, nothing around it. */
-function printContent({ terminal }: Context, { type, payload }: ItemView): void {
+/** The text of an item that is one: what was put comes back byte for byte. */
+const textIn = ({ type, payload }: ItemView): string | undefined =>
+  type === 'text' || type === 'code' ? fieldText(payload, 'text') : undefined;
+
+/** For a pipe: the content as it is, nothing around it; what is no text of its own ends its line. */
+async function printContent({ terminal }: Context, item: ItemView): Promise<void> {
+  const { type, payload } = item;
+  const text = textIn(item);
+  if (text !== undefined) {
+    await terminal.write(Buffer.from(text));
+    return;
+  }
   const main = mainField(type);
   const value = main === undefined ? undefined : fieldText(payload, main);
   if (value !== undefined && type !== 'contact') {

@@ -6,6 +6,7 @@ import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
+import { paced } from '../progress.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless } from '../output.js';
 import { examples, type Register } from '../run.js';
@@ -21,8 +22,6 @@ export interface ImportOptions {
   readonly foreign?: boolean;
   readonly phraseStdin?: boolean;
 }
-
-const PROGRESS_EVERY = 100;
 
 /** `import <file>`. */
 export const registerImport: Register = (program, run) => {
@@ -70,11 +69,9 @@ export async function importVault(context: Context, options: ImportOptions): Pro
 }
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
-  let told = -1;
+  const tell = paced(terminal);
   const survey = await source.survey(platform.sodium, seed, (share) => {
-    const percent = Math.floor(share * 100);
-    if (percent !== told) terminal.progress(`Verifying: ${percent} %`);
-    told = percent;
+    tell(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
   });
   terminal.progress('');
@@ -95,6 +92,9 @@ function expectOwn(
   );
 }
 
+/** A plain file is read at once: its items tell how far the import is. */
+const PROGRESS_EVERY = 100;
+
 interface Bringing {
   readonly options: ImportOptions;
   readonly source: ImportSource;
@@ -109,12 +109,18 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
   try {
     await importer.bins(survey.bins);
     let taken = 0;
-    const records = source.records(platform.sodium, seed, () => undefined);
+    const tell = paced(terminal);
+    let read = 0;
+    const said = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
+    const records = source.records(platform.sodium, seed, (share) => {
+      read = Math.floor(share * 100);
+      tell(said);
+    });
     // By hand: an item's content is taken from what follows it.
     for (let next = await records.next(); next.done !== true; next = await records.next()) {
       if (next.value.record !== 'item') continue;
       await bringItem(context, { importer, item: next.value, records });
-      if (++taken % PROGRESS_EVERY === 0) terminal.progress(`Imported ${taken} of ${survey.items} items`);
+      if (++taken % PROGRESS_EVERY === 0) terminal.progress(said());
     }
     await importer.finish();
     terminal.progress('');

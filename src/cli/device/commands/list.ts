@@ -1,5 +1,7 @@
 /** `list`: the items, newest first. */
 import { InvalidArgumentError } from 'commander';
+import type { BinView } from '../../../client/bins.js';
+import type { ItemView } from '../../../client/events.js';
 import type { Context } from '../context.js';
 import { findBin } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
@@ -38,17 +40,30 @@ export const registerList: Register = (program, run) => {
     .action(run(list));
 };
 
-async function list(context: Context, options: Options): Promise<void> {
+/**
+ * Keeps the items of a bin and of a type, where one is given. Throws `CommandError` for a type that there is not; what
+ * it gives throws for a bin that there is not.
+ */
+export function narrowed(
+  options: Pick<Options, 'bin' | 'type'>,
+): (items: readonly ItemView[], bins: readonly BinView[]) => readonly ItemView[] {
   const type = options.type === undefined ? undefined : contentType(options.type);
+  return (items, bins) => {
+    const binId = options.bin === undefined ? undefined : findBin(bins, options.bin).id;
+    return items.filter(
+      (item) => (binId === undefined || item.binId === binId) && (type === undefined || item.type === type),
+    );
+  };
+}
+
+async function list(context: Context, options: Options): Promise<void> {
+  const narrow = narrowed(options);
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(
     async (open) => {
       const around = await surroundings(context, open);
-      const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
       const all = await open.device.list();
-      const fitting = all.filter(
-        (item) => (binId === undefined || item.binId === binId) && (type === undefined || item.type === type),
-      );
+      const fitting = narrow(all, around.bins);
       const items = fitting.slice(0, options.limit);
       showItems(context, items, { ...around, all, empty: 'Nothing there.' });
       if (fitting.length > items.length) {

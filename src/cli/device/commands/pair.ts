@@ -9,7 +9,7 @@ import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';
 import { qrLines } from '../pair-text.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, Declined, EXIT } from '../terminal.js';
 import { joinCommand } from './join.js';
 
 interface Options extends NewcomerOptions {
@@ -60,7 +60,8 @@ async function pair(context: Context, options: Options): Promise<void> {
       'Pair at a terminal, or give --yes with --digits.',
     );
   }
-  await withCopy(context, async ({ device, identity }) => {
+  await withCopy(context, async ({ device, identity, current }) => {
+    if (!current) throw new CommandError(EXIT.unavailable, 'no device can join while the server cannot be reached');
     const gate = new Gate(context, options);
     const offer = await device.offerPairing((request) => gate.approves(request));
     terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
@@ -75,6 +76,8 @@ class Gate {
   request: JoinApproval | undefined;
   /** The digits given differ from those shown here. */
   differs = false;
+  /** The person here said no. */
+  declined = false;
 
   constructor(
     private readonly context: Context,
@@ -98,7 +101,9 @@ class Gate {
       if (this.differs || this.options.yes === true) return !this.differs;
     }
     const answer = await terminal.ask('Is it yours, and does it show the same digits? [y/N] ');
-    return /^y(es)?$/i.test(answer.trim());
+    const yes = /^y(es)?$/i.test(answer.trim());
+    this.declined = !yes;
+    return yes;
   }
 
   private async givenDigits(given: string): Promise<string> {
@@ -149,6 +154,10 @@ async function waited(
       terminal.print(`${paletteOf(terminal).good('Done.')} "${harmless(name)}" is one of your devices. ${keys}`);
     }
   } catch (error) {
+    if (gate.declined) {
+      const code = 'pairing_rejected';
+      throw new Declined('It was not let in. The six words are used up.', EXIT.refused, { cause: error, code });
+    }
     if (!gate.differs) throw error;
     throw new CommandError(
       EXIT.untrusted,

@@ -13,11 +13,11 @@ interface Options {
   readonly currentFile?: string;
 }
 
-/** `password set` and `password change`. */
+/** `password set`, `password change` and `password remove`. */
 export const registerPassword: Register = (program, run) => {
   const password = program
     .command('password')
-    .summary('set or change the account password')
+    .summary('set, change or remove the account password')
     .description(
       'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched ' +
         'from it leaves this machine.',
@@ -25,6 +25,12 @@ export const registerPassword: Register = (program, run) => {
     .addHelpText('after', examples(`${PROGRAM_NAME} password set`, `${PROGRAM_NAME} password change`));
   hung(password, run, 'set');
   hung(password, run, 'change');
+  password
+    .command('remove')
+    .summary('do without a password; the current one is needed')
+    .option('--current-file <path>', 'the current password, for scripts ("-": standard input)')
+    .addHelpText('after', examples(`${PROGRAM_NAME} password remove`))
+    .action(run(removePassword));
 };
 
 function hung(parent: Command, run: Run, which: 'set' | 'change'): void {
@@ -51,6 +57,19 @@ async function setPassword(context: Context, which: 'set' | 'change', options: O
     });
     show(terminal, { password: which }, () => [
       which === 'set' ? 'The account password is set.' : 'The account password is changed.',
+    ]);
+  });
+}
+
+async function removePassword(context: Context, { currentFile }: Options): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async ({ device }) => {
+    if (!(await device.passwordExists())) {
+      throw new CommandError(EXIT.notFound, 'no account password is set', undefined, { code: 'no_password' });
+    }
+    await device.removePassword(await typedOrFile(terminal, 'Current account password: ', currentFile));
+    show(terminal, { password: 'remove' }, () => [
+      'The account password is removed: devices join, and recovery works, without one.',
     ]);
   });
 }

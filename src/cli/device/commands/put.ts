@@ -1,5 +1,6 @@
 /** `put`: writes an item, from arguments, a file or standard input. */
 import { basename } from 'node:path';
+import { UncertifiedDeviceError } from '../../../client/errors.js';
 import type { PutRequest } from '../../../client/writer.js';
 import type { JsonObject } from '../../../crypto/payload.js';
 import type { ContentType } from '../../../protocol/item.js';
@@ -8,27 +9,34 @@ import { DEFAULT_BIN } from '../../../protocol/limits.js';
 import type { Context, OpenDevice } from '../context.js';
 import { textDetected, type Detected } from '../../../client/payloads/detect.js';
 import { PAYLOAD_MAX } from '../../../client/payloads/large.js';
-import { mainField } from '../../../client/payloads/shapes.js';
+import { mainField, PAYLOAD_INLINE_MAX, payloadSize } from '../../../client/payloads/shapes.js';
 import { languageOf } from '../detect.js';
+import { failureOf, type Failure } from '../failure.js';
 import { findBin, findItem } from '../find.js';
-import { binsOf } from '../known.js';
+import { binsOf, readKnown } from '../known.js';
 import { PROGRAM_NAME } from '../names.js';
-import { paletteOf, show } from '../output.js';
+import { counted, harmless, paletteOf, show } from '../output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../terminal.js';
 import { meter, sizeText } from '../transfer.js';
-import { noteQueued, written } from '../writes.js';
+import { noteQueued, written, type Written } from '../writes.js';
 
 interface Options {
-  readonly file?: string;
+  readonly file?: readonly string[];
   readonly type?: string;
   readonly set: readonly string[];
   readonly payload?: string;
   readonly bin?: string;
   readonly id?: string;
   readonly overwrite?: boolean;
+}
+
+/** What one item is made of. */
+interface One extends Omit<Options, 'file'> {
+  readonly words: readonly string[];
+  readonly file?: string;
 }
 
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
@@ -39,12 +47,13 @@ export const registerPut: Register = (program, run) => {
     .command('put [text...]')
     .summary('write an item: a text, a link, a file, a password, ...')
     .description(
-      'Writes the arguments, a file or standard input. What it is, is seen from the content: an address is a link, a ' +
-        'source file is code, the rest is text; pictures, recordings, films, and whatever is no text or over 64 KB are files, ' +
-        'of any size; --type says otherwise. Fields of the other types come by --set or --payload; ' +
-        'the secret of a password is asked for, or read from standard input.',
+      'Writes the arguments, files or standard input. What it is, is seen from the content: an address is a link, a ' +
+        'file that is a text is code (which has a name), other text is text; pictures, recordings, films, and whatever is no ' +
+        'text or over 64 KB are files, of any size; --type says otherwise. A file comes back byte for byte, and under its ' +
+        'name. Fields of the other types come by --set or --payload; the secret of a password is asked for, or read from ' +
+        'standard input.',
     )
-    .option('--file <path>', 'the content of a file ("-": standard input)')
+    .option('--file <path...>', 'the content of a file, or of several, an item each ("-": standard input)')
     .option('--type <type>', 'password, link, text, code, image, file, audio, video, contact or location')
     .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
     .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
@@ -57,6 +66,7 @@ export const registerPut: Register = (program, run) => {
         `${PROGRAM_NAME} put "milk, bread"`,
         `${PROGRAM_NAME} put https://example.org --bin reading`,
         `${PROGRAM_NAME} put --file holiday.mp4`,
+        `${PROGRAM_NAME} put --bin work --file notes/*.txt`,
         `tar c notes | ${PROGRAM_NAME} put --file - --type file --set name=notes.tar`,
         `git diff | ${PROGRAM_NAME} put --type code --set lang=diff`,
         `${PROGRAM_NAME} put --type password --set service=mail --set user=me@example.org`,
@@ -66,42 +76,123 @@ export const registerPut: Register = (program, run) => {
 };
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
-  const found = await contentOf(context, words, options);
+  const { file: files = [], ...rest } = options;
+  if (files.length > 1) {
+    await putAll(context, files, { ...rest, words });
+    return;
+  }
+  const one: One = { ...rest, words, ...(files[0] === undefined ? {} : { file: files[0] }) };
+  const found = await contentOf(context, one);
   try {
-    await context.withDevice((device) => write(context, { found, device, options }));
+    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
+    await context.withDevice((open) => write(context, { found, open, one }), { sync: 'later' });
   } finally {
     await found.content?.close();
   }
 }
 
-async function write(
-  context: Context,
-  { found, device, options }: { readonly found: Found; readonly device: OpenDevice; readonly options: Options },
-): Promise<void> {
+/** Several files, an item each: one that cannot be written spoils nothing for the others. */
+async function putAll(context: Context, files: readonly string[], rest: Omit<One, 'file'>): Promise<void> {
+  const { terminal } = context;
+  if (rest.words.length > 0 || rest.payload !== undefined) throw oneSource();
+  if (rest.id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
+  const type = rest.type === undefined ? undefined : contentType(rest.type);
+  if (type === 'password') throw new CommandError(EXIT.usage, 'a password takes one file');
+  const items: Put[] = [];
+  const failed: { readonly file: string; readonly failure: Failure }[] = [];
+  await context.withDevice(async (open) => {
+    for (const file of files) {
+      try {
+        items.push(await putOne(context, open, { ...rest, file }));
+      } catch (error) {
+        if (terminal.interrupted.aborted) throw error;
+        const failure = failureOf(error);
+        failed.push({ file, failure });
+        // The system's own errors name the file themselves.
+        const named = failure.message.startsWith(`${harmless(file)}: `);
+        terminal.note(`Not written: ${named ? '' : `${harmless(file)}: `}${failure.message}`);
+      }
+    }
+  });
+  const told = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
+  show(terminal, { items, failed: told }, () => []);
+  noteQueued(terminal, items);
+  const [first] = failed;
+  if (first === undefined) return;
+  const message = `${failed.length} of ${counted(files.length, 'file')} could not be written`;
+  throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
+}
+
+async function putOne(context: Context, open: OpenDevice, one: One & { readonly file: string }): Promise<Put> {
+  const { terminal } = context;
+  const found = await contentOf(context, one);
+  try {
+    const item = { ...(await sent(context, { found, open, one })), file: one.file };
+    if (!terminal.json) terminal.print(writtenLine(terminal, item));
+    return item;
+  } finally {
+    await found.content?.close();
+  }
+}
+
+interface Writing {
+  readonly found: Found;
+  readonly open: OpenDevice;
+  readonly one: One;
+}
+
+/** An item that was written, as it is told. */
+interface Put extends Written {
+  readonly type: ContentType;
+  readonly binId: string;
+  readonly size?: number;
+  readonly file?: string;
+}
+
+async function write(context: Context, writing: Writing): Promise<void> {
+  const { terminal } = context;
+  const item = await sent(context, writing);
+  show(terminal, item, () => [writtenLine(terminal, item)]);
+  noteQueued(terminal, [item]);
+}
+
+const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
+  `${queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${id}  ${type}` +
+  (size === undefined ? '' : `  ${sizeText(size)}`) +
+  (file === undefined ? '' : `  ${harmless(file)}`);
+
+async function sent(context: Context, { found, open, one }: Writing): Promise<Put> {
   const { terminal, platform } = context;
   const { type, payload, content } = found;
-  const target = await targetOf(context, device, options);
-  const onConflict = options.overwrite === true ? 'overwrite' : 'fail';
+  // An upload, and what is written over, need to know first how things stand.
+  const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
+  if (needsServer) await open.catchUp();
+  const target = await targetOf(context, open, one);
+  const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
   const bar = meter({ terminal, clock: platform.clock }, 'Putting');
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
-  const outcome = await written(device.device.put({ ...target, type, payload, onConflict, ...transfer })).finally(
-    bar.ended,
-  );
-  const size = content === undefined ? {} : { size: content.size };
-  show(terminal, { ...outcome, type, binId: target.binId, ...size }, () => [
-    `${outcome.queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${outcome.id}  ${type}` +
-      (content === undefined ? '' : `  ${sizeText(content.size)}`),
-  ]);
-  noteQueued(terminal, [outcome]);
+  const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
+  const change = put();
+  // Its end is looked at after the server was.
+  change.catch(() => undefined);
+  await open.catchUp('brief');
+  const outcome = await change
+    .catch((error: unknown) => {
+      // Judged by the devices of last time: the list of now may say something else.
+      if (error instanceof UncertifiedDeviceError && content === undefined) return put();
+      throw error;
+    })
+    .finally(bar.ended);
+  return { ...outcome, type, binId: target.binId, ...(content === undefined ? {} : { size: content.size }) };
 }
 
 /** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */
 async function targetOf(
   context: Context,
   open: OpenDevice,
-  { id, bin }: Options,
+  { id, bin }: One,
 ): Promise<Pick<PutRequest, 'id' | 'binId'>> {
-  const binId = bin === undefined || bin === DEFAULT_BIN ? bin : findBin(await binsOf(context, open), bin).id;
+  const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) return { binId: binId ?? DEFAULT_BIN };
   const items = await open.device.list();
   // A whole id that is not here yet is the caller's own: scripts name their items so that a repeat is no second one.
@@ -109,19 +200,29 @@ async function targetOf(
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
 }
 
-async function contentOf(context: Context, words: readonly string[], options: Options): Promise<Found> {
-  const type = options.type === undefined ? undefined : contentType(options.type);
-  const { set, payload: json } = options;
-  const sources = [words.length > 0, options.file !== undefined, json !== undefined].filter(Boolean).length;
-  if (sources > 1) throw new CommandError(EXIT.usage, 'give one of: text, --file, --payload');
+/** The server is asked only for a bin that was not known here by its slug or id. */
+async function binIdOf(context: Context, open: OpenDevice, typed: string): Promise<string> {
+  const before = (await readKnown(context.profile.folder)).bins ?? [];
+  const here = before.find(({ id, slug }) => slug === typed.trim() || id === typed.trim());
+  if (here !== undefined) return here.id;
+  return findBin(await binsOf(context, { device: open.device, current: await open.catchUp() }), typed).id;
+}
+
+const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file, --payload');
+
+async function contentOf(context: Context, one: One): Promise<Found> {
+  const type = one.type === undefined ? undefined : contentType(one.type);
+  const { words, set, payload: json, file } = one;
+  const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
+  if (sources > 1) throw oneSource();
   if (json !== undefined) return withFields(type ?? requiredType(), await jsonPayload(context, json), set);
   if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
     return withFields(type, {}, set);
-  if (type === 'password') return passwordOf(context, words, options);
-  const found = await detected(context, words, options, type);
+  if (type === 'password') return passwordOf(context, one);
+  const found = await detected(context, one, type);
   if (found.content !== undefined) return fileWithFields(found, set);
   if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
-  return withFields(type, under(type, found, options.file), set);
+  return withFields(type, under(type, found, file), set);
 }
 
 async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
@@ -153,12 +254,7 @@ function under(type: ContentType, found: Detected, file: string | undefined): Js
   return { [main]: text, label: basename(file), lang: languageOf(file) ?? '' };
 }
 
-async function detected(
-  context: Context,
-  words: readonly string[],
-  { file }: Options,
-  type: ContentType | undefined,
-): Promise<Found> {
+async function detected(context: Context, { words, file }: One, type: ContentType | undefined): Promise<Found> {
   if (words.length > 0) return textDetected(words.join(' '));
   if (file !== undefined) return foundIn(context, file, type);
   if (context.terminal.interactive) {
@@ -168,9 +264,8 @@ async function detected(
 }
 
 /** The secret is never an argument: those stand in the list of processes and in the shell's history. */
-async function passwordOf(context: Context, words: readonly string[], options: Options): Promise<Detected> {
+async function passwordOf(context: Context, { words, set, file }: One): Promise<Detected> {
   const { terminal } = context;
-  const { set, file } = options;
   if (words.length > 0 || set.some((pair) => pair.startsWith('secret='))) {
     throw new CommandError(
       EXIT.usage,

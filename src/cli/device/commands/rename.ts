@@ -21,7 +21,10 @@ async function rename(context: Context, typed: string, wanted: string): Promise<
   const { terminal, profile } = context;
   const name = wanted.trim();
   if (!isDisplayName(name)) {
-    throw new CommandError(EXIT.usage, 'a device name is 1 to 64 characters, without control characters');
+    throw new CommandError(
+      EXIT.usage,
+      'a device name is 1 to 64 characters, something to see among them, and no control characters',
+    );
   }
   await context.withDevice(async ({ device, identity }) => {
     const { id, name: before } = findDevice(await device.roster.refresh(), typed);

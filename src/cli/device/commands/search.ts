@@ -7,9 +7,11 @@ import { withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { noteHidden, showItems, surroundings } from '../views.js';
-import { positive } from './list.js';
+import { narrowed, positive } from './list.js';
 
 interface Options {
+  readonly bin?: string;
+  readonly type?: string;
   readonly limit: number;
   readonly local?: boolean;
 }
@@ -25,21 +27,27 @@ export const registerSearch: Register = (program, run) => {
       'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
         'happens on this machine.',
     )
+    .option('--bin <bin>', 'those of a bin: slug, id or name')
+    .option('--type <type>', 'those of a type')
     .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
     .option('--local', 'ask the server nothing')
-    .addHelpText('after', examples(`${PROGRAM_NAME} search cafe milano`))
+    .addHelpText(
+      'after',
+      examples(`${PROGRAM_NAME} search cafe milano`, `${PROGRAM_NAME} search --bin work --type code invoice`),
+    )
     .action(run(search));
 };
 
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = folding(words.join(' ')).split(' ').filter(Boolean);
   if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what is looked for?');
+  const narrow = narrowed(options);
   const sync = options.local === true ? 'local' : 'catch up';
   await context.withDevice(
     async (open) => {
-      const all = await open.device.list();
-      const found = all.filter((item) => holds(item, wanted));
       const around = await surroundings(context, open);
+      const all = await open.device.list();
+      const found = narrow(all, around.bins).filter((item) => holds(item, wanted));
       showItems(context, found.slice(0, options.limit), { ...around, all, empty: 'Nothing found.' });
       if (found.length > options.limit)
         context.terminal.note(`${found.length - options.limit} more are not listed (--limit).`);

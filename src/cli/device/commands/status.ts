@@ -38,7 +38,12 @@ async function status(context: Context): Promise<void> {
         ['id', deviceId],
         ['fingerprint', fingerprint],
         ['server', `${serverUrl}  ${current ? good('reachable') : bad('out of reach')}`],
-        ...(server === null ? [] : [['account', accountLine(server)] as const]),
+        ...(server === null
+          ? []
+          : ([
+              ['account', accountLine(server)],
+              ['storage', STORAGE],
+            ] as const)),
         ['items here', `${items}${pending === 0 ? '' : `, ${counted(pending, 'change')} waiting to be sent`}`],
         ['profile', `${profile.name}  ${profile.folder}`],
       ]);
@@ -58,3 +63,6 @@ function accountLine({
   const used = `${sizeText(storageUsedBytes)}${cap}`;
   return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}`;
 }
+
+/** The server's figure is for a while more than what is listed: that is said, or it would look like a fault. */
+const STORAGE = 'deleted files, and uploads that were broken off count until the night';

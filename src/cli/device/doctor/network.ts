@@ -1,12 +1,15 @@
 /** The way to the server: address, name, connection, TLS. Each is tried by itself, so that the first that fails is named. */
 import { lookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
-import { checkServerIdentity, connect as connectTls, type PeerCertificate } from 'node:tls';
+import { faultsOf, handshake, type CertificateFault, type Shown } from '../../../client/node-certificate.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ok, problem, span, warning, within, type CheckName, type Finding, type Patient } from './finding.js';
 
 const WITHIN_MS = 10_000;
 const SOON_MS = 14 * 24 * 3_600_000;
+/** Proxies renew when about a third of a certificate's life is left. */
+const SOON_SHARE = 0.15;
+const RENEW = 'Renew it on the server (or its proxy), and see why that did not happen by itself.';
 
 /** Host and port that are dialled. */
 export interface Target {
@@ -91,90 +94,87 @@ export async function checkConnection({ platform }: Patient, target: Target): Pr
   }
 }
 
-interface Handshake {
-  readonly certificate: PeerCertificate;
-  /** The library's verdict; empty where it holds. */
-  readonly verdict: string;
-}
-
-function handshake({ host, port }: Target): { readonly done: Promise<Handshake | { code: string }>; end(): void } {
-  const named = isIP(host) === 0 ? { servername: host } : {};
-  // The certificate is judged below, in words; nothing of the user's is ever sent over this connection.
-  const socket = connectTls({ host, port, ...named, rejectUnauthorized: false });
-  const done = new Promise<Handshake | { code: string }>((resolve) => {
-    socket.once('secureConnect', () => {
-      const verdict: unknown = socket.authorizationError;
-      const text = verdict instanceof Error ? errorCode(verdict) || verdict.message : verdict;
-      resolve({ certificate: socket.getPeerCertificate(), verdict: socket.authorized ? '' : String(text) });
-    });
-    socket.once('error', (error) => resolve({ code: errorCode(error) || 'EPROTO' }));
-  });
-  return { done, end: () => socket.on('error', () => undefined).destroy() };
-}
-
-const SELF_SIGNED: ReadonlySet<string> = new Set(['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN']);
-const NO_ISSUER: ReadonlySet<string> = new Set([
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-]);
-
 /** Does the certificate hold? Every fault is named: mending one of two brings nobody further. */
 export async function checkTls(patient: Patient, target: Target): Promise<Finding[]> {
   if (!target.tls) return [];
+  const { clock } = patient.platform;
   const { done, end } = handshake(target);
   try {
-    const outcome = await within(patient.platform.clock, WITHIN_MS, done, { code: 'ETIMEDOUT' });
-    if ('code' in outcome) {
-      if (outcome.code in CONNECT_CAUSES) return [connectFinding('tls', target, outcome.code)];
+    const outcome = await within<Shown | string, string>(
+      clock,
+      WITHIN_MS,
+      done.catch((error: unknown) => errorCode(error) || 'EPROTO'),
+      'ETIMEDOUT',
+    );
+    if (typeof outcome === 'string') {
+      if (outcome in CONNECT_CAUSES) return [connectFinding('tls', target, outcome)];
       const mend = 'Is it an http server? Then its proxy must speak TLS on this port, or the port is the wrong one.';
-      return [problem('tls', `${target.host}, port ${target.port}, does not speak TLS (${outcome.code}).`, mend)];
+      return [problem('tls', `${target.host}, port ${target.port}, does not speak TLS (${outcome}).`, mend)];
     }
-    const findings = judged(outcome, target, patient.platform.clock.now());
-    return findings.length > 0
-      ? findings
-      : [ok('tls', `The certificate holds, until ${outcome.certificate.valid_to}.`)];
+    const now = clock.now();
+    const trusted = patient.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+    const faults = faultsOf(outcome, { host: target.host, now });
+    return faults.length === 0 ? [sound(outcome, now)] : faults.map((fault) => told(fault, { target, now, trusted }));
   } finally {
     end();
   }
 }
 
-function judged({ certificate, verdict }: Handshake, { host }: Target, now: number): Finding[] {
-  const findings: Finding[] = [];
-  const until = Date.parse(certificate.valid_to);
-  const from = Date.parse(certificate.valid_from);
-  const renew = 'Renew it on the server (or its proxy), and see why that did not happen by itself.';
-  if (now > until)
-    findings.push(problem('tls', `The certificate expired ${span(now - until)} ago (${certificate.valid_to}).`, renew));
-  else if (until - now < SOON_MS)
-    findings.push(warning('tls', `The certificate expires in ${span(until - now)}.`, renew));
-  if (now < from)
-    findings.push(
-      problem('tls', `The certificate is valid from ${certificate.valid_from} only.`, "Is this machine's clock right?"),
-    );
-  if (SELF_SIGNED.has(verdict)) {
-    const mend =
-      'Give the server a certificate of a public authority, or point NODE_EXTRA_CA_CERTS at your own authority.';
-    findings.push(
-      problem('tls', 'The certificate is signed by itself or by an authority that this machine does not know.', mend),
-    );
-  }
-  if (NO_ISSUER.has(verdict))
-    findings.push(
-      problem('tls', 'The server does not send the certificate of its authority.', 'Configure the full chain there.'),
-    );
-  const wrongName = checkServerIdentity(host, certificate);
-  if (wrongName !== undefined) {
-    const names = certificate.subjectaltname ?? certificate.subject.CN;
-    findings.push(
-      problem(
+/** It holds. One that lives for hours is renewed every few of them: how much of its life is left says whether that fails. */
+export function sound({ chain: [certificate] }: Shown, now: number): Finding {
+  const [from, until] = [Date.parse(certificate.valid_from), Date.parse(certificate.valid_to)];
+  if (until - now < Math.min(SOON_MS, (until - from) * SOON_SHARE))
+    return warning('tls', `The certificate expires in ${span(until - now)}.`, RENEW);
+  return ok('tls', `The certificate holds, until ${certificate.valid_to}.`);
+}
+
+interface Telling {
+  readonly target: Target;
+  readonly now: number;
+  /** What `NODE_EXTRA_CA_CERTS` says. */
+  readonly trusted: string;
+}
+
+function told(
+  { kind, which, at = NaN, named }: CertificateFault,
+  { target: { host }, now, trusted }: Telling,
+): Finding {
+  const what = `${which.charAt(0).toUpperCase()}${which.slice(1)}`;
+  const date = Number.isNaN(at) ? 'an unknown time' : new Date(at).toUTCString();
+  const set =
+    trusted === ''
+      ? 'set NODE_EXTRA_CA_CERTS=/path/ca.pem'
+      : `look at NODE_EXTRA_CA_CERTS: ${trusted} cannot be read or does not have it`;
+  switch (kind) {
+    case 'expired':
+      return problem('tls', `${what} expired ${span(now - at)} ago (${date}).`, RENEW);
+    case 'not_yet_valid':
+      return problem('tls', `${what} is valid from ${date} only.`, "Is this machine's clock right?");
+    case 'self_signed':
+      return problem(
         'tls',
-        `The certificate is not for ${host} but for ${String(names)}.`,
+        `${what} is signed by itself.`,
+        `If it is your own, ${set} (the certificate) for every program that connects; else get one of a public authority.`,
+      );
+    case 'unknown_authority':
+      return problem(
+        'tls',
+        `${what} is signed by an authority that this machine does not know: ${named}.`,
+        `If the authority is your own, ${set} (its root certificate) for every program that connects; else get a certificate of a public authority.`,
+      );
+    case 'no_chain':
+      return problem(
+        'tls',
+        `${what} comes alone, and this machine does not know who issued it.`,
+        `If the authority is your own, ${set} (its root certificate) for every program that connects; else configure the full chain on the server.`,
+      );
+    case 'wrong_name':
+      return problem(
+        'tls',
+        `${what} is not for ${host} but for ${named}.`,
         'Is the address right? If it is, another site answers there.',
-      ),
-    );
+      );
+    case 'other':
+      return problem('tls', `${what} does not hold (${named}).`, RENEW);
   }
-  if (verdict !== '' && !findings.some(({ status }) => status === 'problem'))
-    findings.push(problem('tls', `The certificate does not hold (${verdict}).`, renew));
-  return findings;
 }

@@ -2,7 +2,7 @@
 import { DeviceApi } from '../../../client/api.js';
 import { ApiError, isPassing, isRevoked } from '../../../client/errors.js';
 import { Http, type Call } from '../../../client/http.js';
-import type { Token } from '../../../client/identity.js';
+import type { Identity, Token } from '../../../client/identity.js';
 import { count, nonEmpty, object } from '../../../client/reader.js';
 import { fingerprintOfDevice } from '../../../client/roster.js';
 import { Session } from '../../../client/session.js';
@@ -10,6 +10,8 @@ import { isCertified } from '../../../crypto/device.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { equalBytes } from '../../../protocol/bytes.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
+import type { Context } from '../context.js';
+import { failureOf } from '../failure.js';
 import { ok, problem, span, warning, type Finding, type Patient } from './finding.js';
 
 /** The server's figures, as `/me` gives them. */
@@ -51,11 +53,23 @@ export async function checkToken({ context, platform, identity }: Patient): Prom
     const refused = await refusalOf(http.send(ME, identity.token.text));
     if (refused !== undefined) await session.renew();
     const figures = readFigures((await session.call(ME)).body, '/me');
-    for (const token of fresh) await context.profile.keep({ ...identity, token });
     const findings = [refused === undefined ? standing(identity.token, platform.clock.now()) : renewed(refused)];
+    for (const token of fresh) findings.push(...(await saved(context, { ...identity, token })));
     return { findings, session: { call: session.call, figures } };
   } catch (error) {
     return { findings: [tokenFinding(error)] };
+  }
+}
+
+/** Nothing to say where the token is saved. Where the keychain is away everything works until the command ends. */
+async function saved({ profile }: Context, identity: Identity): Promise<Finding[]> {
+  try {
+    await profile.renew(identity);
+    return [];
+  } catch (error) {
+    const { message, hint } = failureOf(error);
+    const what = `The renewed token could not be saved: ${message}`;
+    return [warning('token', what, hint ?? 'The next command renews it again; see to what stands in the way.')];
   }
 }
 

@@ -1,13 +1,13 @@
-/** Callers that share a statement (src/postgres/gather.ts). */
+/** Callers that share a statement (src/protocol/batcher.ts). */
 import t from 'tap';
-import { Gather } from '../src/postgres/gather.js';
+import { Batcher } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { refusal } from './support/accounts.js';
 
 t.test('ERR-15: callers beyond the bound are refused at once, those who wait are served', async (t) => {
   let go: (() => void) | undefined;
   const stands = new Promise<void>((resolve) => (go = resolve));
-  const gather = new Gather<number, number>(
+  const batcher = new Batcher<number, number>(
     2,
     async (keys) => {
       await stands;
@@ -15,7 +15,7 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
     },
     { maxWaiting: 5 },
   );
-  const asked = Array.from({ length: 8 }, (_, key) => gather.ask(key));
+  const asked = Array.from({ length: 8 }, (_, key) => batcher.ask(key));
   const settled = Promise.allSettled(asked);
   t.equal(await refusal(asked[5] as Promise<number>), 'unavailable');
   go?.();
@@ -25,7 +25,7 @@ t.test('ERR-15: callers beyond the bound are refused at once, those who wait are
     [0, 10, 20, 30, 40],
   );
   for (const end of ends.slice(5)) t.ok(end.status === 'rejected' && end.reason instanceof ServiceError);
-  t.equal(await gather.ask(9), 90, 'and it goes on');
+  t.equal(await batcher.ask(9), 90, 'and it goes on');
 });
 
 t.test(
@@ -33,7 +33,7 @@ t.test(
   async (t) => {
     const batches: number[] = [];
     const pauses: (() => void)[] = [];
-    const gather = new Gather<number, number>(
+    const batcher = new Batcher<number, number>(
       100,
       (keys) => {
         batches.push(keys.length);
@@ -42,7 +42,7 @@ t.test(
       { pause: (answered) => (answered < 3 ? undefined : new Promise((resolve) => pauses.push(resolve))) },
     );
     const ask = (count: number): Promise<number[]> =>
-      Promise.all(Array.from({ length: count }, (_, key) => gather.ask(key)));
+      Promise.all(Array.from({ length: count }, (_, key) => batcher.ask(key)));
     await ask(2);
     await ask(2);
     t.same([batches, pauses.length], [[2, 2], 0]);
@@ -62,16 +62,16 @@ t.test(
 t.test('REPLAY-04: a question that comes while a statement is under way is answered by a later one', async (t) => {
   const ends: (() => void)[] = [];
   let head = 1;
-  const gather = new Gather<string, number>(10, async (keys) => {
+  const batcher = new Batcher<string, number>(10, async (keys) => {
     // What a statement reads is what is there when it begins.
     const found = keys.map(() => head);
     await new Promise<void>((resolve) => ends.push(resolve));
     return found;
   });
-  const early = gather.ask('tenant');
-  await new Promise(setImmediate);
+  const early = batcher.ask('tenant');
+  while (ends.length < 1) await new Promise(setImmediate);
   head = 2;
-  const late = [gather.ask('tenant'), gather.ask('tenant')];
+  const late = [batcher.ask('tenant'), batcher.ask('tenant')];
   t.equal(ends.length, 1, 'one statement is under way');
   ends[0]?.();
   t.equal(await early, 1);

@@ -1,0 +1,133 @@
+/** What a change makes of an item: whether its tag holds, what is told of it, and what is kept. Stores nothing. */
+import { checkDeleteTag } from '../crypto/item-tag.js';
+import { openItem, type Reader } from '../crypto/item.js';
+import type { JsonObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { Sodium } from '../crypto/sodium.js';
+import type { LiveItem } from '../protocol/item.js';
+import type { Emit, ItemView } from './events.js';
+import { contradiction, isNews, keptOf } from './judgement.js';
+import { holdsFile } from './payloads/shapes.js';
+import type { Entry, QuarantineReason } from './store/store.js';
+import type { Change } from './wire.js';
+
+/** What judging needs of its device. */
+export interface JudgeOptions {
+  readonly sodium: Sodium;
+  readonly reader: Reader;
+  readonly emit: Emit;
+}
+
+/** A change that says itself what the item is now. */
+export type Stated = Exclude<Change, { kind: 'ack' }>;
+
+/** Where what is to be told is gathered, and whether it is news (after `caught_up`). */
+export interface Telling {
+  readonly tell: (() => void)[];
+  readonly live: boolean;
+}
+
+/** See above. */
+export class Judge {
+  constructor(private readonly options: JudgeOptions) {}
+
+  /** True where a row's tag holds and it opens. */
+  opens(row: LiveItem): boolean {
+    try {
+      openItem(this.options.sodium, row, this.options.reader);
+      return true;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return false;
+      throw error;
+    }
+  }
+
+  /** What an item's entry is after this change. */
+  judged(change: Stated, before: Entry | undefined, telling: Telling): Entry {
+    if (change.kind === 'delete') return this.deleted(change, before, telling);
+    if (change.kind === 'item') return this.arrived(change.item, before, telling);
+    return this.quarantined({ ...change, reason: 'bad_row', row: null }, before, telling);
+  }
+
+  private arrived(row: LiveItem, before: Entry | undefined, telling: Telling): Entry {
+    const { id, version } = row;
+    const forbidden = contradiction(row, before);
+    if (forbidden !== undefined) return this.quarantined({ id, version, reason: forbidden, row }, before, telling);
+    try {
+      const payload = openItem(this.options.sodium, row, this.options.reader);
+      const view = { ...viewOf(row, payload), live: telling.live };
+      if (isNews(row, before)) telling.tell.push(() => this.options.emit('item', view));
+      return { id, version, state: 'live', row };
+    } catch (error) {
+      if (!(error instanceof CryptoRefusal)) throw error;
+      return this.quarantined({ id, version, reason: error.reason, row }, before, telling);
+    }
+  }
+
+  private quarantined(
+    found: {
+      readonly id: string;
+      readonly version: number;
+      readonly reason: QuarantineReason;
+      readonly row: LiveItem | null;
+    },
+    before: Entry | undefined,
+    telling: Telling,
+  ): Entry {
+    const { id, version, reason } = found;
+    const row = found.row !== null && isForeign(reason) ? headOnly(found.row) : found.row;
+    telling.tell.push(() => this.options.emit('quarantined', { id, version, reason }));
+    return { id, version, reason, row, state: 'quarantined', kept: keptOf(before) };
+  }
+
+  private deleted(change: Change & { kind: 'delete' }, before: Entry | undefined, telling: Telling): Entry {
+    const { id, version, sig } = change;
+    const refused = this.tagRefusal(id, sig);
+    const { emit } = this.options;
+    const { live } = telling;
+    // Of an item that was never here nobody misses anything: only a delete that takes something away is told.
+    if (before !== undefined && before.state !== 'deleted') {
+      telling.tell.push(() => emit('delete', { id, version, live }));
+      if (refused !== undefined) telling.tell.push(() => emit('untagged_delete', { id, version, reason: refused }));
+    }
+    return {
+      id,
+      version,
+      state: 'deleted',
+      tagged: refused === undefined,
+      kept: refused === undefined ? null : keptOf(before),
+    };
+  }
+
+  /** Why a delete is not the user's own word; undefined: it is. */
+  tagRefusal(id: string, sig: Uint8Array | null): 'no_sig' | 'bad_sig' | undefined {
+    // Said without an error: a server may send any number of these.
+    if (sig === null) return 'no_sig';
+    try {
+      checkDeleteTag(this.options.sodium, this.options.reader.masterKey, { id, sig });
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof CryptoRefusal)) throw error;
+      return error.reason === 'no_sig' ? 'no_sig' : 'bad_sig';
+    }
+  }
+}
+
+/** Nothing of the user stands behind it. */
+const isForeign = (reason: QuarantineReason): boolean => reason === 'no_sig' || reason === 'bad_sig';
+
+/** A row without its content, of which a server can make any amount: where it lies, and from when it is. */
+const headOnly = (row: LiveItem): LiveItem => ({ ...row, inline: null, blob: null, master: null });
+
+/** An item as its user sees it. */
+export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = false): ItemView => ({
+  id: row.id,
+  binId: row.binId,
+  type: row.type,
+  ts: row.ts,
+  senderDevice: row.senderDevice,
+  version: row.version,
+  pending,
+  payload,
+  blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
+});

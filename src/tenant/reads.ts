@@ -1,0 +1,37 @@
+/** Reads of the database that are under way, so that a stop can wait for the last of them. */
+import type { ItemLog, TenantDirectory } from './ports.js';
+
+/** Counts what it is given; see above. */
+export class Reads {
+  private underWay = 0;
+  private whenNone: (() => void)[] = [];
+
+  /** The same promise. Whoever waits for it may begin another read in the step in which it settles. */
+  counted<T>(read: Promise<T>): Promise<T> {
+    this.underWay++;
+    const over = (): void => {
+      this.underWay--;
+      if (this.underWay === 0) for (const wake of this.whenNone.splice(0)) wake();
+    };
+    read.then(over, over);
+    return read;
+  }
+
+  /** Resolves when there is none, nor one that followed from the last. */
+  async done(): Promise<void> {
+    while (this.underWay > 0) await new Promise<void>((resolve) => void this.whenNone.push(resolve));
+  }
+
+  /** The log, its pages counted. */
+  ofLog(log: ItemLog): ItemLog {
+    return { page: (request) => this.counted(log.page(request)) };
+  }
+
+  /** The directory, its reads counted. */
+  ofDirectory(directory: TenantDirectory): TenantDirectory {
+    return {
+      load: (tenantId, known) => this.counted(directory.load(tenantId, known)),
+      head: (tenantId) => this.counted(directory.head(tenantId)),
+    };
+  }
+}

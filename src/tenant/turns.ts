@@ -1,0 +1,72 @@
+/**
+ * Places at the log for replays, given in turn: to tenants, and within one to its devices. However many sockets a tenant
+ * has brought up to date, another's waits for no more than the pages that are being read, and requests find the process
+ * with time for them (FAIR-25).
+ */
+
+type Start = () => void;
+
+/** Replays of one tenant that wait, by device: the next turn is the first one's. */
+type Line = Map<string, Start[]>;
+
+/** Whose turn it is to be. */
+export interface Turn {
+  readonly tenantId: string;
+  readonly deviceId: string;
+}
+
+/** Has at most so many of them under way at once, and one of a tenant. */
+export class Turns {
+  /** Tenants that have a place. */
+  private readonly busy = new Set<string>();
+  /** Tenants that wait, in the order of their turns. */
+  private readonly waiting = new Map<string, Line>();
+
+  constructor(private readonly places: number) {}
+
+  /** Does the work when its turn comes. */
+  take<T>({ tenantId, deviceId }: Turn, work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const start = (): void => {
+        const end = (): void => {
+          this.busy.delete(tenantId);
+          this.goOn();
+        };
+        work().then(resolve, reject).then(end, end);
+      };
+      const line: Line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
+      this.waiting.set(tenantId, line);
+      const before = line.get(deviceId);
+      if (before === undefined) line.set(deviceId, [start]);
+      else before.push(start);
+      this.goOn();
+    });
+  }
+
+  private goOn(): void {
+    while (this.busy.size < this.places) {
+      const tenantId = this.next();
+      if (tenantId === undefined) return;
+      this.busy.add(tenantId);
+      this.first(tenantId)?.();
+    }
+  }
+
+  /** The first that has no place yet. */
+  private next(): string | undefined {
+    for (const tenantId of this.waiting.keys()) if (!this.busy.has(tenantId)) return tenantId;
+    return undefined;
+  }
+
+  /** Takes the tenant's next out; tenant and device go to the end of their lines. */
+  private first(tenantId: string): Start | undefined {
+    const line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
+    const [deviceId = '', starts = []] = line.entries().next().value ?? [];
+    const start = starts.shift();
+    line.delete(deviceId);
+    if (starts.length > 0) line.set(deviceId, starts);
+    this.waiting.delete(tenantId);
+    if (line.size > 0) this.waiting.set(tenantId, line);
+    return start;
+  }
+}

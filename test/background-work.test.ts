@@ -1,0 +1,270 @@
+/** The classes that all background work stands on: one task at a time, one run for many, one batch for many. */
+import fc from 'fast-check';
+import t from 'tap';
+import { Batcher } from '../src/protocol/batcher.js';
+import { Serial } from '../src/protocol/serial.js';
+import { KeyedFlight, SingleFlight } from '../src/protocol/single-flight.js';
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+/** How a piece of work ends: at once or when the test says so, well or not; `reenter` asks for itself on the way. */
+const END = fc.constantFrom('value', 'throw', 'reject', 'held', 'held-reject', 'reenter');
+type End = 'value' | 'throw' | 'reject' | 'held' | 'held-reject' | 'reenter';
+
+/** Pieces of work that end as planned, and what is known of them. */
+class Stage {
+  private readonly held: (() => void)[] = [];
+  private runs = 0;
+  underWay = 0;
+  overlaps = 0;
+  /** By run: when it began, in steps of the test. */
+  readonly began: number[] = [];
+
+  constructor(
+    private readonly plan: readonly End[],
+    private readonly now: () => number,
+  ) {}
+
+  /** The number of the run; it rejects, or throws, with the same number. */
+  perform(again: () => void): number | Promise<number> {
+    const run = this.runs++;
+    const end = this.plan[run % this.plan.length] ?? 'value';
+    this.began.push(this.now());
+    if (++this.underWay > 1) this.overlaps++;
+    // Of the last runs none asks for another one: there has to be an end.
+    if (end === 'reenter' && run < 40) again();
+    if (end === 'throw') {
+      this.underWay--;
+      throw new Error(String(run));
+    }
+    return this.ending(run, end);
+  }
+
+  private async ending(run: number, end: End): Promise<number> {
+    if (end === 'held' || end === 'held-reject') await new Promise<void>((resolve) => this.held.push(resolve));
+    this.underWay--;
+    if (end === 'reject' || end === 'held-reject') throw new Error(String(run));
+    return run;
+  }
+
+  /** Lets what is held go on. */
+  release(): void {
+    for (const go of this.held.splice(0)) go();
+  }
+}
+
+const numberOf = (outcome: Promise<number>): Promise<number> =>
+  outcome.catch((error: unknown) => Number((error as Error).message));
+
+const STEPS = fc.array(fc.constantFrom('join', 'fresh', 'fresh', 'release', 'turn', 'microtask'), { maxLength: 40 });
+
+t.test('WORK-02: of one flight there is one run at a time, and a fresh one begins after its call', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(STEPS, fc.array(END, { minLength: 1, maxLength: 8 }), async (steps, plan) => {
+      let at = 0;
+      const stage = new Stage(plan, () => at);
+      const asked: { readonly at: number; readonly fresh: boolean; readonly run: Promise<number> }[] = [];
+      const ask = (fresh: boolean): void => {
+        const run = numberOf(fresh ? flight.fresh() : flight.join());
+        asked.push({ at: ++at, fresh, run });
+      };
+      const flight: SingleFlight<number> = new SingleFlight(() => stage.perform(() => ask(true)));
+      for (const step of steps) {
+        at++;
+        if (step === 'join' || step === 'fresh') ask(step === 'fresh');
+        if (step === 'release') stage.release();
+        if (step === 'turn') await turn();
+        if (step === 'microtask') await Promise.resolve();
+      }
+      while (flight.busy) {
+        stage.release();
+        await turn();
+      }
+      await flight.idle();
+      const runs = await Promise.all(asked.map(({ run }) => run));
+      const stale = asked.filter((call, n) => call.fresh && (stage.began[runs[n] ?? -1] ?? -1) < call.at);
+      const spare = stage.began.filter((_, run) => !runs.includes(run));
+      return stage.overlaps === 0 && stale.length === 0 && spare.length === 0 && stage.began.length <= asked.length;
+    }),
+    { numRuns: 2_000 },
+  );
+  t.pass('every call is answered by its run, and none is made that nobody asked for');
+});
+
+t.test('WORK-02: calls share: those during a run the next one, with the arguments of the first', async (t) => {
+  const made: string[] = [];
+  let end: (() => void) | undefined;
+  const flight = new SingleFlight<string, [string]>(async (name) => {
+    made.push(name);
+    await new Promise<void>((resolve) => (end = resolve));
+    return name;
+  });
+  const first = [flight.fresh('a'), flight.fresh('b'), flight.join('c')];
+  await turn();
+  const during = [flight.fresh('d'), flight.fresh('e')];
+  const joined = flight.join('f');
+  end?.();
+  t.same(await Promise.all([...first, joined]), ['a', 'a', 'a', 'a']);
+  const late = flight.join('g');
+  await turn();
+  end?.();
+  t.same(await Promise.all([...during, late]), ['d', 'd', 'd']);
+  t.same(made, ['a', 'd']);
+  t.notOk(flight.busy);
+});
+
+t.test('WORK-02: a run that ends in the very step that asks again leaves nobody out', async (t) => {
+  let wanted = 0;
+  let done = 0;
+  const flight = new SingleFlight(() => {
+    done = wanted;
+  });
+  // Each call comes in another microtask around the end of the run before it.
+  for (let gap = 0; gap < 12; gap++) {
+    for (let n = 0; n < 3; n++) {
+      wanted++;
+      void flight.fresh();
+      for (let tick = 0; tick < gap; tick++) await Promise.resolve();
+    }
+    await flight.idle();
+    t.equal(done, wanted, `${gap} microtasks apart`);
+  }
+});
+
+t.test('WORK-02: keys are for themselves, and one that fails at once is not stuck', async (t) => {
+  let made = 0;
+  const flight = new KeyedFlight<string, number>((key) => {
+    made++;
+    if (key === 'bad') throw new Error('at once');
+    return made;
+  });
+  const both = [flight.join('one'), flight.join('one')];
+  t.ok(flight.underWay('one') === both[0]);
+  t.same(await Promise.all([...both, flight.join('two')]), [1, 1, 2]);
+  for (const _ of [1, 2]) await t.rejects(flight.join('bad'), { message: 'at once' });
+  t.equal(made, 4, 'asked anew each time');
+  t.equal(flight.underWay('bad'), undefined);
+});
+
+t.test('WORK-01: tasks run one after the other in the order of the calls, whatever they end with', async (t) => {
+  const STEP = fc.constantFrom('run', 'run', 'release', 'turn', 'microtask');
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(STEP, { maxLength: 40 }),
+      fc.array(END, { minLength: 1, maxLength: 8 }),
+      async (steps, plan) => {
+        let at = 0;
+        const stage = new Stage(plan, () => at);
+        const serial = new Serial();
+        const asked: Promise<number>[] = [];
+        const order: number[] = [];
+        const ask = (): void => {
+          const n = asked.length;
+          const task = (): number | Promise<number> => {
+            order.push(n);
+            return stage.perform(ask);
+          };
+          asked.push(numberOf(serial.run(task)));
+        };
+        for (const step of steps) {
+          at++;
+          if (step === 'run') ask();
+          if (step === 'release') stage.release();
+          if (step === 'turn') await turn();
+          if (step === 'microtask') await Promise.resolve();
+        }
+        while (serial.size > 0) {
+          stage.release();
+          await turn();
+        }
+        await serial.idle();
+        const runs = await Promise.all(asked);
+        const inOrder = (list: readonly number[]): boolean => list.every((value, n) => value === n);
+        return stage.overlaps === 0 && inOrder(order) && inOrder(runs) && runs.length === order.length;
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+  t.pass('each caller got the end of its own task');
+});
+
+t.test('WORK-01: a task beyond the bound is refused and not run, and room that is free again is used', async (t) => {
+  const serial = new Serial({ maxWaiting: 2, refuse: () => new Error('full') });
+  const ran: number[] = [];
+  let end: (() => void) | undefined;
+  const first = serial.run(() => new Promise<void>((resolve) => (end = resolve)));
+  const [second, third] = [2, 3].map((n) => serial.run(() => ran.push(n)));
+  await t.rejects(
+    serial.run(() => ran.push(4)),
+    { message: 'full' },
+  );
+  await turn();
+  end?.();
+  await Promise.all([first, second, third]);
+  await serial.run(() => ran.push(5));
+  t.same(ran, [2, 3, 5]);
+});
+
+/** What a batch ends with. */
+const ANSWER = fc.constantFrom('right', 'right', 'reject', 'throw', 'short', 'long', 'nothing', 'held', 'pause-fails');
+
+t.test('WORK-03: every call of a batcher is answered, by a batch that began after it', async (t) => {
+  const STEP = fc.constantFrom('ask', 'ask', 'ask', 'release', 'turn', 'microtask');
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(STEP, { maxLength: 40 }),
+      fc.array(ANSWER, { minLength: 1, maxLength: 6 }),
+      fc.integer({ min: 1, max: 4 }),
+      async (steps, plan, max) => {
+        const held: (() => void)[] = [];
+        const begun = new Set<number>();
+        let [underWay, wrong, batches] = [0, 0, 0];
+        const planned = (): string => plan[batches % plan.length] ?? 'right';
+        const end = async (keys: readonly number[], how: string): Promise<readonly number[]> => {
+          if (how === 'held') await new Promise<void>((resolve) => held.push(resolve));
+          underWay--;
+          if (how === 'reject') throw new Error('rejected');
+          if (how === 'short') return keys.slice(1);
+          if (how === 'long') return [...keys, 0];
+          return how === 'nothing' ? (undefined as unknown as number[]) : keys.map((key) => key * 10);
+        };
+        const run = (keys: readonly number[]): Promise<readonly number[]> => {
+          const how = planned();
+          batches++;
+          if (++underWay > 1 || keys.length > max || keys.some((key) => begun.has(key))) wrong++;
+          for (const key of keys) begun.add(key);
+          if (how !== 'throw') return end(keys, how);
+          underWay--;
+          throw new Error('at once');
+        };
+        const pause = (): Promise<void> | undefined =>
+          planned() === 'pause-fails' ? Promise.reject(new Error('pause')) : undefined;
+        const batcher = new Batcher<number, number>(max, run, { pause });
+        let settled = 0;
+        const asked: Promise<void>[] = [];
+        const ask = (key: number): Promise<void> =>
+          batcher.ask(key).then(
+            (value) => {
+              settled++;
+              if (value !== key * 10) wrong++;
+            },
+            () => {
+              settled++;
+            },
+          );
+        for (const step of steps) {
+          if (step === 'ask') asked.push(ask(asked.length));
+          if (step === 'release') for (const go of held.splice(0)) go();
+          if (step === 'turn') await turn();
+          if (step === 'microtask') await Promise.resolve();
+        }
+        for (let turns = 0; settled < asked.length && turns < 1_000; turns++) {
+          for (const go of held.splice(0)) go();
+          await turn();
+        }
+        return wrong === 0 && settled === asked.length && underWay === 0;
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+  t.pass('whatever the batches end with');
+});

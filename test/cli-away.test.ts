@@ -1,0 +1,216 @@
+/** The built program, and something at the server's address that is no server: nothing is lost, and nothing ends in silence. */
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { encodeWords } from '../src/crypto/words.js';
+import { PROJECT_ROOT } from '../src/root.js';
+import { machine, spawnCli, type Ended, type Json } from './support/cli.js';
+import { next, wiretap, world } from './support/client-world.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { runServer } from './support/server.js';
+
+type Manners = (socket: Socket) => void;
+
+/** Once the request is there. */
+const afterRequest =
+  (then: Manners): Manners =>
+  (socket) =>
+    void socket.once('data', () => then(socket));
+
+/** How something that is no server may treat whoever calls. */
+const STRANGE: Readonly<Record<string, Manners>> = {
+  'closes at once': (socket) => void socket.destroy(),
+  'ends at once': (socket) => void socket.end(),
+  'resets after the request': afterRequest((socket) => void socket.resetAndDestroy()),
+  'talks nonsense': afterRequest((socket) => void socket.end(Buffer.from('c0ffee00ff01', 'hex'))),
+  'is another protocol': afterRequest((socket) => void socket.write('SSH-2.0-OpenSSH_9.2\r\n')),
+  'answers in TLS': afterRequest((socket) => void socket.end(Buffer.from('15030100020228', 'hex'))),
+  'resets in its reply': afterRequest((socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"a":', () => void socket.resetAndDestroy());
+  }),
+};
+
+/** A server behind a door: what stands at its address can be exchanged. */
+interface Door {
+  readonly url: string;
+  /** What treats whoever calls from now on; undefined: the server again. */
+  becomes(manners: Manners | undefined): void;
+}
+
+async function door(t: WithTeardown): Promise<Door> {
+  const server = await runServer(t);
+  const sockets = new Set<Socket>();
+  const through: Manners = (socket) => {
+    const inner = connect(server.port, '127.0.0.1');
+    inner.on('error', () => socket.destroy());
+    inner.on('close', () => socket.destroy());
+    socket.on('close', () => inner.destroy());
+    socket.pipe(inner).pipe(socket);
+  };
+  let manners = through;
+  const listening = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('close', () => sockets.delete(socket));
+    manners(socket);
+  });
+  const dropAll = (): void => {
+    for (const socket of sockets) socket.destroy();
+  };
+  await new Promise<void>((resolve) => listening.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    listening.close();
+    dropAll();
+  });
+  return {
+    url: `http://127.0.0.1:${(listening.address() as AddressInfo).port}`,
+    becomes: (other) => {
+      manners = other ?? through;
+      dropAll();
+    },
+  };
+}
+
+const titlesOf = ({ items }: Json): string[] => (items as Json[]).map(({ title }) => String(title)).sort();
+
+t.test('CLI-19 CLI-38: twenty texts for an address that closes at once are all kept, and arrive', async (t) => {
+  const { url, becomes } = await door(t);
+  const home = await temporaryFolder(t);
+  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, [...argv, '--json'], { home }).ended;
+  t.equal((await run('claim', url, '--show-phrase')).code, EXIT.ok);
+  becomes((socket) => void socket.destroy());
+  const texts = Array.from({ length: 20 }, (_, at) => `text ${String(at).padStart(2, '0')}`);
+  // Each is a process of its own: what a process does at its first request is what went wrong.
+  for (const text of texts) {
+    const { code, stdout, stderr } = await run('put', text);
+    t.equal(code, EXIT.ok, `${text}: ${stderr}`);
+    t.match(JSON.parse(stdout), { queued: true }, text);
+  }
+  const listed = await run('list');
+  t.match(listed, { code: EXIT.ok, stderr: /Not up to date/ });
+  becomes(undefined);
+  t.equal((await run('sync')).code, EXIT.ok);
+  t.same(titlesOf(JSON.parse((await run('list')).stdout) as Json), texts);
+});
+
+for (const [what, manners] of Object.entries(STRANGE)) {
+  t.test(`CLI-38 CLI-39: each command against something that ${what}`, async (t) => {
+    const { url, becomes } = await door(t);
+    const desk = await machine(t);
+    await desk.json(['claim', url, '--show-phrase', '--name', 'Desk']);
+    const { id } = await desk.json(['put', 'before']);
+    becomes(manners);
+    t.match(await desk.json(['put', 'meanwhile']), { queued: true });
+    const listed = await desk.call(['list', '--json']);
+    t.match(listed, { code: EXIT.ok, notes: /Not up to date/ });
+    t.same(titlesOf(listed.data[0] ?? {}), ['before', 'meanwhile']);
+    t.equal((await desk.call(['get', String(id)])).bytes.toString(), 'before');
+    t.match(await desk.call(['rm', String(id), '--yes']), { code: EXIT.ok, notes: /queued/ });
+    t.match(await desk.call(['status']), { code: EXIT.ok, out: /out of reach/ });
+    for (const argv of [
+      ['sync'],
+      ['pair', '--yes', '--digits', '123456'],
+      ['put', '--type', 'file', '--file', '-'],
+      ['bins', 'add', 'Work'],
+      ['revoke', 'Desk', '--yes'],
+    ]) {
+      const { code, notes } = await desk.call(argv, { input: 'content' });
+      t.equal(code, EXIT.unavailable, `${argv.join(' ')}: ${notes}`);
+      t.match(notes, /^Error: .*cannot be reached/m, argv.join(' '));
+    }
+    becomes(undefined);
+    await desk.json(['sync']);
+    t.same(titlesOf(await desk.json(['list'])), ['meanwhile']);
+  });
+}
+
+t.test('CLI-38: a text is kept before the server is looked for', async (t) => {
+  const { url, becomes } = await door(t);
+  const home = await temporaryFolder(t);
+  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, [...argv, '--json'], { home }).ended;
+  await run('claim', url, '--show-phrase');
+  await run('put', 'before');
+  let asked = 0;
+  const waits = new Promise<void>((resolve) => {
+    // The second look comes after a second without an answer.
+    becomes(() => {
+      if (++asked === 2) resolve();
+    });
+  });
+  const put = spawnCli(t, ['put', 'milk'], { home });
+  await waits;
+  put.kill('SIGKILL');
+  await put.ended;
+  becomes(undefined);
+  t.same(titlesOf(JSON.parse((await run('list')).stdout) as Json), ['before', 'milk']);
+});
+
+t.test('CLI-39: who would become a device is told as much', async (t) => {
+  const strange = createServer((socket) => void socket.destroy());
+  await new Promise<void>((resolve) => strange.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => strange.close());
+  const url = `http://127.0.0.1:${(strange.address() as AddressInfo).port}`;
+  const desk = await machine(t);
+  const words = encodeWords(nodeSodium, new Uint8Array(8));
+  const joined = await desk.call(['join', url, ...words.split(' ')]);
+  t.match(joined, { code: EXIT.unavailable, notes: /^Error: the server cannot be reached/m });
+});
+
+t.test('CLI-39: a command of which nothing is left says so', async (t) => {
+  const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/process.js')).href;
+  const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/device/failure.js')).href;
+  const text = `
+    const { runProcess } = await import(${JSON.stringify(module)});
+    const { failureOf } = await import(${JSON.stringify(failure)});
+    await runProcess({ graceMs: 1000, failureOf, run: () => new Promise(() => undefined) });
+  `;
+  const started = (argv: readonly string[]) =>
+    spawnCli(t, ['--input-type=module', '-e', text, '--', ...argv], {
+      home: '/nonexistent',
+      through: [process.execPath],
+    });
+  t.match(await started([]).ended, { code: EXIT.failure, stderr: /^Error: the command stopped half way/ });
+  const { code, stderr } = await started(['--json']).ended;
+  t.equal(code, EXIT.failure);
+  t.match(JSON.parse(stderr), { error: { code: 'failure', message: /half way/ } });
+});
+
+t.test(
+  'CLI-47: what was kept before the server was asked has no key for a device that was revoked meanwhile',
+  async (t) => {
+    const made = await world(t);
+    const tap = wiretap();
+    const desk = await machine(t, tap);
+    const rewrapped = next(made.first, 'rewrapped');
+    const offer = await made.first.device.offerPairing(() => true);
+    await Promise.all([desk.json(['join', made.url, ...offer.words.split(' ')]), offer.joined, rewrapped]);
+    const phone = await made.pair('Phone');
+    await desk.json(['put', 'one']);
+    await made.first.device.revoke(phone.device.id);
+    tap.calls.length = 0;
+    await desk.json(['put', 'two']);
+    const bodies = tap.calls.flatMap(({ path, body }) => (path === '/items' && body !== null ? [body] : []));
+    t.equal(bodies.length, 1);
+    const keys = (bodies[0]?.['payloadEnc'] as { keys: Json }).keys;
+    t.ok(Object.keys(keys).includes(made.first.device.id));
+    t.notOk(Object.keys(keys).includes(phone.device.id), 'the list of last time had it');
+
+    // The list of last time knows no stranger; that of now does.
+    tap.lie = ({ path }, answer) => {
+      if (path !== '/devices') return undefined;
+      const strip = (entry: Json): Json => (entry['id'] === made.first.device.id ? { ...entry, cert: null } : entry);
+      return { ...answer, devices: (answer['devices'] as Json[]).map(strip) };
+    };
+    tap.calls.length = 0;
+    const put = await desk.call(['put', 'three', '--json']);
+    t.match(put, { code: EXIT.untrusted, error: { code: 'uncertified_device' } });
+    t.notOk(tap.calls.some(({ method, path }) => method === 'POST' && path.startsWith('/items')));
+    tap.lie = () => undefined;
+    t.match(await desk.json(['put', 'four']), { queued: false });
+    const { items } = (await desk.json(['list'])) as { items: Json[] };
+    t.same(items.map(({ title }) => title).sort(), ['four', 'one', 'two']);
+  },
+);

@@ -1,0 +1,195 @@
+/** Questions that guard something: only what is typed after them is an answer. A stand-in for a terminal, and a real one. */
+import { PassThrough } from 'node:stream';
+import t from 'tap';
+import { EXIT } from '../src/cli/device/terminal.js';
+import { askLine } from '../src/client/node-ask.js';
+import { BINARY, machine, spawnCli, type Process } from './support/cli.js';
+import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { runServer } from './support/server.js';
+
+/** A keyboard and a screen in this process. */
+class Desk {
+  readonly input = Object.assign(new PassThrough(), {
+    isTTY: true,
+    raw: false,
+    setRawMode: (raw: boolean) => {
+      this.input.raw = raw;
+      return this.input;
+    },
+    ref: () => this.input,
+    unref: () => this.input,
+  });
+  readonly errors = new PassThrough();
+  readonly interruption = new AbortController();
+  interrupts = 0;
+  screen = '';
+  private readonly waiting = new Set<() => void>();
+
+  constructor() {
+    this.errors.setEncoding('utf8').on('data', (text: string) => {
+      this.screen += text;
+      for (const wake of [...this.waiting]) wake();
+    });
+  }
+
+  ask(question: string, hidden = false): Promise<string> {
+    const asking = {
+      input: this.input as unknown as NodeJS.ReadStream,
+      errors: this.errors as unknown as NodeJS.WriteStream,
+      interrupted: this.interruption.signal,
+      interrupt: () => {
+        this.interrupts++;
+      },
+    };
+    return askLine(asking, question, hidden);
+  }
+
+  async shows(text: string): Promise<void> {
+    while (!this.screen.includes(text)) {
+      await new Promise<void>((resolve) => {
+        const wake = (): void => {
+          this.waiting.delete(wake);
+          resolve();
+        };
+        this.waiting.add(wake);
+      });
+    }
+  }
+
+  type(text: string): void {
+    this.input.write(text);
+  }
+}
+
+t.test('CLI-37: what was typed before a question is no answer to it', async (t) => {
+  const desk = new Desk();
+  desk.type('y\r');
+  desk.type('yes\ny\n');
+  const first = desk.ask('Let it in? ');
+  await desk.shows('Let it in? ');
+  desk.type('no\r');
+  t.equal(await first, 'no');
+  t.notMatch(desk.screen, /y/, 'nor is it shown');
+
+  // Between two questions, too; and more than one line with the first answer.
+  desk.type('y\r');
+  const second = desk.ask('Delete? ');
+  await desk.shows('Delete? ');
+  desk.type('no\ry\ry\r');
+  t.equal(await second, 'no');
+  const third = desk.ask('Word number 3: ');
+  await desk.shows('Word number 3: ');
+  desk.type('apple\r');
+  t.equal(await third, 'apple');
+  t.equal(desk.interrupts, 0);
+});
+
+t.test('CLI-37: a password that is typed ahead is neither shown nor taken', async (t) => {
+  const desk = new Desk();
+  const current = desk.ask('Current: ', true);
+  await desk.shows('Current: ');
+  desk.type('one\rhunter2\r');
+  t.equal(await current, 'one');
+  t.ok(desk.input.raw, 'the terminal shows nothing by itself meanwhile');
+  desk.type('hunter2\r');
+  const next = desk.ask('New: ', true);
+  await desk.shows('New: ');
+  desk.type('other\r');
+  t.equal(await next, 'other');
+  t.notMatch(desk.screen, /hunter2|one|other/);
+});
+
+t.test('CLI-26 CLI-37: Ctrl-C between two questions interrupts', async (t) => {
+  const desk = new Desk();
+  const first = desk.ask('A? ');
+  await desk.shows('A? ');
+  desk.type('x\r');
+  await first;
+  const second = desk.ask('B? ');
+  desk.type('y\u0003');
+  await desk.shows('B? ');
+  t.equal(desk.interrupts, 1);
+  desk.interruption.abort();
+  await t.rejects(second);
+});
+
+/** The program in a pseudo-terminal. What is written to it is typed. */
+const typed = (t: WithTeardown, home: string, command: string): Process =>
+  spawnCli(t, ['-qfec', `stty cols 100; ${process.execPath} ${BINARY} ${command}`, '/dev/null'], {
+    home,
+    env: { TERM: 'xterm' },
+    through: ['script'],
+  });
+
+t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets nobody in', async (t) => {
+  const { port } = await runServer(t);
+  const url = `http://127.0.0.1:${port}`;
+  const home = await temporaryFolder(t);
+  const claimed = await spawnCli(t, ['claim', url, '--json', '--show-phrase', '--name', 'Desk'], { home }).ended;
+  t.equal(claimed.code, EXIT.ok, claimed.stderr);
+
+  const pair = typed(t, home, 'pair --no-qr');
+  const [, text = ''] = await pair.seen(/(http:\S+#pair=[a-z-]+)/);
+  pair.write('y\ryes\ry\r');
+  // The terminal itself shows what is typed while nobody asks: by then it has it.
+  await pair.seen(/y\s+yes\s+y\s/);
+  const join = spawnCli(t, ['join', text, '--json', '--name', 'Phone'], { home: await temporaryFolder(t) });
+  await pair.seen(/\[y\/N\] /);
+  pair.write('n\r');
+  const [paired, joined] = await Promise.all([pair.ended, join.ended]);
+  t.equal(joined.code, EXIT.refused, joined.stdout);
+  t.equal(paired.code, EXIT.refused);
+  t.match(paired.stdout, /It was not let in/);
+  t.notMatch(paired.stdout, /Error|Done/);
+});
+
+t.test(
+  'CLI-21 CLI-37 CLI-41: at a real terminal a yes typed ahead deletes nothing, and a no is a calm line',
+  async (t) => {
+    const { port } = await runServer(t);
+    const home = await temporaryFolder(t);
+    const run = (argv: readonly string[]) => spawnCli(t, argv, { home }).ended;
+    await run(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
+    const { id } = JSON.parse((await run(['put', 'milk', '--json'])).stdout) as { id: string };
+    const rm = typed(t, home, `rm ${id}`);
+    rm.write('y\ry\r');
+    await rm.seen(/\[y\/N\] /);
+    rm.write('\r');
+    const { code, stdout } = await rm.ended;
+    t.equal(code, EXIT.failure);
+    t.match(stdout, /Nothing was done\./);
+    t.notMatch(stdout, /Error/);
+    t.match(JSON.parse((await run(['list', '--json'])).stdout), { items: [{ id }] });
+  },
+);
+
+t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', async (t) => {
+  const { port } = await runServer(t);
+  const home = await temporaryFolder(t);
+  const run = (argv: readonly string[], input = '') => spawnCli(t, argv, { home, input }).ended;
+  await run(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
+  const { id } = JSON.parse((await run(['put', 'milk', '--json'])).stdout) as { id: string };
+  for (const argv of [['rm', id], ['bins', 'rm', 'inbox'], ['forget'], ['pair']]) {
+    const { code, stderr } = await run(argv, 'y\ny\ny\n');
+    t.equal(code, EXIT.usage, argv.join(' '));
+    t.match(stderr, /nobody can be asked here/, argv.join(' '));
+  }
+  t.match(JSON.parse((await run(['list', '--json'])).stdout), { items: [{ id }] });
+});
+
+t.test('CLI-41: a no to each question, as a person and as a script see it', async (t) => {
+  const { port } = await runServer(t);
+  const desk = await machine(t);
+  await desk.json(['claim', `http://127.0.0.1:${port}`, '--show-phrase', '--name', 'Desk']);
+  const { id } = await desk.json(['put', 'milk']);
+  await desk.json(['bins', 'add', 'Work', '--slug', 'work']);
+  for (const argv of [['rm', String(id)], ['bins', 'rm', 'work'], ['revoke', 'Desk'], ['forget']]) {
+    const { code, out, notes } = await desk.call(argv, { answers: [[/\[y\/N\]/, 'n']] });
+    t.equal(code, EXIT.failure, argv.join(' '));
+    t.match(notes, /^Nothing was done\.$/m, argv.join(' '));
+    t.notMatch(notes + out, /Error/, argv.join(' '));
+  }
+  const script = await desk.call(['rm', String(id), '--json'], { answers: [[/\[y\/N\]/, '']] });
+  t.match(script, { code: EXIT.failure, error: { code: 'declined' } });
+  t.match(await desk.json(['list']), { items: [{ id }] });
+});

@@ -1,0 +1,271 @@
+/** How a device comes back to a server that is away or in trouble: what the server gets, over time that a test turns. */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTcpServer, type AddressInfo } from 'node:net';
+import t from 'tap';
+import { WebSocketServer, type WebSocket } from 'ws';
+import { Device } from '../src/client/device.js';
+import { Http } from '../src/client/http.js';
+import { nodeSockets } from '../src/client/node-socket.js';
+import type { Platform, SocketPort } from '../src/client/platform.js';
+import { nodeSodium } from '../src/crypto/sodium-node.js';
+import { newIdentity, settle } from './support/client.js';
+import { refusal } from './support/client-world.js';
+import { TestClock } from './support/clock.js';
+import { counted, hurried } from './support/hurried.js';
+import type { WithTeardown } from './support/postgres.js';
+
+/** What the server does with a request, and with a socket; default: it hands out tickets, and closes with 1006. */
+interface Trouble {
+  readonly answer?: (path: string, response: ServerResponse) => boolean;
+  readonly upgrade?: (request: IncomingMessage) => string | undefined;
+  readonly socket?: (socket: WebSocket) => void;
+}
+
+/** A server in trouble, on a real port. */
+async function server(t: WithTeardown, trouble: Trouble): Promise<string> {
+  const http = createServer((request, response) => {
+    request.resume();
+    const path = (request.url ?? '').replace(/^\/api/, '');
+    if (trouble.answer?.(path, response) === true) return;
+    response.end(JSON.stringify({ ticket: 'ticket' }));
+  });
+  const sockets = new WebSocketServer({ noServer: true });
+  http.on('upgrade', (request: IncomingMessage, socket, head) => {
+    const refused = trouble.upgrade?.(request);
+    if (refused !== undefined) {
+      socket.end(refused);
+      return;
+    }
+    sockets.handleUpgrade(request, socket, head, (client) => {
+      if (trouble.socket === undefined) client.terminate();
+      else trouble.socket(client);
+    });
+  });
+  http.listen(0, '127.0.0.1');
+  await once(http, 'listening');
+  t.teardown(() => {
+    for (const client of sockets.clients) client.terminate();
+    http.closeAllConnections();
+    http.close();
+  });
+  return `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+}
+
+const refuse = (status: number, response: ServerResponse, headers: Record<string, string> = {}): true => {
+  response.writeHead(status, headers);
+  response.end(JSON.stringify({ error: { code: status === 401 ? 'expired_token' : 'unavailable', message: 'no' } }));
+  return true;
+};
+
+/** A device of no server on this platform, its requests and sockets by the time at which they were begun, s. */
+async function device(t: WithTeardown, serverUrl: string) {
+  const clock = new TestClock();
+  const started = clock.now();
+  const begun: { readonly what: string; readonly at: number }[] = [];
+  const note = (what: string): void => void begun.push({ what, at: (clock.now() - started) / 1_000 });
+  let open = 0;
+  const sockets: SocketPort = {
+    open: (url, events) => {
+      note('socket');
+      open++;
+      return nodeSockets.open(url, {
+        ...events,
+        opened: () => events.opened(),
+        message: (text) => events.message(text),
+        closed: (code, reason, retryAfter) => {
+          open--;
+          events.closed(code, reason, retryAfter);
+        },
+      });
+    },
+  };
+  const fetching: Platform['fetch'] = (url, init) => {
+    note(new URL(url).pathname.replace('/api', ''));
+    return fetch(url, init);
+  };
+  const base = { sodium: nodeSodium, fetch: fetching, sockets, clock, random: () => 0.999 };
+  const { platform, traffic } = counted(base);
+  const problems: Error[] = [];
+  const identity = newIdentity({ serverUrl });
+  const made = await Device.open({ platform, identity, onProblem: (error) => problems.push(error) });
+  t.teardown(() => made.close());
+  /** Turns the clock while nothing is on its way. */
+  const pass = async (seconds: number): Promise<void> => {
+    for (const end = clock.now() + seconds * 1_000; clock.now() < end;) {
+      await settle();
+      if (traffic.busy === 0 && open === 0) clock.advance(100);
+    }
+    await settle();
+  };
+  const connect = (): void => void made.connect().catch(() => undefined);
+  /** When requests of a kind were begun, in whole seconds. */
+  const times = (what: string): number[] => begun.filter((one) => one.what === what).map(({ at }) => Math.round(at));
+  return { device: made, identity, clock, begun, times, pass, connect, problems, traffic };
+}
+
+const GROWING = [0, 1, 3, 7, 15, 31, 63];
+
+t.test('CLIENT-47: where nobody listens there is one request at 0, 1, 3, 7, 15, 31 and 63 s', async (t) => {
+  const world = await device(t, 'http://127.0.0.1:1');
+  world.connect();
+  await world.pass(64);
+  t.same(world.times('/ws-ticket'), GROWING);
+  t.equal(world.begun.length, GROWING.length, 'and nothing else');
+});
+
+t.test('CLIENT-47: so it is where connections are taken and closed at once', async (t) => {
+  let connections = 0;
+  const tcp = createTcpServer((socket) => {
+    connections++;
+    socket.destroy();
+  });
+  tcp.listen(0, '127.0.0.1');
+  await once(tcp, 'listening');
+  t.teardown(() => tcp.close());
+  const world = await device(t, `http://127.0.0.1:${(tcp.address() as AddressInfo).port}`);
+  world.connect();
+  await world.pass(64);
+  t.same(world.times('/ws-ticket'), GROWING);
+  // What fetch itself does with a connection that is closed before an answer.
+  t.ok(connections <= 2 * GROWING.length, `${connections} connections`);
+});
+
+t.test('CLIENT-47: a step with a ticket is one ticket and one socket', async (t) => {
+  for (const close of [1006, 1011, 1012, 1013, 4400, 4408, 4429]) {
+    const url = await server(t, {
+      socket: (client) => client.on('message', () => (close === 1006 ? client.terminate() : client.close(close))),
+    });
+    const world = await device(t, url);
+    world.connect();
+    await world.pass(64);
+    t.same(world.times('socket'), world.times('/ws-ticket'), `${close}`);
+    t.equal(world.begun.length, 2 * world.times('socket').length, 'nothing else is asked');
+    t.ok(world.times('socket').length <= GROWING.length, `${close}: ${world.times('socket').join(' ')}`);
+  }
+});
+
+t.test('CLIENT-47: a token that has ended is renewed once in a step, by requests that are not repeated', async (t) => {
+  const url = await server(t, { answer: (path, response) => refuse(path === '/ws-ticket' ? 401 : 503, response) });
+  const world = await device(t, url);
+  world.connect();
+  await world.pass(64);
+  t.same(world.times('/ws-ticket'), GROWING);
+  t.same(world.times('/devices/reauth/challenge'), GROWING);
+  t.equal(world.begun.length, 2 * GROWING.length);
+});
+
+t.test('CLIENT-47: after 4401 a step that cannot renew the token ends there', async (t) => {
+  const url = await server(t, {
+    answer: (path, response) => path !== '/ws-ticket' && refuse(503, response),
+    socket: (client) => client.on('message', () => client.close(4401)),
+  });
+  const world = await device(t, url);
+  world.connect();
+  await world.pass(64);
+  t.same(world.times('/ws-ticket'), [0]);
+  t.same(world.times('/devices/reauth/challenge'), GROWING.slice(1));
+});
+
+t.test('CLIENT-47: what waits in the outbox is one request for each of the sender’s own waits', async (t) => {
+  const world = await device(t, 'http://127.0.0.1:1');
+  const put = world.device.put({ binId: 'inbox', type: 'text', payload: { text: 'queued' } });
+  t.equal((await refusal(hurried(world.clock, world.traffic, put, 100))).code, 'queued');
+  const before = world.begun.length;
+  const from = world.clock.now();
+  await world.pass(64);
+  t.equal(world.begun.length - before, 6, '1, 3, 7, 15, 31 and 63 s after it');
+  t.ok(world.clock.now() - from >= 64_000);
+});
+
+t.test('CLIENT-48: a server that says when to come back is believed', async (t) => {
+  const asks = { 'retry-after': '20' };
+  const cases: readonly [string, Trouble][] = [
+    ['503 to the ticket', { answer: (_, response) => refuse(503, response, asks) }],
+    ['429 to the ticket', { answer: (_, response) => refuse(429, response, asks) }],
+    ['503 to the upgrade', { upgrade: () => 'HTTP/1.1 503 Busy\r\nRetry-After: 20\r\nContent-Length: 0\r\n\r\n' }],
+    ['429 to the upgrade', { upgrade: () => 'HTTP/1.1 429 Busy\r\nRetry-After: 20\r\nContent-Length: 2\r\n\r\n{}' }],
+  ];
+  for (const [name, trouble] of cases) {
+    const world = await device(t, await server(t, trouble));
+    world.connect();
+    await world.pass(64);
+    t.same(world.times('/ws-ticket'), [0, 20, 40, 60], name);
+  }
+  const absurd = await device(
+    t,
+    await server(t, { answer: (_, response) => refuse(503, response, { 'retry-after': '999999999' }) }),
+  );
+  absurd.connect();
+  await absurd.pass(1_000);
+  t.same(absurd.times('/ws-ticket'), [0, 900], 'but not for longer than a quarter of an hour');
+});
+
+t.test('CLIENT-48: an upgrade that is answered with something else ends one step', async (t) => {
+  const answers = [
+    'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
+    'HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n',
+    'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n',
+    'nonsense',
+    '',
+  ];
+  for (const answer of answers) {
+    const world = await device(t, await server(t, { upgrade: () => answer }));
+    world.connect();
+    await world.pass(64);
+    t.same([world.times('/ws-ticket'), world.times('socket')], [GROWING, GROWING], JSON.stringify(answer));
+  }
+});
+
+t.test(
+  'CLIENT-49: a server that brings everything and closes at once is left alone for longer and longer',
+  async (t) => {
+    const caughtUp = JSON.stringify({ type: 'caught_up', version: 0, epoch: 'e', itemCount: 0, versionSum: 0 });
+    const lists: Trouble['answer'] = (path, response) => {
+      if (path === '/ws-ticket') return false;
+      response.end(JSON.stringify({ bins: [], devices: [] }));
+      return true;
+    };
+    const url = await server(t, {
+      answer: lists,
+      socket: (client) =>
+        client.on('message', () => {
+          client.send(caughtUp);
+          client.close(1013);
+        }),
+    });
+    const world = await device(t, url);
+    world.connect();
+    await world.pass(130);
+    t.same(world.times('/ws-ticket'), [0, 8, 24, 56, 116], 'from the first on as for an overloaded server');
+  },
+);
+
+t.test('CLIENT-50: a request that meets a rate again and again waits as told, and goes on', async (t) => {
+  let [left, asked] = [30, 0];
+  const url = await server(t, {
+    answer: (path, response) => {
+      if (path !== '/me') return false;
+      asked++;
+      return left-- > 0 && refuse(429, response, { 'retry-after': '1' });
+    },
+  });
+  const clock = new TestClock();
+  const started = clock.now();
+  const { platform, traffic } = counted({ sodium: nodeSodium, fetch, sockets: nodeSockets, clock, random: () => 0.5 });
+  const http = new Http({ ...platform, baseUrl: url });
+  const request = { method: 'GET', path: '/me', repeatable: true } as const;
+  await hurried(clock, traffic, http.send(request), 100);
+  t.equal(asked, 31);
+  t.equal(Math.round((clock.now() - started) / 1_000), 30, 'a second for each');
+
+  left = Infinity;
+  asked = 0;
+  t.equal((await refusal(hurried(clock, traffic, http.send(request), 100))).code, 'unavailable');
+  t.equal(asked, 261, 'its patience has an end, after some minutes');
+
+  left = Infinity;
+  asked = 0;
+  await refusal(hurried(clock, traffic, http.send({ ...request, once: true }), 100));
+  t.equal(asked, 1, 'what is to be asked once is asked once');
+});

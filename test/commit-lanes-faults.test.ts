@@ -1,0 +1,249 @@
+/** A database that lies to the commit lanes, and sinks that throw: every change is answered all the same. */
+import fc from 'fast-check';
+import type pg from 'pg';
+import t from 'tap';
+import { PostgresCommitLanes } from '../src/postgres/commit/lanes.js';
+import type { Change, CommitSink, Outcome } from '../src/tenant/ports.js';
+import { deleteChange, itemId, writeChange, writeOf } from './support/changes.js';
+import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
+import { soon } from './support/events.js';
+import { runServer } from './support/server.js';
+
+type Row = unknown[];
+type Rows = Row[];
+const LIES: Readonly<Record<string, (rows: Rows) => unknown>> = {
+  short: (rows) => rows.slice(1),
+  long: (rows) => [...rows, ...rows],
+  none: () => [],
+  null: () => null,
+  undefined: () => undefined,
+  text: () => 'rows',
+  doubled: (rows) => rows.map(() => rows[0]),
+  'of another batch': (rows) => rows.map(([n, ...row]) => [Number(n) + 1, ...row]),
+  nulls: (rows) => rows.map((row) => row.map(() => null)),
+  empty: (rows) => rows.map(() => []),
+  holes: (rows) => rows.map((row, at) => (at === 0 ? null : row)),
+  strings: (rows) => rows.map((row) => row.map(String)),
+  fractions: (rows) => rows.map(([n, verdict, ...row]) => [n, verdict, ...row.map(() => 0.5)]),
+  verdict: (rows) => rows.map(([n, , ...row]) => [n, 'perhaps', ...row]),
+  'no version': (rows) => rows.map(([n, verdict, , ...row]) => [n, verdict, null, ...row]),
+  alone: (rows) => rows.map(([n, , ...row]) => [n, 'alone', ...row]),
+  garbage: (rows) => rows.map((row) => [...row.slice(0, 8), Buffer.from([0, 0, 0])]),
+};
+const FAILURES: Readonly<Record<string, () => Error>> = {
+  lost: () => new Error('Connection terminated unexpectedly'),
+  deadlock: () => Object.assign(new Error('deadlock'), { code: '40P01' }),
+  refused: () => Object.assign(new Error('constraint'), { code: '23514' }),
+};
+const ANSWERS = ['honest', 'honest', 'throws', 'no result', ...Object.keys(LIES), ...Object.keys(FAILURES)] as const;
+
+const listOf = (literal: unknown): string[] => String(literal).slice(1, -1).split(',');
+
+/** Keeps what it is given, and says what it is told to say. */
+class LyingDatabase {
+  private readonly items = new Map<string, number>();
+  private readonly heads = new Map<string, number>();
+  /** What it answers next; honest when there is nothing more. */
+  plan: string[] = [];
+
+  readonly client = {
+    end: () => Promise.resolve(),
+    query: (given: pg.QueryConfig | string) => this.query(given),
+  } as unknown as pg.Client;
+
+  private query(given: pg.QueryConfig | string): unknown {
+    if (typeof given === 'string') return Promise.resolve({ rows: [] });
+    const answer = this.plan.shift() ?? 'honest';
+    const rows = given.name === 'insert' ? this.insert(given.values ?? []) : this.commit(given.values ?? []);
+    if (answer === 'throws') throw new Error('at once');
+    if (answer === 'no result') return Promise.resolve(undefined);
+    const failure = FAILURES[answer];
+    if (failure !== undefined) return Promise.reject(failure());
+    return Promise.resolve({ rows: answer === 'honest' ? rows : LIES[answer]?.(rows) });
+  }
+
+  private store(tenant: string, id: string): readonly ['insert' | 'same', number] {
+    const key = `${tenant} ${id}`;
+    const known = this.items.get(key);
+    if (known !== undefined) return ['same', known];
+    const version = (this.heads.get(tenant) ?? 0) + 1;
+    this.heads.set(tenant, version);
+    this.items.set(key, version);
+    return ['insert', version];
+  }
+
+  private insert(values: readonly unknown[]): Rows {
+    const tenants = listOf(values[1]);
+    const ids = listOf(values[7]);
+    const owners = listOf(values[5]).map((n) => tenants[Number(n) - 1] ?? '');
+    const known = new Set(owners.filter((tenant, at) => this.items.has(`${tenant} ${ids[at]}`)));
+    for (const [at, tenant] of owners.entries()) if (!known.has(tenant)) this.store(tenant, ids[at] ?? '');
+    const heads = tenants.map((tenant) => (known.has(tenant) ? null : (this.heads.get(tenant) ?? 0)));
+    return [[heads, heads, heads]];
+  }
+
+  private commit(values: readonly unknown[]): Rows {
+    const tenants = listOf(values[0]);
+    const ids = listOf(values[6]);
+    return listOf(values[3]).map((n, at) => {
+      const tenant = tenants[Number(n) - 1] ?? '';
+      const [verdict, version] = this.store(tenant, ids[at] ?? '');
+      return [at + 1, verdict, version, null, this.heads.get(tenant), 1, 1, 1, null];
+    });
+  }
+
+  versionOf({ tenantId, id }: Change): number | undefined {
+    return this.items.get(`${tenantId} ${id}`);
+  }
+}
+
+function lanesOn(database: LyingDatabase): PostgresCommitLanes {
+  let now = 0;
+  return new PostgresCommitLanes({
+    connect: () => Promise.resolve(database.client),
+    lanes: 1,
+    storageCap: 0,
+    // Each look at the clock is long after the last: nobody is refused for an outage before.
+    now: () => (now += 60_000),
+    wait: () => Promise.resolve(),
+    onFault: () => undefined,
+  });
+}
+
+/** Counts the answers to each change, and may throw after them. */
+class Sink implements CommitSink {
+  readonly answers = new Map<Change, number>();
+  readonly outcomes = new Map<Change, Outcome>();
+
+  constructor(private readonly throws: 'never' | 'committed' | 'always') {}
+
+  committed(outcomes: readonly Outcome[]): void {
+    for (const outcome of outcomes) this.outcomes.set(outcome.change, outcome);
+    this.told(outcomes.map(({ change }) => change));
+    if (this.throws !== 'never') throw new Error('broken sink');
+  }
+
+  failed(changes: readonly Change[]): void {
+    this.told(changes);
+    if (this.throws === 'always') throw new Error('broken sink');
+  }
+
+  private told(changes: readonly Change[]): void {
+    for (const change of changes) this.answers.set(change, (this.answers.get(change) ?? 0) + 1);
+  }
+}
+
+const TENANTS = [1, 2, 3].map((n) => `A${n}`.padStart(26, '0'));
+const CHANGE = fc.record({
+  tenant: fc.integer({ min: 0, max: 2 }),
+  item: fc.integer({ min: 1, max: 5 }),
+  deletes: fc.boolean(),
+  turn: fc.boolean(),
+});
+
+t.test('DUR-11: whatever the database answers, and whatever a sink throws, every change is answered', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(CHANGE, { minLength: 1, maxLength: 20 }),
+      fc.array(fc.constantFrom(...ANSWERS), { maxLength: 12 }),
+      fc.array(fc.constantFrom('never' as const, 'never' as const, 'committed' as const, 'always' as const), {
+        minLength: 3,
+        maxLength: 3,
+      }),
+      async (given, plan, throwing) => {
+        const database = new LyingDatabase();
+        database.plan = [...plan];
+        const lanes = lanesOn(database);
+        const sinks = throwing.map((throws) => new Sink(throws));
+        const all: { readonly change: Change; readonly sink: Sink; readonly exactly: boolean }[] = [];
+        for (const { tenant, item, deletes, turn } of given) {
+          const tenantId = TENANTS[tenant] ?? '';
+          const sink = sinks[tenant] ?? new Sink('never');
+          const change = deletes
+            ? deleteChange(itemId(item), null, { tenantId })
+            : writeChange(writeOf({ id: itemId(item) }), { tenantId });
+          lanes.submit(change, sink);
+          all.push({ change, sink, exactly: throwing[tenant] === 'never' });
+          if (turn) await new Promise((resolve) => setImmediate(resolve));
+        }
+        await soon(lanes.close(), 'the end of all batches');
+        const unanswered = all.filter(({ change, sink }) => !sink.answers.has(change));
+        const twice = all.filter(({ change, sink, exactly }) => exactly && sink.answers.get(change) !== 1);
+        const untrue = all.filter(({ change, sink }) => {
+          const outcome = sink.outcomes.get(change);
+          return outcome !== undefined && outcome.version !== database.versionOf(change);
+        });
+        return [unanswered.length, twice.length, untrue.length, lanes.waiting].every((count) => count === 0);
+      },
+    ),
+    { numRuns: 1_500 },
+  );
+  t.pass('once, and with the version that is stored');
+});
+
+// A single row twice is the right row.
+for (const lie of [...Object.keys(LIES).filter((name) => name !== 'doubled'), 'no result', 'throws']) {
+  t.test(`DUR-11: a write whose outcome is not known is found when it is sent again: ${lie}`, async (t) => {
+    const database = new LyingDatabase();
+    const lanes = lanesOn(database);
+    const tenantId = TENANTS[0] ?? '';
+    const changes = [1, 2, 3].map((n) => writeChange(writeOf({ id: itemId(n) }), { tenantId }));
+    // Neither as an insert nor decided, all together or one by one.
+    database.plan = Array<string>(16).fill(lie);
+    const sink = new Sink('never');
+    for (const change of changes) lanes.submit(change, sink);
+    while (lanes.waiting > 0 || sink.answers.size < 3) await new Promise((resolve) => setImmediate(resolve));
+    t.same([sink.answers.size, sink.outcomes.size], [3, 0], 'told that it is not known');
+    database.plan = [];
+    for (const change of changes) lanes.submit(change, sink);
+    await lanes.close();
+    t.same(
+      changes.map((change) => sink.outcomes.get(change)?.version),
+      [1, 2, 3],
+    );
+  });
+}
+
+t.test(
+  'DUR-11: over HTTP a write without an answer of the database is 503, and 200 when it is sent again',
+  async (t) => {
+    const { wire, sql } = await runServer(t);
+    const device = await claim(wire);
+    const [known, fresh] = [newItem([device.id]), newItem([device.id])];
+    /** Puts a function in the place of one of the commit's, which does its work and answers something else. */
+    const replace = async (name: string, answer: string): Promise<void> => {
+      const [found] = await sql(
+        'SELECT pg_get_function_arguments($1::regproc) AS args, pg_get_function_result($1::regproc) AS result, pronargs AS count FROM pg_proc WHERE oid = $1::regproc',
+        [name],
+      );
+      const args = Array.from({ length: Number(found?.['count']) }, (_, at) => `$${at + 1}`).join(', ');
+      const names = String(found?.['args']);
+      await sql(`ALTER FUNCTION ${name} RENAME TO honest_${name}`);
+      const returns = names.includes('OUT ') ? '' : `RETURNS ${String(found?.['result'])}`;
+      const body = answer.replace('HONEST', `honest_${name}(${args})`);
+      await sql(`CREATE FUNCTION ${name}(${names}) ${returns} LANGUAGE sql AS $$ ${body} $$`);
+    };
+    await replace('insert_changes', "SELECT '{}'::bigint[], '{}'::bigint[], '{}'::bigint[] FROM HONEST");
+    const first = await write(wire, device, known);
+    t.equal(first.outcome, '200', 'an insert that said nothing is decided, and found');
+    t.equal(first.at('version'), 1);
+    await replace('commit_changes', 'SELECT * FROM HONEST WHERE n > 1');
+    // The lane's connection still has the function from before: another one finds the new one.
+    await sql(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service-commit' AND datname = current_database()",
+    );
+    const change = edited(known, { ts: known.ts + 1 });
+    const replies = await Promise.all([write(wire, device, change), write(wire, device, fresh)]);
+    for (const reply of replies) t.equal(reply.outcome, '503 unavailable');
+    await sql('DROP FUNCTION commit_changes');
+    await sql('ALTER FUNCTION honest_commit_changes RENAME TO commit_changes');
+    await sql(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'service-commit' AND datname = current_database()",
+    );
+    const again = [await mustWrite(wire, device, change), await mustWrite(wire, device, fresh)];
+    t.same(
+      again.toSorted((one, other) => one - other),
+      [2, 3],
+    );
+  },
+);

@@ -1,0 +1,143 @@
+/** Sockets that take all they can get, and a device of another tenant that goes on as if they were not there. */
+import t from 'tap';
+import { until } from './support/events.js';
+import { SlowSocket } from './support/slow.js';
+import { fill, Flood, PER_DEVICE, released, stage, unread, unsent } from './support/socket-attacks.js';
+import { range } from './support/stream.js';
+
+t.setTimeout(600_000);
+
+const MIB = 1024 * 1024;
+/** On a busy machine. */
+const FILLED_MAX_MS = 180_000;
+/** A tenant's share of what sockets may leave unsent is 32 MiB; the library's buffers take up to twice what is in them. */
+const GROWTH_MAX_MIB = 144;
+/** What heap and allocator may take more from one time to the next: nothing follows from the number of sockets. */
+const NOISE_MIB = 48;
+/** What they may keep of it. */
+const KEPT_MAX_MIB = 96;
+
+t.test('FAIR-26 FAIR-25: sockets that said hello and never read', async (t) => {
+  const scene = await stage(t, 6);
+  const { place, judge, greedy, devices } = scene;
+  await fill(greedy, devices);
+  // What the process needs for the work itself is not what its readers cost.
+  const warm = await SlowSocket.open({ port: place.server.port, token: greedy.device.token, host: greedy.host });
+  warm.send({ type: 'hello', since: 0 });
+  await warm.until(({ caughtUp }) => caughtUp !== undefined);
+  warm.close();
+  judge.begin();
+  await judge.after(3);
+  const quiet = await judge.end();
+  t.same(quiet.refusals, []);
+  const idle = await place.memory();
+
+  const peaks: number[] = [];
+  for (const count of [3, 6]) {
+    judge.begin();
+    const sockets = await unread({ ...scene, devices: devices.slice(0, count) });
+    // What the system takes for each connection is filled first.
+    await until('much that is unsent', async () => (await unsent(place)) > 4 * MIB, FILLED_MAX_MS);
+    const held = await unsent(place);
+    t.ok(held <= 32 * MIB, `${held} bytes unsent`);
+    const seen = await judge.end();
+    t.same(seen.refusals, []);
+    peaks.push(seen.peakMib - idle);
+    for (const socket of sockets) socket.close();
+    await released(place);
+    t.comment(`${count * PER_DEVICE} sockets, ${held} bytes unsent: ${JSON.stringify(seen)}`);
+  }
+  const [once = 0, twice = 0] = peaks;
+  t.ok(Math.max(once, twice) < GROWTH_MAX_MIB, `${Math.max(once, twice)} MiB more`);
+  t.ok(twice - once < NOISE_MIB, `${twice - once} MiB more for twice as many`);
+  const after = (await place.memory()) - idle;
+  t.ok(after < KEPT_MAX_MIB, `${after} MiB more when they are gone; before ${JSON.stringify(quiet)}`);
+});
+
+t.test('FAIR-26 FAIR-28: sockets that never read, and ask for answers all the time', async (t) => {
+  const scene = await stage(t, 1);
+  const { place, judge, greedy, devices } = scene;
+  await fill(greedy, devices);
+  judge.begin();
+  await judge.after(3);
+  await judge.end();
+  const idle = await place.memory();
+  const sockets = await unread(scene);
+  judge.begin();
+  const pinging = setInterval(() => {
+    // Below what a socket may send: it is not closed for that.
+    for (const socket of sockets) for (const _ of range(1, 6)) socket.send({ type: 'ping' });
+    // Frames of the protocol, which the library answers by itself: empty mask, 100 bytes.
+    const ping = Buffer.concat([Buffer.from([0x89, 0x80 | 100, 0, 0, 0, 0]), Buffer.alloc(100)]);
+    for (const socket of sockets) for (const _ of range(1, 3)) socket.sendRaw(ping);
+  }, 500);
+  t.teardown(() => clearInterval(pinging));
+  await judge.after(20);
+  clearInterval(pinging);
+  const seen = await judge.end();
+  t.same(seen.refusals, []);
+  t.ok((await unsent(place)) <= 8 * MIB);
+  t.ok(seen.peakMib - idle < GROWTH_MAX_MIB, `${seen.peakMib - idle} MiB more`);
+  for (const socket of sockets) socket.close();
+  await released(place);
+});
+
+t.test('FAIR-27: sockets of one device that send junk as fast as they can', async (t) => {
+  const scene = await stage(t, 1);
+  const { place, judge } = scene;
+  judge.begin();
+  await judge.after(5);
+  t.comment(JSON.stringify(await judge.end()));
+  const frames = ['['.repeat(14_000), `{"type":"hello","since":0,"x":[${'{},'.repeat(4_600)}{}]}`, '{"type":"pong"}'];
+  for (const frame of frames) {
+    judge.begin();
+    const flood = new Flood(scene, frame);
+    await judge.after(10);
+    const seen = await judge.end();
+    await flood.end();
+    t.same(seen.refusals, []);
+    t.ok(flood.codes.length >= 1 && flood.codes.every((code) => code === 4429 || code === 1006), String(flood.codes));
+    t.ok(flood.refused > 0, 'who comes back at once is refused');
+    t.comment(JSON.stringify(seen), flood.codes, flood.refused);
+    await new Promise((resolve) => setTimeout(resolve, 10_000));
+  }
+  await released(place);
+});
+
+t.test('FAIR-29: halves of frames', async (t) => {
+  const scene = await stage(t, 6);
+  const { place, judge, greedy, devices } = scene;
+  judge.begin();
+  await judge.after(3);
+  await judge.end();
+  const idle = await place.memory();
+  judge.begin();
+  const { port } = place.server;
+  const sockets: SlowSocket[] = [];
+  /** The head of a masked text frame of so many bytes, and most of them. */
+  const half = (size: number): Buffer => {
+    const head = Buffer.from([0x81, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    head.writeUInt32BE(size, 6);
+    return Buffer.concat([head, Buffer.alloc(size - 1_000, 120)]);
+  };
+  for (const { token } of devices)
+    for (const _ of range(1, PER_DEVICE)) sockets.push(await SlowSocket.open({ port, token, host: greedy.host }));
+  for (const socket of sockets) socket.sendRaw(half(65_536));
+  await judge.after(5);
+  const seen = await judge.end();
+  t.same(seen.refusals, []);
+  t.ok(seen.peakMib - idle < 32, `${seen.peakMib - idle} MiB more`);
+  const [first] = sockets;
+  const longer = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(String);
+  t.match(longer, /429/, 'a device has sixteen');
+  first?.close();
+  await until('room for another', async () => {
+    const socket = await SlowSocket.open({ port, token: devices[0]?.token ?? '', host: greedy.host }).catch(
+      () => undefined,
+    );
+    socket?.sendRaw(half(1_048_576));
+    if (socket !== undefined) await socket.until(() => false).catch(() => undefined);
+    return socket?.closedWith === 1006;
+  });
+  for (const socket of sockets) socket.close();
+});

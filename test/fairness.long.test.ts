@@ -1,0 +1,35 @@
+/** How long a device waits while another tenant's device, or a stranger, takes what he can get. */
+import t from 'tap';
+import { Stage } from './support/attacks.js';
+
+t.setTimeout(600_000);
+
+/** The middle one of its waits, against that on the idle server; or so much, where that is more, ms. */
+const TIMES_MAX = 3;
+const LEAST_MS = 10;
+const ROUNDS = 20;
+
+const ATTACKS: readonly (readonly [name: string, attack: (stage: Stage) => Promise<void>])[] = [
+  ['page after page that nobody reads', (stage) => stage.pages(ROUNDS)],
+  ['a burst of page reads', (stage) => stage.burst(400)],
+  ['pages of the reference that nobody reads', (stage) => stage.docs(ROUNDS)],
+  ['half-sent bodies', (stage) => stage.halves(540)],
+];
+
+for (const [name, attack] of ATTACKS) {
+  t.test(`FAIR-15: ${name}`, async (t) => {
+    const stage = await Stage.start(t);
+    const { judge } = stage;
+    judge.begin();
+    await judge.after(ROUNDS);
+    const idle = await judge.end();
+    judge.begin();
+    await attack(stage);
+    await judge.after(ROUNDS);
+    const { refusals, medianMs } = await judge.end();
+    const most = Math.max(LEAST_MS, TIMES_MAX * idle.medianMs);
+    t.ok(medianMs <= most, `${medianMs.toFixed(1)} ms, idle ${idle.medianMs.toFixed(1)} ms`);
+    t.same(refusals, []);
+    await stage.released();
+  });
+}

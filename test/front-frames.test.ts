@@ -1,0 +1,245 @@
+/** How much sockets of the front may say, and what of theirs is held: counted before it costs anything. */
+import { once } from 'node:events';
+import t from 'tap';
+import type { WebSocket } from 'uWebSockets.js';
+import { DeviceSocket, type SocketData } from '../src/front/device-socket.js';
+import { charge, LargeFrames, OVER } from '../src/front/frame-rates.js';
+import { SocketRoom } from '../src/front/unsent.js';
+import { CLOSE } from '../src/protocol/close-codes.js';
+import { UNSENT_MAX } from '../src/protocol/limits.js';
+import { TestClock } from './support/clock.js';
+import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
+import { refusedSocket, socketOf, type TestSocket } from './support/front-sockets.js';
+import { range } from './support/stream.js';
+
+const hello = { type: 'hello', since: 0 };
+const KIB = 1024;
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+const query = `?token=${tokenOf({ deviceId: OTHER_DEVICE })}`;
+/** A frame that is no JSON, so large. */
+const junk = (size: number): string => '['.repeat(size);
+
+/** Sends frames, one behind the other, and a ping behind them. */
+async function flood(socket: TestSocket, frames: readonly string[]): Promise<void> {
+  for (const frame of frames.slice(1)) socket.ws.send(frame);
+  await socket.say(frames[0] ?? '{"type":"pong"}');
+}
+const pongs = (count: number): string[] => Array<string>(count).fill('{"type":"pong"}');
+
+t.test('FAIR-20: what a socket may say', (t) => {
+  /** Says frames so far apart; returns how many were taken. */
+  const said = (count: number, apartMs: number, bytes: number): number => {
+    let level = 0;
+    for (let n = 0; n < count; n++) {
+      level = charge(level, n === 0 ? 0 : apartMs, bytes);
+      if (level === OVER) return n;
+    }
+    return count;
+  };
+  t.equal(said(100, 0, 15), 60, 'sixty at once');
+  t.equal(said(10_000, 50, 15), 10_000, 'twenty a second for ever');
+  t.ok(said(10_000, 45, 15) < 10_000, 'and no more');
+  t.equal(said(100, 0, 16 * KIB), 16, '256 KiB at once');
+  t.equal(said(10_000, 63, 16 * KIB), 10_000);
+  t.ok(said(10_000, 55, 16 * KIB) < 10_000);
+  t.equal(said(100, -5_000, 15), 60, 'a clock that is set back gives nothing');
+  t.equal(charge(charge(0, 0, 16 * KIB), 1e12, 0) % 1, 0, 'a small integer, however long it was silent');
+  t.end();
+});
+
+t.test('FAIR-22: large frames are counted for device, tenant and process', (t) => {
+  const clock = new TestClock();
+  const large = new LargeFrames(clock);
+  const taken = (tenant: string, device: string, bytes: number): number =>
+    range(1, 1_000).findIndex(() => !large.take(tenant, device, bytes));
+  t.equal(taken('a', '1', KIB - 1), -1, 'small ones are not counted here');
+  t.equal(taken('a', '1', 16 * KIB), 16, 'a device: 256 KiB');
+  for (const device of ['2', '3', '4']) t.equal(taken('a', device, 16 * KIB), 16);
+  t.equal(taken('a', '5', 16 * KIB), 0, 'a tenant: 1 MiB');
+  for (const tenant of ['b', 'c', 'd', 'e']) for (const device of ['1', '2', '3', '4']) taken(tenant, device, 16 * KIB);
+  t.notOk(large.take('a', '9', 16 * KIB), 'the process: 4 MiB');
+  t.ok(large.take('honest', '1', 16 * KIB), 'but who has taken less than an equal part is not refused');
+  clock.advance(1_000);
+  t.equal(taken('a', '1', 16 * KIB), 16, 'a second later all of it is free');
+  t.end();
+});
+
+t.test('FAIR-20 FAIR-21: a socket that says too much closes, and its device waits', async (t) => {
+  for (const shape of ['a', 'b']) {
+    const { port, actor, clock } = await frontOf(t);
+    actor.admit(OTHER_DEVICE);
+    const mine = { query: `?shape=${shape}&token=${tokenOf()}` };
+    const attacks: [what: string, send: (socket: TestSocket) => unknown][] = [
+      ['frames', (socket) => flood(socket, pongs(70))],
+      ['junk', (socket) => flood(socket, Array<string>(70).fill(junk(100)))],
+      ['bytes', (socket) => flood(socket, Array<string>(20).fill(junk(14 * KIB)))],
+      ['pings of the protocol', (socket) => range(1, 70).forEach(() => socket.ws.ping())],
+      ['pongs of the protocol', (socket) => range(1, 70).forEach(() => socket.ws.pong())],
+    ];
+    for (const [what, send] of attacks) {
+      const socket = await socketOf(t, port, mine);
+      await socket.say(hello);
+      const hellos = actor.hellos.length;
+      await send(socket);
+      socket.ws.send(JSON.stringify(hello));
+      t.equal(await socket.closed(), CLOSE.tooMuch, what);
+      t.equal(actor.hellos.length, hellos, 'what came after is not read');
+      const refused = await refusedSocket(t, port, mine);
+      t.equal(refused.status, 429);
+      t.equal(refused.headers['retry-after'], '10');
+      await (await socketOf(t, port, { query })).say(hello);
+      clock.advance(9_999);
+      t.equal((await refusedSocket(t, port, mine)).headers['retry-after'], '1');
+      clock.advance(1);
+    }
+    const socket = await socketOf(t, port, mine);
+    for (const _ of range(1, 10)) {
+      await flood(socket, pongs(18));
+      clock.advance(1_000);
+    }
+    t.equal(socket.closeCode, undefined, 'twenty a second are fine');
+    await flood(socket, pongs(57));
+    t.equal(socket.closeCode, undefined, 'so are sixty now and then');
+  }
+});
+
+t.test('FAIR-22: many sockets of a device parse no more large frames than one', async (t) => {
+  const { port, actor } = await frontOf(t);
+  actor.admit(OTHER_DEVICE);
+  const sockets = await Promise.all(range(1, 16).map(() => socketOf(t, port)));
+  for (const socket of sockets) await socket.say(hello);
+  for (const socket of sockets) await socket.say(junk(15 * KIB));
+  const errors = ({ frames }: TestSocket): number => frames.filter(({ type }) => type === 'error').length;
+  t.same(sockets.map(errors), Array(16).fill(1));
+  for (const socket of sockets.slice(0, 2)) socket.ws.send(junk(15 * KIB));
+  const closed = sockets.slice(0, 2).map(({ closeCode }) => closeCode ?? 0);
+  t.equal(closed.length, 2);
+  while (!sockets.some(({ closeCode }) => closeCode === CLOSE.tooMuch)) await turn();
+  await sockets[15]?.say({ type: 'pong' });
+  t.equal(sockets[15]?.closeCode, undefined, 'who says little stays');
+  const other = await socketOf(t, port, { query });
+  await other.say(hello);
+  await other.say(junk(15 * KIB));
+  t.equal(errors(other), 1, 'another device is not concerned');
+});
+
+/** Fills what the system holds for the connection, until so much waits in the server. */
+async function stuff(socket: TestSocket, send: (frames: string[]) => number, bytes: number): Promise<number> {
+  socket.ws.pause();
+  const frame = JSON.stringify({ type: 'big', pad: 'x'.repeat(200_000) });
+  let unsent = 0;
+  while (unsent < bytes && socket.closeCode === undefined) {
+    unsent = send([frame]);
+    await turn();
+  }
+  return unsent;
+}
+
+t.test('FAIR-24: a socket that is to close gets what it was sent before, and its close code', async (t) => {
+  const { port, front, clock, actor } = await frontOf(t);
+  const socket = await socketOf(t, port);
+  await socket.say(hello);
+  const { port: behind } = actor.sessions[0] ?? { port: undefined };
+  const unsent = await stuff(socket, (frames) => behind?.send(frames) ?? Infinity, 300_000);
+  t.equal(front.held()['sockets_unsent'], unsent);
+  behind?.close(CLOSE.revoked, 'device revoked');
+  t.equal(behind?.send(['{}']), 0, 'it gets nothing more');
+  socket.ws.send(JSON.stringify(hello));
+  socket.ws.resume();
+  t.equal(await socket.closed(), CLOSE.revoked);
+  t.equal(actor.hellos.length, 1, 'nor is it read any more');
+  t.equal(front.held()['sockets_unsent'], 0);
+
+  const deaf = await socketOf(t, port);
+  await deaf.say(hello);
+  const { port: other } = actor.sessions[0] ?? { port: undefined };
+  await stuff(deaf, (frames) => other?.send(frames) ?? Infinity, 300_000);
+  other?.close(CLOSE.revoked, 'device revoked');
+  clock.advance(4_999);
+  await turn();
+  t.equal(front.sockets, 1);
+  clock.advance(1);
+  while (front.sockets > 0) await turn();
+  t.equal(front.held()['sockets_unsent'], 0, 'it does not read: it is cut, and nothing of it is held');
+});
+
+t.test('FAIR-23: sockets that do not read hold a share, and those that stand still go first', async (t) => {
+  const { port, front, clock, actor } = await frontOf(t);
+  actor.admit(OTHER_DEVICE);
+  const share = (128 * KIB * KIB) / 16;
+  const open = async (options = {}): Promise<{ socket: TestSocket; send: (frames: string[]) => number }> => {
+    const socket = await socketOf(t, port, options);
+    await socket.say(hello);
+    const session = actor.sessions.at(-1);
+    return { socket, send: (frames) => session?.port.send(frames) ?? 0 };
+  };
+  const reader = await open({ query });
+  const deaf: (typeof reader)[] = [];
+  for (const _ of range(1, 6)) deaf.push(await open());
+  for (const { socket, send } of deaf) await stuff(socket, send, 1_000_000);
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= share);
+  const before = front.sockets;
+  clock.advance(5_000);
+  const [last] = deaf.slice(-1);
+  for (const _ of range(1, 12)) last?.send([JSON.stringify({ pad: 'x'.repeat(200_000) })]);
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= share, 'the share holds');
+  t.ok(front.sockets < before, 'older ones of the device gave way');
+  reader.send([JSON.stringify({ type: 'x' })]);
+  await reader.socket.say({ type: 'pong' });
+  t.equal(reader.socket.closeCode, undefined, 'nobody else did');
+  for (const { socket } of deaf) socket.ws.terminate();
+  while (front.sockets > 1) await turn();
+  t.equal(front.held()['sockets_unsent'], 0);
+});
+
+t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
+  const { port, front, clock, actor } = await frontOf(t);
+  const socket = await socketOf(t, port);
+  await socket.say(hello);
+  const session = actor.sessions[0];
+  await stuff(socket, (frames) => session?.port.send(frames) ?? Infinity, 20_000);
+  const before = front.held()['sockets_unsent'] ?? 0;
+  const hellos = actor.hellos.length;
+  for (const round of range(1, 20)) {
+    for (const _ping of range(1, 18)) socket.ws.send('{"type":"ping"}');
+    socket.ws.send(JSON.stringify(hello));
+    while (actor.hellos.length < hellos + round) await turn();
+    clock.advance(1_000);
+  }
+  t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');
+  socket.ws.resume();
+  await once(socket.ws, 'message');
+});
+
+t.test('WS-21: a frame that the library drops ends the socket, since its client cannot see the gap', (t) => {
+  const calls: unknown[] = [];
+  let unsent = 5;
+  const wire = {
+    send: (frame: string) => (frame === 'two' ? 2 : 1),
+    cork: (fn: () => void) => fn(),
+    getBufferedAmount: () => unsent,
+    end: (...args: unknown[]) => calls.push(args),
+  };
+  const clock = new TestClock();
+  const room = new SocketRoom(clock, UNSENT_MAX);
+  const origin = {
+    actor: new StubActor(),
+    deviceId: DEVICE,
+    tokenEpoch: 1,
+    shape: 'a',
+    expiresAt: 4e12,
+    room,
+  } as const;
+  const socket = new DeviceSocket(origin, clock.now());
+  t.equal(socket.send(['one']), 0, 'not open yet');
+  socket.wire = wire as unknown as WebSocket<SocketData>;
+  t.equal(socket.send(['one', 'three']), 5);
+  t.same(calls, []);
+  socket.send(['one', 'two', 'three']);
+  t.equal(socket.send(['four']), 0, 'it gets nothing more');
+  t.same(calls, [], 'what it was sent before goes first');
+  unsent = 0;
+  socket.drained();
+  t.match(calls, [[CLOSE.overloaded, String]]);
+  t.end();
+});

@@ -1,0 +1,50 @@
+/** What `npm ci` meets: the lock file, held against what package.json says of Node and of scripts. */
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import t from 'tap';
+import { PROJECT_ROOT } from '../src/root.js';
+
+/** It comes without types. */
+const semver = createRequire(import.meta.url)('semver') as {
+  minVersion(range: string): { readonly version: string };
+  satisfies(version: string, range: string): boolean;
+};
+
+interface Locked {
+  readonly engines?: { readonly node?: string };
+  readonly hasInstallScript?: boolean;
+}
+
+/** What the image has; see deploy/Dockerfile. */
+const IMAGE_NODE = '24.0.0';
+
+const fileOf = async <T>(name: string): Promise<T> => JSON.parse(await readFile(join(PROJECT_ROOT, name), 'utf8')) as T;
+
+t.test('PLAT-02 PLAT-03: no package is too new for a Node that is promised, and no script is undecided', async (t) => {
+  const { engines, allowScripts } = await fileOf<{
+    engines: { node: string };
+    allowScripts: Record<string, boolean>;
+  }>('package.json');
+  const { packages } = await fileOf<{ packages: Record<string, Locked> }>('package-lock.json');
+  const lowest = semver.minVersion(engines.node).version;
+  const locked = Object.entries(packages).filter(([path]) => path !== '');
+  t.ok(locked.length > 500);
+  for (const version of [lowest, IMAGE_NODE]) {
+    const refusing = locked.filter(([, one]) => !semver.satisfies(version, one.engines?.node ?? '*'));
+    t.same(
+      refusing.map(([path, { engines }]) => `${path} wants ${engines?.node ?? ''}`),
+      [],
+      `Node ${version}`,
+    );
+  }
+  const scripts = locked
+    .filter(([, one]) => one.hasInstallScript === true)
+    .map(([path]) => path.split('node_modules/').at(-1));
+  t.same(
+    scripts.filter((name) => !(String(name) in allowScripts)),
+    [],
+  );
+  for (const page of ['README.md', 'src/reference/sdk.md', 'src/mcp/README.md'])
+    t.match(await readFile(join(PROJECT_ROOT, page), 'utf8'), `${lowest.replace(/\.0$/, '')} or newer`, page);
+});

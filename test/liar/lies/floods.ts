@@ -1,0 +1,101 @@
+/** Lies without end: what a server makes up so that a device fills up with it, or never comes to an end. */
+import { IDLE_MAX, QUARANTINED_MAX } from '../../../src/client/burden.js';
+import { nodeSodium } from '../../../src/crypto/sodium-node.js';
+import { newId } from '../../support/client.js';
+import type { Lie } from '../lie.js';
+import type { Json } from '../proxy.js';
+import { rows, type Stage } from '../stage.js';
+
+const PAGE = 2_000;
+const NOISE = Buffer.from(nodeSodium.random(80)).toString('base64url');
+const NONCE = Buffer.from(nodeSodium.random(24)).toString('base64url');
+
+/** A row of an item that nobody signed. */
+const junk = (version: number, id = newId()): Json => ({
+  ...{ id, binId: 'inbox', type: 'text', ts: 1_700_000_000_000, senderDevice: id, version, deletedAt: null },
+  payloadEnc: { ct: NOISE, nonce: NONCE, keys: {} },
+});
+
+const gone = (version: number): Json => ({ id: newId(), binId: 'inbox', version, deletedAt: 1 });
+
+/** Lists rows of its own for ever, and counts how many it has listed. */
+const lists =
+  (row: (version: number, truth: readonly Json[]) => Json, most: number) =>
+  async (stage: Stage): Promise<void> => {
+    let listed = 0;
+    let truth: readonly Json[] | undefined;
+    stage.liar.answer = ({ path }, page) => {
+      if (!path.startsWith('/items?')) return undefined;
+      truth ??= (page['items'] as Json[]).filter((one) => one['deletedAt'] === null);
+      const since = Number(new URLSearchParams(path.slice(path.indexOf('?'))).get('since'));
+      const known = truth;
+      listed += PAGE;
+      const made = Array.from({ length: PAGE }, (_, at) => row(since + 1 + at, known));
+      return { ...rows(page, () => made), nextSince: since + PAGE, hasMore: true, reset: false };
+    };
+    await stage.fails(stage.victim.pull());
+    if (listed > most + 3 * PAGE) throw new Error(`${listed} rows were read`);
+    const { halted } = await stage.victim.standing();
+    if (halted === null) throw new Error('its standing does not say so');
+  };
+
+const lie = (number: number, told: Omit<Lie, 'id' | 'family'>): Lie => ({
+  id: `LIAR-${number}`,
+  family: 'stream',
+  ...told,
+});
+
+const READERS = 'Every device that reads it, at a bound';
+const STOPS = 'Reading stops until the user connects again; what is held stays, and what the user writes goes out';
+let repeated = newId();
+
+export const FLOODS: readonly Lie[] = [
+  lie(114, {
+    does: 'lists items that nobody signed, without end',
+    notices: READERS,
+    named: ['throws ProtocolError quarantine_full'],
+    costs: `${STOPS}. Of each item some hundred bytes are kept, of ${QUARANTINED_MAX} at most`,
+    play: lists((version) => junk(version), QUARANTINED_MAX),
+  }),
+  lie(115, {
+    does: 'lists the same item again and again under newer versions, without end',
+    notices: READERS,
+    named: ['throws ProtocolError endless_replay'],
+    costs: STOPS,
+    play: async (stage) => {
+      repeated = newId();
+      await lists((version) => junk(version, repeated), IDLE_MAX)(stage);
+    },
+  }),
+  lie(116, {
+    does: 'lists deletes of items that never were, without end',
+    notices: READERS,
+    named: ['throws ProtocolError endless_replay'],
+    costs: `${STOPS}. Nothing of them is kept`,
+    play: lists((version) => gone(version), IDLE_MAX),
+  }),
+  lie(117, {
+    does: 'sends items that nobody signed, without end',
+    notices: 'Every device that is connected, at a bound',
+    named: ['problem ProtocolError quarantine_full'],
+    costs: STOPS,
+    play: async (stage) => {
+      const { since } = (await stage.victim.standing()).cursor;
+      const halted = new Promise<void>((resolve) => {
+        const stop = stage.victim.on('halted', () => {
+          stop();
+          resolve();
+        });
+      });
+      let version = since;
+      const frame = (): Json => {
+        const { type, ...row } = junk(++version);
+        return { ...row, type: 'item', itemType: type };
+      };
+      for (let sent = 0; sent <= QUARANTINED_MAX; sent += PAGE) stage.liar.say(...Array.from({ length: PAGE }, frame));
+      await halted;
+      const { line } = await stage.victim.standing();
+      if (line.state !== 'closed') throw new Error(`the line is ${line.state}`);
+    },
+  }),
+];

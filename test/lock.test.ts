@@ -1,0 +1,203 @@
+/** The lock between processes (src/files/lock.ts): every order of its steps, and real processes. */
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t from 'tap';
+import { lockHolder, take, tryLock, type LockFiles } from '../src/files/lock.js';
+import { until } from './support/events.js';
+import { temporaryFolder } from './support/postgres.js';
+
+/** What a contender does next, found by running the code up to the first call that has no answer yet. */
+type Step =
+  | { readonly kind: 'list' }
+  | { readonly kind: 'isHeld' | 'create' | 'remove'; readonly number: number }
+  | { readonly kind: 'end'; readonly number: number | undefined };
+
+class Next extends Error {
+  constructor(readonly step: Step) {
+    super(step.kind);
+  }
+}
+
+/** The step after those whose answers are `known`. The code is a function of its answers, so running it anew shows it. */
+function nextStep(known: readonly unknown[]): Step {
+  let at = 0;
+  const call = (step: Step): unknown => {
+    if (at < known.length) return known[at++];
+    throw new Next(step);
+  };
+  const files: LockFiles = {
+    list: () => call({ kind: 'list' }) as number[],
+    isHeld: (number) => call({ kind: 'isHeld', number }) as boolean,
+    create: (number) => call({ kind: 'create', number }) as boolean,
+    remove: (number) => void call({ kind: 'remove', number }),
+  };
+  try {
+    return { kind: 'end', number: take(files) };
+  } catch (error) {
+    if (error instanceof Next) return error.step;
+    throw error;
+  }
+}
+
+interface Contender {
+  /** `at`: in the middle of an attempt. `in`: it has the lock. `out`: it is through, or died. */
+  readonly state: 'at' | 'in' | 'out' | 'dead';
+  readonly known: readonly unknown[];
+  readonly number: number;
+  /** Attempts that are left, and times that it may have the lock. */
+  readonly tries: number;
+}
+
+interface World {
+  /** Owner of each file; -1: it was given back. */
+  readonly files: Readonly<Record<number, number>>;
+  readonly contenders: readonly Contender[];
+  readonly deaths: number;
+}
+
+const START: Contender = { state: 'at', known: [], number: 0, tries: 1 };
+
+function perform(
+  world: World,
+  who: number,
+  step: Exclude<Step, { kind: 'end' }>,
+): { files: World['files']; answer: unknown } {
+  const { files } = world;
+  if (step.kind === 'list') return { files, answer: Object.keys(files).map(Number) };
+  const owner = files[step.number];
+  if (step.kind === 'isHeld')
+    return { files, answer: owner === undefined || (owner >= 0 && world.contenders[owner]?.state !== 'dead') };
+  if (step.kind === 'create')
+    return owner === undefined ? { files: { ...files, [step.number]: who }, answer: true } : { files, answer: false };
+  const { [step.number]: _, ...left } = files;
+  return { files: left, answer: undefined };
+}
+
+/** All worlds that one step of one contender leads to. */
+function* successors(world: World): Generator<World> {
+  for (const [who, contender] of world.contenders.entries()) {
+    if (contender.state === 'out' || contender.state === 'dead') continue;
+    const become = (next: Partial<Contender>, rest: Partial<World> = {}): World => ({
+      ...world,
+      ...rest,
+      contenders: world.contenders.map((other, at) => (at === who ? { ...contender, ...next } : other)),
+    });
+    // It may die between any two steps, with or without the lock.
+    if (world.deaths > 0) yield become({ state: 'dead', known: [] }, { deaths: world.deaths - 1 });
+    const again: Partial<Contender> = {
+      known: [],
+      tries: contender.tries - 1,
+      state: contender.tries > 1 ? 'at' : 'out',
+    };
+    if (contender.state === 'in') {
+      const files = contender.number in world.files ? { ...world.files, [contender.number]: -1 } : world.files;
+      yield become(again, { files });
+      continue;
+    }
+    const step = nextStep(contender.known);
+    if (step.kind === 'end')
+      yield become(step.number === undefined ? again : { state: 'in', number: step.number, known: [] });
+    else {
+      const { files, answer } = perform(world, who, step);
+      yield become({ known: [...contender.known, answer ?? null] }, { files });
+    }
+  }
+}
+
+/** Goes through every world that can be; answers how many, and the first in which two have the lock. */
+function explore(first: World): { readonly worlds: number; readonly held: number; readonly two: World | undefined } {
+  const seen = new Set<string>([JSON.stringify(first)]);
+  const open = [first];
+  let held = 0;
+  for (let world = open.pop(); world !== undefined; world = open.pop()) {
+    const inside = world.contenders.filter(({ state }) => state === 'in').length;
+    if (inside > 0) held++;
+    if (inside > 1) return { worlds: seen.size, held, two: world };
+    for (const next of successors(world)) {
+      const key = JSON.stringify(next);
+      if (seen.has(key)) continue;
+      seen.add(key);
+      open.push(next);
+    }
+  }
+  return { worlds: seen.size, held, two: undefined };
+}
+
+const FIRST: readonly (readonly [string, World['files']])[] = [
+  ['none yet', {}],
+  ['an abandoned one', { 7: -1 }],
+  ['an abandoned one, and what a killed contender left', { 3: -1, 7: -1 }],
+];
+
+/** Attempts of each of three, and how many of them may die. More of either takes minutes and finds nothing more. */
+const CASES: readonly (readonly [tries: readonly number[], deaths: number])[] = [
+  [[1, 1, 1], 1],
+  [[2, 1, 1], 0],
+];
+
+for (const [name, files] of FIRST) {
+  t.test(`WORK-05: of three contenders never two have the lock, in any order of their steps: ${name}`, (t) => {
+    for (const [tries, deaths] of CASES) {
+      const contenders = tries.map((count): Contender => ({ ...START, tries: count }));
+      const { worlds, held, two } = explore({ files, contenders, deaths });
+      t.equal(two, undefined, `in none of ${worlds} worlds`);
+      t.ok(held > 100, 'and it is had');
+    }
+    t.end();
+  });
+}
+
+const CONTENDER = fileURLToPath(new URL('./support/lock-contender.js', import.meta.url));
+/** No process has this number. */
+const NOBODY = 4_194_999;
+const [CONTENDERS, ROUNDS] = [8, 50];
+
+t.test('WORK-05: of eight processes at an abandoned lock one at a time has it, and each gets its turn', async (t) => {
+  const folder = await temporaryFolder(t);
+  const path = join(folder, 'lock');
+  await mkdir(path);
+  const processes = Array.from({ length: CONTENDERS }, (): ChildProcess => fork(CONTENDER, [folder]));
+  t.teardown(() => {
+    for (const each of processes) each.kill('SIGKILL');
+  });
+  await Promise.all(processes.map(async (each) => once(each, 'message')));
+  const found: unknown[] = [];
+  for (const each of processes) each.on('message', (message) => found.push(message));
+  for (let round = 1; round <= ROUNDS; round++) {
+    const top = Math.max(0, ...(await readdir(path)).map(Number));
+    await writeFile(join(path, String(top + 1)), `${NOBODY} 0123456789abcdef`);
+    for (const each of processes) each.send('go');
+    await until(`the end of round ${round}`, () => found.length === round * CONTENDERS);
+  }
+  t.same(
+    found.filter((each) => each !== 'alone'),
+    [],
+  );
+  t.equal((await readdir(path)).length, 1, 'what nobody needs is gone');
+});
+
+t.test(
+  'WORK-06: a lock is given back, taken over from the dead, and not kept from a version that had a file',
+  async (t) => {
+    const path = join(await temporaryFolder(t), 'lock');
+    await writeFile(path, `${process.ppid} 0123456789abcdef`);
+    const first = tryLock(path);
+    t.ok('lock' in first);
+    t.same(tryLock(path), { heldBy: process.pid });
+    t.equal(lockHolder(path), process.pid);
+    if ('lock' in first) first.lock.release();
+    t.equal(lockHolder(path), undefined);
+    const second = tryLock(path);
+    if ('lock' in first) first.lock.release();
+    t.equal(lockHolder(path), process.pid, 'the end of the one before is over');
+    if ('lock' in second) second.lock.release();
+    await writeFile(join(path, '9'), `${NOBODY} 0123456789abcdef`);
+    t.equal(lockHolder(path), undefined);
+    const third = tryLock(path);
+    t.same(await readdir(path), ['10']);
+    if ('lock' in third) third.lock.release();
+  },
+);

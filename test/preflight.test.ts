@@ -1,0 +1,185 @@
+/** What is wrong before the start: one sentence, exit code 1, and nothing was made. */
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import t, { type Test } from 'tap';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { runSql, spawnServer } from './support/server.js';
+
+t.setTimeout(300_000);
+
+const MAIN = fileURLToPath(new URL('../src/main.js', import.meta.url));
+const AS_ROOT = process.getuid?.() === 0;
+const NOBODY = 65_534;
+const DOCUMENTED = 1;
+
+interface Start {
+  readonly env?: Readonly<Record<string, string>>;
+  /** Left out: this user's. */
+  readonly uid?: number;
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A start that is to fail: what it said, and its exit code. */
+async function start({ env = {}, uid }: Start): Promise<Ended> {
+  const child = spawn(process.execPath, [MAIN], {
+    env: { PATH: process.env['PATH'], HOST: '127.0.0.1', PORT: '0', ...env },
+    ...(uid === undefined ? {} : { uid, gid: uid }),
+  });
+  const said = { stdout: '', stderr: '' };
+  child.stdout.on('data', (chunk: Buffer) => (said.stdout += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (said.stderr += chunk.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, ...said };
+}
+
+/** One line that ends as a sentence does, the exit code of the reference, and a folder that is as it was. */
+async function refused(t: Test, how: Start & { readonly folder: string }, expected: RegExp): Promise<void> {
+  const before = await readdir(how.folder);
+  const { code, stdout, stderr } = await start(how);
+  t.match(stderr, expected);
+  t.match(stderr, /^[A-Z][^\n]*\.\n$/, 'one line, and no stack');
+  t.equal(stdout, '');
+  t.equal(code, DOCUMENTED, 'the exit code');
+  t.same(await readdir(how.folder), before, 'nothing was made');
+}
+
+async function taken(t: Test): Promise<string> {
+  const stranger = createServer().listen(0, '127.0.0.1');
+  await once(stranger, 'listening');
+  t.teardown(() => stranger.close());
+  return String((stranger.address() as { port: number }).port);
+}
+
+t.test('CFG-20 INST-22: ports and addresses that cannot be had', async (t) => {
+  const folder = await temporaryFolder(t);
+  const DATA_DIR = join(folder, 'data');
+  const port = await taken(t);
+  const of = (env: Readonly<Record<string, string>>): Start & { folder: string } => ({
+    folder,
+    env: { DATA_DIR, ...env },
+  });
+  const inUse = new RegExp(
+    `^PORT: port ${port} of 127.0.0.1 is in use by another program\\. Stop that one, or set PORT`,
+  );
+  await refused(t, of({ PORT: port }), inUse);
+  await refused(t, of({ PORT: port, INSTANCES: '2' }), inUse);
+  await refused(t, of({ PORT: port, HOST: '0.0.0.0' }), /^PORT: port \d+ of 0\.0\.0\.0 is in use/);
+  await refused(t, of({ METRICS_PORT: port }), /^METRICS_PORT: port \d+ of 127\.0\.0\.1 is in use.*set METRICS_PORT/);
+  const second = String(Number(port) - 1);
+  await refused(t, of({ METRICS_PORT: second, INSTANCES: '2' }), new RegExp(`^METRICS_PORT: port ${port} of`));
+  await refused(
+    t,
+    of({ HOST: '192.0.2.1', PORT: '1' }),
+    /^HOST: 192\.0\.2\.1 is not an address of this machine\. Set HOST/,
+  );
+  await refused(t, of({ METRICS_HOST: '192.0.2.1', METRICS_PORT: '9100' }), /^METRICS_HOST: 192\.0\.2\.1 is not/);
+  await refused(t, of({ HOST: 'nowhere.invalid' }), /^HOST: the name nowhere\.invalid is not known on this machine/);
+});
+
+t.test('CFG-20: a port that only root may open', { skip: AS_ROOT ? false : 'needs root' }, async (t) => {
+  const floor = execFileSync('cat', ['/proc/sys/net/ipv4/ip_unprivileged_port_start'], { encoding: 'utf8' });
+  if (Number(floor) <= 1) return void t.pass('every user may open every port here', { skip: true });
+  const folder = await temporaryFolder(t);
+  await chmod(folder, 0o777);
+  const env = { DATA_DIR: join(folder, 'data'), PORT: '1' };
+  return refused(
+    t,
+    { folder, env, uid: NOBODY },
+    /^PORT: port 1 may not be opened by this user\. Set PORT to 1024 or more/,
+  );
+});
+
+t.test('CFG-20: a DATA_DIR that is a file, is closed, or has no room', async (t) => {
+  const folder = await temporaryFolder(t);
+  await writeFile(join(folder, 'file'), '');
+  const isFile = /^DATA_DIR: .*\/file is a file, and the data need a folder\. Move it away, or set DATA_DIR/;
+  await refused(t, { folder, env: { DATA_DIR: join(folder, 'file') } }, isFile);
+  await refused(t, { folder, env: { DATA_DIR: join(folder, 'file', 'below') } }, isFile);
+  const closed = join(folder, 'closed');
+  await mkdir(closed, { mode: 0o555 });
+  await chmod(folder, 0o755);
+  const shut = /^DATA_DIR: the user of this process may not write to .*\/closed \(EACCES\)\. Give it to that user/;
+  for (const DATA_DIR of [closed, join(closed, 'data')])
+    await refused(t, { folder: closed, env: { DATA_DIR }, ...(AS_ROOT ? { uid: NOBODY } : {}) }, shut);
+});
+
+t.test('CFG-20: a disk that is full', { skip: AS_ROOT ? false : 'needs root, to mount one' }, async (t) => {
+  const folder = await temporaryFolder(t);
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', folder], { stdio: 'pipe' });
+  } catch {
+    return void t.pass('nothing can be mounted here', { skip: true });
+  }
+  t.teardown(() => void execFileSync('umount', [folder]));
+  const DATA_DIR = join(folder, 'data');
+  await refused(
+    t,
+    { folder, env: { DATA_DIR } },
+    /^DATA_DIR: the disk of .* has \d+ MiB free, and the server needs 200\./,
+  );
+  const { url } = await testDatabase(t);
+  return refused(t, { folder, env: { DATA_DIR, DATABASE_URL: url } }, /has \d+ MiB free, and the server needs 16\./);
+});
+
+t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', async (t) => {
+  const folder = await temporaryFolder(t);
+  const { url } = await testDatabase(t);
+  const of = (change: (url: URL) => void): Start & { folder: string } => {
+    const changed = new URL(url);
+    changed.password = 'not-the-password-of-it';
+    change(changed);
+    return { folder, env: { DATA_DIR: join(folder, 'data'), DATABASE_URL: changed.href } };
+  };
+  const { password, username, host } = new URL(url);
+  const right = (u: URL): void => void (u.password = password);
+  await refused(
+    t,
+    of(() => undefined),
+    new RegExp(`^DATABASE_URL: .* refuses the password of the user "${username}"`),
+  );
+  const free = await taken(t).then((port) => String(Number(port) - 1));
+  await refused(
+    t,
+    of((u) => void (u.port = free)),
+    /^DATABASE_URL: no database listens at .* \(ECONNREFUSED\)\. Start it/,
+  );
+  await refused(
+    t,
+    of((u) => void (u.hostname = 'nowhere.invalid')),
+    /^DATABASE_URL: the host of nowhere\.invalid:\d+ is not known/,
+  );
+  const absent = of((u) => (right(u), void (u.pathname = '/absent')));
+  await refused(t, absent, new RegExp(`^DATABASE_URL: at ${host} there is no database "absent"\\. Create it`));
+  await refused(
+    t,
+    of((u) => (right(u), void (u.username = 'absent'))),
+    /^DATABASE_URL: .*"absent"/,
+  );
+  await runSql(url, "INSERT INTO migrations (number, name, sha256) VALUES (9999, 'later', 'x')");
+  await refused(t, of(right), /^This database was written by a newer version of the server .*Update the server/);
+});
+
+t.test('CFG-21: a second server on one DATA_DIR says what is true, and no more', async (t) => {
+  const first = await spawnServer(t, { embedded: true });
+  const env = { DATA_DIR: first.dataDir, LOG_LEVEL: 'debug' };
+  const { code, stderr } = await start({ env });
+  t.equal(code, DOCUMENTED);
+  t.notMatch(stderr, /tak(en|ing) (it )?over|\n\s+at /);
+  t.match(stderr, /Another server is already running with DATA_DIR=.*\. Give this one its own DATA_DIR and PORT\.\n$/);
+  t.equal((await first.wire.get('/health')).status, 200, 'the first goes on');
+  const same = await start({ env: { ...env, PORT: String(first.port) } });
+  t.match(
+    same.stderr,
+    /^PORT: port \d+ of 127\.0\.0\.1 is in use[^\n]*\n$/,
+    'with the same port it does not even look',
+  );
+});

@@ -1,0 +1,96 @@
+/** What one caller does to take all he can get, beside a judge who wants to work (see judge.ts). */
+import { randomBytes } from 'node:crypto';
+import { newItem, writeBody } from './devices.js';
+import { until } from './events.js';
+import { BASE } from './hosted.js';
+import { Judge, requestText, street, Unread, type Neighbour, type Street } from './judge.js';
+import type { WithTeardown } from './postgres.js';
+import { range } from './stream.js';
+
+/** Somebody without a token. */
+const STRANGER = '203.0.113.9';
+
+/** Fills a tenant so that a page of its items has about 4 MiB. */
+async function fill({ wire, device }: Neighbour): Promise<void> {
+  const full = (): unknown => writeBody('a', newItem([device.id], { ct: randomBytes(60_000) }));
+  for (const _ of range(1, 8)) {
+    const items = Array.from({ length: 10 }, full);
+    const reply = await wire.post('/items/batch', { items }, { token: device.token, shape: 'a' });
+    if (reply.status !== 200) throw new Error(reply.raw);
+  }
+}
+
+/** A server with two tenants: a judge, and somebody greedy whose pages are long. */
+export class Stage {
+  private readonly open: Unread[] = [];
+
+  private constructor(
+    readonly place: Street,
+    readonly judge: Judge,
+    private readonly greedy: Neighbour,
+  ) {}
+
+  static async start(t: WithTeardown): Promise<Stage> {
+    // Without rates: what one asks for is bounded by his shares alone.
+    const place = await street(t, { RATE_READ_PER_S: '0', RATE_WRITE_PER_S: '0' });
+    const [honest, greedy] = [await place.tenant('anna'), await place.tenant('berta')];
+    await fill(greedy);
+    const stage = new Stage(place, new Judge(place, honest), greedy);
+    t.teardown(() => stage.leave());
+    return stage;
+  }
+
+  /** A device asks for pages of 4 MiB, 20 at a time, and reads none. */
+  async pages(waves: number): Promise<void> {
+    for (const wave of range(1, waves)) {
+      for (const _ of range(1, 20)) await this.send(this.page);
+      await this.judge.after(wave);
+    }
+  }
+
+  /** All at once. */
+  async burst(count: number): Promise<void> {
+    await Promise.all(range(1, count).map(() => this.send(this.page)));
+    await this.judge.after(10);
+  }
+
+  /** A stranger asks for pages of the reference, 250 at a time, and reads none. */
+  async docs(waves: number): Promise<void> {
+    const text = requestText('/docs/endpoints-b', { address: STRANGER });
+    for (const wave of range(1, waves)) {
+      await Promise.all(range(1, 250).map(() => this.send(text)));
+      await this.judge.after(wave);
+    }
+  }
+
+  /** A stranger sends half a body on each of many connections. */
+  async halves(count: number): Promise<void> {
+    const text =
+      `POST /api/devices/reauth HTTP/1.1\r\nHost: anna.${BASE}\r\nX-Forwarded-For: ${STRANGER}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: 8192\r\n\r\n${'x'.repeat(8_000)}`;
+    await Promise.all(range(1, count).map(() => this.send(text)));
+    await this.judge.after(10);
+  }
+
+  /** Ends every connection; resolves when the server holds nothing any more. */
+  async leave(): Promise<void> {
+    for (const unread of this.open.splice(0)) unread.destroy();
+  }
+
+  /** Resolves when every budget is empty. */
+  async released(): Promise<void> {
+    await this.leave();
+    await until('every budget empty', async () => {
+      const held = Object.values(await this.place.budgets());
+      return held.length >= 6 && held.every((amount) => amount === 0);
+    });
+  }
+
+  private get page(): string {
+    return requestText('/api/items?since=0', { host: this.greedy.host, token: this.greedy.device.token });
+  }
+
+  private async send(text: string): Promise<void> {
+    this.open.push(await Unread.open(this.place.server.port, text));
+  }
+}

@@ -1,0 +1,214 @@
+/**
+ * The judge of attacks: an honest device of another tenant that goes on with its day while somebody takes what he can
+ * get. It counts what it was refused and how long it waited. The server is a process of its own, with the limits that a
+ * server has by default, so that its memory is its own too.
+ */
+import { once } from 'node:events';
+import { connect, type Socket as TcpSocket } from 'node:net';
+import { claim, newItem, writeBody, type TestDevice } from './devices.js';
+import { BASE, signUp } from './hosted.js';
+import type { WithTeardown } from './postgres.js';
+import { freePort } from './proxies.js';
+import { spawnServer, type Child } from './server.js';
+import { residentBytes } from './slow.js';
+import { named, Wire, type Reply } from './wire.js';
+
+const MIB = 1024 * 1024;
+
+/** A tenant with a device. */
+export interface Neighbour {
+  readonly host: string;
+  readonly wire: Wire;
+  readonly device: TestDevice;
+}
+
+/** A hosted server in a process of its own with default limits. */
+export interface Street {
+  readonly server: Child;
+  readonly apex: Wire;
+  /** A new tenant, signed up and claimed. */
+  tenant(slug: string): Promise<Neighbour>;
+  /** Resident memory of the server, MiB. */
+  memory(): Promise<number>;
+  /** What the server holds of each budget now, by the budget's name. */
+  budgets(): Promise<Readonly<Record<string, number>>>;
+}
+
+/** As if they were not set: a server has its own. */
+const DEFAULT_LIMITS = { RATE_READ_PER_S: '', RATE_WRITE_PER_S: '', RATE_PAIR_PER_MIN: '', LOG_LEVEL: 'warn' };
+
+/** Starts the server. Loopback is a proxy to it, so `X-Forwarded-For` is whatever a test says. */
+export async function street(t: WithTeardown, env: Readonly<Record<string, string>> = {}): Promise<Street> {
+  const metricsPort = await freePort();
+  const server = await spawnServer(t, {
+    env: {
+      ...DEFAULT_LIMITS,
+      ...{ TENANT_MODE: 'multi', BASE_DOMAIN: BASE, TRUSTED_PROXIES: '127.0.0.0/8' },
+      ...{ METRICS_PORT: String(metricsPort), ...env },
+    },
+  });
+  const at = (host: string): Wire => {
+    const wire = new Wire(server.port, named(host));
+    t.teardown(() => wire.close());
+    return wire;
+  };
+  const apex = at(BASE);
+  return {
+    server,
+    apex,
+    tenant: async (slug) => {
+      const claimToken = (await signUp(apex, slug)).text('claimToken');
+      const host = `${slug}.${BASE}`;
+      const wire = at(host);
+      return { host, wire, device: await claim(wire, { claimToken }) };
+    },
+    memory: async () => (await residentBytes(server.process.pid ?? 0)) / MIB,
+    budgets: async () => {
+      const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+      const found = [...text.matchAll(/^service_held\{budget="(\w+)"\} (\d+)$/gm)];
+      return Object.fromEntries(found.map(([, name = '', value]) => [name, Number(value)]));
+    },
+  };
+}
+
+/** What the judge saw. */
+export interface Findings {
+  /** Answers that were no success, as they came. */
+  readonly refusals: readonly string[];
+  readonly calls: number;
+  /** The middle one of the waits for `/me` and for writes, ms. */
+  readonly medianMs: number;
+  readonly worstMs: number;
+  /** The most memory that the server had, MiB. */
+  readonly peakMib: number;
+}
+
+export interface JudgeOptions {
+  /** Between two rounds, ms. */
+  readonly paceMs?: number;
+  /** The address that its calls without a token come from. */
+  readonly address?: string;
+}
+
+/** Works from `begin` to `end`, one call after the other. */
+export class Judge {
+  private waits: number[] = [];
+  private refusals: string[] = [];
+  private calls = 0;
+  private peak = 0;
+  private rounds = 0;
+  private stopped = true;
+  private work: Promise<void> | undefined;
+
+  constructor(
+    private readonly place: Street,
+    private readonly tenant: Neighbour,
+    private readonly options: JudgeOptions = {},
+  ) {}
+
+  begin(): void {
+    Object.assign(this, { waits: [], refusals: [], calls: 0, peak: 0, rounds: 0, stopped: false });
+    this.work = this.run();
+  }
+
+  /** Resolves when it has done so many rounds since `begin`. */
+  async after(rounds: number): Promise<void> {
+    while (this.rounds < rounds && !this.stopped) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  async end(): Promise<Findings> {
+    this.stopped = true;
+    await this.work;
+    const sorted = [...this.waits].sort((one, other) => one - other);
+    return {
+      refusals: this.refusals,
+      calls: this.calls,
+      medianMs: sorted[Math.floor(sorted.length / 2)] ?? 0,
+      worstMs: sorted.at(-1) ?? 0,
+      peakMib: this.peak,
+    };
+  }
+
+  private async run(): Promise<void> {
+    while (!this.stopped) {
+      await this.round();
+      this.rounds++;
+      this.peak = Math.max(this.peak, await this.place.memory());
+      await new Promise((resolve) => setTimeout(resolve, this.options.paceMs ?? 110));
+    }
+  }
+
+  /** Reads who it is, writes an item, opens a socket and hears of everything, and asks without a token, as anybody may. */
+  private async round(): Promise<void> {
+    const { wire, device } = this.tenant;
+    const mine = { token: device.token, shape: 'a' } as const;
+    const stranger = { headers: { 'x-forwarded-for': this.options.address ?? '198.51.100.7' } };
+    await this.timed(() => wire.get('/me', mine));
+    await this.timed(() => wire.post('/items', writeBody('a', newItem([device.id])), mine));
+    await this.judged(() => wire.get('/items?since=0&limit=20', mine));
+    await this.judged(() => wire.get('/password/exists', stranger));
+    await this.judged(() => wire.get('//docs/errors', stranger));
+    await this.judged(() => this.listen());
+  }
+
+  private async listen(): Promise<undefined> {
+    const { wire, device } = this.tenant;
+    const socket = await wire.connect({ token: device.token, shape: 'a' });
+    try {
+      await socket.hello(0);
+    } finally {
+      socket.terminate();
+    }
+    return undefined;
+  }
+
+  private async timed(call: () => Promise<Reply>): Promise<void> {
+    const begun = performance.now();
+    await this.judged(call);
+    this.waits.push(performance.now() - begun);
+  }
+
+  private async judged(call: () => Promise<Reply | undefined>): Promise<void> {
+    this.calls++;
+    try {
+      const reply = await call();
+      if (reply !== undefined && reply.status !== 200) this.refusals.push(reply.outcome);
+    } catch (error) {
+      this.refusals.push(String(error));
+    }
+  }
+}
+
+/** A connection that sends what it is told to and never reads. */
+export class Unread {
+  closed = false;
+
+  private constructor(readonly socket: TcpSocket) {
+    socket.on('error', () => undefined);
+    socket.on('close', () => (this.closed = true));
+    // Nothing reads, so nothing would see the end either: a socket that is written to learns of a reset.
+    socket.pause();
+  }
+
+  static async open(port: number, text: string | Buffer): Promise<Unread> {
+    const socket = connect(port, '127.0.0.1');
+    const unread = new Unread(socket);
+    await once(socket, 'connect');
+    socket.write(text);
+    return unread;
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+}
+
+/** A request without a body, as it stands on the wire. */
+export const requestText = (
+  path: string,
+  { host = BASE, token, address }: { readonly host?: string; readonly token?: string; readonly address?: string } = {},
+): string =>
+  `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n` +
+  (token === undefined ? '' : `Authorization: Bearer ${token}\r\n`) +
+  (address === undefined ? '' : `X-Forwarded-For: ${address}\r\n`) +
+  '\r\n';

@@ -1,0 +1,34 @@
+/** A process that wants a lock, for lock.test.ts: takes it once for each message, and says whether it was alone. */
+import { mkdirSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { errorCode } from '../../src/protocol/error-code.js';
+import { tryLock } from '../../src/files/lock.js';
+
+const [folder = ''] = process.argv.slice(2);
+const inside = join(folder, 'inside');
+
+function critical(): string {
+  try {
+    mkdirSync(inside);
+  } catch (error) {
+    return errorCode(error) === 'EEXIST' ? 'two at once' : String(error);
+  }
+  // Long enough for another one to be there at the same time, were it let in.
+  for (const end = performance.now() + 0.5; performance.now() < end;);
+  rmdirSync(inside);
+  return 'alone';
+}
+
+function once(): void {
+  const attempt = tryLock(join(folder, 'lock'));
+  if (!('lock' in attempt)) {
+    setImmediate(once);
+    return;
+  }
+  const found = critical();
+  attempt.lock.release();
+  process.send?.(found);
+}
+
+process.on('message', once);
+process.send?.('ready');

@@ -1,0 +1,29 @@
+/** Items as a holder of the master key can write them with a program of his own: any text in the place of a payload. */
+import type { Client, World } from './client-world.js';
+import { newId } from './client.js';
+import { makeItem, type PlainItem } from './independent.js';
+
+/** An item's type, and the plaintext under its seal. */
+export interface Plant {
+  readonly type: string;
+  readonly payload: string;
+}
+
+/** Writes the items over the wire, past the library; gives their ids. */
+export async function plant(
+  { server }: Pick<World, 'server'>,
+  by: Client,
+  plants: readonly Plant[],
+): Promise<readonly string[]> {
+  const { masterKey, token } = by.identity();
+  const listed = await by.device.roster.list();
+  const devices = new Map(listed.filter(({ revokedAt }) => revokedAt === null).map(({ id, pubkey }) => [id, pubkey]));
+  const items: PlainItem[] = plants.map(({ type, payload }, at) =>
+    makeItem({ id: newId(), binId: 'inbox', type, ts: Date.now() + at }, payload, { master: masterKey, devices }),
+  );
+  for (const item of items) {
+    const reply = await server.wire.post('/items', item, { token: token.text, shape: 'a' });
+    if (reply.status !== 201 && reply.status !== 200) throw new Error(`${reply.status}: ${item.payloadEnc.ct.length}`);
+  }
+  return items.map(({ id }) => id);
+}

@@ -1,0 +1,59 @@
+/** Whose replay reads next: tenants in turn, within each its devices in turn. */
+import t from 'tap';
+import { Turns } from '../src/tenant/turns.js';
+
+/** Work under way, ended by hand. */
+class Work {
+  readonly begun: string[] = [];
+  private readonly ends = new Map<string, () => void>();
+
+  constructor(private readonly turns: Turns) {}
+
+  /** `name`: tenant, device, number; 'a1.1'. */
+  ask(name: string, fails = false): Promise<string> {
+    const [tenantId = '', deviceId = ''] = name;
+    return this.turns.take({ tenantId, deviceId }, () => {
+      this.begun.push(name);
+      return new Promise((resolve, reject) => {
+        this.ends.set(name, () => (fails ? reject(new Error(name)) : resolve(name)));
+      });
+    });
+  }
+
+  async end(name: string): Promise<void> {
+    this.ends.get(name)?.();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+t.test('FAIR-25: tenants read in turn, and their devices', async (t) => {
+  const work = new Work(new Turns(4));
+  const results = ['a1.1', 'a1.2', 'a1.3', 'a2.1', 'a3.1', 'b1.1', 'b1.2'].map((name) => work.ask(name));
+  t.same(work.begun, ['a1.1', 'b1.1'], 'one of each tenant, however much one asks for');
+  for (const name of ['c', 'd', 'e', 'f']) results.push(work.ask(`${name}1.1`));
+  t.same(work.begun.slice(2), ['c1.1', 'd1.1'], 'four in all');
+  await work.end('a1.1');
+  t.same(work.begun.slice(4), ['a1.2'], 'the first in the line');
+  await work.end('a1.2');
+  t.same(work.begun.slice(5), ['e1.1'], 'then the others, but for b, which has its share');
+  for (let at = 0; at < work.begun.length; at++) await work.end(work.begun[at] ?? '');
+  t.equal((await Promise.all(results)).length, 11);
+  t.ok(work.begun.indexOf('f1.1') < work.begun.indexOf('a2.1'), 'each tenant before one has another turn');
+  t.ok(work.begun.indexOf('a3.1') < work.begun.indexOf('a1.3'), 'each device before one has another');
+});
+
+t.test('FAIR-25: work that fails gives its place to the next', async (t) => {
+  const work = new Work(new Turns(4));
+  const first = work.ask('a1.1', true);
+  const second = work.ask('a1.2');
+  void work.end('a1.1');
+  await t.rejects(first, { message: 'a1.1' });
+  t.same(work.begun, ['a1.1', 'a1.2']);
+  await work.end('a1.2');
+  t.equal(await second, 'a1.2');
+  const throws = new Turns(4).take({ tenantId: 'a', deviceId: '1' }, async () => {
+    await Promise.resolve();
+    throw new Error('broken');
+  });
+  await t.rejects(throws, { message: 'broken' });
+});
