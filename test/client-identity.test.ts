@@ -177,6 +177,32 @@ t.test('SDK-29: a payload of its shape is written as it is given; what is undefi
   t.match(await refusal(first.device.put(more)), { path: 'payload.colour' });
 });
 
+t.test(
+  'CLIENT-55: changes of one item are made in the order of the calls, whatever the store takes for each',
+  async (t) => {
+    const all = await world(t);
+    const store = new MemoryStore();
+    const { device } = await all.open(all.first.identity(), { store });
+    const { id } = await device.put(note('first'));
+    const get = store.get.bind(store);
+    // The earlier it is asked, the later it answers.
+    let turns = 100;
+    store.get = async (asked) => {
+      for (let turn = (turns -= 20); turn > 0; turn--) await new Promise((resolve) => setImmediate(resolve));
+      return get(asked);
+    };
+    const texts = ['one', 'two', 'three'];
+    const edits = texts.map((text) => device.put({ ...note(text), id }));
+    const gone = device.delete(id);
+    const versions = (await Promise.all([...edits, gone])).map(({ version }) => version);
+    t.same(
+      versions,
+      versions.toSorted((one, other) => one - other),
+    );
+    t.equal(new Set(versions).size, 4);
+  },
+);
+
 t.test('SDK-30: what belongs to the other platform is there, and says so when it is called', async (t) => {
   const wrong = { name: 'ClientError', code: 'wrong_platform' };
   t.throws(() => nodeEntry.browserPlatform(), wrong);

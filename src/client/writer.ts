@@ -25,7 +25,7 @@ import { ApiError, ClientError, isConflict } from './errors.js';
 import { MissingKeys, type RewrapOptions } from './missing-keys.js';
 import type { Outbox } from './outbox.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
-import { checkedPayload, expectType, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
@@ -108,7 +108,8 @@ export class Writer {
    * refused, and the server removes the blob within a day or two. A queued one waits no longer than that.
    */
   async put(given: PutRequest): Promise<Stored> {
-    const request = await this.checked(given);
+    // Nothing is awaited before its turn is taken: changes of one item come in the order of the calls.
+    const request = checked(given);
     const id = request.id ?? ulid(this.options.clock.now(), (length) => this.options.sodium.random(length));
     const source = sourceOf(request);
     let over: Obstacle | null = null;
@@ -129,23 +130,15 @@ export class Writer {
     }
   }
 
-  /**
-   * A request whose type and payload can be written. Throws `PayloadError`, and `CryptoRefusal` for bytes that are no
-   * JSON. Fields that another client gave the item stay with it, whatever they are: nobody here knows better.
-   */
-  private async checked(request: PutRequest): Promise<PutRequest> {
-    const { id, payload, asIs } = request;
-    const type = expectType(request.type);
-    if (asIs === true) return request;
-    const others = id === undefined ? [] : await this.fieldsOf(id);
-    if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
-    checkedPayload(type, payloadObject(payload), others);
-    return request;
+  /** Throws `PayloadError` for a field that neither the type nor the item as it stands has. */
+  private expectFields(request: PutRequest, { row }: Latest): void {
+    const { type, payload, asIs } = request;
+    if (asIs === true || foreignFields(request).length === 0) return;
+    checkedPayload(type, payload instanceof Uint8Array ? payloadObject(payload) : payload, this.fieldsOf(row));
   }
 
   /** Names of the fields that an item has; none where it is not here, or does not open. */
-  private async fieldsOf(id: string): Promise<readonly string[]> {
-    const { row } = await this.latest(id);
+  private fieldsOf(row: LiveItem | null): readonly string[] {
     try {
       return row === null ? [] : Object.keys(openItem(this.options.sodium, row, this.options.reader) ?? {});
     } catch (error) {
@@ -176,6 +169,7 @@ export class Writer {
     // Whatever stands in the way of the write is better known before so much is sent.
     await this.options.roster.sealFor();
     const latest = await this.preparing.run(async () => this.writable(id, await this.latest(id)));
+    this.expectFields(request, latest);
     const seen = latest.row?.ts ?? 0;
     const ts = this.laterThan(request, latest, over);
     if (before !== null) {
@@ -255,6 +249,7 @@ export class Writer {
     const { sodium, reader, roster, sender, deviceId } = this.options;
     const devices = await roster.sealFor();
     const latest = this.writable(id, await this.latest(id));
+    this.expectFields(request, latest);
     const base = over?.version ?? latest.base;
     const { binId, type, payload } = request;
     const to = { masterKey: reader.masterKey, devices };
@@ -282,6 +277,32 @@ export class Writer {
     if (latest.deleted) throw new ClientError('deleted_item', `item ${id} is deleted, and there is no restore`);
     return latest;
   }
+}
+
+/** None where it is no object: it is refused for that. */
+const namesIn = (payload: unknown): string[] =>
+  typeof payload === 'object' && payload !== null ? Object.keys(payload) : [];
+
+/** Fields of a payload that its type does not have. An item that has them may keep them: nobody here knows better. */
+const foreignFields = ({ type, payload }: PutRequest): string[] => {
+  const own = fieldsOf(type);
+  const plain = payload instanceof Uint8Array ? payloadObject(payload) : payload;
+  return namesIn(plain).filter((name) => !own.includes(name));
+};
+
+/**
+ * A request whose type and payload can be written, as far as can be said without the item: of one that may be there,
+ * fields that the type does not have are looked at in its turn. Throws `PayloadError`, and `CryptoRefusal` for bytes
+ * that are no JSON.
+ */
+function checked(request: PutRequest): PutRequest {
+  const { id, payload, asIs } = request;
+  const type = expectType(request.type);
+  if (asIs === true) return request;
+  const others = id === undefined ? [] : foreignFields(request);
+  if (!(payload instanceof Uint8Array)) return { ...request, payload: checkedPayload(type, payload, others) };
+  checkedPayload(type, payloadObject(payload), others);
+  return request;
 }
 
 /** What is to be uploaded for a write; null: nothing, it fits into the item. Throws `RangeError`, `CryptoRefusal`. */

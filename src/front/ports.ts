@@ -200,6 +200,8 @@ export interface DocsPage {
   /** Content type. */
   readonly type: string;
   readonly text: string;
+  /** The same as bytes, shared by all replies. */
+  readonly bytes: Buffer;
   /** Entity tag with its quotes. */
   readonly etag: string;
 }

@@ -102,6 +102,8 @@ interface Outgoing {
   readonly status: number;
   readonly type: string;
   readonly text: string;
+  /** The same as bytes, where they are kept: then no reply makes a copy of its own. */
+  readonly bytes?: Buffer;
   readonly headers: Headers;
   /** `Cache-Control`; left out: nothing is kept. */
   readonly cache?: string;
@@ -152,7 +154,7 @@ export class Replier {
   }
 
   /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
-  private sendPage(call: Call, { type, text, etag }: DocsPage): void {
+  private sendPage(call: Call, { type, text, bytes, etag }: DocsPage): void {
     const kept = hasTag(call.ifNoneMatch, etag) && !cuts(call);
     const headers: Headers = [
       ['etag', etag],
@@ -160,7 +162,7 @@ export class Replier {
       ['x-content-type-options', 'nosniff'],
       ['referrer-policy', 'no-referrer'],
     ];
-    const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text };
+    const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text, bytes };
     this.send(call, { ...content, headers, cache: 'no-cache' });
   }
 
@@ -300,13 +302,13 @@ export class Replier {
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
     } else if (cut) res.end(text, cut);
-    else return this.offer(res, text);
+    else return this.offer(res, text, out.bytes);
     return undefined;
   }
 
   /** Not `end`: that has the library keep what the client does not take, however often he asks and does not read. */
-  private offer(res: HttpResponse, text: string): Buffer | undefined {
-    const bytes = text.length > LONG_REPLY ? Buffer.from(text) : undefined;
+  private offer(res: HttpResponse, text: string, kept?: Buffer): Buffer | undefined {
+    const bytes = kept ?? (text.length > LONG_REPLY ? Buffer.from(text) : undefined);
     const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));
     return responded ? undefined : (bytes ?? Buffer.from(text));
   }

@@ -38,6 +38,8 @@ export interface SitePage {
   /** Content type. */
   readonly type: string;
   readonly text: string;
+  /** The same, as it is sent: made once, and shared by all who read it. */
+  readonly bytes: Buffer;
   /** Entity tag with its quotes: a hash of the text. */
   readonly etag: string;
 }
@@ -135,7 +137,7 @@ ${render(source.markdown).html}
 
 function pageOf(type: string, text: string): SitePage {
   const hash = createHash('sha256').update(type).update('\0').update(text).digest('base64url');
-  return { type, text, etag: `"${hash.slice(0, 27)}"` };
+  return { type, text, bytes: Buffer.from(text), etag: `"${hash.slice(0, 27)}"` };
 }
 
 /** Reads every file. Throws when the folder or a file cannot be read: then the installation is broken. */
