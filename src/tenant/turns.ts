@@ -28,9 +28,12 @@ export class Turns {
   take<T>({ tenantId, deviceId }: Turn, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = (): void => {
+        // Not before what was read is sent, and requests that came meanwhile were looked at.
         const end = (): void => {
-          this.busy.delete(tenantId);
-          this.goOn();
+          setImmediate(() => {
+            this.busy.delete(tenantId);
+            this.goOn();
+          });
         };
         work().then(resolve, reject).then(end, end);
       };
