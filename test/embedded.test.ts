@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import root from 'tap';
+import root, { type Test } from 'tap';
 import { keptSecret } from '../src/config/secrets.js';
 import { createPool, withRetry } from '../src/postgres/database.js';
 import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
@@ -265,15 +265,38 @@ root.test('DUR-01: a server killed while it makes the cluster leaves nothing hal
   t.strictSame((await readdir(dataDir)).sort(), ['postgres', 'postgres.log', 'secrets']);
 });
 
-root.test('a postmaster.pid that names a stranger does not stop the start', async (t) => {
+/**
+ * A process of the database's user that has ended and is never collected: `sleep`, which took the shell's place, waits
+ * for no child.
+ */
+async function zombie(t: Test, { uid, gid }: { uid: number; gid: number }): Promise<number> {
+  const script = 'exec 3<&0; cat <&3 >/dev/null & echo $!; exec sleep 600';
+  const parent = spawn('sh', ['-c', script], { stdio: ['pipe', 'pipe', 'inherit'], uid, gid, cwd: '/' });
+  t.teardown(() => parent.kill('SIGKILL'));
+  const [line] = (await once(parent.stdout, 'data')) as [Buffer];
+  const pid = Number(String(line));
+  const stateOf = async (one = 0): Promise<string> => readFile(`/proc/${one}/stat`, 'utf8');
+  await until('the shell to be gone', async () => (await stateOf(parent.pid)).includes('(sleep)'));
+  parent.stdin.end();
+  await until('the zombie', async () => (await stateOf(pid)).includes(') Z '));
+  return pid;
+}
+
+const IS_LINUX = process.platform === 'linux';
+
+root.test('a postmaster.pid that names a stranger or a zombie does not stop the start', async (t) => {
   const dataDir = await preparedFolder(t);
   const first = await start(t, dataDir);
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
   const lines = (await readFile(pidFile, 'utf8')).split('\n');
+  const strangers = [process.pid, ...(IS_LINUX ? [await zombie(t, await stat(pidFile))] : [])];
   await first.stop();
-  await writeFile(pidFile, [String(process.pid), ...lines.slice(1)].join('\n'));
-  const second = await start(t, dataDir);
-  t.strictSame(await query(second.url, 'SELECT 1 AS alive'), [{ alive: 1 }]);
+  for (const pid of strangers) {
+    await writeFile(pidFile, [String(pid), ...lines.slice(1)].join('\n'));
+    const next = await start(t, dataDir);
+    t.strictSame(await query(next.url, 'SELECT 1 AS alive'), [{ alive: 1 }]);
+    await next.stop();
+  }
 });
 
 root.test('another password than the cluster was made with is told as such', async (t) => {

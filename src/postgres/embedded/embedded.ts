@@ -63,8 +63,11 @@ const OWNER_WAIT = '3s';
 const START_MAX_MS = 300_000;
 const LOOK_AGAIN_MS = 25;
 const STARTS_MAX = 10;
-/** What PostgreSQL says when another server's postmaster, or another program on the port, was quicker. */
-const RACE_LOST = /already exists|is empty|could not bind/;
+/**
+ * What PostgreSQL says when another server's postmaster, or another program on the port, was quicker, or while children
+ * of a killed postmaster are still ending.
+ */
+const RACE_LOST = /already exists|is still in use|is empty|could not bind/;
 const FAST_STOP_MS = 10_000;
 const QUICK_STOP_MS = 5_000;
 const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];

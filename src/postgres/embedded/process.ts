@@ -198,10 +198,29 @@ export async function runningPostmaster(folder: string): Promise<Postmaster | nu
     };
     return { pid, port, isAlive, ended };
   }
-  // PostgreSQL believes a stale file when a stranger of the same user now has that process id, and refuses to start.
-  // Removing it is safe: its shared memory, found by the folder, still guards against a second postmaster.
-  if ((await processState(pid)) !== 'dead') await rm(pidFile, { force: true });
+  await removeStale(pidFile, pid);
   return null;
+}
+
+/**
+ * Removes a `postmaster.pid` whose process cannot be the postmaster but still has its number. PostgreSQL asks only
+ * whether the number can be signalled, and refuses to start: when a stranger has it since, and when the killed
+ * postmaster is a zombie that nobody has collected yet. Removing it is safe: the cluster's shared memory, found by
+ * the folder, still guards against a second postmaster.
+ */
+async function removeStale(pidFile: string, pid: number): Promise<void> {
+  if (!Number.isSafeInteger(pid) || pid <= 1) return;
+  try {
+    process.kill(pid, 0);
+  } catch {
+    return; // nobody has the number, or one whom PostgreSQL may not signal: it takes the file for stale by itself
+  }
+  try {
+    // Another server's postmaster may have written its own in between.
+    if (Number((await readFile(pidFile, 'utf8')).split('\n')[0]) === pid) await rm(pidFile, { force: true });
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error;
+  }
 }
 
 const LOG_MAX_BYTES = 4 * 1024 * 1024;
