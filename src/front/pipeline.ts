@@ -11,8 +11,8 @@ import { addressOfPeer, limitKey, TrustedProxies } from './client-address.js';
 import { Inflow } from './inflow.js';
 import type { FrontOptions, LoadBounds } from './ports.js';
 import { Replier } from './reply.js';
-import { Call } from './request.js';
-import { Router, type Answer, type Row } from './router.js';
+import { Call, type Answerer } from './request.js';
+import { LATER, Router, type Answer, type Row } from './router.js';
 
 /** Strangers shall not be able to take the devices' share. */
 const BOUNDS: LoadBounds = {
@@ -32,7 +32,7 @@ interface Way {
  * Takes requests through all steps, and knows which of them are under way: every call that waits, for its admission
  * or for its answer, is counted from the begin of the wait to its end, also when its client has gone away.
  */
-export class Pipeline {
+export class Pipeline implements Answerer {
   readonly replier: Replier;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
@@ -74,7 +74,7 @@ export class Pipeline {
    * One with a fault in its framing is refused here, and not to be looked at any further.
    */
   begin(res: HttpResponse, req: HttpRequest): Call {
-    const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape });
+    const call = new Call(res, req, { now: this.app.clock.now(), shape: this.app.config.wireShape, answerer: this });
     res.onAborted(() => {
       call.aborted = true;
       call.end();
@@ -268,10 +268,36 @@ export class Pipeline {
     else go(caller);
   }
 
-  private answer(call: Call, load: Load, answer: Answer | Promise<Answer>): void {
+  private answer(call: Call, load: Load, answer: Answer | Promise<Answer> | typeof LATER): void {
+    if (answer === LATER) return this.awaitAnswer(call, load);
     if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
     this.hold(call, load, answer, (value) => this.replier.answer(call, value));
     if (this.replier.closing) this.giveUp(call);
+  }
+
+  /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
+  private awaitAnswer(call: Call, load: Load): void {
+    if (call.over) return;
+    call.heldBy = load;
+    load.calls++;
+    this.waiting.add(call);
+  }
+
+  answerLater(call: Call, answer: Answer): void {
+    this.leaveHeld(call);
+    this.replier.answer(call, answer);
+    this.tellIdle();
+  }
+
+  refuseLater(call: Call, error: unknown): void {
+    this.leaveHeld(call);
+    this.replier.fail(call, error);
+    this.tellIdle();
+  }
+
+  private leaveHeld(call: Call): void {
+    if (call.heldBy !== undefined) this.leave(call, call.heldBy);
+    call.heldBy = undefined;
   }
 
   /**

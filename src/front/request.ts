@@ -6,6 +6,7 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, type ServiceError } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
+import type { Load } from './admit.js';
 import type { Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
 
@@ -52,6 +53,12 @@ const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
  * part: a proxy could read that as another host than we do.
  */
 export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
+
+/** Takes the answer to a call whose handler said that it comes later (src/front/pipeline.ts). */
+export interface Answerer {
+  answerLater(call: Call, answer: object): void;
+  refuseLater(call: Call, error: unknown): void;
+}
 
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
@@ -115,6 +122,8 @@ export class Call {
   over = false;
   /** The client is gone; set before `over`. */
   aborted = false;
+  /** Counts the call while its handler owes the answer that it said comes later. */
+  heldBy: Load | undefined;
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
@@ -124,7 +133,7 @@ export class Call {
   constructor(
     readonly res: HttpResponse,
     req: HttpRequest,
-    context: { readonly now: number; readonly shape: Shape },
+    private readonly context: { readonly now: number; readonly shape: Shape; readonly answerer: Answerer },
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
@@ -259,6 +268,16 @@ export class Call {
 
   set claims(claims: TokenClaims) {
     this.knownClaims = claims;
+  }
+
+  /** The answer of a handler that gave `LATER`. */
+  answer(answer: object): void {
+    this.context.answerer.answerLater(this, answer);
+  }
+
+  /** The refusal of a handler that gave `LATER`. */
+  refuse(error: unknown): void {
+    this.context.answerer.refuseLater(this, error);
   }
 
   /** Calls back once, when the call is over: answered, or its client gone. */

@@ -5,11 +5,12 @@
  */
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
-import type { ItemWrite, Summary } from '../protocol/item.js';
+import type { Summary } from '../protocol/item.js';
 import type { Meter } from '../protocol/meter.js';
-import type { ChangeRing } from './ring.js';
-import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
-import { Packed } from './packed.js';
+import type { Arena } from './arena.js';
+import type { Change } from './change.js';
+import { waitersOf, type Effect, type Message } from './messages.js';
+import type { FrameRing } from './ring.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
@@ -18,7 +19,6 @@ import type {
   HintedGeneration,
   ItemLog,
   KeyPurger,
-  Outcome,
   SocketPort,
   TenantDirectory,
   TenantSnapshot,
@@ -47,14 +47,14 @@ export interface ActorPorts {
   readonly now: () => number;
   /** An effect that failed although it must not; the actor goes on. */
   readonly onFault: (error: unknown, tenantId: string) => void;
-  /** Keeps the last changes of every actor. */
-  readonly ring: ChangeRing;
+  /** Keeps the frames of every actor's last changes. */
+  readonly ring: FrameRing;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
   readonly meter?: Meter;
 }
 
-export class Actor implements CommitSink<Pending> {
+export class Actor implements CommitSink {
   private readonly tenant: TenantState;
   private readonly mailbox: Message[] = [];
   private running = false;
@@ -63,6 +63,8 @@ export class Actor implements CommitSink<Pending> {
   /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
   private pushedSince = Infinity;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  /** Where the bytes of this tenant's changes are to be put. */
+  readonly arena: Arena;
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
 
@@ -72,6 +74,7 @@ export class Actor implements CommitSink<Pending> {
     private readonly ports: ActorPorts,
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
+    this.arena = ports.lanes.arenaOf(snapshot.tenantId);
     this.usedAt = ports.now();
   }
 
@@ -114,7 +117,8 @@ export class Actor implements CommitSink<Pending> {
 
   /** Bytes of changes kept for short absences. */
   get recentBytes(): number {
-    return this.tenant.recent.bytes;
+    const { a, b } = this.tenant.recent;
+    return a.bytes + (b?.bytes ?? 0);
   }
 
   /** Nothing would be lost but time if the actor were dropped now. */
@@ -142,41 +146,18 @@ export class Actor implements CommitSink<Pending> {
     return new Set([...this.tenant.sessions].map((session) => session.deviceId));
   }
 
-  /** Stores an item (contract 5). Rejects with a ServiceError; resolves only once the version is durable. */
-  write(write: ItemWrite, deviceId: string): Promise<Acknowledged> {
-    return this.change({ kind: 'write', write, packed: Packed.write(write), deviceId });
-  }
-
-  /** Soft-deletes an item; of a deleted one answers the stored version. */
-  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Acknowledged> {
-    return this.change({ kind: 'delete', id, sig, deviceId });
-  }
-
-  /** Moves an item to another bin with a tag made anew over `version` (contract 5, reconcile). */
-  move(
-    move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
-    deviceId: string,
-  ): Promise<Acknowledged> {
-    return this.change({ kind: 'move', ...move, deviceId });
-  }
-
-  private change(request: Ask): Promise<Acknowledged> {
-    return new Promise((resolve, reject) => {
-      this.pending++;
-      const reply = {
-        since: performance.now(),
-        resolve: (value: Acknowledged): void => {
-          this.pending--;
-          resolve(value);
-        },
-        reject: (error: Error): void => {
-          this.pending--;
-          reject(error);
-        },
-      };
-      this.usedAt = this.ports.now();
-      this.post({ kind: 'ask', ask: request, reply });
-    });
+  /**
+   * Has a device's change stored. Its reply is called exactly once: `stored` once its version is durable (guarantee 2). Its
+   * bytes, which are pinned in the arena, are let go of then.
+   */
+  submit(change: Change, deviceId: string): void {
+    change.tenantId = this.tenantId;
+    change.senderDevice = deviceId;
+    change.changedBy = deviceId;
+    change.since = performance.now();
+    this.pending++;
+    this.usedAt = this.ports.now();
+    this.post({ kind: 'change', change });
   }
 
   /** Registers a socket in the same step that checks its device, or says why not. */
@@ -217,15 +198,17 @@ export class Actor implements CommitSink<Pending> {
   /** Closes every socket; the actor takes no new ones, and gives up what it keeps for short absences. */
   retire(code: number, reason: string): void {
     this.retired = true;
-    this.tenant.recent.forget(this.tenant.delivered);
+    const { delivered, recent } = this.tenant;
+    recent.a.forget(delivered);
+    recent.b?.forget(delivered);
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(outcomes: readonly Outcome<Pending>[], standing: { summary: Summary; generation: number }): void {
-    this.post({ kind: 'committed', outcomes, ...standing });
+  committed(changes: readonly Change[], standing: { summary: Summary; generation: number }): void {
+    this.post({ kind: 'committed', changes, ...standing });
   }
 
-  failed(changes: readonly Pending[], error: Error): void {
+  failed(changes: readonly Change[], error: Error): void {
     this.post({ kind: 'failed', changes, error });
   }
 
@@ -266,11 +249,11 @@ export class Actor implements CommitSink<Pending> {
   private broke(message: Message, error: unknown): Effect[] {
     this.ports.onFault(error, this.tenantId);
     const failure = error instanceof Error ? error : new Error(String(error));
-    const waiting = this.tenant.waiting.map(({ reply }) => reply);
+    const { waiting } = this.tenant;
     this.tenant.waiting = [];
     this.ports.onBroken(this);
     const waiters = new Set([...waitersOf(message), ...waiting]);
-    return [...waiters].map((reply) => ({ kind: 'reject', reply, error: failure }));
+    return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
   }
 
   private carryOut(effect: Effect): void {
@@ -287,10 +270,12 @@ export class Actor implements CommitSink<Pending> {
 
   private run(effect: Effect): void {
     switch (effect.kind) {
-      case 'resolve':
-        return effect.reply.resolve(effect.value);
-      case 'reject':
-        return effect.reply.reject(effect.error);
+      case 'stored':
+        this.letGo(effect.change);
+        return effect.change.reply.stored(effect.change);
+      case 'refused':
+        this.letGo(effect.change);
+        return effect.change.reply.refused(effect.error);
       case 'commit':
         return this.commit(effect.change);
       case 'send':
@@ -311,12 +296,17 @@ export class Actor implements CommitSink<Pending> {
     }
   }
 
-  private commit(change: Pending): void {
+  private commit(change: Change): void {
     try {
       this.ports.lanes.submit(change, this);
     } catch (error) {
-      change.reply.reject(error instanceof Error ? error : new Error(String(error)));
+      this.run({ kind: 'refused', change, error: error instanceof Error ? error : new Error(String(error)) });
     }
+  }
+
+  private letGo({ segment }: Change): void {
+    this.pending--;
+    this.arena.unpin(segment);
   }
 
   private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {

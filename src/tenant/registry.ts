@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
-import { ChangeRing } from './ring.js';
+import { FrameRing } from './ring.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
@@ -36,7 +36,7 @@ export class TenantRegistry {
       else actor.retire(CLOSE.restart, 'restart');
     };
     const now = (): number => clock.now();
-    const ring = new ChangeRing(options.recentBytes ?? RECENT_BYTES_ALL);
+    const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
     this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, now, meter };
   }
 

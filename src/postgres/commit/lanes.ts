@@ -1,5 +1,5 @@
 /**
- * Group commit: the changes of many tenants in one call (contract 13; sql/0002_commit.sql).
+ * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
  * Each lane has one connection and a queue; the next batch is what gathered while the last one was under way, so
  * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two
  * batches that touch one tenant would only wait for each other's locks.
@@ -7,39 +7,36 @@
 import type pg from 'pg';
 import { unavailable } from '../../protocol/errors.js';
 import { NO_METER, type Meter } from '../../protocol/meter.js';
-import type { Change, CommitLanes, CommitSink, Outcome, Verdict } from '../../tenant/ports.js';
+import type { Summary } from '../../protocol/item.js';
+import { Arena } from '../../tenant/arena.js';
+import type { Change } from '../../tenant/change.js';
+import type { CommitLanes, CommitSink } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
 import { readRows } from '../packing.js';
-import { batchParameters, changeBytes, COMMIT_SQL, INSERT_SQL, insertParameters } from './batch.js';
-import { byTenant, inOrder, type Entry, type TenantEntries } from './entries.js';
+import {
+  byTenant,
+  changeBytes,
+  COMMIT,
+  INSERT,
+  putCommit,
+  putInsert,
+  type DecidedRow,
+  type InsertedRow,
+  type TenantChanges,
+} from './batch.js';
+import { callBinary, cutOff, Parameters } from './bind.js';
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
 const BATCH_BYTES = 8 * 1024 * 1024;
-/** Changes and bytes that may wait in a lane; beyond that the server sheds load. */
+/** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
 const QUEUE_CHANGES = 20_000;
-const QUEUE_BYTES = 128 * 1024 * 1024;
+const ARENA_BYTES = 128 * 1024 * 1024;
 /** Calls of one batch in all, when the connection breaks or a deadlock is found; every one may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
 /** After a batch failed for want of a database, new writes are refused at once for so long, ms. */
 const DOWN_MS = 1_000;
-
-type ResultRow = [
-  n: number,
-  verdict: Verdict | 'alone',
-  version: number | null,
-  ts: number | null,
-  head: number,
-  itemCount: number,
-  versionSum: number,
-  generation: number,
-  stored: Buffer | null,
-];
-
-/** Per tenant, in the order of the parameters; null where nothing was done. */
-type InsertRow = [heads: Positions, itemCounts: Positions, versionSums: Positions];
-type Positions = readonly (number | null)[];
 
 export interface LanesOptions {
   /** Opens a connection for a lane; `onLost` is called when it dies. */
@@ -61,8 +58,11 @@ export class PostgresCommitLanes implements CommitLanes {
     this.lanes = Array.from({ length: options.lanes }, () => new Lane(options));
   }
 
-  submit<C extends Change>(change: C, sink: CommitSink<C>): void {
-    // The sink gets back the very changes it submitted.
+  arenaOf(tenantId: string): Arena {
+    return this.laneOf(tenantId).arena;
+  }
+
+  submit(change: Change, sink: CommitSink): void {
     this.laneOf(change.tenantId).push(change, sink);
   }
 
@@ -72,6 +72,8 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 
   private laneOf(tenantId: string): Lane {
+    const [only, ...more] = this.lanes;
+    if (only !== undefined && more.length === 0) return only;
     let hash = 0;
     for (let i = 0; i < tenantId.length; i++) hash = (hash * 31 + tenantId.charCodeAt(i)) | 0;
     const lane = this.lanes[Math.abs(hash) % this.lanes.length];
@@ -85,16 +87,33 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 }
 
+/** In the order in which they came in. */
+const inOrder = (one: Change, other: Change): number => one.order - other.order;
+
+/** What a sink is to be told. */
+interface Told {
+  readonly sink: CommitSink;
+  readonly changes: Change[];
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+/** What became of a batch: exactly one of the two for each of its changes, but those that went back into the queue. */
+interface Settled {
+  readonly told: Told[];
+  readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
+}
+
 class Lane {
-  private queue: Entry[] = [];
-  private queuedBytes = 0;
+  readonly arena = new Arena(ARENA_BYTES);
+  private readonly parameters = new Parameters();
+  private queue: Change[] = [];
   private orders = 0;
   private client: pg.Client | undefined;
   private working: Promise<void> | undefined;
   private downUntil = 0;
   private calls = 0;
   private planAt = 0;
-
   private readonly meter: Meter;
 
   constructor(private readonly options: LanesOptions) {
@@ -107,12 +126,11 @@ class Lane {
   }
 
   push(change: Change, sink: CommitSink): void {
-    const bytes = changeBytes(change);
-    if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES)
-      throw unavailable('too many writes wait');
+    if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
-    this.queue.push({ change, sink, bytes, order: this.orders++, alone: false, since: performance.now() });
-    this.queuedBytes += bytes;
+    change.sink = sink;
+    change.order = this.orders++;
+    this.queue.push(change);
     if (this.working === undefined) this.begin();
   }
 
@@ -126,151 +144,183 @@ class Lane {
     await this.client?.end();
   }
 
+  /**
+   * Batch after batch. The next one is sent before the last one's pushes and answers go out: PostgreSQL works while they
+   * do. What it decides comes later than this turn of the event loop, so the order on the sockets is that of the batches.
+   */
   private async work(): Promise<void> {
+    let last: Settled | undefined;
     try {
-      while (this.queue.length > 0) await this.commit(this.take());
-    } catch (error) {
-      // A fault of ours; the lane goes on with what comes next.
-      this.options.onFault(error);
+      while (this.queue.length > 0 || last !== undefined) {
+        const begun = performance.now();
+        const batch = this.take();
+        const call = batch.length === 0 ? undefined : this.commit(batch);
+        if (last !== undefined) this.tell(last);
+        last = await call;
+        if (batch.length > 0) this.measure(batch, begun);
+      }
     } finally {
       this.working = undefined;
       if (this.queue.length > 0) this.begin();
     }
   }
 
+  private measure(batch: readonly Change[], begun: number): void {
+    const ended = performance.now();
+    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+  }
+
   /**
    * The next batch: at most one change of an item and one write that names a blob, in the order they came. What is
    * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
    */
-  private take(): Entry[] {
-    const batch: Entry[] = [];
-    const left: Entry[] = [];
+  private take(): Change[] {
+    const batch: Change[] = [];
+    const left: Change[] = [];
     const taken = new Set<string>();
     const tenants = new Map<string, boolean>();
     let bytes = 0;
     let at = 0;
     for (; at < this.queue.length && batch.length < BATCH_CHANGES; at++) {
-      const entry = this.queue[at];
-      if (entry === undefined) break;
-      if (batch.length > 0 && bytes + entry.bytes > BATCH_BYTES) break;
-      const { tenantId, id, packed } = entry.change;
+      const change = this.queue[at];
+      if (change === undefined) break;
+      const size = changeBytes(change);
+      if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
+      const { tenantId, id, blobRef } = change;
       const item = tenantId + id;
-      const blob = packed.blobRef === null ? item : tenantId + packed.blobRef;
+      const blob = blobRef === null ? item : tenantId + blobRef;
       const shares = tenants.get(tenantId);
-      if (taken.has(item) || taken.has(blob) || shares === false || (entry.alone && shares !== undefined)) {
-        left.push(entry);
+      if (taken.has(item) || taken.has(blob) || shares === false || (change.alone && shares !== undefined)) {
+        left.push(change);
         // A later change of the same item must not overtake this one.
         taken.add(item).add(blob);
         continue;
       }
-      taken.add(item).add(blob);
-      tenants.set(tenantId, !entry.alone);
-      bytes += entry.bytes;
-      batch.push(entry);
+      taken.add(item);
+      if (blobRef !== null) taken.add(blob);
+      tenants.set(tenantId, !change.alone);
+      bytes += size;
+      batch.push(change);
     }
     this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
-    this.queuedBytes -= bytes;
     return batch;
   }
 
-  /** What waits behind a batch that found no database would find none either, and only after as long a wait. */
-  private takeAll(): Entry[] {
-    const all = this.queue;
-    this.queue = [];
-    this.queuedBytes = 0;
-    return all;
-  }
-
-  /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
-  private async commit(batch: readonly Entry[]): Promise<void> {
-    const begun = performance.now();
-    const { tenants, others } = byTenant(batch);
-    const left = tenants.length === 0 ? [] : await this.insert(tenants);
-    if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder));
-    const ended = performance.now();
-    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
-  }
-
-  /** Inserts the changes of tenants that have nothing but new items. Returns those that were not. */
-  private async insert(tenants: readonly TenantEntries[]): Promise<readonly Entry[]> {
-    const entries = tenants.flatMap((tenant) => tenant.entries);
-    let rows: InsertRow[];
+  /**
+   * Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). Never rejects, and leaves no change out:
+   * whatever fails, what is not known to be decided failed, and its client asks again (guarantee 2).
+   */
+  private async commit(batch: readonly Change[]): Promise<Settled> {
+    const settled: Settled = { told: [], failed: [] };
     try {
-      rows = await this.call(() => ({
-        name: 'insert',
-        text: INSERT_SQL,
-        values: insertParameters(tenants, this.options.storageCap),
-      }));
+      const { tenants, others } = byTenant(batch);
+      const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
+      if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
     } catch (error) {
+      this.options.onFault(error);
+    }
+    this.failTheRest(batch, settled);
+    return settled;
+  }
+
+  private failTheRest(batch: readonly Change[], settled: Settled): void {
+    const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
+    const failed = settled.failed.reduce((sum, { changes }) => sum + changes.length, 0);
+    if (known + failed >= batch.length) return;
+    const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
+    const queued = new Set(this.queue);
+    const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
+    if (changes.length === 0) return;
+    settled.failed.push({ changes, error: unavailable('what became of it is not known') });
+  }
+
+  /** Inserts the changes of tenants that have nothing but new items. Resolves with those that were not. */
+  private async insert(tenants: readonly TenantChanges[], settled: Settled): Promise<readonly Change[]> {
+    let rows: InsertedRow[];
+    try {
+      rows = await this.call<InsertedRow>(INSERT, () => putInsert(this.parameters, tenants, this.options.storageCap));
+    } catch (error) {
+      const changes = tenants.flatMap((tenant) => tenant.changes);
       // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
-      if (!isUnavailable(error) && !isRetryable(error)) return entries;
-      this.outage(entries, error);
+      if (!isUnavailable(error) && !isRetryable(error)) return changes;
+      this.outage(changes, error, settled);
       return [];
     }
-    return this.answerInserts(tenants, rows[0]);
+    return this.inserted(tenants, rows[0], settled);
   }
 
-  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (contract 13). */
-  private async decide(batch: readonly Entry[]): Promise<void> {
-    let rows: ResultRow[];
+  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (INST-15). */
+  private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
+    let rows: DecidedRow[];
     try {
-      const changes = batch.map((entry) => entry.change);
-      rows = await this.call(() => ({
-        name: 'commit',
-        text: COMMIT_SQL,
-        values: batchParameters(changes, { now: this.options.now(), cap: this.options.storageCap }),
-      }));
+      const at = { now: this.options.now(), cap: this.options.storageCap };
+      rows = await this.call<DecidedRow>(COMMIT, () => putCommit(this.parameters, batch, at));
     } catch (error) {
       if (isUnavailable(error) || isRetryable(error)) {
-        this.outage(batch, error);
+        this.outage(batch, error, settled);
       } else if (batch.length === 1) {
-        this.fail(batch, error instanceof Error ? error : new Error(String(error)));
+        settled.failed.push({ changes: batch, error: error instanceof Error ? error : new Error(String(error)) });
       } else {
         const half = batch.length >> 1;
-        await this.decide(batch.slice(0, half));
-        await this.decide(batch.slice(half));
+        await this.decide(batch.slice(0, half), settled);
+        await this.decide(batch.slice(half), settled);
       }
       return;
     }
-    this.answer(batch, rows);
-  }
-
-  /** The database cannot be asked: a batch, and where the link is gone whatever waits, is told so. */
-  private outage(batch: readonly Entry[], error: unknown): void {
-    this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
-    this.options.onFault(error);
-    const told = isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch;
-    this.fail(told, unavailable('the database is out of reach'));
-  }
-
-  /** One statement, repeated where that may help: a change that was stored by a lost call is recognised. */
-  private async call<R extends unknown[]>(query: () => pg.QueryConfig): Promise<R[]> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const client = await this.connection();
-        await this.planAnew(client);
-        return (await client.query<R>({ ...query(), rowMode: 'array' as const })).rows;
-      } catch (error) {
-        if (isUnavailable(error)) await this.disconnect();
-        if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
-        await this.options.wait(RETRY_MS);
-      }
-    }
+    this.decided(batch, rows, settled);
   }
 
   /**
-   * A plan is made for tables of the size they have then, and kept. Made while they were empty, it reads them whole:
-   * 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls have grown
-   * fourfold, as the tables may have.
+   * The database cannot be asked. Where the link is gone, what waits behind the batch would find none either, and only after
+   * as long a wait: it is told so too.
    */
-  private async planAnew(client: pg.Client): Promise<void> {
-    if (++this.calls < this.planAt) return;
-    this.planAt = this.calls * 4;
-    await client.query('DISCARD PLANS');
+  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
+    this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
+    this.options.onFault(error);
+    const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
+    failed.push({ changes: [...batch, ...waiting], error: unavailable('the database is out of reach') });
   }
 
-  private async connection(): Promise<pg.Client> {
-    if (this.client !== undefined) return this.client;
+  /**
+   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. Where the
+   * connection is there it is sent before this returns.
+   */
+  private call<R extends unknown[]>(
+    statement: { readonly name: string; readonly text: string },
+    put: () => void,
+    attempt = 1,
+  ): Promise<R[]> {
+    const { client } = this;
+    const send = (on: pg.Client): Promise<R[]> => {
+      put();
+      return callBinary<R>(on, statement, this.parameters);
+    };
+    const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
+    return sent.catch((error: unknown) => this.again(error, attempt, () => this.call(statement, put, attempt + 1)));
+  }
+
+  private async again<R>(error: unknown, attempt: number, call: () => Promise<R>): Promise<R> {
+    if (isUnavailable(error)) this.disconnect();
+    if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
+    await this.options.wait(RETRY_MS);
+    return call();
+  }
+
+  /**
+   * The lane's connection. A plan is made for tables of the size they have then, and kept. Made while they were empty, it
+   * reads them whole: 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls
+   * have grown fourfold, as the tables may have.
+   */
+  private async prepared(): Promise<pg.Client> {
+    const client = this.client ?? (await this.connect());
+    if (this.calls >= this.planAt) {
+      this.planAt = Math.max(4, this.calls * 4);
+      await client.query('DISCARD PLANS');
+    }
+    return client;
+  }
+
+  private async connect(): Promise<pg.Client> {
     // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
     const opening: { lost: boolean; client?: pg.Client } = { lost: false };
     const client = await this.options.connect((error) => {
@@ -285,82 +335,91 @@ class Lane {
     return client;
   }
 
-  /** A connection that timed out may still be at work: its answer must not be taken for the next batch's. */
-  private async disconnect(): Promise<void> {
-    const client = this.client;
+  /**
+   * A connection that timed out may still be at work: its answer must not be taken for the next batch's, and what was not
+   * sent on it yet must never be, since the memory it lies in is used again.
+   */
+  private disconnect(): void {
+    const { client } = this;
     this.client = undefined;
-    await client?.end().catch(this.options.onFault);
+    if (client !== undefined) void cutOff(client).catch(this.options.onFault);
   }
 
   /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
-  private answerInserts(tenants: readonly TenantEntries[], row: InsertRow | undefined): Entry[] {
+  private inserted(tenants: readonly TenantChanges[], row: InsertedRow | undefined, { told }: Settled): Change[] {
     const at = this.options.now();
-    const left: Entry[] = [];
+    const left: Change[] = [];
     const [heads, itemCounts, versionSums] = row ?? [[], [], []];
-    for (const [i, { entries, generation }] of tenants.entries()) {
+    for (const [i, { changes, generation, sink }] of tenants.entries()) {
       const head = heads[i] ?? null;
-      const [first] = entries;
-      if (head === null || first === undefined) {
-        left.push(...entries);
+      if (head === null || sink === null) {
+        left.push(...changes);
         continue;
       }
-      const base = head - entries.length + 1;
+      let version = head - changes.length;
+      for (const change of changes) {
+        change.verdict = 'insert';
+        change.version = ++version;
+        change.decidedAt = at;
+      }
       const summary = { version: head, itemCount: itemCounts[i] ?? 0, versionSum: versionSums[i] ?? 0 };
-      const outcomes = entries.map(({ change }, n): Outcome => ({
-        change,
-        verdict: 'insert',
-        version: base + n,
-        ts: null,
-        at,
-      }));
-      this.tell(() => first.sink.committed(outcomes, { summary, generation }));
+      told.push({ sink, changes, summary, generation });
     }
     return left;
   }
 
-  private answer(batch: readonly Entry[], rows: readonly ResultRow[]): void {
+  private decided(batch: readonly Change[], rows: readonly DecidedRow[], { told }: Settled): void {
     const at = this.options.now();
-    const alone: Entry[] = [];
-    const sinks = new Map<CommitSink, { outcomes: Outcome[]; last: ResultRow }>();
+    const alone: Change[] = [];
+    const sinks = new Map<CommitSink, { changes: Change[]; last: DecidedRow }>();
     for (const row of rows) {
-      const [n, verdict, version, ts] = row;
-      const stored = row[8] === null ? null : (readRows(row[8])[0] ?? null);
-      const entry = batch[n - 1];
-      if (entry === undefined) continue;
+      const [n, verdict, version, ts, , , , , stored] = row;
+      const change = batch[n - 1];
+      if (change?.sink == null) continue;
       if (verdict === 'alone') {
-        entry.alone = true;
-        this.queuedBytes += entry.bytes;
-        alone.push(entry);
+        change.alone = true;
+        alone.push(change);
         continue;
       }
-      const found = sinks.get(entry.sink) ?? { outcomes: [], last: row };
-      found.outcomes.push({ change: entry.change, verdict, version, ts, at, stored });
-      sinks.set(entry.sink, found);
+      change.verdict = verdict;
+      change.version = version ?? 0;
+      change.storedTs = ts;
+      change.decidedAt = at;
+      change.stored = stored === null ? null : (readRows(stored)[0] ?? null);
+      const found = sinks.get(change.sink) ?? { changes: [], last: row };
+      found.changes.push(change);
+      sinks.set(change.sink, found);
     }
     // Back to where they stood: what came later must not overtake them, least of all a change of the same item.
-    if (alone.length > 0) this.queue = [...alone, ...this.queue].sort((a, b) => a.order - b.order);
-    for (const [sink, { outcomes, last }] of sinks) {
+    if (alone.length > 0) this.queue = [...alone, ...this.queue].sort(inOrder);
+    for (const [sink, { changes, last }] of sinks) {
       const [, , , , head, itemCount, versionSum, generation] = last;
-      this.tell(() => sink.committed(outcomes, { summary: { version: head, itemCount, versionSum }, generation }));
+      told.push({ sink, changes, summary: { version: head, itemCount, versionSum }, generation });
     }
   }
 
   /** A sink that throws is a fault of ours: the others are told all the same, and the lane goes on. */
-  private tell(work: () => void): void {
+  private tell({ told, failed }: Settled): void {
+    for (const { sink, changes, summary, generation } of told) {
+      this.guarded(() => sink.committed(changes, { summary, generation }));
+    }
+    for (const { changes, error } of failed) {
+      const sinks = new Map<CommitSink, Change[]>();
+      for (const change of changes) {
+        if (change.sink === null) continue;
+        const found = sinks.get(change.sink);
+        if (found === undefined) sinks.set(change.sink, [change]);
+        else found.push(change);
+      }
+      for (const [sink, theirs] of sinks) this.guarded(() => sink.failed(theirs, error));
+    }
+  }
+
+  private guarded(work: () => void): void {
     try {
       work();
     } catch (error) {
       this.options.onFault(error);
     }
-  }
-
-  private fail(batch: readonly Entry[], error: Error): void {
-    const sinks = new Map<CommitSink, Change[]>();
-    for (const { sink, change } of batch) {
-      const changes = sinks.get(sink);
-      if (changes === undefined) sinks.set(sink, [change]);
-      else changes.push(change);
-    }
-    for (const [sink, changes] of sinks) this.tell(() => sink.failed(changes, error));
   }
 }
