@@ -330,7 +330,7 @@ class Lane {
     });
     opening.client = client;
     if (!opening.lost) this.client = client;
-    this.calls = 0;
+    this.calls = 1;
     this.planAt = 4;
     return client;
   }
