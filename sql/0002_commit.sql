@@ -36,17 +36,24 @@ CREATE FUNCTION lp(field bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(int4send(octet_length(field)) || field, '\xffffffff'::bytea)
 $$;
 
--- A stored item as one byte string, read by src/postgres/packing.ts. A page of items comes as one value: a driver's work
--- per field and row is most of the cost of a replay otherwise. Identifiers hold no backslash, so `decode` gives their bytes.
--- It takes columns, not the row: a whole row would fetch its large values before the page's size is known.
+-- A stored item as one byte string, read by src/postgres/packing.ts: numbers, names, then its bytes as a change's lie (see
+-- `commit_changes`, from the nonce on). A page of items comes as one value: a driver's work per field and row is most of the
+-- cost of a replay otherwise. Identifiers hold no backslash, so `decode` gives their bytes. It takes columns, not the row: a
+-- whole row would fetch its large values before the page's size is known.
 CREATE FUNCTION packed_item(
   version bigint, ts bigint, deleted_at bigint, id text, bin_id text, type text, sender_device text, changed_by text,
   blob_ref text, nonce bytea, sig bytea, master bytea, blob_nonce bytea, blob_keys bytea, keys bytea, ct bytea
 ) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
   SELECT int8send(version) || int8send(coalesce(ts, -1)) || int8send(coalesce(deleted_at, -1))
+    || int4send((nonce IS NOT NULL)::integer + 2 * (sig IS NOT NULL)::integer + 4 * (master IS NOT NULL)::integer
+      + 8 * (blob_nonce IS NOT NULL)::integer + 16 * (ct IS NOT NULL)::integer)
+    || int4send(coalesce(octet_length(ct), 0)) || int4send(coalesce(octet_length(keys), 0))
+    || int4send(coalesce(octet_length(blob_keys), 0))
     || decode(id, 'escape') || lp(decode(bin_id, 'escape')) || lp(decode(type, 'escape'))
     || lp(decode(sender_device, 'escape')) || lp(decode(changed_by, 'escape')) || lp(decode(blob_ref, 'escape'))
-    || lp(nonce) || lp(sig) || lp(master) || lp(blob_nonce) || lp(blob_keys) || (lp(keys) || lp(ct))
+    || coalesce(nonce, decode(repeat('00', 24), 'hex')) || coalesce(sig, decode(repeat('00', 32), 'hex'))
+    || coalesce(master, decode(repeat('00', 72), 'hex')) || coalesce(blob_nonce, decode(repeat('00', 24), 'hex'))
+    || (coalesce(ct, '') || coalesce(keys, '') || coalesce(blob_keys, ''))
 $$;
 
 -- insert_changes: the common case of a batch, done in a third of the work: tenants whose every change is a write of an inline

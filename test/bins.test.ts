@@ -250,8 +250,8 @@ t.test(
     t.match(kept, { head: 2_403, item_count: 3, storage_bytes: 30 });
     const page = await new PostgresItemLog(a.pool).page({ tenantId, since: 1_203, limit: 1_000 });
     t.equal(page.rows.length, 1_000);
-    for (const [at, { item, changedBy }] of page.rows.entries()) {
-      if (item.version !== 1_204 + at || item.deletedAt !== clock.now() || changedBy !== by) t.fail(`row ${at}`);
+    for (const [at, { version, deletedAt, changedBy }] of page.rows.entries()) {
+      if (version !== 1_204 + at || deletedAt !== clock.now() || changedBy !== by) t.fail(`row ${at}`);
     }
     const content = 'num_nonnulls(ct, nonce, sig, master, keys, blob_ref, blob_nonce, blob_keys)';
     t.equal(await valueOf(a.pool, `SELECT sum(${content}) AS value FROM items WHERE bin_id = 'work'`), 0);

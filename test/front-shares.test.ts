@@ -13,11 +13,7 @@ const WIDE: LoadBound = { calls: 10_000, bodies: 100 * MIB, replies: 1_000 * MIB
 
 /** A page that no kernel takes in one piece: 20 MiB of JSON. */
 const LONG: LogPage = {
-  rows: Array.from({ length: 240 }, (_, n) => {
-    const item = liveItem(n + 1);
-    const inline = { ct: Buffer.alloc(65_000), nonce: Buffer.alloc(24), keys: new Map<string, Buffer>() };
-    return { item: { ...item, inline }, changedBy: null };
-  }),
+  rows: Array.from({ length: 240 }, (_, n) => liveItem(n + 1, Buffer.alloc(65_000))),
   more: false,
   summary: { version: 240, itemCount: 240, versionSum: 240 },
 };

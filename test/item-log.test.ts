@@ -2,11 +2,16 @@
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
-import { packedLength, readKeys, writeKeys } from '../src/tenant/packed.js';
+import type { Item } from '../src/protocol/item.js';
+import { toBase64Url } from '../src/protocol/base64.js';
+import { Arena } from '../src/tenant/arena.js';
+import type { ItemRow } from '../src/tenant/change.js';
+import { decodeWriteA } from '../src/tenant/codec.js';
 import { PAGE_BYTES } from '../src/protocol/limits.js';
 import {
   blob,
   blobRef,
+  bodyOf,
   bytes,
   deleteChange,
   deviceId,
@@ -23,8 +28,10 @@ import {
 } from './support/changes.js';
 import { tenantWith } from './support/instances.js';
 import { allRows, commit, memoryLogs, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
+import { itemOf, unpackedKeys } from './support/rows.js';
 
 const MANY = 1_200;
+const itemsOf = (rows: readonly ItemRow[]): Item[] => rows.map(itemOf);
 
 for (const [name, open] of [
   ['the log in memory', (): Promise<LogUnderTest> => Promise.resolve(memoryLogs())],
@@ -45,7 +52,7 @@ for (const [name, open] of [
     const page = async (since: number, limit: number): Promise<unknown> => {
       const found = await log.page({ tenantId, since, limit });
       t.strictSame(found.summary, summary);
-      return [found.rows.map(({ item }) => item.version), found.more];
+      return [found.rows.map(({ version }) => version), found.more];
     };
     t.strictSame(await page(0, 10), [[1, 3, 5, 6, 7], false]);
     t.strictSame(await page(0, 5), [[1, 3, 5, 6, 7], false], 'just as many as asked for');
@@ -56,9 +63,9 @@ for (const [name, open] of [
     const [deleted] = (await log.page({ tenantId, since: 6, limit: 1 })).rows;
     t.hasStrict(deleted, {
       changedBy: deviceId(2),
-      item: { id: itemId(4), type: 'text', ts: TS, senderDevice: deviceId(1) },
+      ...{ id: itemId(4), type: 'text', ts: TS, senderDevice: deviceId(1) },
     });
-    t.strictSame(Buffer.from(deleted?.item.sig ?? []), Buffer.from(sig('gone')), 'DEL-07');
+    t.strictSame(Buffer.from(deleted?.sig ?? []), Buffer.from(sig('gone')), 'DEL-07');
   });
 }
 
@@ -77,7 +84,7 @@ t.test('LIST-13 LIST-15: small pages of many tenants are read together, each as 
     Promise.all(
       requests.map(async (request) =>
         log.page({ ...request, small }).then(
-          ({ rows, more, summary }) => [rows.map(({ item }) => item.version), more, summary],
+          ({ rows, more, summary }) => [rows.map(({ version }) => version), more, summary],
           (error: unknown) => String(error),
         ),
       ),
@@ -100,9 +107,9 @@ t.test('LIST-15 LIST-16: pages of one bin over the same cursor', async (t) => {
       writeChange(writeOf({ id: itemId(n), binId: n % 2 === 0 ? OTHER_BIN : 'inbox' }), { tenantId, generation: 2 }),
     );
   const first = await log.page({ tenantId, since: 0, limit: 2, binId: OTHER_BIN });
-  t.strictSame([first.rows.map(({ item }) => item.version), first.more, first.summary.version], [[2, 4], true, 6]);
+  t.strictSame([first.rows.map(({ version }) => version), first.more, first.summary.version], [[2, 4], true, 6]);
   const second = await log.page({ tenantId, since: 4, limit: 2, binId: OTHER_BIN });
-  t.strictSame([second.rows.map(({ item }) => item.version), second.more], [[6], false]);
+  t.strictSame([second.rows.map(({ version }) => version), second.more], [[6], false]);
   for (const closed of ['closed_at', 'deleted_at']) {
     await logs.pool.query(`UPDATE bins SET ${closed} = 1 WHERE tenant_id = $1 AND id = $2`, [tenantId, OTHER_BIN]);
     t.equal(await refusal(log.page({ tenantId, since: 0, limit: 2, binId: OTHER_BIN })), 'bin_not_found');
@@ -122,7 +129,7 @@ t.test('LIST-14: a page ends at about 4 MiB, and nothing is lost at its edge', a
   const sizes: (readonly [number, boolean])[] = [];
   for (let more = true; more;) {
     const page = await log.page({ tenantId, since: seen.at(-1) ?? 0, limit: 500 });
-    seen.push(...page.rows.map(({ item }) => item.version));
+    seen.push(...page.rows.map(({ version }) => version));
     sizes.push([page.rows.length, page.more]);
     more = page.more;
   }
@@ -180,7 +187,7 @@ t.test('ITEM-02: every field comes back as it was written', async (t) => {
   const rows = await allRows(log, tenantId);
   for (const [n, write] of writes.entries()) {
     t.strictSame(
-      plain({ ...rows[n]?.item, ifVersion: null }),
+      plain({ ...itemsOf(rows)[n], ifVersion: null }),
       plain({ ...write, version: n + 1, senderDevice: deviceId(1), deletedAt: null }),
     );
   }
@@ -201,15 +208,21 @@ t.test('DUR-02: a page is read though the connections that lay idle died with th
   for (const page of await pages) t.equal(page.rows.length, 1);
 });
 
-t.test('packed keys: what is written is read, at any place', (t) => {
+t.test('RETRY-07: keys of any order lie by device id, at any place', (t) => {
+  const { payloadEnc: envelope, ...body } = bodyOf(writeOf());
+  if (!envelope) throw new Error('an inline write');
   const key = fc.uint8Array({ minLength: 32, maxLength: 256 });
   const keys = fc.uniqueArray(fc.tuple(fc.nat(999_999), key), { selector: ([n]) => n, maxLength: 50 });
   const property = fc.property(keys, fc.nat(9), (entries, offset) => {
     const map = new Map(entries.map(([n, one]) => [deviceId(n), one]));
-    const length = packedLength(map);
-    const into = Buffer.alloc(offset + length);
-    if (writeKeys(into, offset, map) !== offset + length) return false;
-    const read = readKeys(into.subarray(offset));
+    const arena = new Arena(1024 * 1024);
+    const texts = Object.fromEntries([...map].map(([device, one]) => [device, toBase64Url(one)]));
+    // Something before it in the arena, of any length.
+    if (offset > 0) arena.pin(arena.reserve(offset), offset);
+    const { bytes, keysAt, keysBytes } = decodeWriteA(arena, { ...body, payloadEnc: { ...envelope, keys: texts } }, 'never');
+    const read = unpackedKeys(bytes.subarray(keysAt, keysAt + keysBytes));
+    const devices = [...read.keys()];
+    if (devices.join() !== devices.toSorted().join()) return false;
     return (
       read.size === map.size &&
       [...map].every(([device, one]) => Buffer.compare(read.get(device) ?? Buffer.alloc(0), one) === 0)
@@ -260,9 +273,9 @@ t.test(
     await Promise.all([purged(), ...rewritten.map(async (n) => write(n, 'again', TS + 1, left))]);
     t.strictSame(faults, []);
 
-    const after = new Map((await allRows(log, tenantId)).map(({ item }) => [item.id, item]));
+    const after = new Map(itemsOf(await allRows(log, tenantId)).map((item) => [item.id, item]));
     let kept = 0;
-    for (const { item } of before) {
+    for (const item of itemsOf(before)) {
       const now = after.get(item.id);
       if (
         now === undefined ||

@@ -6,7 +6,7 @@ import { BACKLOG_BYTES, HIGH_WATER_BYTES } from '../src/tenant/actor.js';
 import type { Actor } from '../src/tenant/actor.js';
 import type { CommitLanes, HintedGeneration, ItemLog, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
 import { TenantRegistry } from '../src/tenant/registry.js';
-import { BIN, deviceId, inline, itemId, refusal, TS, writeChange, writeOf } from './support/changes.js';
+import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Ears, listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
@@ -122,12 +122,13 @@ const state = async (promise: Promise<unknown>): Promise<string> =>
 
 t.test('a lane that takes no more: the change is refused and nothing stays open', async (t) => {
   const lanes: CommitLanes = {
+    arenaOf: () => arena,
     submit: () => {
       throw unavailable();
     },
   };
   const actor = await new Setting({ lanes }).actor();
-  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'unavailable');
+  t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'unavailable');
   t.ok(actor.idle);
 });
 
@@ -137,24 +138,25 @@ t.test(
     let breaks = true;
     const log = new MemoryLog();
     const lanes: CommitLanes = {
+      arenaOf: () => arena,
       submit: (change, sink) => {
         if (!breaks) return log.submit(change, sink);
         const standing = undefined as unknown as { summary: Summary; generation: number };
-        sink.committed([{ change, verdict: 'insert', version: 1, ts: null, at: 1 }], standing);
+        sink.committed([Object.assign(change, { verdict: 'insert', version: 1 })], standing);
       },
     };
     log.addTenant('tenant');
     const setting = new Setting({ lanes });
     const broken = await setting.actor();
     const ears = await listen(broken, 1);
-    await t.rejects(broken.write(writeOf(), deviceId(1)));
+    await t.rejects(write(broken, writeOf(), deviceId(1)));
     t.equal(setting.faults.length, 1);
     t.equal(ears.closedWith, 1012, 'its sockets come back to a new one');
     t.ok(broken.idle);
     breaks = false;
     const actor = await setting.actor();
     t.not(actor, broken);
-    t.equal((await actor.write(writeOf(), deviceId(1))).version, 1);
+    t.equal((await write(actor, writeOf(), deviceId(1))).version, 1);
     t.ok(actor.idle);
   },
 );
@@ -169,7 +171,7 @@ t.test('a socket that throws takes nothing from the others', async (t) => {
     throw new Error('socket is gone');
   };
   const keys = [1, 2, 3].map((n) => deviceId(n));
-  await actor.write(writeOf({ inline: inline('one', keys) }), deviceId(1));
+  await write(actor, writeOf({ inline: inline('one', keys) }), deviceId(1));
   t.strictSame(sound.versions, [1]);
   t.match(setting.faults, [{ message: 'socket is gone' }]);
   t.equal(broken.closedWith, 1012, 'it has missed a version, so it gets no further ones');
@@ -183,11 +185,11 @@ t.test('WS-24: a socket that piles up live frames without reading is closed with
   const deaf = await listen(actor, 2);
   const keys = [deviceId(1), deviceId(2)];
   deaf.send = () => BACKLOG_BYTES;
-  await actor.write(writeOf({ inline: inline('one', keys) }), deviceId(1));
+  await write(actor, writeOf({ inline: inline('one', keys) }), deviceId(1));
   t.equal(deaf.closedWith, undefined, 'up to the bound it is only held back');
   const deafer = await listen(actor, 2);
   deafer.send = () => BACKLOG_BYTES + 1;
-  await actor.write(writeOf({ id: itemId(2), inline: inline('two', keys) }), deviceId(1));
+  await write(actor, writeOf({ id: itemId(2), inline: inline('two', keys) }), deviceId(1));
   t.equal(deafer.closedWith, 1013);
 });
 
@@ -197,11 +199,11 @@ t.test('a tenant that is gone: sockets close, whoever waits is told, nobody come
   const ears = await listen(actor, 1);
   setting.gone.add('tenant');
   setting.log.tenant('tenant').generation++;
-  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'tenant_not_found');
+  t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
   t.equal(ears.closedWith, 4401);
   t.equal(actor.open(new Ears(deviceId(1), 1)), 'unavailable');
   await actor.reload();
-  t.equal(await refusal(actor.write(writeOf(), deviceId(1))), 'tenant_not_found');
+  t.equal(await refusal(write(actor, writeOf(), deviceId(1))), 'tenant_not_found');
 });
 
 t.test('TOKEN-11: a reload answers only from what was read after it was asked for', async (t) => {
@@ -241,7 +243,7 @@ t.test('WS-24 WS-25: a full buffer stops a socket until it has emptied', async (
     return HIGH_WATER_BYTES + 1;
   };
   const keys = [1, 2].map((n) => deviceId(n));
-  for (let n = 0; n < 5; n++) await actor.write(writeOf({ id: itemId(n), inline: inline(`${n}`, keys) }), deviceId(1));
+  for (let n = 0; n < 5; n++) await write(actor, writeOf({ id: itemId(n), inline: inline(`${n}`, keys) }), deviceId(1));
   t.strictSame(ears.versions, [1]);
   ears.send = send;
   if (ears.session !== undefined) actor.drained(ears.session);
@@ -322,6 +324,7 @@ t.test(
   async (t) => {
     const held: (() => void)[] = [];
     const lanes: CommitLanes = {
+      arenaOf: () => arena,
       submit: (change, sink) => void held.push(() => sink.failed([change], new Error('late'))),
     };
     const setting = new Setting({ lanes });
@@ -333,7 +336,7 @@ t.test(
       await setting.actor('writing'),
     ];
     const ears = await listen(listening, 1);
-    const asked = writing.write(writeOf(), deviceId(1));
+    const asked = write(writing, writeOf(), deviceId(1));
     setting.clock.advance(5 * MINUTE);
     t.ok(setting.registry.loaded('idle') === idle);
     setting.clock.advance(5_000);
@@ -385,7 +388,7 @@ t.test('WS-24: frames kept for short absences are bounded over all tenants', asy
   const actors: Actor[] = [];
   for (let n = 0; n < 400; n++) {
     const actor = await setting.actor(`tenant ${n}`);
-    await actor.write(writeOf({ ts: TS + n, inline: inline(`${n}`, [deviceId(1)], 65_536) }), deviceId(1));
+    await write(actor, writeOf({ ts: TS + n, inline: inline(`${n}`, [deviceId(1)], 65_536) }), deviceId(1));
     actors.push(actor);
   }
   const bytes = actors.map(({ recentBytes }) => recentBytes);

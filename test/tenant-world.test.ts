@@ -4,7 +4,8 @@
  */
 import fc from 'fast-check';
 import t from 'tap';
-import type { Change } from '../src/tenant/ports.js';
+import type { Change } from '../src/tenant/change.js';
+import { askedFor } from './support/memory-log.js';
 import {
   BIN,
   deleteChange,
@@ -77,12 +78,13 @@ const HAPPENINGS = {
   },
   change: (world: World, happening: Happening) => {
     const change = draw(world, happening);
-    const { id, deviceId: by, write, packed, sig: tag } = change;
-    if (change.kind === 'write' && write !== null) world.request({ kind: 'write', write, packed, deviceId: by });
+    const { id, deviceId: by } = change;
+    const tag = change.sig && Uint8Array.from(change.sig);
+    if (change.kind === 'write') world.request({ kind: 'write', write: askedFor(change), deviceId: by });
     else if (change.kind === 'delete') world.request({ kind: 'delete', id, sig: tag, deviceId: by });
     else if (tag !== null) {
-      const [binId, version] = [change.binId ?? '', change.ifVersion ?? 0];
-      world.request({ kind: 'move', id, binId, version, sig: tag, deviceId: by });
+      const { binId, ifVersion } = change;
+      world.request({ kind: 'move', id, binId, version: ifVersion ?? 0, sig: tag, deviceId: by });
     }
   },
   again: (world: World, { a }: Happening) => {
@@ -123,7 +125,10 @@ const HAPPENINGS = {
   revoke: (world: World, { a, b }: Happening) => {
     if (b % 3 === 0) world.revoke(1 + (a % world.devices.length));
   },
-  forget: (world: World) => world.state.recent.forget(world.state.delivered),
+  forget: ({ state: { recent, delivered } }: World) => {
+    recent.a.forget(delivered);
+    recent.b?.forget(delivered);
+  },
   crowd: (world: World) => world.crowdOut(),
 };
 

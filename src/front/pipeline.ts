@@ -14,8 +14,8 @@ import { refusalOf } from './fair-budget.js';
 import { Inflow } from './inflow.js';
 import type { FrontOptions } from './ports.js';
 import { Replier } from './reply.js';
-import { Call } from './request.js';
-import { Router, type Answer, type Row } from './router.js';
+import { Call, type CallKeeper } from './request.js';
+import { LATER, Router, type Answer, type Row } from './router.js';
 import { Shares } from './shares.js';
 
 const NOTHING = Buffer.alloc(0);
@@ -31,7 +31,7 @@ interface Limited {
  * Takes requests through all steps, and knows which of them are under way. A call has its place from its admission
  * until it is answered, and until what it waits for has come, also when its client has gone away.
  */
-export class Pipeline {
+export class Pipeline implements CallKeeper {
   readonly replier: Replier;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
@@ -69,7 +69,7 @@ export class Pipeline {
    */
   begin(res: HttpResponse, req: HttpRequest): Call {
     const { clock, config } = this.app;
-    const call = new Call(res, req, { now: clock.now(), shape: config.wireShape, whenOver: this.whenOver });
+    const call = new Call(res, req, { now: clock.now(), shape: config.wireShape }, this);
     res.onAborted(() => {
       call.aborted = true;
       call.end();
@@ -276,13 +276,31 @@ export class Pipeline {
     else go(caller);
   }
 
-  private answer(call: Call, answer: Answer | Promise<Answer>): void {
+  private answer(call: Call, answer: Answer | Promise<Answer> | typeof LATER): void {
+    if (answer === LATER) return this.awaitAnswer(call);
     if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
     this.hold(call, answer, (value) => this.replier.answer(call, value));
     const { giveUp, place } = call;
     // A call that is held for others to act gives its place to those who want to be served.
     if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(call);
     if (this.replier.closing) this.giveUp(call);
+  }
+
+  /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
+  private awaitAnswer(call: Call): void {
+    if (!call.over) this.waiting.add(call);
+  }
+
+  answerLater(call: Call, answer: Answer): void {
+    this.settle(call);
+    this.replier.answer(call, answer);
+    this.tellIdle();
+  }
+
+  refuseLater(call: Call, error: unknown): void {
+    this.settle(call);
+    this.replier.fail(call, error);
+    this.tellIdle();
   }
 
   /**
@@ -315,10 +333,10 @@ export class Pipeline {
   }
 
   /** Of every call, once. What it waits for is still under way, and what that reads still needs its room. */
-  private readonly whenOver = (call: Call): void => {
+  over(call: Call): void {
     if (!this.waiting.has(call)) this.shares.leave(call);
     else if (call.room?.amount === 0) this.shares.freeRoom(call);
-  };
+  }
 
   private letGo(call: Call): void {
     this.shares.leave(call);

@@ -12,10 +12,10 @@ import type { ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import type { Meter } from '../protocol/meter.js';
 import type { RequireSig } from '../protocol/item-codec.js';
-import type { ItemWrite } from '../protocol/item.js';
 import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
-import type { Acknowledged } from '../tenant/messages.js';
+import type { Arena } from '../tenant/arena.js';
+import type { Change } from '../tenant/change.js';
 import type { DeviceStanding, ItemLog, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 
@@ -27,12 +27,10 @@ export interface TenantActor {
   device(id: string): DeviceStanding | undefined;
   /** Sockets that the device holds on this instance. */
   socketsOf(deviceId: string): number;
-  write(write: ItemWrite, deviceId: string): Promise<Acknowledged>;
-  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Acknowledged>;
-  move(
-    move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
-    deviceId: string,
-  ): Promise<Acknowledged>;
+  /** Where the bytes of its changes are to be put. */
+  readonly arena: Arena;
+  /** Has a device's change stored; its reply is called exactly once. */
+  submit(change: Change, deviceId: string): void;
   /** Checks the device and registers the socket in one step. */
   open(socket: SocketPort): Session | ErrorName;
   hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void;

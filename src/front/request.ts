@@ -61,6 +61,15 @@ const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
  */
 export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
 
+/** What a call tells those who took it in (src/front/pipeline.ts). */
+export interface CallKeeper {
+  /** The answer of a handler that had said that it comes later. */
+  answerLater(call: Call, answer: object): void;
+  refuseLater(call: Call, error: unknown): void;
+  /** Once: it was answered, or its client went away. */
+  over(call: Call): void;
+}
+
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
  */
@@ -134,14 +143,14 @@ export class Call {
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
-  private readonly whenOver: (call: Call) => void;
   private knownActor: TenantActor | undefined;
   private knownClaims: TokenClaims | undefined;
 
   constructor(
     readonly res: HttpResponse,
     req: HttpRequest,
-    context: { readonly now: number; readonly shape: Shape; readonly whenOver: (call: Call) => void },
+    context: { readonly now: number; readonly shape: Shape },
+    private readonly keeper: CallKeeper,
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
@@ -153,7 +162,6 @@ export class Call {
     else if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
     this.startedAt = context.now;
     this.shape = context.shape;
-    this.whenOver = context.whenOver;
     this.copyHeaders(req);
     this.nameShape();
   }
@@ -281,6 +289,16 @@ export class Call {
     this.knownClaims = claims;
   }
 
+  /** The answer of a handler that gave `LATER`. */
+  answer(answer: object): void {
+    this.keeper.answerLater(this, answer);
+  }
+
+  /** The refusal of a handler that gave `LATER`. */
+  refuse(error: unknown): void {
+    this.keeper.refuseLater(this, error);
+  }
+
   /** Calls back once, when the call is over: answered, or its client gone. */
   onEnd(fn: () => void): void {
     if (this.over) fn();
@@ -294,6 +312,6 @@ export class Call {
     const ended = this.ended;
     this.ended = undefined;
     ended?.();
-    this.whenOver(this);
+    this.keeper.over(this);
   }
 }

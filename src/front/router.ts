@@ -27,6 +27,12 @@ export class Download {
   ) {}
 }
 
+/**
+ * What a handler gives that answers later, by `call.answer` or `call.refuse`: exactly one of the two, exactly once. For the
+ * busiest calls, whose answer comes with those of many others: a promise each is most of what they would wait for.
+ */
+export const LATER = Symbol('later');
+
 /** What a handler gives: an object with camelCase keys and raw bytes, finished text, a page, or a file. */
 export type Answer = object | Text | Page | Download;
 
@@ -34,7 +40,7 @@ export type Answer = object | Text | Page | Download;
  * What answers a row's calls; `A` is the reply as the reference has it (src/protocol/replies.ts). It throws, or rejects
  * with, a ServiceError for a refusal; anything else is `internal`.
  */
-export type Handler<A extends Answer = Answer> = (call: Call, app: FrontOptions) => A | Promise<A>;
+export type Handler<A extends Answer = Answer> = (call: Call, app: FrontOptions) => A | Promise<A> | typeof LATER;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

@@ -1,91 +1,53 @@
 /** Stored items as they come from the database: see `packed_item` in sql/0002_commit.sql. */
-import type { Blob, ContentType, Inline, Item, MasterWrap } from '../protocol/item.js';
-import { NONCE_BYTES } from '../protocol/limits.js';
-import { readKeys } from '../tenant/packed.js';
-import type { LogRow } from '../tenant/ports.js';
+import type { ContentType } from '../protocol/item.js';
+import { FIXED_BYTES, HASH_BYTES, ItemRow, ULID_CHARS } from '../tenant/change.js';
 
-const ULID_CHARS = 26;
+/** An int8 that fits a safe integer; -1 stands for NULL. */
+const int8 = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
-const masterOf = (bytes: Buffer | null): MasterWrap | null =>
-  bytes === null ? null : { nonce: bytes.subarray(0, NONCE_BYTES), ct: bytes.subarray(NONCE_BYTES) };
+const ID_AT = 40;
 
-/** Reads rows packed by `packed_item` (sql/0002_commit.sql), one after the other. Byte fields are views, not copies. */
-class PackedReader {
-  private at = 0;
-
-  constructor(private readonly packed: Buffer) {}
-
-  get ended(): boolean {
-    return this.at >= this.packed.length;
+/** The stored rows of a page, over its bytes. Throws for a live item that has lost what makes it one. */
+export function readRows(page: Buffer): ItemRow[] {
+  const rows: ItemRow[] = [];
+  for (let at = 0; at < page.length;) {
+    const row = readRow(page, at);
+    rows.push(row);
+    at = row.end;
   }
-
-  /** An int8 that fits a safe integer; -1 stands for NULL. */
-  number(): number {
-    const { packed, at } = this;
-    this.at += 8;
-    return packed.readInt32BE(at) * 4_294_967_296 + packed.readUInt32BE(at + 4);
-  }
-
-  bytes(length: number): Buffer {
-    const { packed, at } = this;
-    this.at += length;
-    return packed.subarray(at, this.at);
-  }
-
-  field(): Buffer | null {
-    const length = this.packed.readInt32BE(this.at);
-    this.at += 4;
-    return length < 0 ? null : this.bytes(length);
-  }
-
-  text(): string | null {
-    const length = this.packed.readInt32BE(this.at);
-    const from = this.at + 4;
-    if (length < 0) {
-      this.at = from;
-      return null;
-    }
-    this.at = from + length;
-    return this.packed.toString('latin1', from, this.at);
-  }
-}
-
-/** The stored rows of a page. */
-export function readRows(packed: Buffer): LogRow[] {
-  const reader = new PackedReader(packed);
-  const rows: LogRow[] = [];
-  while (!reader.ended) rows.push(readRow(reader));
   return rows;
 }
 
-function readRow(reader: PackedReader): LogRow {
-  const version = reader.number();
-  const ts = reader.number();
-  const deletedAt = reader.number();
-  const id = reader.bytes(ULID_CHARS).toString('latin1');
-  const binId = reader.text() ?? '';
-  const type = reader.text() as ContentType | null;
-  const senderDevice = reader.text();
-  const changedBy = reader.text();
-  const blobRef = reader.text();
-  const nonce = reader.field();
-  const sig = reader.field();
-  const master = masterOf(reader.field());
-  const blobNonce = reader.field();
-  const blobKeys = reader.field();
-  const keys = reader.field();
-  const ct = reader.field();
-  if (deletedAt >= 0) {
-    const item: Item = { id, version, binId, type, ts: ts < 0 ? null : ts, senderDevice, deletedAt, sig };
-    return { item, changedBy };
+function readRow(page: Buffer, from: number): ItemRow {
+  const row = new ItemRow(page, from);
+  row.version = int8(page, from);
+  const ts = int8(page, from + 8);
+  const deletedAt = int8(page, from + 16);
+  row.has = page.readInt32BE(from + 24);
+  row.ctBytes = page.readInt32BE(from + 28);
+  row.keysBytes = page.readInt32BE(from + 32);
+  row.blobKeysBytes = page.readInt32BE(from + 36);
+  let at = from + ID_AT + ULID_CHARS;
+  row.id = page.toString('latin1', from + ID_AT, at);
+  const text = (): string | null => {
+    const length = page.readInt32BE(at);
+    at += 4;
+    if (length < 0) return null;
+    at += length;
+    return page.toString('latin1', at - length, at);
+  };
+  row.binId = text() ?? '';
+  row.type = text() as ContentType | null;
+  row.senderDevice = text();
+  row.changedBy = text();
+  row.blobRef = text();
+  // A change's bytes begin with a hash, which is not read: the row begins where it would stand.
+  row.at = at - HASH_BYTES;
+  row.ts = ts < 0 ? null : ts;
+  row.deletedAt = deletedAt < 0 ? null : deletedAt;
+  if (row.deletedAt === null && (row.type === null || row.ts === null || row.senderDevice === null)) {
+    throw new Error(`item ${row.id} is live but emptied`);
   }
-  if (type === null || ts < 0 || senderDevice === null) throw new Error(`item ${id} is live but emptied`);
-  const inline: Inline | null =
-    ct === null || nonce === null || keys === null ? null : { ct, nonce, keys: readKeys(keys) };
-  const blob: Blob | null =
-    blobRef === null || blobNonce === null || blobKeys === null
-      ? null
-      : { ref: blobRef, nonce: blobNonce, keys: readKeys(blobKeys) };
-  const item: Item = { id, version, binId, type, ts, senderDevice, deletedAt: null, inline, blob, master, sig };
-  return { item, changedBy };
+  if (row.at + FIXED_BYTES > page.length) throw new Error(`the page ends within item ${row.id}`);
+  return row;
 }

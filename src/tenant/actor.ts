@@ -5,12 +5,13 @@
  */
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
-import type { ItemWrite, Summary } from '../protocol/item.js';
+import type { Summary } from '../protocol/item.js';
 import { SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
-import type { ChangeRing } from './ring.js';
-import { waitersOf, type Acknowledged, type Ask, type Effect, type Message, type Pending } from './messages.js';
-import { Packed } from './packed.js';
+import type { Arena } from './arena.js';
+import type { Change, ChangeReply } from './change.js';
+import { waitersOf, type Effect, type Message } from './messages.js';
+import type { FrameRing } from './ring.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
@@ -20,7 +21,6 @@ import type {
   ItemLog,
   KeyPurger,
   LogPage,
-  Outcome,
   SocketPort,
   TenantDirectory,
   TenantSnapshot,
@@ -51,8 +51,8 @@ export interface ActorPorts {
   readonly now: () => number;
   /** An effect that failed although it must not; the actor goes on. */
   readonly onFault: (error: unknown, tenantId: string) => void;
-  /** Keeps the last changes of every actor. */
-  readonly ring: ChangeRing;
+  /** Keeps the frames of every actor's last changes. */
+  readonly ring: FrameRing;
   /** Gives replays their turns at the log. */
   readonly turns: Turns;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
@@ -62,7 +62,7 @@ export interface ActorPorts {
   readonly meter?: Meter;
 }
 
-export class Actor implements CommitSink<Pending> {
+export class Actor implements CommitSink {
   private readonly tenant: TenantState;
   private readonly mailbox: Message[] = [];
   private running = false;
@@ -71,6 +71,8 @@ export class Actor implements CommitSink<Pending> {
   /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
   private pushedSince = Infinity;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  /** Where the bytes of this tenant's changes are to be put. */
+  readonly arena: Arena;
   /** When a request or socket last came, ms: idle actors are dropped by the registry. */
   usedAt: number;
   /** Devices, bins and state were the database's at that time, ms; set by the registry too, where it compares. */
@@ -82,6 +84,7 @@ export class Actor implements CommitSink<Pending> {
     private readonly ports: ActorPorts,
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
+    this.arena = ports.lanes.arenaOf(snapshot.tenantId);
     this.usedAt = ports.now();
     this.comparedAt = this.usedAt;
   }
@@ -125,7 +128,8 @@ export class Actor implements CommitSink<Pending> {
 
   /** Bytes of changes kept for short absences. */
   get recentBytes(): number {
-    return this.tenant.recent.bytes;
+    const { a, b } = this.tenant.recent;
+    return a.bytes + (b?.bytes ?? 0);
   }
 
   /** Nothing would be lost but time if the actor were dropped now. */
@@ -153,34 +157,18 @@ export class Actor implements CommitSink<Pending> {
     return new Set([...this.tenant.sessions].map((session) => session.deviceId));
   }
 
-  /** Stores an item (contract 5). Rejects with a ServiceError; resolves only once the version is durable. */
-  write(write: ItemWrite, deviceId: string): Promise<Acknowledged> {
-    return this.change({ kind: 'write', write, packed: Packed.write(write), deviceId });
-  }
-
-  /** Soft-deletes an item; of a deleted one answers the stored version. */
-  remove(id: string, sig: Uint8Array | null, deviceId: string): Promise<Acknowledged> {
-    return this.change({ kind: 'delete', id, sig, deviceId });
-  }
-
-  /** Moves an item to another bin with a tag made anew over `version` (contract 5, reconcile). */
-  move(
-    move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
-    deviceId: string,
-  ): Promise<Acknowledged> {
-    return this.change({ kind: 'move', ...move, deviceId });
-  }
-
-  private change(request: Ask): Promise<Acknowledged> {
+  /**
+   * Has a device's change stored. Its reply is called exactly once: `stored` once its version is durable (guarantee 2). Its
+   * bytes, which are pinned in the arena, are let go of then.
+   */
+  submit(change: Change, deviceId: string): void {
+    change.tenantId = this.tenantId;
+    change.senderDevice = deviceId;
+    change.changedBy = deviceId;
+    change.since = performance.now();
     this.pending++;
     this.usedAt = this.ports.now();
-    const answer = new Promise<Acknowledged>((resolve, reject) => {
-      this.post({ kind: 'ask', ask: request, reply: { since: performance.now(), resolve, reject } });
-    });
-    // Counted by the promise, which is settled once however often it is answered.
-    return answer.finally(() => {
-      this.pending--;
-    });
+    this.post({ kind: 'change', change });
   }
 
   /** Registers a socket in the same step that checks its device, or says why not. */
@@ -221,15 +209,17 @@ export class Actor implements CommitSink<Pending> {
   /** Closes every socket; the actor takes no new ones, and gives up what it keeps for short absences. */
   retire(code: number, reason: string): void {
     this.retired = true;
-    this.tenant.recent.forget(this.tenant.delivered);
+    const { delivered, recent } = this.tenant;
+    recent.a.forget(delivered);
+    recent.b?.forget(delivered);
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(outcomes: readonly Outcome<Pending>[], standing: { summary: Summary; generation: number }): void {
-    this.post({ kind: 'committed', outcomes, ...standing });
+  committed(changes: readonly Change[], standing: { summary: Summary; generation: number }): void {
+    this.post({ kind: 'committed', changes, ...standing });
   }
 
-  failed(changes: readonly Pending[], error: Error): void {
+  failed(changes: readonly Change[], error: Error): void {
     this.post({ kind: 'failed', changes, error });
   }
 
@@ -270,11 +260,11 @@ export class Actor implements CommitSink<Pending> {
   private broke(message: Message, error: unknown): Effect[] {
     this.ports.onFault(error, this.tenantId);
     const failure = error instanceof Error ? error : new Error(String(error));
-    const waiting = this.tenant.waiting.map(({ reply }) => reply);
+    const { waiting } = this.tenant;
     this.tenant.waiting = [];
     this.ports.onBroken(this);
     const waiters = new Set([...waitersOf(message), ...waiting]);
-    return [...waiters].map((reply) => ({ kind: 'reject', reply, error: failure }));
+    return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
   }
 
   private carryOut(effect: Effect): void {
@@ -291,10 +281,10 @@ export class Actor implements CommitSink<Pending> {
 
   private run(effect: Effect): void {
     switch (effect.kind) {
-      case 'resolve':
-        return effect.reply.resolve(effect.value);
-      case 'reject':
-        return effect.reply.reject(effect.error);
+      case 'stored':
+        return this.answer(effect.change, (reply, change) => reply.stored(change));
+      case 'refused':
+        return this.answer(effect.change, (reply) => reply.refused(effect.error));
       case 'commit':
         return this.commit(effect.change);
       case 'send':
@@ -315,12 +305,21 @@ export class Actor implements CommitSink<Pending> {
     }
   }
 
-  private commit(change: Pending): void {
+  private commit(change: Change): void {
     try {
       this.ports.lanes.submit(change, this);
     } catch (error) {
-      change.reply.reject(error instanceof Error ? error : new Error(String(error)));
+      this.run({ kind: 'refused', change, error: error instanceof Error ? error : new Error(String(error)) });
     }
+  }
+
+  /** Once, however often a lane tells of it: its bytes are another change's as soon as they are let go of. */
+  private answer(change: Change, tell: (reply: ChangeReply, change: Change) => void): void {
+    if (change.answered) return;
+    change.answered = true;
+    this.pending--;
+    this.arena.unpin(change.segment);
+    tell(change.reply, change);
   }
 
   private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {

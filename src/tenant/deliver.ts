@@ -4,12 +4,13 @@
  */
 import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
-import type { Effect, Pending } from './messages.js';
-import { PackedItem } from './packed.js';
-import type { LogPage, LogRow, Outcome } from './ports.js';
-import { FramedChange } from './recent.js';
+import type { Change, ItemRow } from './change.js';
+import { frameText } from './codec.js';
+import type { Effect } from './messages.js';
+import type { FrameBytes, LogPage } from './ports.js';
+import type { Frame, Recent } from './recent.js';
 import type { Live, Replaying, Session } from './session.js';
-import type { TenantState } from './state.js';
+import { recentOf, type TenantState } from './state.js';
 
 /**
  * Most bytes handed to one socket in one step. A socket that would get more goes back to replay, which waits
@@ -32,8 +33,8 @@ export function noticeHead(state: TenantState, head: number): Effect[] {
  */
 export function onGap(state: TenantState, page: LogPage): Effect[] {
   state.gapReading = false;
-  const found = page.rows.filter((row) => row.item.version > state.delivered);
-  const last = found.at(-1)?.item.version ?? state.delivered;
+  const found = page.rows.filter((row) => row.version > state.delivered);
+  const last = found.at(-1)?.version ?? state.delivered;
   // With more to come, the page's sums are not those at its last row; they count only once the head is reached.
   const position = page.more ? last : Math.max(page.summary.version, state.delivered);
   const effects = deliver(state, merge(found, takeHeld(state, position)), position);
@@ -45,16 +46,16 @@ export function onGap(state: TenantState, page: LogPage): Effect[] {
 }
 
 /** Both in version order; a version that is in both comes once. */
-function merge(found: readonly LogRow[], held: readonly LogRow[]): LogRow[] {
+function merge(found: readonly ItemRow[], held: readonly ItemRow[]): ItemRow[] {
   if (held.length === 0) return [...found];
-  const byVersion = new Map([...held, ...found].map((row) => [row.item.version, row]));
-  return [...byVersion.values()].sort((a, b) => a.item.version - b.item.version);
+  const byVersion = new Map([...held, ...found].map((row) => [row.version, row]));
+  return [...byVersion.values()].sort((a, b) => a.version - b.version);
 }
 
 /** Takes what is held up to a version that is above `delivered`. */
-function takeHeld(state: TenantState, position: number): LogRow[] {
-  const taken = state.held.filter(({ item }) => item.version > state.delivered && item.version <= position);
-  state.held = state.held.filter(({ item }) => item.version > position);
+function takeHeld(state: TenantState, position: number): ItemRow[] {
+  const taken = state.held.filter(({ version }) => version > state.delivered && version <= position);
+  state.held = state.held.filter(({ version }) => version > position);
   return taken;
 }
 
@@ -77,11 +78,10 @@ const HELD_MAX = 1_000;
  * they made: versions are gapless, so their number tells. Of another instance's changes, or of another actor's
  * (dropped, but with changes under way), nothing is known here: then the log is read, and these are held meanwhile.
  */
-export function onApplied(state: TenantState, applied: readonly Outcome<Pending>[], summary: Summary): Effect[] {
-  const rows = applied.map(rowOf).filter((row) => row !== null);
-  const complete = rows.length === applied.length;
-  if (!complete || state.gapReading || summary.version !== state.delivered + applied.length) {
-    if (complete) hold(state, rows, summary);
+export function onApplied(state: TenantState, applied: readonly Change[], summary: Summary): Effect[] {
+  const rows = applied.map(rowOf);
+  if (state.gapReading || summary.version !== state.delivered + applied.length) {
+    hold(state, rows, summary);
     return noticeHead(state, summary.version);
   }
   const effects = deliver(state, rows, summary.version);
@@ -90,59 +90,57 @@ export function onApplied(state: TenantState, applied: readonly Outcome<Pending>
   return effects;
 }
 
-function hold(state: TenantState, rows: readonly LogRow[], summary: Summary): void {
+/** Copies: the bytes of a change belong to the arena, which takes them back when it is answered. */
+function hold(state: TenantState, rows: readonly ItemRow[], summary: Summary): void {
   if (state.held.length + rows.length > HELD_MAX) return;
-  state.held = [...state.held, ...rows];
+  state.held = [...state.held, ...rows.map((row) => row.copy())];
   state.heldSummary = summary;
 }
 
-/** The stored row that a change made, where the change or its outcome tells it. */
-function rowOf({ change, verdict, version, at, stored }: Outcome<Pending>): LogRow | null {
-  if (version === null) return null;
-  const { since } = change.reply;
-  if (stored !== null && stored !== undefined) return { ...stored, since };
-  if (verdict === 'delete') {
-    const { id, sig, deviceId } = change;
-    // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
-    const gone = { binId: '', type: null, senderDevice: null, ts: null, deletedAt: at };
-    return { item: { id, version, sig, ...gone }, changedBy: deviceId, since };
-  }
-  if (change.write === null || (verdict !== 'insert' && verdict !== 'replace')) return null;
-  const item = new PackedItem(change.write, change.packed, version, change.deviceId);
-  return { item, changedBy: change.deviceId, since };
+/** The stored row that a change made. A write is its own. */
+function rowOf(change: Change): ItemRow {
+  if (change.stored !== null) return change.stored;
+  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
+  if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
+  return change;
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
-function deliver(state: TenantState, rows: readonly LogRow[], position: number): Effect[] {
-  const frames = rows.map((row) => new FramedChange(row));
+function deliver(state: TenantState, rows: readonly ItemRow[], position: number): Effect[] {
+  const { a, b } = state.recent;
+  const [framesA, framesB] = [a.add(rows), b?.add(rows) ?? []];
   const effects: Effect[] = [];
-  state.recent.add(frames);
   state.delivered = position;
   for (const session of state.sessions) {
-    if (session.phase.kind === 'live') pushTo(session, session.phase, { frames, position, effects });
+    if (session.phase.kind !== 'live') continue;
+    const frames = session.port.shape === 'a' ? framesA : framesB;
+    pushTo(session, session.phase, { frames, recent: recentOf(state, session.port.shape), position, effects });
   }
+  a.trim();
+  b?.trim();
   return effects;
 }
 
 function pushTo(
   session: Session,
   phase: Live,
-  batch: { frames: readonly FramedChange[]; position: number; effects: Effect[] },
+  batch: { frames: readonly Frame[]; recent: Recent; position: number; effects: Effect[] },
 ): void {
-  const out: string[] = [];
+  const out: FrameBytes[] = [];
   let bytes = 0;
   let since = Infinity;
   for (const frame of batch.frames) {
     // A session that came out of replay ahead of `delivered` has this version already.
     if (frame.version <= phase.cursor) continue;
-    const text = liveText(session, frame, phase.acks);
-    if (text !== null) {
-      bytes += text.length;
-      if (bytes > BURST_BYTES && out.length > 0) {
+    const sent = liveFrame(session, frame, { acks: phase.acks, recent: batch.recent });
+    if (sent !== null) {
+      bytes += sent?.length ?? 0;
+      // More than a ring holds was committed at once: the first of it are overwritten already.
+      if (sent === undefined || (bytes > BURST_BYTES && out.length > 0)) {
         batch.effects.push({ ...fallBehind(session, phase, out), since });
         return;
       }
-      out.push(text);
+      out.push(sent);
       // An `ack` tells the writer's own device: that is no push.
       if (frame.changedBy !== session.deviceId && frame.since < since) since = frame.since;
     }
@@ -153,7 +151,7 @@ function pushTo(
 }
 
 /** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
-function fallBehind(session: Session, phase: Live, frames: readonly string[]): Extract<Effect, { kind: 'send' }> {
+function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]): Extract<Effect, { kind: 'send' }> {
   const { cursor, acks } = phase;
   const replaying: Replaying = {
     kind: 'replaying',
@@ -169,12 +167,22 @@ function fallBehind(session: Session, phase: Live, frames: readonly string[]): E
 }
 
 /**
- * What a live session gets of a change: the frame; for its own change an `ack` where it asked for acks, else
- * nothing (specification, Fanout; contract 11, Cursor).
+ * What a live session gets of a change: the frame; of its own change an `ack` where it asked for acks, else null (WS-03,
+ * WS-08). Undefined: the frame is not in memory any more.
  */
-export function liveText(session: Session, frame: FramedChange, acks: boolean): string | null {
-  if (frame.changedBy !== session.deviceId) return frame.text(session.port.shape);
-  return acks ? ackText(frame.item.id, frame.version) : null;
+export function liveFrame(
+  session: Session,
+  frame: Frame,
+  { acks, recent }: { readonly acks: boolean; readonly recent: Recent },
+): FrameBytes | null | undefined {
+  if (frame.changedBy !== session.deviceId) return recent.view(frame);
+  return acks ? ackText(frame.id, frame.version) : null;
+}
+
+/** As `liveFrame`, of a stored row that was just read. */
+export function liveRow(session: Session, row: ItemRow, acks: boolean): string | null {
+  if (row.changedBy !== session.deviceId) return frameText(session.port.shape, row);
+  return acks ? ackText(row.id, row.version) : null;
 }
 
 const ackPiece: Piece<AckFrame> = asIs;

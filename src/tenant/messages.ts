@@ -1,56 +1,19 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
-import type { ServiceError } from '../protocol/errors.js';
-import type { ItemWrite, Summary } from '../protocol/item.js';
-import type { Packed } from './packed.js';
-import type { Change, HintedGeneration, LogPage, Outcome, TenantSnapshot } from './ports.js';
+import type { Summary } from '../protocol/item.js';
+import type { Change } from './change.js';
+import type { FrameBytes, HintedGeneration, LogPage, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
-/** A change is stored (or was already): the item's version and when, ms. */
-export interface Acknowledged {
-  readonly id: string;
-  readonly version: number;
-  readonly serverTs: number;
-}
-
-/** Where the answer to a request goes. Used exactly once. */
-export interface Reply {
-  /** When the request came, ms of `performance.now()`; where it is not known nothing is measured. */
-  readonly since?: number;
-  resolve(value: Acknowledged): void;
-  reject(error: Error): void;
-}
-
-/** A change as a device asks for it. */
-export type Ask =
-  | { readonly kind: 'write'; readonly write: ItemWrite; readonly packed: Packed; readonly deviceId: string }
-  | { readonly kind: 'delete'; readonly id: string; readonly sig: Uint8Array | null; readonly deviceId: string }
-  | {
-      readonly kind: 'move';
-      readonly id: string;
-      readonly binId: string;
-      readonly version: number;
-      readonly sig: Uint8Array;
-      readonly deviceId: string;
-    };
-
-/** A change under way, with what has to be known when its verdict comes. */
-export interface Pending extends Change {
-  readonly ask: Ask;
-  readonly reply: Reply;
-  readonly refusal: ServiceError | null;
-  /** How often it was checked anew because the tenant changed meanwhile. */
-  readonly rechecks: number;
-}
-
 export type Message =
-  | { readonly kind: 'ask'; readonly ask: Ask; readonly reply: Reply }
+  | { readonly kind: 'change'; readonly change: Change }
   | {
       readonly kind: 'committed';
-      readonly outcomes: readonly Outcome<Pending>[];
+      /** Decided in one transaction, in version order. */
+      readonly changes: readonly Change[];
       readonly summary: Summary;
       readonly generation: number;
     }
-  | { readonly kind: 'failed'; readonly changes: readonly Pending[]; readonly error: Error }
+  | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
   | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
   | { readonly kind: 'nudge'; readonly head: number; readonly generation: HintedGeneration }
@@ -73,9 +36,10 @@ export type Message =
   | { readonly kind: 'closed'; readonly session: Session };
 
 export type Effect =
-  | { readonly kind: 'resolve'; readonly reply: Reply; readonly value: Acknowledged }
-  | { readonly kind: 'reject'; readonly reply: Reply; readonly error: Error }
-  | { readonly kind: 'commit'; readonly change: Pending }
+  /** Its answer, exactly one of the two, exactly once. */
+  | { readonly kind: 'stored'; readonly change: Change }
+  | { readonly kind: 'refused'; readonly change: Change; readonly error: Error }
+  | { readonly kind: 'commit'; readonly change: Change }
   /** Read the tenant's devices, bins and pairings anew; answered by `snapshot` or `snapshot-failed`. */
   | { readonly kind: 'reload' }
   /** Read what others committed above `since`; answered by `gap` or `gap-failed`. */
@@ -86,12 +50,12 @@ export type Effect =
   | { readonly kind: 'read-page'; readonly session: Session; readonly phase: Replaying }
   /**
    * Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full.
-   * `since`: when the oldest of the changes came that were made here and are pushed with it (see `Reply`).
+   * `since`: when the oldest of the changes came that were made here and are pushed with it (see `ItemRow`).
    */
   | {
       readonly kind: 'send';
       readonly session: Session;
-      readonly frames: readonly string[];
+      readonly frames: readonly FrameBytes[];
       readonly phase?: Replaying;
       readonly since?: number;
     }
@@ -99,15 +63,14 @@ export type Effect =
   | { readonly kind: 'announce'; readonly head: number; readonly generation: number }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
-/** Who waits for what this message brings: each must get an answer, also where the message cannot be applied. */
-export function waitersOf(message: Message): readonly Reply[] {
+/** Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied. */
+export function waitersOf(message: Message): readonly Change[] {
   switch (message.kind) {
-    case 'ask':
-      return [message.reply];
+    case 'change':
+      return [message.change];
     case 'committed':
-      return message.outcomes.map((outcome) => outcome.change.reply);
     case 'failed':
-      return message.changes.map((change) => change.reply);
+      return message.changes;
     default:
       return [];
   }

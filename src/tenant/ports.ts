@@ -1,8 +1,9 @@
 /** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
 import type { Shape } from '../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
-import type { ContentType, Item, ItemWrite, Summary } from '../protocol/item.js';
-import type { Packed } from './packed.js';
+import type { Summary } from '../protocol/item.js';
+import type { Arena } from './arena.js';
+import type { Change, ItemRow } from './change.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {
@@ -65,17 +66,9 @@ export interface TenantStandings {
   standings(tenantIds: readonly string[]): Promise<readonly { tenantId: string; head: number; generation: number }[]>;
 }
 
-/** A stored change: the item's latest state and the device whose change it was. */
-export interface LogRow {
-  readonly item: Item;
-  readonly changedBy: string | null;
-  /** Where it was made on this instance: when its request came (see `Reply`). */
-  readonly since?: number;
-}
-
 /** Rows above a version in version order, and where the history stood in the same snapshot. */
 export interface LogPage {
-  readonly rows: readonly LogRow[];
+  readonly rows: readonly ItemRow[];
   /** True when the snapshot holds more rows above the last one. */
   readonly more: boolean;
   readonly summary: Summary;
@@ -99,68 +92,24 @@ export interface ItemLog {
   page(request: PageRequest): Promise<LogPage>;
 }
 
-/** A change on its way into the database. `generation` is what it was checked against (contract 13). */
-export interface Change {
-  readonly kind: 'write' | 'delete' | 'move';
-  readonly tenantId: string;
-  readonly generation: number;
-  readonly id: string;
-  readonly deviceId: string;
-  /** Write and move. */
-  readonly binId: string | null;
-  /** Write: null asks nothing. Move: the version its sig was made over. */
-  readonly ifVersion: number | null;
-  /** The checks refuse it, but a retry of what is stored must still succeed, so the commit is asked all the same. */
-  readonly refused: boolean;
-  /** The bin it names is all that is wrong with it: a re-wrap does not apply that (contract 5, decision 4). */
-  readonly refusedForBin: boolean;
-  /** Write only. */
-  readonly write: ItemWrite | null;
-  readonly type: ContentType | null;
-  /** Move: the new tag. Delete: the delete's tag, or null. */
-  readonly sig: Uint8Array | null;
-  /** The write's bytes with the hash of what was received, or the tag alone. */
-  readonly packed: Packed;
-}
-
-export type Verdict =
-  | 'same'
-  | 'insert'
-  | 'replace'
-  | 'rewrap'
-  | 'delete'
-  | 'move'
-  | 'stale'
-  | 'conflict'
-  | 'missing'
-  | 'refused'
-  | 'no_blob'
-  | 'cap';
-
-/** What the commit function said of one change. `version` and `ts` are the stored item's, where there is one. */
-export interface Outcome<C extends Change = Change> {
-  readonly change: C;
-  readonly verdict: Verdict;
-  readonly version: number | null;
-  readonly ts: number | null;
-  /** When the change became durable, ms. */
-  readonly at: number;
-  /** After a re-wrap or a move, the stored item: most of it came with an earlier write. */
-  readonly stored?: LogRow | null;
-}
-
-/** Told of every change it submitted: exactly once, or again by `failed` where it threw. */
-export interface CommitSink<C extends Change = Change> {
-  /** Outcomes of one transaction in version order, and where the tenant stood after it. */
-  committed(outcomes: readonly Outcome<C>[], standing: { summary: Summary; generation: number }): void;
+/** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
+export interface CommitSink {
+  /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
+  committed(changes: readonly Change[], standing: { readonly summary: Summary; readonly generation: number }): void;
   /** Not known to be stored: the client may try again. */
-  failed(changes: readonly C[], error: Error): void;
+  failed(changes: readonly Change[], error: Error): void;
 }
 
+/** The way into the database, and the memory in which changes lie on it. */
 export interface CommitLanes {
+  /** Where the bytes of a tenant's changes are to be put. */
+  arenaOf(tenantId: string): Arena;
   /** Queues a change. Throws `unavailable` when the queue is full or the database is known to be down. */
-  submit<C extends Change>(change: C, sink: CommitSink<C>): void;
+  submit(change: Change, sink: CommitSink): void;
 }
+
+/** A frame as it is sent: a text, or the bytes of one. */
+export type FrameBytes = string | Uint8Array;
 
 /** One open socket, seen from the actor. */
 export interface SocketPort {
@@ -168,7 +117,7 @@ export interface SocketPort {
   readonly tokenEpoch: number;
   readonly shape: Shape;
   /** Writes the frames in order under one cork. Returns the bytes that wait in the socket's buffer afterwards. */
-  send(frames: readonly string[]): number;
+  send(frames: readonly FrameBytes[]): number;
   /** Closes with a code of contract 11. */
   close(code: number, reason: string): void;
 }

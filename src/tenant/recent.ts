@@ -1,36 +1,23 @@
-/** The last changes of one tenant, kept so that a short absence never reaches the database. */
+/** The frames of one tenant's last changes in one shape: pushed from here, and kept so that a short absence never reaches the database. */
 import type { Shape } from '../protocol/shape.js';
-import { frameText } from '../protocol/item-codec.js';
-import type { Item } from '../protocol/item.js';
-import type { LogRow } from './ports.js';
-import type { ChangeRing, Place } from './ring.js';
+import type { ItemRow } from './change.js';
+import { frameText } from './codec.js';
+import type { FrameRing, Place } from './ring.js';
 
-/** Bounds per tenant; the ring has one over all tenants of the process. */
+/** Bounds per tenant and shape; the ring has one over all tenants of the process. */
 export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
 
-/** A change and its frame in each shape, built when the first socket of that shape needs it. */
-export class FramedChange implements LogRow {
-  readonly item: Item;
+/** A change as a socket is told of it. */
+export interface Frame {
+  readonly id: string;
+  readonly version: number;
+  /** Whose change it was. */
   readonly changedBy: string | null;
-  /** When its request came to this instance, ms of `performance.now()`; Infinity for any other. */
+  /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
   readonly since: number;
-  private a: string | undefined;
-  private b: string | undefined;
-
-  constructor(row: LogRow) {
-    this.item = row.item;
-    this.changedBy = row.changedBy;
-    this.since = row.since ?? Infinity;
-  }
-
-  get version(): number {
-    return this.item.version;
-  }
-
-  text(shape: Shape): string {
-    return shape === 'a' ? (this.a ??= frameText('a', this.item)) : (this.b ??= frameText('b', this.item));
-  }
+  readonly place: Place;
+  readonly length: number;
 }
 
 /**
@@ -38,18 +25,16 @@ export class FramedChange implements LogRow {
  * superseded before it could be read, so whoever is at or above the floor can be served from here alone.
  */
 export class Recent {
-  /** The changes that are kept: their versions, rising; where they lie; and their bytes there. */
-  private readonly versions: number[] = [];
-  private readonly places: Place[] = [];
-  private readonly sizes: number[] = [];
+  private frames: Frame[] = [];
   private held = 0;
 
   constructor(
-    private floorVersion: number,
-    private readonly ring: ChangeRing,
+    private readonly shape: Shape,
+    private floor: number,
+    private readonly ring: FrameRing,
   ) {}
 
-  /** Bytes that the changes take. */
+  /** Bytes of frames that are held. */
   get bytes(): number {
     this.dropLost();
     return this.held;
@@ -58,55 +43,62 @@ export class Recent {
   /** True when everything above this cursor is here. */
   covers(cursor: number): boolean {
     this.dropLost();
-    return cursor >= this.floorVersion;
+    return cursor >= this.floor;
   }
 
-  /** Adds delivered changes in version order and drops the oldest beyond the bounds. */
-  add(frames: readonly FramedChange[]): void {
-    for (const frame of frames) {
-      const kept = this.ring.add(frame);
-      if (kept === undefined) {
-        this.forget(frame.version);
-        continue;
-      }
-      this.versions.push(frame.version);
-      this.places.push(kept.place);
-      this.sizes.push(kept.bytes);
-      this.held += kept.bytes;
+  /** Adds delivered changes in version order. They stay, whatever the bounds, until `trim`. */
+  add(rows: readonly ItemRow[]): readonly Frame[] {
+    const added: Frame[] = [];
+    for (const row of rows) {
+      const text = frameText(this.shape, row);
+      const { id, version, changedBy, since } = row;
+      const frame = { id, version, changedBy, since, place: this.ring.add(text), length: text.length };
+      this.held += frame.length;
+      this.frames.push(frame);
+      added.push(frame);
     }
+    return added;
+  }
+
+  /** Drops the oldest beyond the bounds. */
+  trim(): void {
     let drop = 0;
-    for (let left = this.held; this.versions.length - drop > RECENT_ROWS || left > RECENT_BYTES; drop++)
-      left -= this.sizes[drop] ?? left;
+    for (let left = this.held; this.frames.length - drop > RECENT_ROWS || left > RECENT_BYTES; drop++)
+      left -= this.frames[drop]?.length ?? left;
     this.drop(drop);
   }
 
-  /**
-   * Changes above the cursor in version order, each item once in its latest state (contract 11). Their bytes are views,
-   * good until the next change is added.
-   */
-  above(cursor: number): FramedChange[] {
+  /** Changes above the cursor in version order, each item once in its latest state (WS-15). */
+  above(cursor: number): Frame[] {
     this.dropLost();
-    const latest: FramedChange[] = [];
+    const latest: Frame[] = [];
     const seen = new Set<string>();
-    for (let i = this.versions.length - 1; i >= 0 && (this.versions[i] ?? 0) > cursor; i--) {
-      const frame = new FramedChange(this.ring.read(this.places[i] ?? -1));
-      if (seen.has(frame.item.id)) continue;
-      seen.add(frame.item.id);
+    for (let i = this.frames.length - 1; i >= 0; i--) {
+      const frame = this.frames[i];
+      if (frame === undefined || frame.version <= cursor) break;
+      if (seen.has(frame.id)) continue;
+      seen.add(frame.id);
       latest.push(frame);
     }
     return latest.reverse();
   }
 
-  /** Gives the memory back; the next reader below `delivered` goes to the database. */
+  /** The bytes of a frame: a view, good until the next change of any tenant. Undefined where other tenants' took its place. */
+  view({ place, length }: Frame): Uint8Array | undefined {
+    return this.ring.has(place) ? this.ring.view(place, length) : undefined;
+  }
+
+  /** Gives up all; the next reader below `delivered` goes to the database. */
   forget(delivered: number): void {
-    this.drop(this.versions.length);
-    this.floorVersion = delivered;
+    this.frames = [];
+    this.held = 0;
+    this.floor = delivered;
   }
 
   /** Changes of other tenants took the place of these: the oldest go first. */
   private dropLost(): void {
     let lost = 0;
-    for (const place of this.places) {
+    for (const { place } of this.frames) {
       if (this.ring.has(place)) break;
       lost++;
     }
@@ -115,8 +107,9 @@ export class Recent {
 
   private drop(count: number): void {
     if (count === 0) return;
-    for (const size of this.sizes.splice(0, count)) this.held -= size;
-    for (const place of this.places.splice(0, count)) this.ring.drop(place);
-    this.floorVersion = this.versions.splice(0, count).at(-1) ?? this.floorVersion;
+    for (const { length, version } of this.frames.splice(0, count)) {
+      this.held -= length;
+      this.floor = version;
+    }
   }
 }

@@ -8,7 +8,7 @@ import { KeyedFlight, SingleFlight } from '../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
 import { Reads } from './reads.js';
-import { ChangeRing } from './ring.js';
+import { FrameRing } from './ring.js';
 import { Turns } from './turns.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
@@ -51,7 +51,7 @@ export class TenantRegistry {
       else actor.retire(CLOSE.restart, 'restart');
     };
     const now = (): number => clock.now();
-    const ring = new ChangeRing(options.recentBytes ?? RECENT_BYTES_ALL);
+    const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
     const turns = new Turns(REPLAY_PAGES);
     const current = (actor: Actor): Promise<unknown> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);

@@ -7,12 +7,14 @@ import { encode, type Shape } from '../protocol/shape.js';
 import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
-import { liveText, noticeHead } from './deliver.js';
+import type { ItemRow } from './change.js';
+import { frameText } from './codec.js';
+import { liveFrame, liveRow, noticeHead } from './deliver.js';
 import type { Effect } from './messages.js';
-import type { LogPage } from './ports.js';
-import { FramedChange } from './recent.js';
+import type { FrameBytes, LogPage } from './ports.js';
+import type { Recent } from './recent.js';
 import type { Replaying, Session } from './session.js';
-import { dismiss, type TenantState } from './state.js';
+import { dismiss, recentOf, type TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
@@ -75,14 +77,14 @@ function rewind(state: TenantState, session: Session, phase: Replaying): Effect[
 
 /** The next thing a replay needs. `caught_up` must not lie below the head committed when `hello` came, so it asks. */
 export function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
-  if (!inMemory(state, phase)) return [{ kind: 'read-page', session, phase }];
+  if (!inMemory(state, session, phase)) return [{ kind: 'read-page', session, phase }];
   if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
   return finish(state, session, phase);
 }
 
 /** Whether memory holds everything from the cursor up to what is known to be committed. */
-function inMemory(state: TenantState, phase: Replaying): boolean {
-  if (!state.recent.covers(phase.cursor) || phase.cursor > state.delivered) return false;
+function inMemory(state: TenantState, session: Session, phase: Replaying): boolean {
+  if (!recentFor(state, session).covers(phase.cursor) || phase.cursor > state.delivered) return false;
   if (!phase.greeting) return true;
   // `caught_up` needs the sums at exactly the delivered version, and not below the head that `hello` found.
   return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
@@ -96,7 +98,7 @@ export function onHead(
   if (session.phase !== phase) return [];
   if (summary.version < phase.cursor) return rewind(state, session, phase);
   phase.committed = summary.version;
-  if (inMemory(state, phase)) return finish(state, session, phase);
+  if (inMemory(state, session, phase)) return finish(state, session, phase);
   // Others have committed what is not delivered here yet: this session reads it now, the rest when the gap is read.
   return [{ kind: 'read-page', session, phase }, ...noticeHead(state, summary.version)];
 }
@@ -108,12 +110,8 @@ export function onPage(
 ): Effect[] {
   if (session.phase !== phase) return [];
   if (page.summary.version < phase.cursor) return rewind(state, session, phase);
-  const frames = texts(
-    session,
-    phase,
-    page.rows.map((row) => new FramedChange(row)),
-  );
-  const last = page.rows.at(-1)?.item.version ?? phase.cursor;
+  const frames = ofRows(session, phase, page.rows);
+  const last = page.rows.at(-1)?.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
   phase.committed = page.summary.version;
   const ahead = noticeHead(state, page.summary.version);
@@ -146,8 +144,9 @@ export function onReplayFailed(
   if (session.phase !== phase) return [];
   if (!away) return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
   phase.stalled = true;
-  if (!state.recent.covers(phase.cursor) || phase.cursor >= state.delivered) return [];
-  const frames = texts(session, phase, state.recent.above(phase.cursor));
+  const recent = recentFor(state, session);
+  if (!recent.covers(phase.cursor) || phase.cursor >= state.delivered) return [];
+  const frames = fromMemory(session, phase, recent);
   phase.cursor = state.delivered;
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames, phase }];
 }
@@ -190,7 +189,7 @@ export function onDrained(state: TenantState, session: Session): Effect[] {
 
 /** Serves the rest from memory and goes live. */
 function finish(state: TenantState, session: Session, phase: Replaying): Effect[] {
-  const frames = texts(session, phase, state.recent.above(phase.cursor));
+  const frames = fromMemory(session, phase, recentFor(state, session));
   phase.cursor = Math.max(phase.cursor, state.delivered);
   return goLive(state, session, { phase, frames, at: state.summary });
 }
@@ -199,7 +198,7 @@ function finish(state: TenantState, session: Session, phase: Replaying): Effect[
 function goLive(
   state: TenantState,
   session: Session,
-  { phase, frames, at }: { phase: Replaying; frames: string[]; at: Summary },
+  { phase, frames, at }: { phase: Replaying; frames: FrameBytes[]; at: Summary },
 ): Effect[] {
   const { cursor, acks, greeting } = phase;
   if (greeting) {
@@ -215,12 +214,25 @@ function goLive(
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
 }
 
-/** After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not. */
-function texts(session: Session, phase: Replaying, frames: readonly FramedChange[]): string[] {
+const recentFor = (state: TenantState, session: Session): Recent => recentOf(state, session.port.shape);
+
+// After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
+
+function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): FrameBytes[] {
   const out: string[] = [];
-  for (const frame of frames) {
-    const text = phase.greeting ? frame.text(session.port.shape) : liveText(session, frame, phase.acks);
+  for (const row of rows) {
+    const text = phase.greeting ? frameText(session.port.shape, row) : liveRow(session, row, phase.acks);
     if (text !== null) out.push(text);
+  }
+  return out;
+}
+
+/** `recent` covers the phase's cursor, so every frame is there. */
+function fromMemory(session: Session, phase: Replaying, recent: Recent): FrameBytes[] {
+  const out: FrameBytes[] = [];
+  for (const frame of recent.above(phase.cursor)) {
+    const sent = phase.greeting ? recent.view(frame) : liveFrame(session, frame, { acks: phase.acks, recent });
+    if (sent !== null && sent !== undefined) out.push(sent);
   }
   return out;
 }

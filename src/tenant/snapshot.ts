@@ -30,7 +30,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
     state.generation = snapshot.generation;
     if (unpaid(snapshot.state) && !unpaid(state.standing)) effects.push(...dismissAll(state));
     state.standing = snapshot.state;
-    state.devices = devicesOf(snapshot);
+    Object.assign(state, devicesOf(snapshot));
     state.bins = binsOf(snapshot);
     state.pairRequests = snapshot.pairRequests;
   }
@@ -51,7 +51,7 @@ const dismissAll = (state: TenantState): Effect[] =>
 
 function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   const effects: Effect[] = [];
-  const now = devicesOf(snapshot);
+  const { devices: now } = devicesOf(snapshot);
   for (const known of state.devices.values()) {
     const current = now.get(known.id);
     if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked))

@@ -1,10 +1,12 @@
 /** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
 import type { Summary } from '../protocol/item.js';
 import { DEFAULT_BIN } from '../protocol/limits.js';
-import type { Effect, Pending } from './messages.js';
-import type { DeviceStanding, LogRow, PairRequest, TenantSnapshot } from './ports.js';
+import type { Shape } from '../protocol/shape.js';
+import type { Change, ItemRow } from './change.js';
+import type { Effect } from './messages.js';
+import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
 import { Recent } from './recent.js';
-import type { ChangeRing } from './ring.js';
+import type { FrameRing } from './ring.js';
 import { CLOSED, type Session } from './session.js';
 
 export interface TenantState {
@@ -17,6 +19,10 @@ export interface TenantState {
   standing: string;
   generation: number;
   devices: ReadonlyMap<string, DeviceStanding>;
+  /** Devices that are not revoked. */
+  activeDevices: number;
+  /** Some revoked device's entries may still lie in stored keys. */
+  unpurged: boolean;
   /** Bins that take writes. */
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
@@ -29,34 +35,36 @@ export interface TenantState {
   knownHead: number;
   gapReading: boolean;
   /** Committed here while a gap was read, in version order, and the sums at the last of them. */
-  held: readonly LogRow[];
+  held: readonly ItemRow[];
   heldSummary: Summary | null;
   /** The highest head heard of when the gap under way, or the last one, began to be read. */
   gapFor: number;
 
   /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
-  waiting: Pending[];
+  waiting: Change[];
   reloading: boolean;
   /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
   reloadAgain: boolean;
 
   readonly sessions: Set<Session>;
-  readonly recent: Recent;
+  /** The frames of the last changes. In shape B only once a socket of that shape was there. */
+  readonly recent: { readonly a: Recent; b: Recent | null };
+  readonly ring: FrameRing;
   /** Revoked devices whose key purge was started by this actor. */
   readonly purging: Set<string>;
 }
 
-const NONE_HELD: readonly LogRow[] = [];
+const NONE_HELD: readonly ItemRow[] = [];
 
 /** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
-export function initialState(snapshot: TenantSnapshot, epoch: string, ring: ChangeRing): TenantState {
+export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {
   return {
     tenantId: snapshot.tenantId,
     epoch,
     now: 0,
     standing: snapshot.state,
     generation: snapshot.generation,
-    devices: devicesOf(snapshot),
+    ...devicesOf(snapshot),
     bins: binsOf(snapshot),
     pairRequests: snapshot.pairRequests,
     delivered: snapshot.summary.version,
@@ -70,16 +78,29 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Chan
     reloading: false,
     reloadAgain: false,
     sessions: new Set(),
-    recent: new Recent(snapshot.summary.version, ring),
+    recent: { a: new Recent('a', snapshot.summary.version, ring), b: null },
+    ring,
     purging: new Set(),
   };
 }
 
+/** What is kept of a tenant's devices. */
+type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
+
 /** Lean copies: names and keys stay in the database, a million devices are held here. */
-export function devicesOf(snapshot: TenantSnapshot): Map<string, DeviceStanding> {
-  return new Map(
-    snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [id, { id, tokenEpoch, revoked, keysPurged }]),
-  );
+export function devicesOf(snapshot: TenantSnapshot): Devices {
+  return {
+    devices: new Map(
+      snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [id, { id, tokenEpoch, revoked, keysPurged }]),
+    ),
+    activeDevices: snapshot.devices.filter(({ revoked }) => !revoked).length,
+    unpurged: snapshot.devices.some(({ revoked, keysPurged }) => revoked && !keysPurged),
+  };
+}
+
+/** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
+export function recentOf({ recent, delivered, ring }: TenantState, shape: Shape): Recent {
+  return shape === 'a' ? recent.a : (recent.b ??= new Recent('b', delivered, ring));
 }
 
 /** Most tenants have this one bin: they share the set. */

@@ -4,21 +4,21 @@
  * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
  */
 import type { ErrorName } from '../protocol/errors.js';
-import { ask, onCommitted, onFailed, recheck } from './changes.js';
+import { onChange, onCommitted, onFailed, recheck } from './changes.js';
 import { noticeHead, onGap } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { SocketPort } from './ports.js';
 import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
-import type { TenantState } from './state.js';
+import { recentOf, type TenantState } from './state.js';
 
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
   state.now = now;
   switch (message.kind) {
-    case 'ask':
-      return ask(state, message.ask, message.reply);
+    case 'change':
+      return onChange(state, message.change);
     case 'committed':
       return onCommitted(state, message);
     case 'failed':
@@ -70,6 +70,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
   if (device.revoked || device.tokenEpoch !== port.tokenEpoch) return 'device_revoked';
   const session = new Session(port);
   state.sessions.add(session);
+  recentOf(state, port.shape);
   return session;
 }
 

@@ -2,8 +2,12 @@
 import { createHash } from 'node:crypto';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { Blob, Inline, ItemWrite, MasterWrap, SealedKeys } from '../../src/protocol/item.js';
-import { Packed } from '../../src/tenant/packed.js';
-import type { Change } from '../../src/tenant/ports.js';
+import { toBase64Url } from '../../src/protocol/base64.js';
+import type { ItemBodyA } from '../../src/protocol/requests.js';
+import { Arena } from '../../src/tenant/arena.js';
+import type { TenantActor } from '../../src/front/ports.js';
+import type { Change } from '../../src/tenant/change.js';
+import { decodeWriteA, tagged } from '../../src/tenant/codec.js';
 
 /** Ids that fit the form of a ULID and say what they are. */
 export const deviceId = (n: number): string => `D${n}`.padStart(26, '0');
@@ -69,59 +73,66 @@ export interface ChangeContext {
   readonly refusedForBin?: boolean;
 }
 
-const contextOf = ({
-  tenantId,
-  generation = 1,
-  deviceId: device = deviceId(1),
-  refused = false,
-  refusedForBin = false,
-}: ChangeContext) => ({
-  tenantId,
-  generation,
-  deviceId: device,
-  refused,
-  refusedForBin,
-});
+/** Where the changes of tests lie. */
+export const arena = new Arena(1024 * 1024 * 1024);
+
+const texts = (keys: SealedKeys): Record<string, string> =>
+  Object.fromEntries([...keys].map(([device, key]) => [device, toBase64Url(key)]));
+
+/** The body of shape A that asks for a write. */
+export function bodyOf({ id, binId, type, ts, ifVersion, inline, blob, master, sig }: ItemWrite): ItemBodyA {
+  const seal = {
+    master: master && { nonce: toBase64Url(master.nonce), ct: toBase64Url(master.ct) },
+    sig: sig && toBase64Url(sig),
+  };
+  const envelope = inline && {
+    ct: toBase64Url(inline.ct),
+    nonce: toBase64Url(inline.nonce),
+    keys: texts(inline.keys),
+    ...seal,
+  };
+  const ofBlob = blob && { blobRef: blob.ref, blobNonce: toBase64Url(blob.nonce), blobKeys: texts(blob.keys) };
+  return { id, binId, type, ts, ifVersion, payloadEnc: envelope, ...ofBlob, ...(envelope === null ? seal : {}) };
+}
+
+function inContext(change: Change, context: ChangeContext): Change {
+  const { tenantId, generation = 1, deviceId: device = deviceId(1), refused = false, refusedForBin = false } = context;
+  const refusal = refused ? new ServiceError('forbidden') : null;
+  return Object.assign(change, {
+    tenantId,
+    generation,
+    senderDevice: device,
+    changedBy: device,
+    refusal,
+    refusedForBin,
+  });
+}
 
 /** The write as the actor hands it to the commit. */
-export const writeChange = (write: ItemWrite, context: ChangeContext): Change => ({
-  ...contextOf(context),
-  kind: 'write',
-  id: write.id,
-  binId: write.binId,
-  ifVersion: write.ifVersion,
-  write,
-  type: write.type,
-  sig: write.sig,
-  packed: Packed.write(write),
-});
+export const writeChange = (write: ItemWrite, context: ChangeContext): Change =>
+  inContext(decodeWriteA(arena, bodyOf(write), 'never'), context);
 
-const NO_WRITE = { write: null, type: null } as const;
+const tagText = (tag: Uint8Array | null): string | null => tag && toBase64Url(tag);
 
-export const deleteChange = (id: string, tag: Uint8Array | null, context: ChangeContext): Change => ({
-  ...contextOf(context),
-  ...NO_WRITE,
-  kind: 'delete',
-  id,
-  binId: null,
-  ifVersion: null,
-  sig: tag,
-  packed: Packed.tag(tag),
-});
+export const deleteChange = (id: string, tag: Uint8Array | null, context: ChangeContext): Change =>
+  inContext(Object.assign(tagged(arena, 'delete', tagText(tag)), { id }), context);
 
 export const moveChange = (
   move: { readonly id: string; readonly binId: string; readonly version: number; readonly sig: Uint8Array },
   context: ChangeContext,
-): Change => ({
-  ...contextOf(context),
-  ...NO_WRITE,
-  kind: 'move',
-  id: move.id,
-  binId: move.binId,
-  ifVersion: move.version,
-  sig: move.sig,
-  packed: Packed.tag(move.sig),
-});
+): Change => {
+  const { id, binId, version: ifVersion } = move;
+  return inContext(Object.assign(tagged(arena, 'move', tagText(move.sig)), { id, binId, ifVersion }), context);
+};
+
+/** Has a write stored by an actor. Rejects with what it is refused with. */
+export function write(actor: Pick<TenantActor, 'arena' | 'submit'>, what: ItemWrite, device: string): Promise<Change> {
+  return new Promise((resolve, reject) => {
+    const change = decodeWriteA(actor.arena, bodyOf(what), 'never');
+    change.reply = { stored: resolve, refused: reject };
+    actor.submit(change, device);
+  });
+}
 
 /** The name of the error that a promise is refused with; anything else is passed on. */
 export async function refusal(promise: Promise<unknown>): Promise<ErrorName | 'none'> {

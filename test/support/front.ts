@@ -5,7 +5,10 @@ import type { TokenClaims } from '../../src/account/tokens.js';
 import type { Identity } from '../../src/account/ports.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
-import type { Item, ItemWrite } from '../../src/protocol/item.js';
+import type { LiveItem } from '../../src/protocol/item.js';
+import type { Change, ItemRow } from '../../src/tenant/change.js';
+import { arena } from './changes.js';
+import { itemOf, rowOf } from './rows.js';
 import type { FrontConfig, FrontOptions, TenantActor } from '../../src/front/ports.js';
 import { startFront, type Front } from '../../src/front/server.js';
 import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/tenant/ports.js';
@@ -24,7 +27,8 @@ export class StubActor implements TenantActor {
   readonly tenantId = TENANT;
   state = 'active';
   readonly devices = new Map<string, DeviceStanding>();
-  readonly writes: { readonly write: ItemWrite; readonly deviceId: string }[] = [];
+  readonly arena = arena;
+  readonly writes: { readonly write: LiveItem; readonly deviceId: string }[] = [];
   readonly sessions: Session[] = [];
   readonly hellos: { since: number; epoch: string | null; acks: boolean }[] = [];
   drains = 0;
@@ -45,22 +49,13 @@ export class StubActor implements TenantActor {
     return this.sessions.filter((session) => session.deviceId === deviceId).length;
   }
 
-  write(write: ItemWrite, deviceId: string) {
-    this.writes.push({ write, deviceId });
-    return this.store(write.id);
-  }
-
-  remove(id: string) {
-    return this.store(id);
-  }
-
-  move(move: { readonly id: string }) {
-    return this.store(move.id);
-  }
-
-  private async store(id: string) {
-    if (this.refuse !== undefined) return this.refuse();
-    return { id, version: ++this.version, serverTs: 1_700_000_000_000 };
+  submit(change: Change, deviceId: string): void {
+    if (change.kind === 'write')
+      this.writes.push({ write: itemOf(Object.assign(change, { senderDevice: deviceId })) as LiveItem, deviceId });
+    this.arena.unpin(change.segment);
+    if (this.refuse === undefined) {
+      change.reply.stored(Object.assign(change, { version: ++this.version, decidedAt: 1_700_000_000_000 }));
+    } else this.refuse().catch((error: Error) => change.reply.refused(error));
   }
 
   open(port: SocketPort): Session | ErrorName {
@@ -217,19 +212,23 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
 }
 
 /** A live item in one bin, as a page holds it. */
-export const liveItem = (version: number): Item => ({
-  id: ITEM,
-  binId: 'inbox',
-  type: 'text',
-  senderDevice: DEVICE,
-  ts: 1_700_000_000_000,
-  version,
-  deletedAt: null,
-  inline: { ct: Buffer.alloc(20, 1), nonce: Buffer.alloc(24, 2), keys: new Map([[DEVICE, Buffer.alloc(80, 3)]]) },
-  blob: null,
-  master: null,
-  sig: Buffer.alloc(32, 4),
-});
+export const liveItem = (version: number, ct: Uint8Array = Buffer.alloc(20, 1)): ItemRow =>
+  rowOf(
+    {
+      id: ITEM,
+      binId: 'inbox',
+      type: 'text',
+      senderDevice: DEVICE,
+      ts: 1_700_000_000_000,
+      version,
+      deletedAt: null,
+      inline: { ct, nonce: Buffer.alloc(24, 2), keys: new Map([[DEVICE, Buffer.alloc(80, 3)]]) },
+      blob: null,
+      master: null,
+      sig: Buffer.alloc(32, 4),
+    },
+    null,
+  );
 
 /** A valid item write of shape A. */
 export const writeA = (over: Record<string, unknown> = {}): Record<string, unknown> => ({

@@ -5,7 +5,8 @@ import { LANE_SETTINGS } from '../../src/postgres/commit/batch.js';
 import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commit/lanes.js';
 import { createPool, openClient } from '../../src/postgres/database.js';
 import { PostgresItemLog } from '../../src/postgres/item-log.js';
-import type { Change, CommitLanes, ItemLog, LogRow, Outcome } from '../../src/tenant/ports.js';
+import type { Change, ItemRow } from '../../src/tenant/change.js';
+import type { CommitLanes, ItemLog } from '../../src/tenant/ports.js';
 import type { Summary } from '../../src/protocol/item.js';
 import { MemoryLog } from './memory-log.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
@@ -30,7 +31,8 @@ export interface LogUnderTest {
 }
 
 export interface Decision {
-  readonly outcome: Outcome;
+  /** The change with what was decided of it. */
+  readonly outcome: Change;
   readonly summary: Summary;
   readonly generation: number;
 }
@@ -49,7 +51,7 @@ export function commit(lanes: CommitLanes, change: Change): Promise<Decision> {
 }
 
 /** Every row of a tenant, in version order. */
-export async function allRows(log: ItemLog, tenantId: string): Promise<readonly LogRow[]> {
+export async function allRows(log: ItemLog, tenantId: string): Promise<readonly ItemRow[]> {
   return (await log.page({ tenantId, since: 0, limit: 1_000_000 })).rows;
 }
 

@@ -4,18 +4,27 @@
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
-import { packedLength } from '../../src/tenant/packed.js';
-import type {
-  Change,
-  CommitLanes,
-  CommitSink,
-  ItemLog,
-  LogPage,
-  LogRow,
-  Outcome,
-  PageRequest,
-  Verdict,
-} from '../../src/tenant/ports.js';
+import type { Arena } from '../../src/tenant/arena.js';
+import { HASH_BYTES, type Change, type ItemRow, type Verdict } from '../../src/tenant/change.js';
+import type { CommitLanes, CommitSink, ItemLog, LogPage, PageRequest } from '../../src/tenant/ports.js';
+import { arena } from './changes.js';
+import { itemOf, packedKeys, rowOf } from './rows.js';
+
+/** An item and the device whose change its version is. */
+export interface LogRow {
+  readonly item: Item;
+  readonly changedBy: string | null;
+}
+
+/** What a write asks for. */
+export function askedFor(change: Change): ItemWrite {
+  const { id, binId, type, ts, inline, blob, master, sig } = itemOf(change) as LiveItem;
+  return { id, binId, type, ts, inline, blob, master, sig, ifVersion: change.ifVersion };
+}
+
+const writeOf = (change: Change): ItemWrite | null => (change.kind === 'write' ? askedFor(change) : null);
+
+const hashOf = ({ bytes, at }: Change): Uint8Array => Uint8Array.from(bytes.subarray(at, at + HASH_BYTES));
 
 /** One version as it was when it was made. `summary` is the tenant's at exactly this version. */
 export interface HistoryEntry {
@@ -49,8 +58,9 @@ export interface MemoryTenant {
 }
 
 /** What one step of the log decided about changes of one tenant. */
-export interface Decided<C extends Change> {
-  readonly outcomes: readonly Outcome<C>[];
+export interface Decided {
+  /** With what was decided of them. */
+  readonly changes: readonly Change[];
   readonly summary: Summary;
   readonly generation: number;
 }
@@ -63,7 +73,8 @@ const same = (a: Bytes, b: Bytes): boolean =>
     : Buffer.compare(a, b) === 0;
 
 const bytesOf = ({ inline, blob }: Pick<ItemWrite, 'inline' | 'blob'>): number =>
-  (inline === null ? 0 : inline.ct.length + packedLength(inline.keys)) + (blob === null ? 0 : packedLength(blob.keys));
+  (inline === null ? 0 : inline.ct.length + packedKeys(inline.keys).length) +
+  (blob === null ? 0 : packedKeys(blob.keys).length);
 
 const addsTo = (keys: SealedKeys | undefined, stored: SealedKeys | undefined): boolean =>
   [...(keys?.keys() ?? [])].some((device) => stored?.has(device) !== true);
@@ -84,9 +95,9 @@ function addsWrap(write: ItemWrite, item: LiveItem): boolean {
 
 /** Contract 5, order of decisions, for a write. */
 function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefined): Verdict {
-  const applied = (verdict: Verdict): Verdict => (change.refused ? 'refused' : verdict);
+  const applied = (verdict: Verdict): Verdict => (change.refusal === null ? verdict : 'refused');
   if (stored === undefined) return (change.ifVersion ?? 0) === 0 ? applied('insert') : 'conflict';
-  if (stored.hashes.some((hash) => same(hash, change.packed.hash))) return 'same';
+  if (stored.hashes.some((hash) => same(hash, hashOf(change)))) return 'same';
   const { item } = stored.row;
   if (item.deletedAt !== null) return 'conflict';
   if (change.ifVersion !== null && change.ifVersion !== item.version) return 'conflict';
@@ -101,11 +112,11 @@ function decideOther(change: Change, stored: Stored | undefined): Verdict {
   const item = stored?.row.item;
   if (item === undefined || item.type === null) return 'missing';
   const gone = item.deletedAt !== null;
-  if (change.kind === 'delete') return gone ? 'same' : change.refused ? 'refused' : 'delete';
+  if (change.kind === 'delete') return gone ? 'same' : change.refusal === null ? 'delete' : 'refused';
   if (gone) return 'conflict';
   if (item.binId === change.binId && same(item.sig, change.sig)) return 'same';
   if (item.version !== change.ifVersion) return 'conflict';
-  return change.refused ? 'refused' : 'move';
+  return change.refusal === null ? 'move' : 'refused';
 }
 
 function rewrapped(item: LiveItem, write: ItemWrite, version: number): LiveItem {
@@ -144,8 +155,12 @@ export class MemoryLog implements CommitLanes, ItemLog {
     return { version: head, itemCount, versionSum };
   }
 
-  submit<C extends Change>(change: C, sink: CommitSink<C>): void {
-    this.waiting.push({ change, sink: sink });
+  arenaOf(): Arena {
+    return arena;
+  }
+
+  submit(change: Change, sink: CommitSink): void {
+    this.waiting.push({ change, sink });
     if (this.waiting.length === 1) setImmediate(() => this.flush());
   }
 
@@ -153,31 +168,38 @@ export class MemoryLog implements CommitLanes, ItemLog {
     const waiting = this.waiting;
     this.waiting = [];
     for (const { change, sink } of waiting) {
-      const { outcomes, ...standing } = this.apply([change]);
-      sink.committed(outcomes, standing);
+      const { changes, ...standing } = this.apply([change]);
+      sink.committed(changes, standing);
     }
   }
 
   /** Decides and applies changes of one tenant, one after the other, as one transaction. */
-  apply<C extends Change>(changes: readonly C[]): Decided<C> {
+  apply(changes: readonly Change[]): Decided {
     const tenantId = changes[0]?.tenantId ?? '';
     const tenant = this.tenant(tenantId);
     const at = this.options.now?.() ?? Date.now();
-    const outcomes = changes.map((change): Outcome<C> => {
+    for (const change of changes) {
       const before = tenant.items.get(change.id)?.row.item;
       const verdict = this.decide(tenant, change);
       if (['insert', 'replace', 'rewrap', 'delete', 'move'].includes(verdict))
         this.store(tenant, { change, verdict, at });
-      const version = tenant.items.get(change.id)?.row.item.version ?? null;
-      return { change, verdict, version, ts: before?.ts ?? null, at };
-    });
-    return { outcomes, summary: this.summary(tenantId), generation: tenant.generation };
+      const after = tenant.items.get(change.id)?.row;
+      Object.assign(change, {
+        verdict,
+        version: after?.item.version ?? 0,
+        storedTs: before?.ts ?? null,
+        decidedAt: at,
+      });
+      if (after !== undefined && (verdict === 'rewrap' || verdict === 'move'))
+        change.stored = rowOf(after.item, after.changedBy);
+    }
+    return { changes, summary: this.summary(tenantId), generation: tenant.generation };
   }
 
   private decide(tenant: MemoryTenant, change: Change): Verdict {
     if (change.generation !== tenant.generation) return 'stale';
     const stored = tenant.items.get(change.id);
-    const { write } = change;
+    const write = writeOf(change);
     if (write === null) return decideOther(change, stored);
     const verdict = decideWrite(change, write, stored);
     if ((verdict === 'insert' || verdict === 'replace') && write.blob !== null) {
@@ -214,7 +236,7 @@ export class MemoryLog implements CommitLanes, ItemLog {
     { change, verdict, at }: { change: Change; verdict: Verdict; at: number },
     version: number,
   ): Item {
-    const { write } = change;
+    const write = writeOf(change);
     if (write !== null && verdict !== 'rewrap') {
       const { id, binId, type, ts, inline, blob, master, sig } = write;
       return {
@@ -265,13 +287,17 @@ export class MemoryLog implements CommitLanes, ItemLog {
       .map(({ row }) => row)
       .filter(({ item }) => item.version > since && (binId === undefined || item.binId === binId))
       .sort((a, b) => a.item.version - b.item.version);
-    return { rows: rows.slice(0, limit), more: rows.length > limit, summary: this.summary(tenantId) };
+    return {
+      rows: rows.slice(0, limit).map(({ item, changedBy }): ItemRow => rowOf(item, changedBy)),
+      more: rows.length > limit,
+      summary: this.summary(tenantId),
+    };
   }
 }
 
 function hashesAfter(verdict: Verdict, change: Change, stored: Stored | undefined): readonly Uint8Array[] {
-  if (change.write === null) return stored?.hashes ?? [];
-  if (verdict !== 'rewrap' || stored === undefined) return [change.packed.hash];
+  if (change.kind !== 'write') return stored?.hashes ?? [];
+  if (verdict !== 'rewrap' || stored === undefined) return [hashOf(change)];
   const [content, ...rewraps] = stored.hashes;
-  return [...(content === undefined ? [] : [content]), ...rewraps.slice(-30), change.packed.hash];
+  return [...(content === undefined ? [] : [content]), ...rewraps.slice(-30), hashOf(change)];
 }

@@ -2,10 +2,11 @@
  * A socket's other end, which holds everything it is sent against the log's history (guarantees 1 and 3, contract 11).
  * A broken promise throws at once, so that the step that broke it is the one on the stack.
  */
-import { frameText } from '../../src/protocol/item-codec.js';
+import { frameText } from '../../src/tenant/codec.js';
 import type { Shape } from '../../src/protocol/shape.js';
-import type { SocketPort } from '../../src/tenant/ports.js';
+import type { FrameBytes, SocketPort } from '../../src/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
+import { rowOf } from './rows.js';
 
 /** What a witness compares with. */
 export interface Truth {
@@ -81,7 +82,8 @@ export class Witness implements SocketPort {
     this.received.clear();
   }
 
-  send(frames: readonly string[]): number {
+  send(sent: readonly FrameBytes[]): number {
+    const frames = sent.map((frame) => (typeof frame === 'string' ? frame : Buffer.from(frame).toString('latin1')));
     if (this.closedWith !== null) throw new Error(`sent to a socket closed with ${this.closedWith}: ${frames.join()}`);
     for (const text of frames) {
       if (this.stalled) this.unsent += text.length;
@@ -140,7 +142,7 @@ export class Witness implements SocketPort {
 
   private takeChange(version: number, text: string): void {
     const { row } = this.entry(version);
-    const right = frameText(this.shape, row.item);
+    const right = frameText(this.shape, rowOf(row.item, row.changedBy));
     if (text !== right) throw new Error(`version ${version} came as ${text} and is ${right}`);
     if (this.stage === 'live' && row.changedBy === this.deviceId) throw new Error(`own version ${version} was pushed`);
     this.moveTo(version);

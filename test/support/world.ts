@@ -5,19 +5,20 @@
 import type { Shape } from '../../src/protocol/shape.js';
 import type { ItemWrite } from '../../src/protocol/item.js';
 import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
-import { Packed } from '../../src/tenant/packed.js';
-import type { Ask, Effect, Message, Pending } from '../../src/tenant/messages.js';
-import type { BinChange, Change, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
-import { ChangeRing } from '../../src/tenant/ring.js';
+import type { Change } from '../../src/tenant/change.js';
+import type { Effect, Message } from '../../src/tenant/messages.js';
+import type { BinChange, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
+import { FrameRing } from '../../src/tenant/ring.js';
 import type { Session } from '../../src/tenant/session.js';
 import { initialState, type TenantState } from '../../src/tenant/state.js';
 import { admit, step } from '../../src/tenant/step.js';
-import { BIN, deviceId, inline, OTHER_BIN, writeOf } from './changes.js';
+import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, writeChange } from './changes.js';
 import { MemoryLog, type MemoryTenant } from './memory-log.js';
 import { Witness, type HelloFrame } from './witness.js';
 
 export const TENANT = 'tenant';
 export const EPOCH = 'epoch';
+const RING_BYTES = 4 * 1024 * 1024;
 /** `hello` may come once in 5 s. */
 const HELLO_MS = 5_000;
 /** More rounds than this to come to rest means that the actor runs in circles. */
@@ -29,6 +30,25 @@ export interface Operation {
   readonly read: () => Message;
   readonly failed: (away: boolean) => Message;
   answer?: Message;
+}
+
+/** A change as a device asks for it. */
+export type Ask =
+  | { readonly kind: 'write'; readonly write: ItemWrite; readonly deviceId: string }
+  | { readonly kind: 'delete'; readonly id: string; readonly sig: Uint8Array | null; readonly deviceId: string }
+  | {
+      readonly kind: 'move';
+      readonly id: string;
+      readonly binId: string;
+      readonly version: number;
+      readonly sig: Uint8Array;
+      readonly deviceId: string;
+    };
+
+function changeOf(ask: Ask): Change {
+  const context = { tenantId: TENANT, deviceId: ask.deviceId };
+  if (ask.kind === 'write') return writeChange(ask.write, context);
+  return ask.kind === 'delete' ? deleteChange(ask.id, ask.sig, context) : moveChange(ask, context);
 }
 
 /** A change that was asked for, and how it was answered. */
@@ -66,8 +86,8 @@ export class World {
   now = 1_000_000;
   readonly log: MemoryLog;
   readonly database: MemoryTenant;
-  /** Of one segment: other tenants take it over when it is full. */
-  readonly ring = new ChangeRing(0);
+  /** Other tenants take it over when it is full. */
+  readonly ring = new FrameRing(RING_BYTES);
   readonly state: TenantState;
   readonly sockets: OpenSocket[] = [];
   readonly asked: Asked[] = [];
@@ -79,7 +99,7 @@ export class World {
   bins: BinChange[] = [BIN, OTHER_BIN].map((id) => openBin(id));
   standing = 'active';
   pairs: PairRequest[] = [];
-  private queue: Pending[] = [];
+  private queue: Change[] = [];
   private readonly mailbox: Message[] = [];
   private running = false;
 
@@ -93,13 +113,8 @@ export class World {
 
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
   crowdOut(): void {
-    const item = {
-      ...writeOf({ inline: inline('other', [], 65_536) }),
-      version: 1,
-      senderDevice: deviceId(9),
-      deletedAt: null,
-    };
-    for (let n = 0; n < 12; n++) this.ring.add({ item, changedBy: null });
+    const frame = 'other'.repeat(200_000);
+    for (let bytes = 0; bytes <= RING_BYTES; bytes += frame.length) this.ring.add(frame);
   }
 
   get head(): number {
@@ -138,10 +153,12 @@ export class World {
 
   private carryOut(effect: Effect): void {
     switch (effect.kind) {
-      case 'resolve':
-        return effect.reply.resolve(effect.value);
-      case 'reject':
-        return effect.reply.reject(effect.error);
+      case 'stored':
+        arena.unpin(effect.change.segment);
+        return effect.change.reply.stored(effect.change);
+      case 'refused':
+        arena.unpin(effect.change.segment);
+        return effect.change.reply.refused(effect.error);
       case 'commit':
         return void this.queue.push(effect.change);
       case 'send':
@@ -222,7 +239,7 @@ export class World {
   /** Puts waiting changes, at most one of an item, into one transaction. One is under way at a time, as in a lane. */
   startBatch(size: number): void {
     if (this.queue.length === 0 || this.underWay.some(({ name }) => name === 'commit')) return;
-    const changes: Pending[] = [];
+    const changes: Change[] = [];
     for (const change of this.queue.slice(0, size)) {
       if (changes.some(({ id }) => id === change.id)) break;
       changes.push(change);
@@ -236,22 +253,23 @@ export class World {
   request(ask: Ask): Asked {
     const asked: Asked = { ask, replies: 0 };
     this.asked.push(asked);
-    const reply = {
-      resolve: ({ version }: { version: number }): void => {
+    const change = changeOf(ask);
+    change.reply = {
+      stored: ({ version }): void => {
         asked.replies++;
         asked.version = version;
       },
-      reject: (error: Error): void => {
+      refused: (error): void => {
         asked.replies++;
         asked.error = error;
       },
     };
-    this.post({ kind: 'ask', ask, reply });
+    this.post({ kind: 'change', change });
     return asked;
   }
 
   write(write: ItemWrite, by = 1): Asked {
-    return this.request({ kind: 'write', write, packed: Packed.write(write), deviceId: deviceId(by) });
+    return this.request({ kind: 'write', write, deviceId: deviceId(by) });
   }
 
   /** Everything waiting is committed, in one transaction where ids allow, and answered. */
@@ -264,7 +282,8 @@ export class World {
 
   /** Another instance commits changes in one transaction, as far as they are right. Its hint is not delivered yet. */
   remote(...changes: readonly Change[]): void {
-    this.log.apply(changes.map((change) => ({ ...change, generation: this.database.generation })));
+    const { generation } = this.database;
+    this.log.apply(changes.map((change) => Object.assign(change, { generation })));
     this.hints.push({ head: this.head, generation: this.database.generation });
   }
 

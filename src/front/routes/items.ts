@@ -1,13 +1,12 @@
 /** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { bytesField, decodeWriteA, decodeWriteB, pathInB, rowText } from '../../protocol/item-codec.js';
-import type { ItemWrite } from '../../protocol/item.js';
 import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
-import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX, SIG_BYTES } from '../../protocol/limits.js';
+import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../../protocol/limits.js';
 import type { ErrorFields } from '../../protocol/replies.js';
 import { camelKeys, shapeOfBody, type Shape } from '../../protocol/shape.js';
-import type { Acknowledged } from '../../tenant/messages.js';
+import type { Change, ChangeReply } from '../../tenant/change.js';
+import { decodeWriteA, decodeWriteB, pathInB, rowText, tagged } from '../../tenant/codec.js';
 import type { LogPage } from '../../tenant/ports.js';
 import {
   validateBatchBody,
@@ -20,7 +19,7 @@ import { isObject } from '../body.js';
 import { asRefusal, describe, errorFields, renamed } from '../fail.js';
 import type { BlobService, FrontOptions } from '../ports.js';
 import type { Call } from '../request.js';
-import { Text, type Handler } from '../router.js';
+import { LATER, Text, type Handler } from '../router.js';
 import { fields, ulidOf, wholeNumber } from './fields.js';
 
 const camelEntries = (value: unknown): unknown =>
@@ -36,70 +35,105 @@ function camelItem(body: Record<string, unknown>): Record<string, unknown> {
 
 type Settling = Pick<BlobService, 'settle'>;
 
-/**
- * Has a write stored. A blob that was uploaded past this server is not known to be there: only where a commit wanted it
- * is the store asked, so that neither a retry nor a conflict ever needs the store (contract 5, 8).
- */
-async function settleAndWrite({ actor, deviceId, tenantId }: Call, write: ItemWrite, blobs: Settling) {
-  try {
-    return await actor.write(write, deviceId);
-  } catch (error) {
-    if (write.blob === null || !(error instanceof ServiceError) || error.error !== 'blob_not_found') throw error;
-    if (!(await blobs.settle(tenantId, write.blob.ref))) throw error;
-    return actor.write(write, deviceId);
-  }
-}
-
 interface Storing {
   readonly requireSig: FrontOptions['config']['requireSig'];
   readonly blobs: Settling;
 }
 
+/** A body of the call's shape as a change in the tenant's arena. Throws `validation`, `item_too_large`, `unknown_type`, ... */
+function changeOf(call: Call, body: Record<string, unknown>, { requireSig }: Pick<Storing, 'requireSig'>): Change {
+  const { arena } = call.actor;
+  if (call.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), requireSig);
+  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), requireSig);
+}
+
+/** What a refused write of shape B says: its paths as B spells them. */
+const spelled = ({ shape }: Call, error: unknown, body: Record<string, unknown>): unknown =>
+  shape === 'a'
+    ? error
+    : renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null));
+
+/** Hands a change to the tenant. Rejects with what it is refused with. */
+function submitted({ actor, deviceId }: Call, change: Change): Promise<Change> {
+  return new Promise((resolve, reject) => {
+    change.reply = { stored: resolve, refused: reject };
+    actor.submit(change, deviceId);
+  });
+}
+
 /**
- * Has an item write of either shape stored. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
- * `storage_unavailable`, and what the tenant refuses.
+ * Has an item write of either shape stored. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
+ * `storage_unavailable`, and what the tenant refuses. A blob that was uploaded past this server is not known to be there: only
+ * where a commit wanted it is the store asked, so that neither a retry nor a conflict ever needs the store (BLOB-33).
  */
-async function store(call: Call, body: Record<string, unknown>, { requireSig, blobs }: Storing): Promise<Acknowledged> {
-  if (call.shape === 'a') {
-    const write = decodeWriteA(validateItemBodyA(body), requireSig);
-    return write.blob === null ? call.actor.write(write, call.deviceId) : settleAndWrite(call, write, blobs);
-  }
-  const fit = validateItemBodyB(camelItem(body));
-  const write = decodeWriteB(fit, requireSig);
+async function store(call: Call, body: Record<string, unknown>, storing: Storing): Promise<Change> {
   try {
-    return await settleAndWrite(call, write, blobs);
+    const change = changeOf(call, body, storing);
+    const { blobRef } = change;
+    try {
+      return await submitted(call, change);
+    } catch (error) {
+      if (blobRef === null || !(error instanceof ServiceError) || error.error !== 'blob_not_found') throw error;
+      if (!(await storing.blobs.settle(call.tenantId, blobRef))) throw error;
+      return await submitted(call, changeOf(call, body, storing));
+    }
   } catch (error) {
-    throw renamed(error, (path) => pathInB(path, fit));
+    throw spelled(call, error, body);
   }
 }
 
 const DECODED: Record<string, unknown> = {};
 
-/** `POST /items`. */
-export const writeItem: Handler<Text> = async (call, app) => {
-  const stored = store(call, call.body, { requireSig: app.config.requireSig, blobs: app.blobs });
-  // Decoded by now. What waits for its commit is carried by every run of the garbage collector.
-  call.body = DECODED;
-  const { id, version, serverTs } = await stored;
-  // Joined by hand: all three are checked, and this is the hottest reply there is.
-  const serverPart = call.shape === 'b' ? `,"server_ts":${serverTs}` : '';
+/** Answers the call whose write it was. */
+class WriteReply implements ChangeReply {
+  constructor(private readonly call: Call) {}
+
+  stored(change: Change): void {
+    this.call.answer(changedText(this.call, change));
+  }
+
+  refused(error: Error): void {
+    this.call.refuse(error);
+  }
+}
+
+/** Joined by hand: all three are checked, and this is the hottest reply there is. */
+function changedText({ shape }: Call, { id, version, decidedAt }: Change): Text {
+  const serverPart = shape === 'b' ? `,"server_ts":${decidedAt}` : '';
   return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
+}
+
+/** `POST /items`. */
+export const writeItem: Handler<Text> = (call, app) => {
+  const storing = { requireSig: app.config.requireSig, blobs: app.blobs };
+  const { body } = call;
+  // Decoded in this turn. What waits for its commit is carried by every run of the garbage collector.
+  call.body = DECODED;
+  if (call.shape === 'b' || typeof body['blobRef'] === 'string') {
+    return store(call, body, storing).then((change) => changedText(call, change));
+  }
+  const change = changeOf(call, body, storing);
+  change.reply = new WriteReply(call);
+  call.actor.submit(change, call.deviceId);
+  return LATER;
 };
 
 /** `DELETE /items/:id`. */
 export const deleteItem: Handler<Changed> = async (call) => {
-  const body = validateDeleteBody(fields(call));
-  const sig = typeof body.sig === 'string' ? bytesField('sig', body.sig, SIG_BYTES) : null;
-  const { id, version } = await call.actor.remove(ulidOf(call), sig, call.deviceId);
+  const { sig } = validateDeleteBody(fields(call));
+  const id = ulidOf(call);
+  const change = tagged(call.actor.arena, 'delete', sig);
+  const { version } = await submitted(call, Object.assign(change, { id }));
   return { id, version };
 };
 
 /** `POST /items/:id/reconcile`. */
 export const moveItem: Handler<Changed> = async (call) => {
-  const { binId, version, sig } = validateReconcileBody(fields(call));
-  const move = { id: ulidOf(call), binId, version, sig: bytesField('sig', sig, SIG_BYTES) };
-  const moved = await call.actor.move(move, call.deviceId);
-  return { id: moved.id, version: moved.version };
+  const { binId, version: ifVersion, sig } = validateReconcileBody(fields(call));
+  const id = ulidOf(call);
+  const change = tagged(call.actor.arena, 'move', sig);
+  const { version } = await submitted(call, Object.assign(change, { id, binId, ifVersion }));
+  return { id, version };
 };
 
 /** The first item that shows a shape decides for the batch; one that mixes both is that item's own fault. */
@@ -144,7 +178,7 @@ export const writeBatch: Handler<Text> = async (call, app) => {
   const results = items.map((item, at) => {
     const id = idOf(item);
     const earlier = id === null ? undefined : before.get(id);
-    const ask = (): Promise<Acknowledged> => writeOne(call, storing, { item, at });
+    const ask = (): Promise<Change> => writeOne(call, storing, { item, at });
     const stored = earlier === undefined ? ask() : earlier.then(ask);
     const result = stored.then(
       ({ id: written, version }) => ({ id: written, version }),
@@ -162,7 +196,7 @@ async function writeOne(
   call: Call,
   storing: Storing,
   { item, at }: { readonly item: unknown; readonly at: number },
-): Promise<Acknowledged> {
+): Promise<Change> {
   if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
   if (call.namedShape === undefined) shapeOfBody(item);
   return store(call, item, storing);
@@ -219,9 +253,9 @@ export const listItems: Handler<Text> = async (call, { items, epoch }) => {
 
 function pageText(shape: Shape, page: LogPage, { epoch, reset }: { epoch: string; reset: boolean }): Text {
   const last = page.rows.at(-1);
-  const next = page.more && last !== undefined ? last.item.version : page.summary.version;
+  const next = page.more && last !== undefined ? last.version : page.summary.version;
   const [nextKey, moreKey] = shape === 'b' ? ['head_version', 'has_more'] : ['nextSince', 'hasMore'];
-  const rows = page.rows.map((row) => rowText(shape, row.item)).join(',');
+  const rows = page.rows.map((row) => rowText(shape, row)).join(',');
   const tail = `"${nextKey}":${next},"${moreKey}":${page.more},"epoch":${JSON.stringify(epoch)}${reset ? ',"reset":true' : ''}`;
   return new Text(`{"items":[${rows}],${tail}}`);
 }

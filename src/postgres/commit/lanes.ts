@@ -1,5 +1,5 @@
 /**
- * Group commit: the changes of many tenants in one call (contract 13; sql/0002_commit.sql).
+ * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
  * Each lane has one connection and a queue; the next batch is what gathered while the last one was under way, so
  * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two
  * batches that touch one tenant would only wait for each other's locks.
@@ -10,18 +10,20 @@ import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { NO_METER, type Meter } from '../../protocol/meter.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import type { Change, CommitLanes, CommitSink, Outcome } from '../../tenant/ports.js';
+import { Arena } from '../../tenant/arena.js';
+import type { Change } from '../../tenant/change.js';
+import type { CommitLanes, CommitSink } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
-import { batchParameters, changeBytes, COMMIT_SQL, INSERT_SQL, insertParameters } from './batch.js';
-import { bySink, byTenant, inOrder, type Entry, type TenantEntries } from './entries.js';
+import { byTenant, changeBytes, COMMIT, INSERT, putCommit, putInsert, type TenantChanges } from './batch.js';
+import { callBinary, cutOff, Parameters } from './bind.js';
 import { readDecided, readInserted, type Decided } from './results.js';
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
 const BATCH_BYTES = 8 * 1024 * 1024;
-/** Changes and bytes that may wait in a lane; beyond that the server sheds load. */
+/** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
 const QUEUE_CHANGES = 20_000;
-const QUEUE_BYTES = 128 * 1024 * 1024;
+const ARENA_BYTES = 128 * 1024 * 1024;
 /** Calls of one batch in all, when the connection breaks or a deadlock is found; every one may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
@@ -48,8 +50,11 @@ export class PostgresCommitLanes implements CommitLanes {
     this.lanes = Array.from({ length: options.lanes }, () => new Lane(options));
   }
 
-  submit<C extends Change>(change: C, sink: CommitSink<C>): void {
-    // The sink gets back the very changes it submitted.
+  arenaOf(tenantId: string): Arena {
+    return this.laneOf(tenantId).arena;
+  }
+
+  submit(change: Change, sink: CommitSink): void {
     this.laneOf(change.tenantId).push(change, sink);
   }
 
@@ -59,6 +64,8 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 
   private laneOf(tenantId: string): Lane {
+    const [only, ...more] = this.lanes;
+    if (only !== undefined && more.length === 0) return only;
     let hash = 0;
     for (let i = 0; i < tenantId.length; i++) hash = (hash * 31 + tenantId.charCodeAt(i)) | 0;
     const lane = this.lanes[Math.abs(hash) % this.lanes.length];
@@ -72,9 +79,32 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 }
 
+/** In the order in which they came in. */
+const inOrder = (one: Change, other: Change): number => one.order - other.order;
+
+interface Statement {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** What a sink is to be told. */
+interface Told {
+  readonly sink: CommitSink;
+  readonly changes: Change[];
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+/** What became of a batch: exactly one of the two for each of its changes, but those that went back into the queue. */
+interface Settled {
+  readonly told: Told[];
+  readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
+}
+
 class Lane {
-  private queue: Entry[] = [];
-  private queuedBytes = 0;
+  readonly arena = new Arena(ARENA_BYTES);
+  private readonly parameters = new Parameters();
+  private queue: Change[] = [];
   private orders = 0;
   private client: pg.Client | undefined;
   private readonly working = new SingleFlight(() => this.work());
@@ -82,7 +112,6 @@ class Lane {
   private downUntil = 0;
   private calls = 0;
   private planAt = 0;
-
   private readonly meter: Meter;
 
   constructor(private readonly options: LanesOptions) {
@@ -96,13 +125,11 @@ class Lane {
 
   push(change: Change, sink: CommitSink): void {
     if (this.closed) throw unavailable('the server is stopping');
-    const bytes = changeBytes(change);
-    if (this.queue.length >= QUEUE_CHANGES || this.queuedBytes + bytes > QUEUE_BYTES)
-      throw unavailable('too many writes wait');
+    if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
     if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
-    const order = this.orders++;
-    this.queue.push({ change, sink, bytes, order, alone: false, owed: false, since: performance.now() });
-    this.queuedBytes += bytes;
+    change.sink = sink;
+    change.order = this.orders++;
+    this.queue.push(change);
     void this.working.fresh();
   }
 
@@ -112,173 +139,188 @@ class Lane {
     await this.client?.end();
   }
 
+  /**
+   * Batch after batch. The next one is sent before the last one's pushes and answers go out: PostgreSQL works while they
+   * do. What it decides comes later than this turn of the event loop, so the order on the sockets is that of the batches.
+   */
   private async work(): Promise<void> {
     // What came in with this turn of the event loop goes into one batch.
     if (this.queue.length > 0) await nextTurn();
-    while (this.queue.length > 0) {
-      try {
-        await this.commit(this.take());
-      } catch (error) {
-        // A fault of ours; the lane goes on with what comes next.
-        this.options.onFault(error);
-      }
+    let last: Settled | undefined;
+    while (this.queue.length > 0 || last !== undefined) {
+      const begun = performance.now();
+      const batch = this.take();
+      const call = batch.length === 0 ? undefined : this.commit(batch);
+      if (last !== undefined) this.tell(last);
+      last = await call;
+      if (batch.length > 0) this.measure(batch, begun);
     }
+  }
+
+  private measure(batch: readonly Change[], begun: number): void {
+    const ended = performance.now();
+    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
   }
 
   /**
    * The next batch: at most one change of an item and one write that names a blob, in the order they came. What is
    * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
    */
-  private take(): Entry[] {
-    const batch: Entry[] = [];
-    const left: Entry[] = [];
+  private take(): Change[] {
+    const batch: Change[] = [];
+    const left: Change[] = [];
     const taken = new Set<string>();
     const tenants = new Map<string, boolean>();
     let bytes = 0;
     let at = 0;
     for (; at < this.queue.length && batch.length < BATCH_CHANGES; at++) {
-      const entry = this.queue[at];
-      if (entry === undefined) break;
-      if (batch.length > 0 && bytes + entry.bytes > BATCH_BYTES) break;
-      const { tenantId, id, packed } = entry.change;
+      const change = this.queue[at];
+      if (change === undefined) break;
+      const size = changeBytes(change);
+      if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
+      const { tenantId, id, blobRef } = change;
       const item = tenantId + id;
-      const blob = packed.blobRef === null ? item : tenantId + packed.blobRef;
+      const blob = blobRef === null ? item : tenantId + blobRef;
       const shares = tenants.get(tenantId);
-      if (taken.has(item) || taken.has(blob) || shares === false || (entry.alone && shares !== undefined)) {
-        left.push(entry);
+      if (taken.has(item) || taken.has(blob) || shares === false || (change.alone && shares !== undefined)) {
+        left.push(change);
         // A later change of the same item must not overtake this one.
         taken.add(item).add(blob);
         continue;
       }
-      taken.add(item).add(blob);
-      tenants.set(tenantId, !entry.alone);
-      bytes += entry.bytes;
-      entry.owed = true;
-      batch.push(entry);
+      taken.add(item);
+      if (blobRef !== null) taken.add(blob);
+      tenants.set(tenantId, !change.alone);
+      bytes += size;
+      batch.push(change);
     }
     this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
-    this.queuedBytes -= bytes;
     return batch;
   }
 
-  /** What waits behind a batch that found no database would find none either, and only after as long a wait. */
-  private takeAll(): Entry[] {
-    const all = this.queue;
-    this.queue = [];
-    this.queuedBytes = 0;
-    return all;
-  }
-
-  /** A batch to its end: whatever happens on the way, every change of it is answered, or waits in the queue again. */
-  private async commit(batch: readonly Entry[]): Promise<void> {
-    const begun = performance.now();
+  /**
+   * Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). Never rejects, and leaves no change out:
+   * whatever fails, what is not known to be decided failed, and its client asks again (guarantee 2).
+   */
+  private async commit(batch: readonly Change[]): Promise<Settled> {
+    const settled: Settled = { told: [], failed: [] };
     try {
-      await this.insertOrDecide(batch);
-    } finally {
-      const left = batch.filter(({ owed }) => owed);
-      if (left.length > 0) this.fail(left, unavailable('whether it is stored is not known'));
+      const { tenants, others } = byTenant(batch);
+      const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
+      if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
+    } catch (error) {
+      this.options.onFault(error);
     }
-    const ended = performance.now();
-    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+    this.failTheRest(batch, settled);
+    return settled;
   }
 
-  /** Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). */
-  private async insertOrDecide(batch: readonly Entry[]): Promise<void> {
-    const { tenants, others } = byTenant(batch);
-    const left = tenants.length === 0 ? [] : await this.insert(tenants);
-    if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder));
+  private failTheRest(batch: readonly Change[], settled: Settled): void {
+    const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
+    const failed = settled.failed.reduce((sum, { changes }) => sum + changes.length, 0);
+    if (known + failed >= batch.length) return;
+    const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
+    const queued = new Set(this.queue);
+    const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
+    if (changes.length === 0) return;
+    settled.failed.push({ changes, error: unknownOutcome() });
   }
 
-  /** Inserts the changes of tenants that have nothing but new items. Returns those that were not. */
-  private async insert(tenants: readonly TenantEntries[]): Promise<readonly Entry[]> {
-    const entries = tenants.flatMap((tenant) => tenant.entries);
+  /** Inserts the changes of tenants that have nothing but new items. Resolves with those that were not. */
+  private async insert(tenants: readonly TenantChanges[], settled: Settled): Promise<readonly Change[]> {
     let inserted: (Summary | null)[];
     try {
-      inserted = await this.call(
-        () => ({ name: 'insert', text: INSERT_SQL, values: insertParameters(tenants, this.options.storageCap) }),
-        (rows) => readInserted(rows, tenants.length),
-      );
+      const put = (): void => putInsert(this.parameters, tenants, this.options.storageCap);
+      inserted = await this.call(INSERT, put, (rows) => readInserted(rows, tenants.length));
     } catch (error) {
+      const changes = tenants.flatMap((tenant) => tenant.changes);
       // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
-      if (!isUnavailable(error) && !isRetryable(error)) return entries;
-      this.outage(entries, error);
+      if (!isUnavailable(error) && !isRetryable(error)) return changes;
+      this.outage(changes, error, settled);
       return [];
     }
-    return this.answerInserts(tenants, inserted);
+    return this.inserted(tenants, inserted, settled);
   }
 
-  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (contract 13). */
-  private async decide(batch: readonly Entry[]): Promise<void> {
+  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (INST-15). */
+  private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
     let decided: Decided[];
     try {
-      const changes = batch.map((entry) => entry.change);
       const settings = { now: this.options.now(), cap: this.options.storageCap };
-      decided = await this.call(
-        () => ({ name: 'commit', text: COMMIT_SQL, values: batchParameters(changes, settings) }),
-        (rows) => readDecided(rows, changes.length),
-      );
+      const put = (): void => putCommit(this.parameters, batch, settings);
+      decided = await this.call(COMMIT, put, (rows) => readDecided(rows, batch.length));
     } catch (error) {
       if (isUnavailable(error) || isRetryable(error)) {
-        this.outage(batch, error);
+        this.outage(batch, error, settled);
       } else if (batch.length === 1) {
-        this.fail(batch, error instanceof Error ? error : new Error(String(error)));
+        settled.failed.push({ changes: batch, error: error instanceof Error ? error : new Error(String(error)) });
       } else {
         const half = batch.length >> 1;
-        await this.decide(batch.slice(0, half));
-        await this.decide(batch.slice(half));
+        await this.decide(batch.slice(0, half), settled);
+        await this.decide(batch.slice(half), settled);
       }
       return;
     }
-    this.answer(batch, decided);
+    this.decided(batch, decided, settled);
   }
 
-  /** The database cannot be asked: a batch, and where the link is gone whatever waits, is told so. */
-  private outage(batch: readonly Entry[], error: unknown): void {
+  /**
+   * The database cannot be asked. Where the link is gone, what waits behind the batch would find none either, and only after
+   * as long a wait: it is told so too.
+   */
+  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
     this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
-    const told = isConnectionLoss(error) ? [...batch, ...this.takeAll()] : batch;
-    this.fail(told, unavailable('the database is out of reach'));
+    const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
+    failed.push({ changes: [...batch, ...waiting], error: unavailable('the database is out of reach') });
     this.options.onFault(error);
   }
 
   /**
-   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. `read` throws
-   * where the answer is none to what was asked; then whatever was done is not known, and the connection is not used again.
+   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. Where the
+   * connection is there it is sent before this returns. `read` throws where the answer is none to what was asked; then
+   * whatever was done is not known, and the connection is not used again.
    */
-  private async call<T>(query: () => pg.QueryConfig, read: (rows: unknown) => T): Promise<T> {
-    let rows: unknown;
-    for (let attempt = 1; ; attempt++) {
+  private call<T>(statement: Statement, put: () => void, read: (rows: unknown) => T): Promise<T> {
+    return this.ask(statement, put, 1).then((rows) => {
       try {
-        const client = await this.connection();
-        await this.planAnew(client);
-        ({ rows } = await client.query<unknown[]>({ ...query(), rowMode: 'array' as const }));
-        break;
-      } catch (error) {
-        if (isUnavailable(error)) this.disconnect();
-        if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
-        await this.options.wait(RETRY_MS);
+        return read(rows);
+      } catch (cause) {
+        this.disconnect();
+        throw Object.assign(unknownOutcome(), { cause });
       }
-    }
-    try {
-      return read(rows);
-    } catch (cause) {
-      this.disconnect();
-      throw Object.assign(unavailable('whether it is stored is not known'), { cause });
-    }
+    });
+  }
+
+  private ask(statement: Statement, put: () => void, attempt: number): Promise<unknown> {
+    const { client } = this;
+    const send = (on: pg.Client): Promise<unknown> => {
+      put();
+      return callBinary(on, statement, this.parameters);
+    };
+    const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
+    return sent.catch(async (error: unknown) => {
+      if (isUnavailable(error)) this.disconnect();
+      if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
+      await this.options.wait(RETRY_MS);
+      return this.ask(statement, put, attempt + 1);
+    });
   }
 
   /**
-   * A plan is made for tables of the size they have then, and kept. Made while they were empty, it reads them whole:
-   * 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls have grown
-   * fourfold, as the tables may have.
+   * The lane's connection. A plan is made for tables of the size they have then, and kept. Made while they were empty, it
+   * reads them whole: 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls
+   * have grown fourfold, as the tables may have.
    */
-  private async planAnew(client: pg.Client): Promise<void> {
-    if (++this.calls < this.planAt) return;
-    this.planAt = this.calls * 4;
-    await client.query('DISCARD PLANS');
+  private async prepared(): Promise<pg.Client> {
+    const client = this.client ?? (await this.connect());
+    if (this.calls >= this.planAt) {
+      this.planAt = Math.max(4, this.calls * 4);
+      await client.query('DISCARD PLANS');
+    }
+    return client;
   }
 
-  private async connection(): Promise<pg.Client> {
-    if (this.client !== undefined) return this.client;
+  private async connect(): Promise<pg.Client> {
     // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
     const opening: { lost: boolean; client?: pg.Client } = { lost: false };
     const client = await this.options.connect((error) => {
@@ -288,106 +330,121 @@ class Lane {
     });
     opening.client = client;
     if (!opening.lost) this.client = client;
-    this.calls = 0;
+    this.calls = 1;
     this.planAt = 4;
     return client;
   }
 
-  /** A connection that timed out may still be at work: its answer must not be taken for the next batch's. */
+  /**
+   * A connection that timed out may still be at work: its answer must not be taken for the next batch's, and what was not
+   * sent on it yet must never be, since the memory it lies in is used again.
+   */
   private disconnect(): void {
-    const client = this.client;
+    const { client } = this;
     this.client = undefined;
-    // Its end is not waited for: a link that is dead on its way never confirms it.
-    client?.end().catch(this.options.onFault);
+    if (client !== undefined) void cutOff(client).catch(this.options.onFault);
   }
 
   /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
-  private answerInserts(tenants: readonly TenantEntries[], inserted: readonly (Summary | null)[]): Entry[] {
+  private inserted(
+    tenants: readonly TenantChanges[],
+    summaries: readonly (Summary | null)[],
+    { told }: Settled,
+  ): Change[] {
     const at = this.options.now();
-    const left: Entry[] = [];
-    for (const [i, { entries, generation }] of tenants.entries()) {
-      const summary = inserted[i] ?? null;
-      const [first] = entries;
-      if (summary === null || first === undefined) {
-        left.push(...entries);
+    const left: Change[] = [];
+    for (const [i, { changes, generation, sink }] of tenants.entries()) {
+      const summary = summaries[i] ?? null;
+      if (summary === null || sink === null) {
+        left.push(...changes);
         continue;
       }
-      const base = summary.version - entries.length + 1;
-      const outcomes = entries.map(({ change }, n): Outcome => ({
-        change,
-        verdict: 'insert',
-        version: base + n,
-        ts: null,
-        at,
-      }));
-      this.tell(first.sink, entries, () => first.sink.committed(outcomes, { summary, generation }));
+      let version = summary.version - changes.length;
+      for (const change of changes) {
+        change.verdict = 'insert';
+        change.version = ++version;
+        change.decidedAt = at;
+      }
+      told.push({ sink, changes, summary, generation });
     }
     return left;
   }
 
-  private answer(batch: readonly Entry[], decided: readonly Decided[]): void {
+  private decided(batch: readonly Change[], decided: readonly Decided[], { told }: Settled): void {
     const at = this.options.now();
-    const back: Entry[] = [];
-    const sinks = new Map<CommitSink, { entries: Entry[]; outcomes: Outcome[]; last: Decided }>();
-    for (const [i, entry] of batch.entries()) {
+    const back: Change[] = [];
+    const sinks = new Map<CommitSink, { changes: Change[]; last: Decided }>();
+    for (const [i, change] of batch.entries()) {
       const last = decided[i];
-      if (last === undefined) continue;
-      const { verdict, version, ts, stored } = last;
-      if (verdict === 'alone') {
+      if (last === undefined || change.sink === null) continue;
+      if (last.verdict === 'alone') {
         // Alone it was already: what is not decided now never is, and it is told so with those without an answer.
-        if (!entry.alone) back.push(entry);
+        if (!change.alone) back.push(change);
         continue;
       }
-      const found = sinks.get(entry.sink) ?? { entries: [], outcomes: [], last };
-      found.entries.push(entry);
-      found.outcomes.push({ change: entry.change, verdict, version, ts, at, stored });
-      sinks.set(entry.sink, { ...found, last });
+      change.verdict = last.verdict;
+      change.version = last.version ?? 0;
+      change.storedTs = last.ts;
+      change.decidedAt = at;
+      change.stored = last.stored;
+      const found = sinks.get(change.sink) ?? { changes: [], last };
+      found.changes.push(change);
+      sinks.set(change.sink, { ...found, last });
     }
     this.putBack(back);
-    for (const [sink, { entries, outcomes, last }] of sinks) {
-      const { summary, generation } = last;
-      this.tell(sink, entries, () => sink.committed(outcomes, { summary, generation }));
+    for (const [sink, { changes, last }] of sinks) {
+      told.push({ sink, changes, summary: last.summary, generation: last.generation });
     }
   }
 
   /** Back to where they stood: what came later must not overtake them, least of all a change of the same item. */
-  private putBack(entries: readonly Entry[]): void {
-    if (entries.length === 0) return;
-    for (const entry of entries) {
-      entry.alone = true;
-      entry.owed = false;
-      this.queuedBytes += entry.bytes;
-    }
-    this.queue = [...entries, ...this.queue].sort(inOrder);
+  private putBack(changes: readonly Change[]): void {
+    if (changes.length === 0) return;
+    for (const change of changes) change.alone = true;
+    this.queue = [...changes, ...this.queue].sort(inOrder);
   }
 
-  private fail(batch: readonly Entry[], error: Error): void {
-    for (const [sink, entries] of bySink(batch)) {
-      const changes = entries.map(({ change }) => change);
-      this.tell(sink, entries, () => sink.failed(changes, error));
+  private tell({ told, failed }: Settled): void {
+    for (const { sink, changes, summary, generation } of told) {
+      this.tellOne(sink, changes, () => sink.committed(changes, { summary, generation }));
+    }
+    for (const { changes, error } of failed) {
+      for (const [sink, theirs] of bySink(changes)) this.tellOne(sink, theirs, () => sink.failed(theirs, error));
     }
   }
 
   /**
-   * Tells a sink, once. One that throws is a fault of ours: whom it has not answered yet it is to answer that the outcome
-   * is not known; the others are told all the same, and the lane goes on.
+   * A sink that throws is a fault of ours: whom it has not answered yet it is to answer that the outcome is not known; the
+   * others are told all the same, and the lane goes on.
    */
-  private tell(sink: CommitSink, entries: readonly Entry[], work: () => void): void {
-    for (const entry of entries) entry.owed = false;
+  private tellOne(sink: CommitSink, changes: readonly Change[], work: () => void): void {
     try {
       work();
     } catch (error) {
       this.options.onFault(error);
-      this.tellAgain(sink, entries);
+      this.tellAgain(sink, changes);
     }
   }
 
-  private tellAgain(sink: CommitSink, entries: readonly Entry[]): void {
-    const changes = entries.map(({ change }) => change);
+  private tellAgain(sink: CommitSink, changes: readonly Change[]): void {
     try {
-      sink.failed(changes, unavailable('whether it is stored is not known'));
+      sink.failed(changes, unknownOutcome());
     } catch (error) {
       this.options.onFault(error);
     }
   }
+}
+
+const unknownOutcome = (): ReturnType<typeof unavailable> => unavailable('whether it is stored is not known');
+
+/** Changes by who submitted them. */
+function bySink(changes: readonly Change[]): Map<CommitSink, Change[]> {
+  const found = new Map<CommitSink, Change[]>();
+  for (const change of changes) {
+    if (change.sink === null) continue;
+    const before = found.get(change.sink);
+    if (before === undefined) found.set(change.sink, [change]);
+    else before.push(change);
+  }
+  return found;
 }

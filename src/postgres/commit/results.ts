@@ -3,7 +3,7 @@
  * acknowledged by another one's row would be lost, and one without a row would never be answered.
  */
 import type { Summary } from '../../protocol/item.js';
-import type { LogRow, Verdict } from '../../tenant/ports.js';
+import type { ItemRow, Verdict } from '../../tenant/change.js';
 import { readRows } from '../packing.js';
 
 /** What `commit_changes` decided of one change. `alone`: ask again without others of its tenant. */
@@ -11,7 +11,7 @@ export interface Decided {
   readonly verdict: Verdict | 'alone';
   readonly version: number | null;
   readonly ts: number | null;
-  readonly stored: LogRow | null;
+  readonly stored: ItemRow | null;
   /** Where the tenant stood after it. */
   readonly summary: Summary;
   readonly generation: number;
