@@ -422,5 +422,6 @@ t.test('BIN-18: a list that is read while a deletion goes on and told after it b
   reads.shift()?.(['work']);
   await lists[1];
   t.equal(batches, 1);
+  finish();
   await bins.close();
 });
