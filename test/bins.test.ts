@@ -1,9 +1,10 @@
 /** Bins (contract 6), on a real database and two instances. */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { defaultSlug } from '../src/bins/bins.js';
+import { Bins, defaultSlug } from '../src/bins/bins.js';
 import { PostgresItemLog } from '../src/postgres/item-log.js';
 import { BinStore } from '../src/postgres/stores/bin-store.js';
+import { systemClock } from '../src/protocol/clock.js';
 import { BIN_SLUG } from '../src/protocol/ids.js';
 import {
   base64,
@@ -392,4 +393,35 @@ t.test('DEV-15: a device that is revoked while its change of a bin waits changes
   t.same(ends, ['device_revoked', 'device_revoked', 'device_revoked', 'device_revoked']);
   t.same((await b.bins.list(tenantId)).bins, before);
   t.equal(await refusal(a.bins.create(tenantId, { id: 'more' }, ulid())), 'device_revoked', 'nor an unknown one');
+});
+
+t.test('BIN-18: a list that is read while a deletion goes on and told after it begins none', async (t) => {
+  const reads: ((closed: readonly string[]) => void)[] = [];
+  let batches = 0;
+  let finish: () => void = () => undefined;
+  const store = {
+    bins: () => new Promise((resolve) => reads.push((closed) => resolve({ bins: [], closed }))),
+    deleteItems: () => {
+      batches++;
+      return new Promise((resolve) => (finish = () => resolve({ deleted: 1, last: 1, done: true })));
+    },
+  } as unknown as BinStore;
+  let told = 0;
+  const changed = (): Promise<void> => {
+    told++;
+    return Promise.resolve();
+  };
+  const bins = new Bins({ store, clock: systemClock, changed, onFault: () => undefined });
+  const lists = [bins.list('T')];
+  reads.shift()?.(['work']);
+  await lists[0];
+  lists.push(bins.list('T'));
+  finish();
+  await until('the end of the deletion', () => told === 1);
+  await new Promise((resolve) => setImmediate(resolve));
+  reads.shift()?.(['work']);
+  await lists[1];
+  t.equal(batches, 1);
+  finish();
+  await bins.close();
 });

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
+import { freePort } from './support/proxies.js';
 import { runSql, spawnServer } from './support/server.js';
 
 t.setTimeout(300_000);
@@ -53,7 +54,8 @@ async function refused(t: Test, how: Start & { readonly folder: string }, expect
 }
 
 async function taken(t: Test): Promise<string> {
-  const stranger = createServer().listen(0, '127.0.0.1');
+  // Not one that the system hands out: its neighbour, which a test asks for, would be another program's by and by.
+  const stranger = createServer().listen(await freePort(), '127.0.0.1');
   await once(stranger, 'listening');
   t.teardown(() => stranger.close());
   return String((stranger.address() as { port: number }).port);
@@ -146,7 +148,7 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', a
     of(() => undefined),
     new RegExp(`^DATABASE_URL: .* refuses the password of the user "${username}"`),
   );
-  const free = await taken(t).then((port) => String(Number(port) - 1));
+  const free = String(await freePort());
   await refused(
     t,
     of((u) => void (u.port = free)),

@@ -46,8 +46,10 @@ export class Bins {
 
   /** Oldest first. A bin that is being deleted is listed until it is gone. */
   async list(tenantId: string): Promise<{ bins: BinRecord[] }> {
+    // What is read during a deletion may be told after it: then it looks as if nobody went on with it.
+    const deleting = this.deleting.has(tenantId);
     const { bins, closed } = await this.options.store.bins(tenantId);
-    this.resume(tenantId, closed);
+    if (!deleting) this.resume(tenantId, closed);
     return { bins };
   }
 
