@@ -219,7 +219,11 @@ t.test('RETRY-07: keys of any order lie by device id, at any place', (t) => {
     const texts = Object.fromEntries([...map].map(([device, one]) => [device, toBase64Url(one)]));
     // Something before it in the arena, of any length.
     if (offset > 0) arena.pin(arena.reserve(offset), offset);
-    const { bytes, keysAt, keysBytes } = decodeWriteA(arena, { ...body, payloadEnc: { ...envelope, keys: texts } }, 'never');
+    const { bytes, keysAt, keysBytes } = decodeWriteA(
+      arena,
+      { ...body, payloadEnc: { ...envelope, keys: texts } },
+      'never',
+    );
     const read = unpackedKeys(bytes.subarray(keysAt, keysAt + keysBytes));
     const devices = [...read.keys()];
     if (devices.join() !== devices.toSorted().join()) return false;

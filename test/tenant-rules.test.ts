@@ -310,7 +310,10 @@ t.test('WS-24: a change that is too long to be kept is read from the log', (t) =
 
 t.test('REPLAY-02: memory gives each item once, in its latest state', (t) => {
   const recent = new Recent('a', 3, ring());
-  add(recent, [4, 5, 6, 7].map((version) => row(version, 40, itemId(version % 2))));
+  add(
+    recent,
+    [4, 5, 6, 7].map((version) => row(version, 40, itemId(version % 2))),
+  );
   t.strictSame(
     recent.above(3).map(({ version }) => version),
     [6, 7],

@@ -5,7 +5,8 @@ import { mustWrite, newItem } from './support/devices.js';
 import { world } from './support/two-devices.js';
 
 /** The house of the server: what the client or the test does in this process is elsewhere. */
-const SERVER = /\/src\/(account|front|postgres|protocol|tenant|validators|crypto|compose|metrics|config|hosting)\/(.+)\.js$/;
+const SERVER =
+  /\/src\/(account|front|postgres|protocol|tenant|validators|crypto|compose|metrics|config|hosting)\/(.+)\.js$/;
 
 t.test('ARCH-14: a write passes at most 16 files', async (t) => {
   const { wire, first, second, all, live } = await world(t);
