@@ -55,7 +55,7 @@ export class StubActor implements TenantActor {
     this.arena.unpin(change.segment);
     if (this.refuse === undefined) {
       change.reply.stored(Object.assign(change, { version: ++this.version, decidedAt: 1_700_000_000_000 }));
-    } else this.refuse().catch((error: Error) => change.reply.refused(error: unknown));
+    } else this.refuse().catch((error: unknown) => change.reply.refused(error as Error));
   }
 
   open(port: SocketPort): Session | ErrorName {
