@@ -1,8 +1,7 @@
 /** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit/lanes.ts). */
 import t, { type Test } from 'tap';
 import type pg from 'pg';
-import { INSERT, putInsert } from '../src/postgres/commit/batch.js';
-import { callBinary, Parameters as CallParameters } from '../src/postgres/commit/bind.js';
+import { callBinary, INSERT, Parameters as CallParameters, putInsert } from '../src/postgres/commit/batch.js';
 import type { PostgresCommitLanes } from '../src/postgres/commit/lanes.js';
 import type { Change } from '../src/tenant/change.js';
 import type { CommitLanes } from '../src/tenant/ports.js';

@@ -2,8 +2,7 @@
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
-import { BACKLOG_BYTES, HIGH_WATER_BYTES } from '../src/tenant/actor.js';
-import type { Actor } from '../src/tenant/actor.js';
+import { BACKLOG_BYTES, HIGH_WATER_BYTES, type Actor } from '../src/tenant/actor.js';
 import type { CommitLanes, HintedGeneration, ItemLog, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
 import { TenantRegistry } from '../src/tenant/registry.js';
 import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';

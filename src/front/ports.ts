@@ -14,8 +14,7 @@ import type { Meter } from '../protocol/meter.js';
 import type { RequireSig } from '../protocol/item-codec.js';
 import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
-import type { Arena } from '../tenant/arena.js';
-import type { Change } from '../tenant/change.js';
+import type { Arena, Change } from '../tenant/change.js';
 import type { DeviceStanding, ItemLog, SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 

@@ -8,8 +8,7 @@ import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
 import { SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
-import type { Arena } from './arena.js';
-import type { Change, ChangeReply } from './change.js';
+import type { Arena, Change, ChangeReply } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './ring.js';
 import type {

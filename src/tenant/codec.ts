@@ -32,8 +32,9 @@ import {
 } from '../protocol/limits.js';
 import type { EnvelopeBody, ItemBodyA, ItemBodyB, MasterBody, WrappedKeyBody } from '../protocol/requests.js';
 import type { Shape } from '../protocol/shape.js';
-import { SEGMENT_BYTES, type Arena } from './arena.js';
 import {
+  SEGMENT_BYTES,
+  type Arena,
   BLOB_NONCE_AT,
   Change,
   ENTRY_HEAD,

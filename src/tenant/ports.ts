@@ -2,8 +2,7 @@
 import type { Shape } from '../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
-import type { Arena } from './arena.js';
-import type { Change, ItemRow } from './change.js';
+import type { Arena, Change, ItemRow } from './change.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {

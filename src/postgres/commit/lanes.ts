@@ -10,13 +10,24 @@ import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import { NO_METER, type Meter } from '../../protocol/meter.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { Arena } from '../../tenant/arena.js';
-import type { Change } from '../../tenant/change.js';
+import { Arena, type Change } from '../../tenant/change.js';
 import type { CommitLanes, CommitSink } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
-import { byTenant, changeBytes, COMMIT, INSERT, putCommit, putInsert, type TenantChanges } from './batch.js';
-import { callBinary, cutOff, Parameters } from './bind.js';
-import { readDecided, readInserted, type Decided } from './results.js';
+import {
+  byTenant,
+  callBinary,
+  changeBytes,
+  COMMIT,
+  cutOff,
+  INSERT,
+  Parameters,
+  putCommit,
+  putInsert,
+  readDecided,
+  readInserted,
+  type Decided,
+  type TenantChanges,
+} from './batch.js';
 
 /** Changes in one call, and their bytes. */
 const BATCH_CHANGES = 256;
