@@ -1,6 +1,6 @@
 /** Who may hold how much of one thing, and who gives way (src/front/fair-budget.ts). */
 import t from 'tap';
-import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/front/fair-budget.js';
+import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/front/limits.js';
 import { TestClock } from './support/clock.js';
 
 /** A budget of 1,600: a device's share is 100, a tenant's 400. */

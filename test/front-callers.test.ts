@@ -1,6 +1,6 @@
 /** What callers leave behind: sockets by ticket, and when a device was seen (contract 4, `/ws-ticket`; contract 9). */
 import t from 'tap';
-import { ask, DEVICE, frontOf, tokenOf } from './support/front.js';
+import { ask, DEVICE, frontOf, tokenOf, verify } from './support/front.js';
 import { refusedSocket, socketOf } from './support/front-sockets.js';
 
 t.test('TOKEN-27: a socket by ticket ends with the token that the ticket was drawn with', async (t) => {
@@ -60,4 +60,43 @@ t.test('DEV-16: a device is seen when it calls or opens a socket, and not when i
   t.equal((await refusedSocket(t, port)).status, 403);
   t.equal((await ask(port, '/api/health', { token: null })).status, 200);
   t.equal(seen.length, 2);
+});
+
+t.test('TOKEN-28: a token is proven once while nothing changes, a forged one each time', async (t) => {
+  let looks = 0;
+  const verifying = {
+    verify: (token: string, now: number) => {
+      looks++;
+      return verify(token, now);
+    },
+  };
+  const { port, actor, clock } = await frontOf(t, { services: { tokens: verifying } });
+  const status = async (token: string): Promise<number> => (await ask(port, '/api/me', { token })).status;
+  const token = tokenOf({ expiresAt: clock.now() + 60_000 });
+  t.same([await status(token), await status(token), await status(token), looks], [200, 200, 200, 1]);
+  const forged = tokenOf({ forged: true });
+  t.same([await status(forged), await status(forged), looks], [401, 401, 3]);
+  // Good tokens of the same device: those that came last are remembered, a bounded number.
+  for (let n = 0; n < 300; n++) await status(tokenOf({ expiresAt: clock.now() + 70_000 + n }));
+  const before = looks;
+  t.same([await status(token), looks - before], [200, 1], 'it was forgotten for the others');
+  actor.admit(DEVICE, 2);
+  t.equal(await status(token), 403, 'the device is another one now');
+  actor.admit(DEVICE, 1);
+  t.equal(await status(token), 200);
+  clock.advance(60_000);
+  t.equal(await status(token), 401, 'remembered, but it has ended');
+});
+
+t.test('TOKEN-28: nobody is remembered by an actor that was not compared for long', async (t) => {
+  const { port, actor } = await frontOf(t);
+  t.equal((await ask(port, '/api/me')).status, 200);
+  actor.current = false;
+  let reads = 0;
+  actor.device = () => {
+    reads++;
+    return undefined;
+  };
+  t.equal((await ask(port, '/api/me')).status, 401, 'looked for anew');
+  t.ok(reads > 0);
 });

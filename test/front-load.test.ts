@@ -174,7 +174,7 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
     services: {
       bounds: { devices: strangers({ calls: 1 }), strangers: strangers({ calls: 1 }) },
       tenants: {
-        peek: () => undefined,
+        actors: new Map(),
         get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),
         changed: () => Promise.resolve(),
       },

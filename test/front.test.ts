@@ -129,7 +129,7 @@ t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for
   const test = await frontOf(t, {
     services: {
       tenants: {
-        peek: () => test.actor,
+        actors: new Map(),
         get: () => Promise.resolve(test.actor),
         changed: () => {
           reads++;
@@ -376,7 +376,7 @@ t.test('HTTP-14: a tenant that has to be loaded first', async (t) => {
   t.equal(actor.writes.length, 1);
   const missing = await frontOf(t, {
     services: {
-      tenants: { peek: () => undefined, get: () => Promise.resolve(undefined), changed: () => Promise.resolve() },
+      tenants: { actors: new Map(), get: () => Promise.resolve(undefined), changed: () => Promise.resolve() },
     },
   });
   t.equal((await ask(missing.port, '/api/devices')).error['code'], 'tenant_not_found');

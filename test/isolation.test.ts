@@ -4,7 +4,7 @@
  */
 import t, { type Test } from 'tap';
 import { BILLED_ROWS, TRANSFER_ROWS } from '../src/front/route-table.js';
-import type { Row } from '../src/front/router.js';
+import type { Row } from '../src/front/route.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { BASE, billed, tenantOf, type Billed, type BilledTenant } from './support/hosted.js';
 import { blobItem, uploadOf } from './support/blobs.js';

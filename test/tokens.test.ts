@@ -43,25 +43,12 @@ t.test('TOKEN-05 TOKEN-06: expired is said of a token that is rightly signed onl
     reason: 'invalid',
   });
   t.ok(verifier.verify(token, BEFORE).ok, 'the same text judged again at another time');
-  t.same(verifier.verify(token, CLAIMS.expiresAt), { ok: false, reason: 'expired' }, 'also when it is remembered');
+  t.same(verifier.verify(token, CLAIMS.expiresAt), { ok: false, reason: 'expired' }, 'and again');
   t.end();
 });
 
 t.test('TOKEN-09: only characters that are safe in a URL', (t) => {
   for (let n = 0; n < 200; n++) t.match(issueToken(randomBytes(32), { ...CLAIMS, epoch: n }), /^[A-Za-z0-9_-]+$/);
-  t.end();
-});
-
-t.test('forged tokens neither fill the memory nor drive anything out of it', (t) => {
-  const verifier = new TokenVerifier(SECRET, 2);
-  const held = verifier.verify(token, BEFORE);
-  const forger = randomBytes(32);
-  for (let n = 0; n < 500; n++) t.notOk(verifier.verify(issueToken(forger, { ...CLAIMS, epoch: n }), BEFORE).ok);
-  const again = verifier.verify(token, BEFORE);
-  t.ok(held.ok && again.ok && held.claims === again.claims, 'the very claims that were remembered');
-  for (let n = 10; n < 20; n++) t.ok(verifier.verify(issueToken(SECRET, { ...CLAIMS, epoch: n }), BEFORE).ok);
-  const anew = verifier.verify(token, BEFORE);
-  t.ok(anew.ok && held.ok && anew.claims !== held.claims, 'good ones do, and it is read anew');
   t.end();
 });
 

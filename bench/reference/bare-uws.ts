@@ -117,7 +117,7 @@ app.ws<{ readonly device: string }>('/device', {
   compression: uWS.DISABLED,
   idleTimeout: 0,
   upgrade: (res, req, context) => {
-    const verdict = tokens.verify(bearer(req), Date.now(), false);
+    const verdict = tokens.verify(bearer(req), Date.now());
     if (!verdict.ok) {
       res.writeStatus('401 Unauthorized').end();
       return;

@@ -47,33 +47,14 @@ export type Verified =
 const INVALID: Verified = { ok: false, reason: 'invalid' };
 const EXPIRED: Verified = { ok: false, reason: 'expired' };
 
-/** Tokens whose MAC is remembered to hold: about 400 bytes each. */
-const CACHED_MAX = 50_000;
-
-/**
- * Checks tokens. A MAC takes 11 us, a look into a map 0.1 us, so tokens that held are remembered, a bounded number.
- * Only those: a flood of forged tokens neither fills the map nor drives anything out of it.
- */
+/** Checks tokens. A MAC takes 11 us: callers that come again are remembered (src/front/authenticate.ts). */
 export class TokenVerifier {
-  private readonly held = new Map<string, TokenClaims>();
+  constructor(private readonly secret: Uint8Array) {}
 
-  constructor(
-    private readonly secret: Uint8Array,
-    private readonly maxCached = CACHED_MAX,
-  ) {}
-
-  /** `expired` is said only of a token whose MAC holds. `remember` is false for one that opens a socket and is not shown again. */
-  verify(token: string, now: number, remember = true): Verified {
-    const claims = this.held.get(token) ?? this.open(token, remember);
-    if (claims === undefined) return INVALID;
-    if (claims.expiresAt > now) return { ok: true, claims };
-    this.held.delete(token);
-    return EXPIRED;
-  }
-
-  private open(token: string, remember: boolean): TokenClaims | undefined {
+  /** `expired` is said only of a token whose MAC holds. */
+  verify(token: string, now: number): Verified {
     const body = openText(this.secret, token);
-    if (body === undefined || FieldReader.kindOf(body) !== KIND.token) return undefined;
+    if (body === undefined || FieldReader.kindOf(body) !== KIND.token) return INVALID;
     const fields = new FieldReader(body);
     const claims = {
       tenantId: fields.text(),
@@ -81,16 +62,6 @@ export class TokenVerifier {
       epoch: fields.number(),
       expiresAt: fields.number(),
     };
-    if (remember) this.remember(token, claims);
-    return claims;
-  }
-
-  private remember(token: string, claims: TokenClaims): void {
-    if (this.maxCached <= 0) return;
-    for (const oldest of this.held.keys()) {
-      if (this.held.size < this.maxCached) break;
-      this.held.delete(oldest);
-    }
-    this.held.set(token, claims);
+    return claims.expiresAt > now ? { ok: true, claims } : EXPIRED;
   }
 }

@@ -20,9 +20,6 @@ import { TicketStore } from '../postgres/stores/ticket-store.js';
 import type { Parts } from './parts.js';
 import type { TenantParts } from './tenants.js';
 
-/** Tokens whose MAC was verified once, kept by this instance. */
-const CACHED_TOKENS = 100_000;
-
 /** What answers for everything of a tenant that is not items. */
 export type Services = ReturnType<typeof composeServices>;
 
@@ -52,7 +49,7 @@ export function composeServices({ log, config, clock, database, secret, stops, o
     log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
   const recovery = { ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost };
   return {
-    tokens: new TokenVerifier(secret, CACHED_TOKENS),
+    tokens: new TokenVerifier(secret),
     tickets,
     devices,
     bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),

@@ -6,8 +6,8 @@ import { ServiceError } from '../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../protocol/limits.js';
 import type { DeviceStanding } from '../tenant/ports.js';
 import type { TenantActor, Tenants, TokenVerifier } from './ports.js';
-import { hostName } from './request.js';
-import type { Row } from './router.js';
+import { hostName } from './query.js';
+import type { Row } from './route.js';
 
 /** A tenant's devices are read anew for an unknown device at most so often, ms. */
 const REFRESH_MS = 250;
@@ -43,17 +43,31 @@ export interface AuthenticatorOptions {
   readonly hosting?: { isApex(host: string): boolean };
 }
 
-/** A device that may act, and its tenant's actor. */
+/** A device that may act, its tenant's actor, and the token that says so. */
 export interface Caller {
+  readonly claims: TokenClaims;
   readonly actor: TenantActor;
   readonly device: DeviceStanding;
 }
+
+/** A caller who will come again. */
+export interface KnownCaller extends Caller {
+  /** Whose shares he uses (`Call.owner`). */
+  readonly owner: string;
+  /** When it was last noted that the device was seen, ms. */
+  seenAt: number;
+}
+
+/** Callers that are remembered of a tenant, a few hundred bytes each. */
+const KNOWN_MAX = 256;
 
 /** Finds out who calls: the tenant of a host, what a token says, and the device and actor it stands for. */
 export class Authenticator {
   /** Refreshes that have not begun: whoever comes before they begin may share them. */
   private readonly refreshes = new Map<string, Promise<void>>();
   private readonly resting = new Set<string>();
+  /** Callers by their Authorization header; they go with their tenant's actor. */
+  private readonly known = new WeakMap<TenantActor, Map<string, KnownCaller>>();
 
   constructor(private readonly options: AuthenticatorOptions) {}
 
@@ -69,11 +83,34 @@ export class Authenticator {
     if (this.options.hosting?.isApex(hostName(host)) !== true) throw new ServiceError('tenant_not_found');
   }
 
+  /** Who called with this header before. He is known without another look at his token while nothing about him changed. */
+  recall(authorization: string, tenantId: string): KnownCaller | undefined {
+    const actor = this.options.tenants.actors.get(tenantId);
+    const known = actor && this.known.get(actor)?.get(authorization);
+    return known !== undefined && this.holds(known) ? known : undefined;
+  }
+
+  /** Whether he may still act: his token has not ended, and his device is what it was when he was let in. */
+  holds({ claims, actor, device }: Caller): boolean {
+    const now = this.options.clock.now();
+    return claims.expiresAt > now && actor.isCurrent(now) && actor.device(device.id) === device;
+  }
+
+  /** Only whose token was proven is remembered: forged ones neither fill the memory nor drive anybody out of it. */
+  remember(authorization: string, owner: string, caller: Caller): KnownCaller {
+    let known = this.known.get(caller.actor);
+    if (known === undefined) this.known.set(caller.actor, (known = new Map<string, KnownCaller>()));
+    if (known.size >= KNOWN_MAX) known.clear();
+    const added = { ...caller, owner, seenAt: -Infinity };
+    known.set(authorization, added);
+    return added;
+  }
+
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
-  claimsOf(token: string | undefined, tenantId: string, remember = true): TokenClaims {
+  claimsOf(token: string | undefined, tenantId: string): TokenClaims {
     if (token === undefined || token === '') throw new ServiceError('no_token');
     if (token.length > TOKEN_TEXT_MAX) throw new ServiceError('bad_token');
-    const verdict = this.options.tokens.verify(token, this.options.clock.now(), remember);
+    const verdict = this.options.tokens.verify(token, this.options.clock.now());
     if (!verdict.ok) throw new ServiceError(verdict.reason === 'expired' ? 'expired_token' : 'bad_token');
     if (verdict.claims.tenantId !== tenantId) throw new ServiceError('bad_token');
     return verdict.claims;
@@ -81,7 +118,8 @@ export class Authenticator {
 
   /** The tenant's actor: at once when it is loaded and was compared a moment ago, which is the usual case. */
   actorOf(tenantId: string): TenantActor | Promise<TenantActor> {
-    return this.options.tenants.peek(tenantId) ?? this.load(tenantId);
+    const actor = this.options.tenants.actors.get(tenantId);
+    return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId);
   }
 
   private async load(tenantId: string): Promise<TenantActor> {
@@ -91,21 +129,21 @@ export class Authenticator {
   }
 
   /** The device that a token or ticket names, if it may act. Throws `bad_token`, `device_revoked`. */
-  callerOf(claims: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>): Caller | Promise<Caller> {
+  callerOf(claims: TokenClaims): Caller | Promise<Caller> {
     const actor = this.actorOf(claims.tenantId);
     if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
     return this.judge(actor, claims) ?? this.refreshed(claims);
   }
 
   /** Undefined when the actor does not know what the token's signer knew: another instance may be ahead of it. */
-  private judge(actor: TenantActor, claims: Pick<TokenClaims, 'deviceId' | 'epoch'>): Caller | undefined {
+  private judge(actor: TenantActor, claims: TokenClaims): Caller | undefined {
     const device = actor.device(claims.deviceId);
     if (device === undefined || claims.epoch > device.tokenEpoch) return undefined;
     if (device.revoked || claims.epoch < device.tokenEpoch) throw new ServiceError('device_revoked');
-    return { actor, device };
+    return { claims, actor, device };
   }
 
-  private async refreshed(claims: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>): Promise<Caller> {
+  private async refreshed(claims: TokenClaims): Promise<Caller> {
     await this.refresh(claims.tenantId);
     const caller = this.judge(await this.actorOf(claims.tenantId), claims);
     if (caller === undefined) throw new ServiceError('bad_token');

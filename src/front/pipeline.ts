@@ -6,19 +6,91 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import type { RatePurpose } from '../account/rates.js';
 import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
-import { DeviceRates } from './admit.js';
-import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
-import { KeptBody, readBody, takeBody, takeForm } from './body.js';
+import { DeviceRates, refusalOf, Shares } from './limits.js';
+import { Authenticator, bearerOf, checkAdmin, checkState, type Caller, type KnownCaller } from './authenticate.js';
+import { KeptBody, readBody, takeBody, takeForm, Call, type CallKeeper } from './request.js';
 import { TrustedProxies } from './client-address.js';
-import { refusalOf } from './fair-budget.js';
 import { Inflow } from './inflow.js';
 import type { FrontOptions } from './ports.js';
 import { Replier } from './reply.js';
-import { Call, type CallKeeper } from './request.js';
-import { LATER, Router, type Answer, type Row } from './router.js';
-import { Shares } from './shares.js';
+import { LATER, type Answer, type Row } from './route.js';
+
+interface Route {
+  readonly path: string;
+  readonly methods: ReadonlyMap<string, Row>;
+  /** For the `Allow` header. */
+  readonly allow: string;
+}
+
+interface Pattern extends Route {
+  readonly prefix: string;
+  readonly suffix: string;
+  /** Parts of the path that the parameters stand for. */
+  readonly parts: number;
+}
+
+/** Longer than any path that leads somewhere. The library lets half a megabyte through, of slashes too. */
+const PATH_MAX = 512;
+
+/** `:id`, or `:tenant/:ref`: parameters stand side by side. */
+const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
+
+function routeOf(path: string, rows: readonly Row[]): Route {
+  const methods = new Map<string, Row>(rows.map((row) => [row.method, row]));
+  const get = methods.get('GET');
+  if (get !== undefined) methods.set('HEAD', get);
+  return { path, methods, allow: [...methods.keys()].join(', ') };
+}
+
+/** What a path leads to. */
+export interface Found {
+  readonly route: Route;
+  /** What stands for `:id`; for `:tenant/:ref` both, with the slash. */
+  readonly id: string;
+}
+
+/** The route table as it is searched: exact paths by a map, those with an id one after the other. */
+export class Router {
+  private readonly exact = new Map<string, Found>();
+  private readonly patterns: Pattern[] = [];
+
+  constructor(rows: readonly Row[]) {
+    for (const path of new Set(rows.map((row) => row.path))) {
+      const route = routeOf(
+        path,
+        rows.filter((row) => row.path === path),
+      );
+      const [parameters] = PARAMETERS.exec(path) ?? [];
+      if (parameters === undefined) {
+        this.exact.set(path, { route, id: '' });
+        continue;
+      }
+      const [prefix = '', suffix = ''] = path.split(parameters);
+      this.patterns.push({ ...route, prefix, suffix, parts: parameters.split('/').length });
+    }
+  }
+
+  /** The route of a path; exact ones win over those with an id. */
+  find(path: string): Found | undefined {
+    const exact = this.exact.get(path);
+    if (exact !== undefined) return exact;
+    if (path.length > PATH_MAX) return undefined;
+    for (const route of this.patterns) {
+      if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
+      const id = path.slice(route.prefix.length, path.length - route.suffix.length);
+      const parts = id.split('/');
+      if (parts.length === route.parts && !parts.includes('')) return { route, id };
+    }
+    return undefined;
+  }
+}
 
 const NOTHING = Buffer.alloc(0);
+/** A device's requests are noted as a sign of life at most so often, ms. */
+const SEEN_EVERY_MS = 60_000;
+
+/** A device, in a spelling that no other tenant's device has. */
+const ownerOf = ({ tenantId, deviceId }: TokenClaims): string => `${tenantId}/${deviceId}`;
 
 interface Limited {
   readonly call: Call;
@@ -162,23 +234,34 @@ export class Pipeline implements CallKeeper {
     if (row.auth === 'admin') checkAdmin(call.authorization, this.app.config.adminToken);
     if (row.auth === 'url') return this.admitSigned(call, row);
     if (row.auth !== 'device') return this.admitStranger(call, row);
+    const known = this.authenticator.recall(call.authorization, call.tenantId);
+    if (known !== undefined) {
+      this.claim(call, known.claims, known.owner);
+      this.admitDevice(call, row, known);
+      return undefined;
+    }
     const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
     this.claim(call, claims);
     const caller = this.authenticator.callerOf(claims);
-    if (caller instanceof Promise) return caller.then((found) => this.admitDevice(call, row, found));
-    this.admitDevice(call, row, caller);
+    if (caller instanceof Promise) return caller.then((found) => this.admitNew(call, row, found));
+    this.admitNew(call, row, caller);
     return undefined;
   }
 
+  private admitNew(call: Call, row: Row, caller: Caller): void {
+    this.admitDevice(call, row, this.authenticator.remember(call.authorization, call.owner, caller));
+  }
+
   /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
-  claim(call: Call, claims: TokenClaims): void {
+  claim(call: Call, claims: TokenClaims, owner = ownerOf(claims)): void {
     call.claims = claims;
-    call.owner = `${claims.tenantId}/${claims.deviceId}`;
+    call.owner = owner;
     this.shares.enter(call);
   }
 
-  private admitDevice(call: Call, row: Row, { actor, device }: Caller): void {
-    call.actor = actor;
+  private admitDevice(call: Call, row: Row, caller: KnownCaller): void {
+    const { actor, device } = caller;
+    call.caller = caller;
     call.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') {
@@ -186,6 +269,9 @@ export class Pipeline implements CallKeeper {
       const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
       call.bucket = this.rates.take(call.owner, row.limit, bytes);
     }
+    const now = this.now();
+    if (Math.abs(now - caller.seenAt) < SEEN_EVERY_MS) return;
+    caller.seenAt = now;
     this.app.devices.touch(call.tenantId, device);
   }
 
@@ -267,8 +353,11 @@ export class Pipeline implements CallKeeper {
   /** While the call waited the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
   private runFor(call: Call, row: Row): void {
     if (row.auth !== 'device') return this.answer(call, row.run(call, this.app));
-    const go = ({ actor }: Caller): void => {
-      call.actor = actor;
+    if (call.caller !== undefined && this.authenticator.holds(call.caller)) {
+      return this.answer(call, row.run(call, this.app));
+    }
+    const go = (found: Caller): void => {
+      call.caller = found;
       this.answer(call, row.run(call, this.app));
     };
     const caller = this.authenticator.callerOf(call.claims);

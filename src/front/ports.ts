@@ -24,6 +24,8 @@ export interface TenantActor {
   /** active, past_due, suspended, inactive or pending (contract 12). */
   readonly state: string;
   device(id: string): DeviceStanding | undefined;
+  /** It was compared with the database a moment ago. */
+  isCurrent(now: number): boolean;
   /** Sockets that the device holds on this instance. */
   socketsOf(deviceId: string): number;
   /** Where the bytes of its changes are to be put. */
@@ -39,8 +41,8 @@ export interface TenantActor {
 
 /** Tenants loaded on this instance (src/tenant/registry.ts). */
 export interface Tenants {
-  /** The tenant's actor when it is loaded already, and was compared with the database a moment ago. */
-  peek(tenantId: string): TenantActor | undefined;
+  /** Those that are loaded. One may judge only while it `isCurrent`. */
+  readonly actors: ReadonlyMap<string, TenantActor>;
   /** Loads or compares it; undefined when there is no such tenant. Throws `unavailable`. */
   get(tenantId: string): Promise<TenantActor | undefined>;
   /** Reads the tenant's devices anew. */
@@ -49,8 +51,7 @@ export interface Tenants {
 
 /** Checks bearer tokens (src/account/tokens.ts). */
 export interface TokenVerifier {
-  /** `remember`: the token will come again with every request. */
-  verify(token: string, now: number, remember: boolean): Verified;
+  verify(token: string, now: number): Verified;
 }
 
 /** Bytes of replies are raw here. */

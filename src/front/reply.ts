@@ -6,16 +6,38 @@ import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../protocol/errors.
 import type { Clock } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { encode } from '../protocol/shape.js';
-import { SWALLOW_MAX } from './body.js';
+import { SWALLOW_MAX, type Call } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { Outflow, type OutflowOptions } from './outflow.js';
-import { Pace } from './pace.js';
+import { Pace, type TooSlow } from './pace.js';
 import type { DocsPage, FrontLog } from './ports.js';
 import { hasTag, partOf } from './range.js';
-import type { Call } from './request.js';
-import { Download, Page, Text, type Answer } from './router.js';
-import type { Shares } from './shares.js';
+import type { Answer } from './route.js';
+import type { Shares } from './limits.js';
+
+/** A reply that is text already. */
+export class Text {
+  constructor(
+    readonly text: string,
+    readonly type = 'application/json',
+  ) {}
+}
+
+/** A page of the reference: it may be kept by its tag, and is allowed nothing but its own style sheet. */
+export class Page {
+  constructor(readonly page: DocsPage) {}
+}
+
+/** A file, of which the reply is all or a part. Whoever is given it closes it. */
+export class Download {
+  constructor(
+    readonly file: BlobFile,
+    /** Entity tag with its quotes. */
+    readonly etag: string,
+    readonly tooSlow: TooSlow,
+  ) {}
+}
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',

@@ -1,65 +1,26 @@
 /**
  * One HTTP request under way. uWebSockets.js frees the request when its handler returns, so everything needed later
  * is copied first; the response object lives until it is answered or aborted, and is never touched after that.
+ *
+ * Its body is read under its cap, bounded in what is held of it, and parsed (`validation`, `payload_too_large`).
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import { invalid, type ServiceError } from '../protocol/errors.js';
-import type { Shape } from '../protocol/shape.js';
+import { invalid, ServiceError } from '../protocol/errors.js';
+import { type Shape, shapeOfBody } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
-import type { Bucket } from './admit.js';
-import type { Holding } from './fair-budget.js';
+import { type Bucket, type Holding, refusalOf, type Verdict, type Shares } from './limits.js';
+import type { Caller } from './authenticate.js';
 import type { Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
+import { isAscii, isUtf8 } from 'node:buffer';
+import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 
 /** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
 export type Closing = 'keep' | 'ask' | 'cut';
 
-type Query = ReadonlyMap<string, string | null>;
-
-/** What a query says. */
-export interface ParsedQuery {
-  /** Name to value; null marks a name that was given more than once. Parts with a malformed escape are left out. */
-  readonly values: Query;
-  /** Some part had a malformed escape. */
-  readonly malformed: boolean;
-}
-
-/**
- * The longest query that is read: ours have a token and a few numbers. The library lets half a megabyte through, and
- * its quarter of a million parts would be read before anybody knows whose they are.
- */
-const QUERY_MAX = 4_096;
-
-const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
-
-/** Reads a query. One bad part leaves the others readable: the refusal needs to know the shape (contract 2). */
-export function parseQuery(text: string): ParsedQuery {
-  if (text === '') return EMPTY_QUERY;
-  const values = new Map<string, string | null>();
-  let malformed = false;
-  for (const part of text.split('&')) {
-    const at = part.indexOf('=');
-    const [name, value] = at < 0 ? [part, ''] : [part.slice(0, at), part.slice(at + 1)];
-    try {
-      const key = decodeURIComponent(name.replaceAll('+', ' '));
-      const decoded = decodeURIComponent(value.replaceAll('+', ' '));
-      values.set(key, values.has(key) ? null : decoded);
-    } catch {
-      // decodeURIComponent throws for nothing else than a malformed escape.
-      malformed = true;
-    }
-  }
-  return { values, malformed };
-}
-
-/** A name or an address in brackets, and maybe a port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
-const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
-
-/**
- * The host name of a Host header: lower case, without port. Empty for one of another form, such as one with a user's
- * part: a proxy could read that as another host than we do.
- */
-export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();
+const NOTHING = Buffer.alloc(0);
+/** Of a request whose body was not taken, or was handed on. */
+export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 
 /** What a call tells those who took it in (src/front/pipeline.ts). */
 export interface CallKeeper {
@@ -125,9 +86,9 @@ export class Call {
   room: Holding | undefined;
   /** What its device may still read and write; undefined where nothing is counted. */
   bucket: Bucket | undefined;
-  body: Record<string, unknown> = {};
+  body: Readonly<Record<string, unknown>> = NO_FIELDS;
   /** The body as it came, where the row takes it raw. */
-  bytes: Uint8Array = new Uint8Array();
+  bytes: Uint8Array = NOTHING;
   /** The body on its way in, where the row streams it. */
   inflow: Inflow | undefined;
   /** Status of a success. */
@@ -143,7 +104,8 @@ export class Call {
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
-  private knownActor: TenantActor | undefined;
+  /** Who calls, once he was let in. Only where the row asks for a device. */
+  caller: Caller | undefined;
   private knownClaims: TokenClaims | undefined;
 
   constructor(
@@ -156,7 +118,7 @@ export class Call {
     this.path = req.getUrl();
     // Undefined without a question mark, other than the library's types say.
     const query = req.getQuery() ?? '';
-    const { values, malformed } = query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
+    const { values, malformed } = query === '' || query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
     this.query = values;
     if (query.length > QUERY_MAX) this.fault = invalid('query', `must be at most ${QUERY_MAX} characters`);
     else if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
@@ -270,13 +232,8 @@ export class Call {
 
   /** The tenant's actor. Only routes whose row asks for a device have one. */
   get actor(): TenantActor {
-    if (this.knownActor === undefined)
-      throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
-    return this.knownActor;
-  }
-
-  set actor(actor: TenantActor) {
-    this.knownActor = actor;
+    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
+    return this.caller.actor;
   }
 
   /** What the caller's token or ticket says. Only where the row asks for a device. */
@@ -314,4 +271,281 @@ export class Call {
     ended?.();
     this.keeper.over(this);
   }
+}
+
+/** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
+const BODY_MS = 30_000;
+/**
+ * A reply to a request whose body is still on its way is read by the client only if the connection stays open until
+ * the client has stopped sending. So much of an unwanted body is swallowed for that; more is cut off.
+ */
+export const SWALLOW_MAX = 4 * 1024 * 1024;
+
+/** How a body is read. */
+export interface BodyOptions {
+  /** The largest body that is taken, bytes. */
+  readonly cap: number;
+  /** Account for what is held of bodies that come in several pieces. */
+  readonly shares: Shares;
+  readonly now: () => number;
+  /** Called once, unless the client goes away first. The bytes are valid during the call only. */
+  readonly done: (bytes: Buffer, fault: ServiceError | undefined) => void;
+}
+
+const tooLarge = (cap: number): ServiceError =>
+  new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
+
+const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 'bytes of bodies');
+
+/** One body on its way in. */
+class BodyReader {
+  private pieces: Buffer[] = [];
+  private size = 0;
+  /** Of a body that comes in several pieces: what the budget knows of it. */
+  private held: Holding | undefined;
+  private finished = false;
+
+  constructor(
+    private readonly call: Call,
+    private readonly options: BodyOptions,
+  ) {}
+
+  take(chunk: ArrayBuffer, isLast: boolean): void {
+    if (this.finished) return;
+    const { cap } = this.options;
+    const first = this.size === 0;
+    this.size += chunk.byteLength;
+    if (this.size > cap) return this.swallow(isLast);
+    if (isLast && first) return this.finish(Buffer.from(chunk));
+    // Half a body is held before anybody is asked: without this, strangers could fill the memory with halves.
+    const verdict = this.hold(chunk);
+    if (verdict !== 'held') this.finish(NOTHING, noRoom(verdict));
+    else if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
+    else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+  }
+
+  private get late(): boolean {
+    return this.options.now() - this.call.startedAt > BODY_MS;
+  }
+
+  private hold(chunk: ArrayBuffer): Verdict {
+    const { shares } = this.options;
+    // The one that began first is the first to give way, however fast its bytes come.
+    this.held ??= shares.holding(this.call, () => this.giveWay());
+    const verdict = shares.of(this.call).bodies.set(this.held, this.size);
+    // The library takes its memory back when \`take\` returns.
+    if (verdict === 'held') this.pieces.push(Buffer.from(chunk.slice(0)));
+    return verdict;
+  }
+
+  /** Refused, so that others have room. */
+  giveWay(): void {
+    if (!this.finished) this.finish(NOTHING, noRoom('share'));
+  }
+
+  private swallow(isLast: boolean): void {
+    const { cap } = this.options;
+    this.release();
+    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NOTHING, tooLarge(cap));
+  }
+
+  private release(): void {
+    if (this.held !== undefined) this.options.shares.of(this.call).bodies.release(this.held);
+    this.pieces = [];
+  }
+
+  /** The call is over: what is held is held for nobody. */
+  stop(): void {
+    this.finished = true;
+    this.release();
+    // What follows cannot be broken off.
+    if (this.call.place !== undefined) this.call.place.giveWay = undefined;
+  }
+
+  private finish(bytes: Buffer, fault?: ServiceError): void {
+    if (fault !== undefined) this.call.closing = 'cut';
+    this.stop();
+    this.options.done(bytes, fault);
+  }
+}
+
+/** What came of a body that was whole, or refused, before its call was let in. */
+interface Kept {
+  readonly bytes: Buffer;
+  readonly fault: ServiceError | undefined;
+}
+
+/** The body of a call that waits for its admission: a copy, accounted for until the call is let in or over. */
+export class KeptBody {
+  private kept: Kept | undefined;
+  private held: Holding | undefined;
+
+  constructor(
+    private readonly call: Call,
+    private readonly shares: Shares,
+  ) {}
+
+  /** Takes the body in. Where there is no room it is dropped, and the call will be refused. */
+  put(bytes: Buffer, fault: ServiceError | undefined): void {
+    this.kept = { bytes: NOTHING, fault };
+    if (bytes.length === 0) return;
+    this.held = this.shares.holding(this.call, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
+    const verdict = this.shares.of(this.call).bodies.set(this.held, bytes.length);
+    if (verdict !== 'held') this.kept = { bytes: NOTHING, fault: fault ?? noRoom(verdict) };
+    else {
+      this.kept = { bytes: Buffer.from(bytes), fault };
+      this.call.onEnd(() => void this.take());
+    }
+  }
+
+  /** Hands the body over, and holds it no longer; undefined while it is on its way, and after it was taken. */
+  take(): Kept | undefined {
+    const { kept, held } = this;
+    this.kept = undefined;
+    if (held !== undefined) this.shares.of(this.call).bodies.release(held);
+    return kept;
+  }
+}
+
+/**
+ * Reads the body; a declared length over the cap is refused before anything is read. While it is on its way the call
+ * gives its place to others where there are too many (see \`FairBudget\`).
+ */
+export function readBody(call: Call, options: BodyOptions): void {
+  if (call.contentLength > options.cap) {
+    call.closing = 'ask';
+    options.done(NOTHING, tooLarge(options.cap));
+    return;
+  }
+  const reader = new BodyReader(call, options);
+  call.onEnd(() => reader.stop());
+  const { place } = call;
+  if (place !== undefined) place.giveWay = () => reader.giveWay();
+  call.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+}
+
+const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
+
+function textOf(bytes: Buffer, path: string): string {
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  if (!isUtf8(bytes)) throw invalid(path, 'must be UTF-8');
+  return bytes.toString('utf8');
+}
+
+export const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/**
+ * What JSON from outside says; `path` names it in a refusal. Every byte of JSON that a stranger sent is parsed here and
+ * nowhere else: the bounds are looked at before anything is built (FAIR-40). Throws `validation`.
+ */
+export function parseJson(bytes: Buffer, path: string): unknown {
+  const excess = jsonExcess(bytes);
+  if (excess === 'depth') throw invalid(path, `must be at most ${JSON_DEPTH_MAX} levels deep`);
+  if (excess === 'count') throw invalid(path, `must have at most ${JSON_COUNT_MAX} names and values`);
+  const text = textOf(bytes, path);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The parser's own message quotes the body, which must not travel further.
+    throw invalid(path, 'must be valid JSON');
+  }
+}
+
+/** Takes the body in and settles the request's shape (contract 2). No body at all is an empty object. */
+export function takeBody(call: Call, bytes: Buffer): void {
+  if (bytes.length > 0) {
+    if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
+      throw invalid('content-type', 'must be application/json');
+    }
+    const body = parseJson(bytes, 'body');
+    if (!isObject(body)) throw invalid('body', 'must be a JSON object');
+    call.body = body;
+  }
+  if (call.namedShape !== undefined) return;
+  try {
+    call.shape = shapeOfBody(call.body) ?? call.shape;
+  } catch (error) {
+    // A body with marks of both shapes is `invalid_payload`, which is B's name for it (contract 2).
+    call.shape = 'b';
+    throw error;
+  }
+}
+
+/** Takes what a form of HTML sends as the body's fields. Throws `validation` for anything else. */
+export function takeForm(call: Call, bytes: Buffer): void {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
+    throw invalid('content-type', 'must be application/x-www-form-urlencoded');
+  }
+  const { values, malformed } = parseQuery(bytes.toString('utf8'));
+  if (malformed) throw invalid('body', 'has a malformed escape');
+  // A field that is given twice is null in the map, which no validator takes.
+  call.body = Object.fromEntries(values);
+}
+
+/**
+ * How deep and how large JSON is, found out on its bytes. A parser builds an object for every two bytes of `[[[[...`,
+ * and holds everybody up while it does; this looks at each byte once and builds nothing.
+ */
+/** Objects and lists inside one another at most. */
+export const JSON_DEPTH_MAX = 32;
+/** Names and values at most. The largest honest batch, 1 MiB for 100 devices, has about 16,000. */
+export const JSON_COUNT_MAX = 32_768;
+
+/** Which bound a text is beyond. */
+export type JsonExcess = 'depth' | 'count';
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/** What a byte outside of strings means. What is none of these is part of a number, `true`, `false` or `null`. */
+const BETWEEN = 1;
+const OPENS = 2;
+const CLOSES = 3;
+const KINDS = new Uint8Array(256);
+for (const byte of [0x20, 0x09, 0x0a, 0x0d, 0x2c, 0x3a]) KINDS[byte] = BETWEEN;
+for (const byte of [0x5b, 0x7b]) KINDS[byte] = OPENS;
+for (const byte of [0x5d, 0x7d]) KINDS[byte] = CLOSES;
+KINDS[QUOTE] = 4;
+
+/** Where the string ends whose first byte is at `start`: behind its closing quote, or at the end of the bytes. */
+function endOfString(bytes: Buffer, start: number): number {
+  const { length } = bytes;
+  let at = bytes.indexOf(QUOTE, start);
+  if (at < 0) return length;
+  let escapes = 0;
+  while (at - escapes > start && bytes[at - escapes - 1] === BACKSLASH) escapes++;
+  if (escapes % 2 === 0) return at + 1;
+  // From an escaped quote on byte by byte: a string of nothing else would cost a search for each.
+  for (at++; at < length; at++) {
+    const byte = bytes[at];
+    if (byte === QUOTE) return at + 1;
+    if (byte === BACKSLASH) at++;
+  }
+  return length;
+}
+
+/**
+ * Whether JSON is beyond the bounds; undefined where it is not. Every name and every value counts, lists and objects
+ * too. Of bytes that are no JSON the answer means nothing but that a parser may be asked.
+ */
+export function jsonExcess(bytes: Buffer): JsonExcess | undefined {
+  const { length } = bytes;
+  let depth = 0;
+  let count = 0;
+  for (let at = 0; at < length;) {
+    const byte = bytes[at++] ?? 0;
+    const kind = KINDS[byte];
+    if (kind === BETWEEN) continue;
+    if (kind === CLOSES) {
+      depth--;
+      continue;
+    }
+    if (++count > JSON_COUNT_MAX) return 'count';
+    if (byte === QUOTE) at = endOfString(bytes, at);
+    else if (kind === OPENS) {
+      if (++depth > JSON_DEPTH_MAX) return 'depth';
+    } else while (at < length && KINDS[bytes[at] ?? 0] === 0) at++;
+  }
+  return undefined;
 }

@@ -8,7 +8,7 @@ import {
   PAGE_REPLY_MAX,
 } from '../protocol/limits.js';
 import type { FrontOptions } from './ports.js';
-import type { Handler, Method, Row } from './router.js';
+import type { Handler, Method, Row } from './route.js';
 import * as billing from './routes/billing.js';
 import * as bins from './routes/bins.js';
 import * as blobs from './routes/blobs.js';

@@ -5,7 +5,7 @@ import { codeOf, invalid, ServiceError } from '../protocol/errors.js';
 import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../protocol/frames.js';
 import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../protocol/limits.js';
 import { validateHelloFrame } from '../validators/requests.js';
-import { isObject, parseJson } from './body.js';
+import { isObject, parseJson } from './request.js';
 import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from './fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';

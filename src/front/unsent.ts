@@ -1,6 +1,6 @@
 /** What sockets were sent and their readers have not taken: bytes in the library's buffers, for whom, and who gives way. */
 import type { Clock, Timer } from '../protocol/clock.js';
-import { FairBudget, Holding } from './fair-budget.js';
+import { FairBudget, Holding } from './limits.js';
 
 /** What the library holds for one socket. There is one only while that is something. */
 export class Unsent extends Holding {

@@ -87,7 +87,7 @@ export class Upgrader {
       shares.enter(call);
       return this.redeem(call, ticket);
     }
-    this.pipeline.claim(call, authenticator.claimsOf(given, call.tenantId, false));
+    this.pipeline.claim(call, authenticator.claimsOf(given, call.tenantId));
     return authenticator.callerOf(call.claims);
   }
 

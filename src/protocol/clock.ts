@@ -15,7 +15,7 @@ export interface Clock {
 
 /** The machine's own clock. */
 export const systemClock: Clock = {
-  now: () => Date.now(),
+  now: Date.now,
   setTimer(ms, fn) {
     const timer = setTimeout(fn, ms);
     return { cancel: () => clearTimeout(timer) };

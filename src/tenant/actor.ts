@@ -6,7 +6,7 @@
 import { CLOSE } from '../protocol/close-codes.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
-import { SOCKET_UNSENT_MAX } from '../protocol/limits.js';
+import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
 import type { Arena, Change, ChangeReply } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
@@ -136,6 +136,16 @@ export class Actor implements CommitSink {
     return this.pending === 0 && this.tenant.sessions.size === 0;
   }
 
+  /**
+   * What it knows was compared with the database within 5 s: it may judge. An instance that stood still (a machine that
+   * slept, a process that was stopped) finds requests that wait before it finds its timers due: what it knows may be from
+   * before a revocation. The clock may also have been set back.
+   */
+  isCurrent(now: number): boolean {
+    return !this.retired && Math.abs(now - this.comparedAt) <= HEAD_COMPARE_MS;
+  }
+
+  /** The same object for as long as nothing about the device changes. */
   device(id: string): DeviceStanding | undefined {
     return this.tenant.devices.get(id);
   }

@@ -32,7 +32,8 @@ export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | '
 }
 
 export class TenantRegistry {
-  private readonly actors = new Map<string, Actor>();
+  /** Those that are loaded. One may judge only while it `isCurrent`. */
+  readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
   /** Comparisons that requests wait for: true where what the tenant's actor knows is what the database has. */
@@ -111,12 +112,8 @@ export class TenantRegistry {
     return this.loading.join(tenantId);
   }
 
-  /**
-   * An instance that stood still (a machine that slept, a process that was stopped) finds requests that wait before it
-   * finds its timers due: what it knows may be from before a revocation. The clock may also have been set back.
-   */
   private isCurrent(actor: Actor): boolean {
-    return Math.abs(this.options.clock.now() - actor.comparedAt) <= HEAD_COMPARE_MS;
+    return actor.isCurrent(this.options.clock.now());
   }
 
   private async load(tenantId: string): Promise<Actor | undefined> {

@@ -41,6 +41,13 @@ export class StubActor implements TenantActor {
     this.devices.set(id, { id, tokenEpoch, revoked, keysPurged: true });
   }
 
+  /** It was compared with the database a moment ago. */
+  current = true;
+
+  isCurrent(): boolean {
+    return this.current;
+  }
+
   device(id: string): DeviceStanding | undefined {
     return this.devices.get(id);
   }
@@ -86,7 +93,7 @@ export const tokenOf = (claims: Partial<TokenClaims> & { forged?: true } = {}): 
     'base64url',
   );
 
-const verify: FrontOptions['tokens']['verify'] = (token, now) => {
+export const verify: FrontOptions['tokens']['verify'] = (token, now) => {
   if (!token.startsWith('eyJ')) return { ok: false, reason: 'invalid' };
   const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as TokenClaims & { forged?: true };
   if (claims.forged) return { ok: false, reason: 'invalid' };
@@ -164,7 +171,7 @@ function stubs(test: TestFront, loaded: boolean): Omit<FrontOptions, 'config' | 
     resolveTenant: () => TENANT,
     epoch: () => 'epoch-1',
     tenants: {
-      peek: () => (loaded ? test.actor : undefined),
+      actors: new Map(loaded ? [[TENANT, test.actor]] : []),
       get: () => Promise.resolve(test.actor),
       changed: nothing,
     },

@@ -3,7 +3,8 @@ import { claimLinkOf } from '../../hosting/signup.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { BillingService, FrontOptions } from '../ports.js';
-import { Text, type Handler } from '../router.js';
+import { Text } from '../reply.js';
+import type { Handler } from '../route.js';
 import * as pages from './signup-page.js';
 
 const HTML = 'text/html; charset=utf-8';

@@ -4,7 +4,7 @@
  */
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import { validateBinCreateBody, validateBinDeleteBody, validateBinPatchBody } from '../../validators/requests.js';
-import type { Handler } from '../router.js';
+import type { Handler } from '../route.js';
 import { binIdOf, fields } from './fields.js';
 
 /** `GET /bins`. */

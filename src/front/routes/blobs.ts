@@ -5,8 +5,10 @@ import { validateUploadBodyA, validateUploadBodyB } from '../../validators/reque
 import { addressOfPeer, TrustedProxies } from '../client-address.js';
 import type { TooSlow } from '../pace.js';
 import type { FrontConfig, TransferService } from '../ports.js';
-import { hostName, type Call } from '../request.js';
-import { Download, type Handler } from '../router.js';
+import { hostName } from '../query.js';
+import type { Call } from '../request.js';
+import { Download } from '../reply.js';
+import type { Handler } from '../route.js';
 import { fields } from './fields.js';
 
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;

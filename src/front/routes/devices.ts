@@ -10,8 +10,8 @@ import {
   validateReauthChallengeBody,
   validateRecoverBody,
 } from '../../validators/requests.js';
-import type { Handler } from '../router.js';
-import { hostName } from '../request.js';
+import type { Handler } from '../route.js';
+import { hostName } from '../query.js';
 import { fields, ulidOf } from './fields.js';
 
 type Raw = Uint8Array;

@@ -1,6 +1,7 @@
 /** The reference (contract 3: `error.hint` names its pages). */
 import { ServiceError } from '../../protocol/errors.js';
-import { Page, type Handler } from '../router.js';
+import { Page } from '../reply.js';
+import type { Handler } from '../route.js';
 
 /** The start page's file: whoever reads `index.md` in the repository tries its name here. */
 const START = 'index';

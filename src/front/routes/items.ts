@@ -15,11 +15,11 @@ import {
   validateItemBodyB,
   validateReconcileBody,
 } from '../../validators/requests.js';
-import { isObject } from '../body.js';
+import { isObject, type Call } from '../request.js';
 import { asRefusal, describe, errorFields, renamed } from '../fail.js';
 import type { BlobService, FrontOptions } from '../ports.js';
-import type { Call } from '../request.js';
-import { LATER, Text, type Handler } from '../router.js';
+import { Text } from '../reply.js';
+import { LATER, type Handler } from '../route.js';
 import { fields, ulidOf, wholeNumber } from './fields.js';
 
 const camelEntries = (value: unknown): unknown =>

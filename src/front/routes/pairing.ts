@@ -9,7 +9,7 @@ import {
   validatePairInitBody,
   validatePairWrapBody,
 } from '../../validators/requests.js';
-import type { Handler } from '../router.js';
+import type { Handler } from '../route.js';
 import { fields } from './fields.js';
 
 type Raw = Uint8Array;

@@ -8,7 +8,7 @@ import {
   validatePasswordSetBody,
   validatePasswordVerifyBody,
 } from '../../validators/requests.js';
-import type { Handler } from '../router.js';
+import type { Handler } from '../route.js';
 import { fields } from './fields.js';
 
 /** `GET /password/exists`. */

@@ -3,7 +3,8 @@ import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Health, Me, StatusDown, StatusUp } from '../../protocol/replies.js';
 import { describe, errorFields } from '../fail.js';
-import { Text, type Handler } from '../router.js';
+import { Text } from '../reply.js';
+import type { Handler } from '../route.js';
 
 /** `GET /`: for whoever opens the address in a browser. */
 export const welcome: Handler<Text> = (_, { version }) =>
