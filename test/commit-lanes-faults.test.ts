@@ -109,7 +109,7 @@ function lanesOn(database: LyingDatabase): PostgresCommitLanes {
     lanes: 1,
     storageCap: 0,
     // Each look at the clock is long after the last: nobody is refused for an outage before.
-    now: () => (now += 60_000),
+    clock: { now: () => (now += 60_000) },
     wait: () => Promise.resolve(),
     onFault: () => undefined,
   });

@@ -333,7 +333,7 @@ t.test('ERR-15: without a database everybody who waits is told, and the lane com
   const lanes = logs.moreLanes({
     lanes: 1,
     connect,
-    now: () => now,
+    clock: { now: () => now },
     wait: () => Promise.resolve(),
     onFault: () => undefined,
   });

@@ -2,6 +2,7 @@
 import { Session } from 'node:inspector/promises';
 import t from 'tap';
 import { mustWrite, newItem } from './support/devices.js';
+import { TestClock } from './support/clock.js';
 import { world } from './support/two-devices.js';
 
 /** The house of the server: what the client or the test does in this process is elsewhere. */
@@ -9,7 +10,7 @@ const SERVER =
   /\/src\/(account|front|postgres|protocol|tenant|validators|crypto|compose|metrics|config|hosting)\/(.+)\.js$/;
 
 t.test('ARCH-14: a write passes at most 16 files', async (t) => {
-  const { wire, first, second, all, live } = await world(t);
+  const { wire, first, second, all, live } = await world(t, { clock: new TestClock() });
   const socket = await live(second);
   const write = async (): Promise<void> => {
     const item = newItem(all);

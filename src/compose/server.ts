@@ -161,7 +161,7 @@ async function listen(parts: Parts, { options, tenants, services, hosting, blobs
     clock,
     log,
     version: SERVER_VERSION,
-    resolveTenant: options.resolveTenant ?? (tenantId === null ? byHost : () => tenantId),
+    resolveTenant: options.resolveTenant ?? tenantId ?? byHost,
     hosting: hosting?.service,
     billing: hosting?.billing,
     epoch: () => database.history.epoch,

@@ -31,7 +31,7 @@ function composeLanes({ config, clock, database, onFault, meter }: Parts): Postg
     connect: (onLost) => database.openLane(onLost),
     lanes: LANES,
     storageCap: config.storageCapBytes,
-    now: () => clock.now(),
+    clock,
     wait: (ms) => sleep(ms),
     onFault,
     meter,

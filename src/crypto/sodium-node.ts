@@ -188,11 +188,6 @@ export const nodeSodium: Sodium = {
   memzero: (bytes) => native.sodium_memzero(view(bytes)),
 };
 
-/** BLAKE2b without a key, into memory that is there: as many bytes as `out` has, 16 to 64. */
-export function blake2bInto(out: Buffer, message: Buffer): void {
-  native.crypto_generichash(out, message);
-}
-
 /** A callback call of the library as a promise of its second argument. */
 function settled<T>(start: (done: (error: Error | null, value?: T) => void) => void): Promise<T | undefined> {
   return new Promise((resolve, reject) => {

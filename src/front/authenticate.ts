@@ -5,7 +5,7 @@ import type { Clock } from '../protocol/clock.js';
 import { ServiceError } from '../protocol/errors.js';
 import { TOKEN_TEXT_MAX } from '../protocol/limits.js';
 import type { DeviceStanding } from '../tenant/ports.js';
-import type { TenantActor, Tenants, TokenVerifier } from './ports.js';
+import type { TenantActor, TenantOfHost, Tenants, TokenVerifier } from './ports.js';
 import { hostName } from './query.js';
 import type { Row } from './route.js';
 
@@ -39,7 +39,7 @@ export interface AuthenticatorOptions {
   readonly tenants: Tenants;
   readonly tokens: TokenVerifier;
   readonly clock: Clock;
-  readonly resolveTenant: (host: string) => string | undefined;
+  readonly resolveTenant: TenantOfHost;
   readonly hosting?: { isApex(host: string): boolean };
 }
 
@@ -73,7 +73,8 @@ export class Authenticator {
 
   /** The tenant of a Host header. Throws `tenant_not_found`. */
   tenantOf(host: string): string {
-    const tenantId = this.options.resolveTenant(hostName(host));
+    const { resolveTenant } = this.options;
+    const tenantId = typeof resolveTenant === 'string' ? resolveTenant : resolveTenant(hostName(host));
     if (tenantId === undefined) throw new ServiceError('tenant_not_found');
     return tenantId;
   }

@@ -156,7 +156,7 @@ export class Pipeline implements CallKeeper {
   }
 
   /** Takes one request through all steps. Never throws. */
-  handle(res: HttpResponse, req: HttpRequest): void {
+  readonly handle = (res: HttpResponse, req: HttpRequest): void => {
     const call = this.begin(res, req);
     if (call.framing !== undefined) return;
     try {
@@ -165,7 +165,7 @@ export class Pipeline implements CallKeeper {
     } catch (error) {
       this.replier.fail(call, error);
     }
-  }
+  };
 
   /** The row of the table, or undefined where the reply is out already. */
   private rowOf(call: Call): Row | undefined {

@@ -49,6 +49,9 @@ export interface Tenants {
   changed(tenantId: string): Promise<void>;
 }
 
+/** The tenant of a host name, undefined where there is none; or the one tenant, whatever the host. */
+export type TenantOfHost = string | ((host: string) => string | undefined);
+
 /** Checks bearer tokens (src/account/tokens.ts). */
 export interface TokenVerifier {
   verify(token: string, now: number): Verified;
@@ -266,7 +269,7 @@ export interface FrontOptions {
   /** The server's version string. */
   readonly version: string;
   /** The tenant that a host name (lower case, no port) belongs to. In single mode always the one. */
-  readonly resolveTenant: (host: string) => string | undefined;
+  readonly resolveTenant: TenantOfHost;
   /** In multi mode only. */
   readonly hosting?: HostingService;
   /** In multi mode with billing only. */

@@ -104,7 +104,7 @@ function appOf({ pipeline, sockets, upgrader, idleS }: AppParts): TemplatedApp {
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => sockets.closed(wire, code),
   });
-  return app.any('/*', (res, req) => pipeline.handle(res, req));
+  return app.any('/*', pipeline.handle);
 }
 
 /** Starts the server. Rejects when the port cannot be had. */

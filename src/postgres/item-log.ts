@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { Batcher } from '../protocol/batcher.js';
 import { ServiceError } from '../protocol/errors.js';
-import { NO_METER, type Meter } from '../protocol/meter.js';
+import type { Meter } from '../protocol/meter.js';
 import { PAGE_BYTES } from '../protocol/limits.js';
 import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
 import { ask } from './ask.js';
@@ -100,7 +100,7 @@ export class PostgresItemLog implements ItemLog {
 
   constructor(
     private readonly pool: pg.Pool,
-    private readonly meter: Meter = NO_METER,
+    private readonly meter?: Meter,
   ) {
     this.small = new Batcher(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
   }
@@ -110,7 +110,7 @@ export class PostgresItemLog implements ItemLog {
     if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
     const found = binId === undefined ? await this.tenantPage(request) : await this.binPage(request, binId);
     const page = existing(pageOf(found, limit, request.maxBytes ?? PAGE_BYTES));
-    this.meter.read(page.rows.length);
+    this.meter?.read(page.rows.length);
     return page;
   }
 
@@ -135,7 +135,7 @@ export class PostgresItemLog implements ItemLog {
       readOnly: true,
     });
     const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
-    this.meter.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
+    this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
     return pages;
   }
 

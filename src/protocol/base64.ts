@@ -16,7 +16,7 @@ const native = typeof Buffer === 'function' && typeof Buffer.from === 'function'
  * The number of bytes a base64 text stands for, or -1 when its length fits no byte string.
  * Padding may be there or not, but not half of it.
  */
-export function base64Length(value: string): number {
+function base64Length(value: string): number {
   let chars = value.length;
   if (chars > 0 && value.charCodeAt(chars - 1) === 61) {
     if (chars % 4 !== 0) return -1;
@@ -59,15 +59,6 @@ export function decodeBase64(value: string): Uint8Array | undefined {
   }
   // What is left over after the bytes are complete: at most one unused character's bits, then padding.
   return /^[A-Za-z0-9+/_-]*={0,2}$/.test(value) ? out : undefined;
-}
-
-/**
- * Decodes base64 or base64url, padded or not, into memory that has room for its `base64Length`. False for anything else:
- * white space, other characters; then what is written there means nothing.
- */
-export function writeBase64(into: Buffer, at: number, value: string): boolean {
-  const length = base64Length(value);
-  return into.write(value, at, length, alphabetOf(value)) === length && Buffer.byteLength(value) === value.length;
 }
 
 function encode(bytes: Uint8Array, alphabet: string, pad: boolean): string {

@@ -13,12 +13,3 @@ export interface Meter {
   /** A request was refused, with a code of the catalogue as shape A spells it. */
   refused(code: string): void;
 }
-
-/** For when nobody listens. */
-export const NO_METER: Meter = {
-  committed: () => undefined,
-  pushed: () => undefined,
-  read: () => undefined,
-  notified: () => undefined,
-  refused: () => undefined,
-};

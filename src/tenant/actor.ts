@@ -4,6 +4,7 @@
  * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
  */
 import { CLOSE } from '../protocol/close-codes.js';
+import type { Clock } from '../protocol/clock.js';
 import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
@@ -47,7 +48,7 @@ export interface ActorPorts {
   readonly directory: TenantDirectory;
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
-  readonly now: () => number;
+  readonly clock: Pick<Clock, 'now'>;
   /** An effect that failed although it must not; the actor goes on. */
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the frames of every actor's last changes. */
@@ -84,7 +85,7 @@ export class Actor implements CommitSink {
   ) {
     this.tenant = initialState(snapshot, epoch, ports.ring);
     this.arena = ports.lanes.arenaOf(snapshot.tenantId);
-    this.usedAt = ports.now();
+    this.usedAt = ports.clock.now();
     this.comparedAt = this.usedAt;
   }
 
@@ -176,14 +177,14 @@ export class Actor implements CommitSink {
     change.changedBy = deviceId;
     change.since = performance.now();
     this.pending++;
-    this.usedAt = this.ports.now();
+    this.usedAt = this.ports.clock.now();
     this.post({ kind: 'change', change });
   }
 
   /** Registers a socket in the same step that checks its device, or says why not. */
   open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
-    this.usedAt = this.ports.now();
+    this.usedAt = this.ports.clock.now();
     return admit(this.tenant, socket);
   }
 
@@ -197,7 +198,7 @@ export class Actor implements CommitSink {
   }
 
   closed(session: Session): void {
-    this.usedAt = this.ports.now();
+    this.usedAt = this.ports.clock.now();
     this.post({ kind: 'closed', session });
   }
 
@@ -255,7 +256,7 @@ export class Actor implements CommitSink {
 
   private apply(message: Message): Effect[] {
     try {
-      return step(this.tenant, message, this.ports.now());
+      return step(this.tenant, message, this.ports.clock.now());
     } catch (error) {
       return this.broke(message, error);
     }
@@ -344,7 +345,7 @@ export class Actor implements CommitSink {
   private load(): void {
     const waiters = this.reloads;
     this.reloads = [];
-    const begun = this.ports.now();
+    const begun = this.ports.clock.now();
     this.ports.directory.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
         this.comparedAt = begun;

@@ -6,7 +6,7 @@
  * large pieces that are used again, instead of buffers for every write: what a buffer holds outside of the heap makes the
  * collector run, and a batch whose changes lie one behind the other goes to PostgreSQL as it lies (bench S2).
  */
-import { blake2bInto } from '../crypto/sodium-node.js';
+import { hash } from 'node:crypto';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { unavailable, type ServiceError } from '../protocol/errors.js';
 import { MASTER_WRAP_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
@@ -245,7 +245,7 @@ export class Change extends ItemRow {
   }
 
   /**
-   * The hash by which the same write sent again is recognised (RETRY-01): BLAKE2b over the write as it was received, with its
+   * The hash by which the same write sent again is recognised (RETRY-01): SHA-256 over the write as it was received, with its
    * keys by device id, so that shape, encoding and the order of keys do not matter. `ifVersion` is a condition, not
    * content. Room for the text behind the bytes must be reserved: `HASHED_TEXT_MAX`.
    */
@@ -255,7 +255,7 @@ export class Change extends ItemRow {
     const head = `${this.blobRef ?? ''}\n${this.binId}\n${this.ctBytes}\n${this.keysBytes}\n${this.has}\n${type}\n${this.ts}\n${this.id}`;
     // Read from its end every part has a known length or its line: no two writes give the same bytes.
     const stop = end + bytes.write(head, end, 'latin1');
-    blake2bInto(bytes.subarray(this.at, this.at + HASH_BYTES), bytes.subarray(this.at + NONCE_AT, stop));
+    bytes.write(hash('sha256', bytes.subarray(this.at + NONCE_AT, stop), 'binary'), this.at, 'latin1');
   }
 }
 

@@ -2,10 +2,10 @@
  * The one gate between stored changes and live sockets (guarantee 1). Local commits and what other instances
  * committed both come through here; whatever was delivered before is dropped, and a gap is read before anything past it.
  */
-import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
+import type { AckFrame, Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import type { Change, ItemRow } from './change.js';
-import { frameText } from './codec.js';
+import { asIs, frameText } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Frame, Recent } from './recent.js';
@@ -142,7 +142,7 @@ function pushTo(
       }
       out.push(sent);
       // An `ack` tells the writer's own device: that is no push.
-      if (frame.changedBy !== session.deviceId && frame.since < since) since = frame.since;
+      if (frame.changedBy !== session.port.deviceId && frame.since < since) since = frame.since;
     }
     phase.cursor = frame.version;
   }
@@ -175,13 +175,13 @@ export function liveFrame(
   frame: Frame,
   { acks, recent }: { readonly acks: boolean; readonly recent: Recent },
 ): FrameBytes | null | undefined {
-  if (frame.changedBy !== session.deviceId) return recent.view(frame);
+  if (frame.changedBy !== session.port.deviceId) return recent.view(frame);
   return acks ? ackText(frame.id, frame.version) : null;
 }
 
 /** As `liveFrame`, of a stored row that was just read. */
 export function liveRow(session: Session, row: ItemRow, acks: boolean): string | null {
-  if (row.changedBy !== session.deviceId) return frameText(session.port.shape, row);
+  if (row.changedBy !== session.port.deviceId) return frameText(session.port.shape, row);
   return acks ? ackText(row.id, row.version) : null;
 }
 

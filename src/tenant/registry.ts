@@ -22,7 +22,7 @@ const COMPARE_BATCH = 2_000;
 /** Between two comparisons: what is left until they count as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'now' | 'onBroken' | 'ring' | 'turns'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'turns'> {
   readonly clock: Clock;
   readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
@@ -51,12 +51,11 @@ export class TenantRegistry {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
-    const now = (): number => clock.now();
     const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
     const turns = new Turns(REPLAY_PAGES);
     const current = (actor: Actor): Promise<unknown> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, now, current, meter };
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, clock, current, meter };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */

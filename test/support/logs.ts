@@ -7,6 +7,7 @@ import { createPool, openClient } from '../../src/postgres/database.js';
 import { PostgresItemLog } from '../../src/postgres/item-log.js';
 import type { Change, ItemRow } from '../../src/tenant/change.js';
 import type { CommitLanes, ItemLog } from '../../src/tenant/ports.js';
+import { systemClock } from '../../src/protocol/clock.js';
 import type { Summary } from '../../src/protocol/item.js';
 import { MemoryLog } from './memory-log.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
@@ -106,7 +107,7 @@ export async function postgresLogs(t: WithTeardown, cap = 0): Promise<PostgresLo
       connect: async (onLost) => openLane(url, onLost),
       lanes: 2,
       storageCap: cap,
-      now: Date.now,
+      clock: systemClock,
       wait: async (ms) => sleep(ms),
       onFault: (error) => faults.push(error),
       ...options,

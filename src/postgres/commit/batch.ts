@@ -17,6 +17,8 @@ import { readRows } from '../packing.js';
 const INT4 = 23;
 const INT8 = 20;
 const TEXT = 25;
+const INT8_ARRAY = 1016;
+const BYTEA = 17;
 const ARRAY_HEAD = 20;
 const FIRST_BYTES = 64 * 1024;
 
@@ -152,6 +154,16 @@ interface DriverConnection {
   sync(): void;
 }
 
+/** Reads what the functions answer. What does not fit is found out by `readInserted` and `readDecided`. */
+function parserOf(type: number): (text: string) => unknown {
+  if (type === INT4 || type === INT8) return Number;
+  if (type === BYTEA) return (text) => Buffer.from(text.slice(2), 'hex');
+  if (type === INT8_ARRAY) return (text) => (text === '{}' ? [] : text.slice(1, -1).split(',').map(numberOrNull));
+  return String;
+}
+
+const numberOrNull = (text: string): number | null => (text === 'NULL' ? null : Number(text));
+
 /** The driver's own query, but for how its parameters are sent. */
 class BinaryQuery extends pg.Query {
   constructor(
@@ -159,7 +171,11 @@ class BinaryQuery extends pg.Query {
     private readonly parameters: Parameters,
     done: (error: Error | null, result: pg.QueryArrayResult) => void,
   ) {
-    super({ ...statement, rowMode: 'array' } as pg.QueryConfig, undefined, done as never);
+    super(
+      { ...statement, rowMode: 'array', types: { getTypeParser: parserOf } } as pg.QueryConfig,
+      undefined,
+      done as never,
+    );
     // Called by the driver when it is this query's turn.
     this.submit = (connection) => this.send(connection as unknown as DriverConnection);
   }

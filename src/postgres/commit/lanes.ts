@@ -5,11 +5,10 @@
  * batches that touch one tenant would only wait for each other's locks.
  */
 import type pg from 'pg';
-import { nextTurn } from '../../protocol/batcher.js';
+import type { Clock } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
-import { NO_METER, type Meter } from '../../protocol/meter.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
+import type { Meter } from '../../protocol/meter.js';
 import { Arena, type Change } from '../../tenant/change.js';
 import type { CommitLanes, CommitSink } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
@@ -47,7 +46,7 @@ export interface LanesOptions {
   readonly lanes: number;
   /** STORAGE_CAP_BYTES; 0 is unlimited. */
   readonly storageCap: number;
-  readonly now: () => number;
+  readonly clock: Pick<Clock, 'now'>;
   readonly wait: (ms: number) => Promise<void>;
   readonly onFault: (error: unknown) => void;
   /** Told of every batch. */
@@ -118,16 +117,14 @@ class Lane {
   private queue: Change[] = [];
   private orders = 0;
   private client: pg.Client | undefined;
-  private readonly working = new SingleFlight(() => this.work());
+  private working = false;
+  private whenIdle: (() => void)[] = [];
   private closed = false;
   private downUntil = 0;
   private calls = 0;
   private planAt = 0;
-  private readonly meter: Meter;
 
-  constructor(private readonly options: LanesOptions) {
-    this.meter = options.meter ?? NO_METER;
-  }
+  constructor(private readonly options: LanesOptions) {}
 
   /** Changes that were taken and are not answered. */
   get waiting(): number {
@@ -137,15 +134,18 @@ class Lane {
   push(change: Change, sink: CommitSink): void {
     if (this.closed) throw unavailable('the server is stopping');
     if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
-    if (this.options.now() < this.downUntil) throw unavailable('the database is out of reach');
+    if (this.options.clock.now() < this.downUntil) throw unavailable('the database is out of reach');
     change.sink = sink;
     change.order = this.orders++;
     this.queue.push(change);
-    void this.working.fresh();
+    if (this.working) return;
+    this.working = true;
+    // What comes in with this turn of the event loop goes into one batch.
+    setImmediate(() => void this.work());
   }
 
   async close(): Promise<void> {
-    await this.working.idle();
+    while (this.working) await new Promise<void>((resolve) => void this.whenIdle.push(resolve));
     this.closed = true;
     await this.client?.end();
   }
@@ -155,8 +155,6 @@ class Lane {
    * do. What it decides comes later than this turn of the event loop, so the order on the sockets is that of the batches.
    */
   private async work(): Promise<void> {
-    // What came in with this turn of the event loop goes into one batch.
-    if (this.queue.length > 0) await nextTurn();
     let last: Settled | undefined;
     while (this.queue.length > 0 || last !== undefined) {
       const begun = performance.now();
@@ -166,11 +164,14 @@ class Lane {
       last = await call;
       if (batch.length > 0) this.measure(batch, begun);
     }
+    // In the very step in which nothing was left: whoever comes later begins anew.
+    this.working = false;
+    for (const wake of this.whenIdle.splice(0)) wake();
   }
 
   private measure(batch: readonly Change[], begun: number): void {
     const ended = performance.now();
-    this.meter.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+    this.options.meter?.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
   }
 
   /**
@@ -257,7 +258,7 @@ class Lane {
   private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
     let decided: Decided[];
     try {
-      const settings = { now: this.options.now(), cap: this.options.storageCap };
+      const settings = { now: this.options.clock.now(), cap: this.options.storageCap };
       const put = (): void => putCommit(this.parameters, batch, settings);
       decided = await this.call(COMMIT, put, (rows) => readDecided(rows, batch.length));
     } catch (error) {
@@ -280,7 +281,7 @@ class Lane {
    * as long a wait: it is told so too.
    */
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
-    this.downUntil = isUnavailable(error) ? this.options.now() + DOWN_MS : 0;
+    this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
     failed.push({ changes: [...batch, ...waiting], error: unavailable('the database is out of reach') });
     this.options.onFault(error);
@@ -362,7 +363,7 @@ class Lane {
     summaries: readonly (Summary | null)[],
     { told }: Settled,
   ): Change[] {
-    const at = this.options.now();
+    const at = this.options.clock.now();
     const left: Change[] = [];
     for (const [i, { changes, generation, sink }] of tenants.entries()) {
       const summary = summaries[i] ?? null;
@@ -382,7 +383,7 @@ class Lane {
   }
 
   private decided(batch: readonly Change[], decided: readonly Decided[], { told }: Settled): void {
-    const at = this.options.now();
+    const at = this.options.clock.now();
     const back: Change[] = [];
     const sinks = new Map<CommitSink, { changes: Change[]; last: Decided }>();
     for (const [i, change] of batch.entries()) {
