@@ -16,7 +16,9 @@ const retry = option('retry', '0') === '1';
 const ct = Number(option('ct', '768'));
 const path = option('path', '/api/items');
 const plan = readFileSync(option('plan'), 'utf8').trim().split('\n');
-const agent = new Agent({ keepAlive: true, maxSockets: connections });
+/** As in native/writers.c: a connection that its server is about to close for its idleness is not used again. */
+const IDLE_MOST_MS = 6_000;
+const agent = new Agent({ keepAlive: true, maxSockets: connections, timeout: IDLE_MOST_MS });
 const log = new Log();
 const now = (): bigint => process.hrtime.bigint();
 const nanoseconds = (s: number): bigint => BigInt(Math.round(s * 1e9));
