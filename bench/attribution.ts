@@ -1,7 +1,7 @@
 /** Where the time of a leg goes inside the servers, as they themselves tell it (see measure.ts), and the garbage they make. */
 import type { Probe } from './leg.js';
-import { numberIn, type Line } from './child.js';
-import type { LoadReport, Measured, Turn } from './measure.js';
+import type { Line } from './child.js';
+import type { Allocated, LoadReport, Measured, Turn } from './measure.js';
 import { mean, median, percentile, type Book } from './stats.js';
 import type { World } from './world.js';
 
@@ -24,6 +24,8 @@ class Measuring implements Probe {
   }
 }
 
+const FUNCTIONS_MOST = 10;
+
 /** What was allocated in the heaps, collected or not. It costs time: for a leg whose timings do not count. */
 export class Garbage extends Measuring {
   constructor(world: World) {
@@ -31,7 +33,19 @@ export class Garbage extends Measuring {
   }
 
   get bytes(): number {
-    return this.lines.reduce((sum, line) => sum + numberIn(line, 'bytes'), 0);
+    return this.functions.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  /** In words: which functions allocated most, for each of so many writes. */
+  ofEach(writes: number): string {
+    const all = new Map<string, number>();
+    for (const { name, bytes } of this.functions) all.set(name, (all.get(name) ?? 0) + bytes);
+    const most = [...all].sort(([, one], [, other]) => other - one).slice(0, FUNCTIONS_MOST);
+    return `garbage of a write by function, bytes: ${most.map(([name, bytes]) => `${name} ${Math.round(bytes / writes)}`).join(', ')}`;
+  }
+
+  private get functions(): Allocated[] {
+    return this.lines.flatMap((line) => line['functions'] as readonly Allocated[]);
   }
 }
 

@@ -89,14 +89,28 @@ class Load {
 
 const rounded = (ms: number): number => Math.round(ms * 1_000) / 1_000;
 
-/** Bytes of all samples, scaled by the profiler to what was allocated. */
-const bytesOf = (node: HeapProfiler.SamplingHeapProfileNode): number =>
-  node.children.reduce((sum, child) => sum + bytesOf(child), node.selfSize);
+/** Bytes that a function allocated. */
+export interface Allocated {
+  readonly name: string;
+  readonly bytes: number;
+}
 
-const nameOf = ({ functionName, url, lineNumber }: Profiler.ProfileNode['callFrame']): string => {
+/** Bytes of all samples by function, scaled by the profiler to what was allocated; most first. */
+function allocated(head: HeapProfiler.SamplingHeapProfileNode): Allocated[] {
+  const all = new Map<string, number>();
+  const nodes = [head];
+  for (let node = nodes.pop(); node !== undefined; node = nodes.pop()) {
+    const name = nameOf(node.callFrame);
+    all.set(name, (all.get(name) ?? 0) + node.selfSize);
+    nodes.push(...node.children);
+  }
+  return [...all].map(([name, bytes]) => ({ name, bytes })).sort((one, other) => other.bytes - one.bytes);
+}
+
+function nameOf({ functionName, url, lineNumber }: Profiler.ProfileNode['callFrame']): string {
   const name = functionName === '' ? '(anonymous)' : functionName;
   return url === '' ? name : `${name} ${url.slice(url.lastIndexOf('/') + 1)}:${lineNumber + 1}`;
-};
+}
 
 /** The longest stretches without an idle sample, longest first. */
 export function turnsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Turn[] {
@@ -171,7 +185,7 @@ export class Measure {
   end(what: string): Readonly<Record<string, unknown>> {
     if (what === 'garbage') {
       const { profile } = this.post('HeapProfiler.stopSampling') as HeapProfiler.StopSamplingReturnType;
-      return { bytes: bytesOf(profile.head) };
+      return { functions: allocated(profile.head) };
     }
     if (what === 'turns') {
       const { profile } = this.post('Profiler.stop') as Profiler.StopReturnType;

@@ -111,9 +111,8 @@ async function connection(number: number): Promise<void> {
   for (let who = number; ; who = who + connections < plan.length ? who + connections : number) {
     const stamp = rate > 0 ? nextArrival() : now();
     if (stamp >= to) return;
-    const early = Number(stamp - now()) / 1e6;
-    // A timer counts whole milliseconds and drops the rest: round up, or the write would precede its own schedule.
-    if (early > 0) await sleep(Math.ceil(early));
+    // A timer counts whole milliseconds and may come one too early: a write must not precede its own schedule.
+    for (let early = stamp - now(); early > 0n; early = stamp - now()) await sleep(Math.ceil(Number(early) / 1e6));
     await write(who, stamp);
   }
 }

@@ -84,6 +84,7 @@ async function round(context: Context, { world, receivers, audit }: Party, book:
   book.add('driver', 'cores', (after.client - before.client) / seconds);
   for (const { kind, count, p50, p99 } of kinds) {
     book.add(kind, 'ops/s', count / seconds);
+    if (count === 0) continue;
     book.add(`${kind}, p50`, 'ms', p50);
     book.add(`${kind}, p99`, 'ms', p99);
   }

@@ -72,7 +72,7 @@ export class WriteScenarios {
   private readonly audits = new Map<ScenarioId, string[]>();
   private counts = { acked: 0, received: 0 };
 
-  private turns: readonly string[] = [];
+  private readonly notes: Record<WriteId, readonly string[]> = { S1: [], S2: [], S3: [], S4: [] };
 
   private constructor(
     private readonly context: Context,
@@ -179,6 +179,7 @@ export class WriteScenarios {
     const probe = new Garbage(world);
     const result = await this.measured('garbage', { target: world, connections: MANY_WRITERS, receivers, probe });
     book.add('writes with pushes: garbage of a write', 'bytes', probe.bytes / result.writes);
+    this.notes.S2 = [probe.ofEach(result.writes)];
   }
 
   /** From send to push and to answer, arrivals by schedule, and where the time goes meanwhile. */
@@ -211,7 +212,7 @@ export class WriteScenarios {
     const probe = new Turns(world);
     const connections = MANY_WRITERS;
     await this.measured('S3, profiled', { target: world, connections, receivers, rate: S3_RATE, probe });
-    this.turns = probe.longest;
+    this.notes.S3 = probe.longest;
   }
 
   private async fastify(book: Book): Promise<void> {
@@ -267,9 +268,12 @@ export class WriteScenarios {
   /** kill -9 in the middle, once for writes and once for writes with pushes. */
   private async crashes(): Promise<void> {
     const { drivers } = this.context;
-    const { writes, pushes } = this.parties.fast;
+    const { fast, few } = this.parties;
+    const { writes, pushes } = fast;
     // These sockets do not come back by themselves.
     await pushes?.receivers.stop();
+    await few?.receivers.stop();
+    await few?.world.stop();
     const one = { drivers, connections: FEW_WRITERS, seconds: CRASH_SECONDS };
     if (writes) {
       this.context.tell('writes: kill -9 in the middle');
@@ -296,12 +300,10 @@ export class WriteScenarios {
   }
 
   private async close(): Promise<void> {
-    const { fast, slow, few, bare, reference } = this.parties;
+    const { fast, slow, bare, reference } = this.parties;
     await bare?.receivers.stop();
     await reference?.receivers.stop();
     await reference?.world.servers[0].stop();
-    await few?.receivers.stop();
-    await few?.world.stop();
     for (const side of [fast, slow]) {
       if (side === slow) await side?.pushes?.receivers.stop();
       await side?.pushes?.world.stop();
@@ -317,7 +319,7 @@ export class WriteScenarios {
     const figures = this.books[id].series().filter(({ name }) => !shown.has(name));
     const { instances } = this.context.options;
     const served = instances === 1 ? '' : `, ${instances} instances on one port`;
-    return { id, title: title + served, targets, figures, audits, notes: id === 'S3' ? this.turns : [] };
+    return { id, title: title + served, targets, figures, audits, notes: this.notes[id] };
   }
 }
 
