@@ -79,7 +79,7 @@ async function auditLogs(
 }
 
 /** Beyond the measured time: the warm-up, and what a crowded machine takes. */
-const SLACK_MS = 180_000;
+export const SLACK_MS = 180_000;
 
 /** From send to push in each part of the measured time. */
 async function partsOf(receivers: Receivers, { from, to }: WriterResult, parts: number): Promise<Latency[]> {
@@ -101,8 +101,8 @@ export async function leg(options: LegOptions): Promise<LegResult> {
   const writers = startWriters(drivers, asked);
   const clients = [writers.pid, ...(receivers ? [receivers.child.pid] : [])];
   await writers.next('window');
-  await probe?.begin();
   const before = cpuSeconds(target, clients);
+  await probe?.begin();
   await writers.next('end', options.seconds * 1_000 + SLACK_MS);
   const after = cpuSeconds(target, clients);
   await probe?.end();

@@ -35,7 +35,7 @@ const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
   --instances N  instances on one port that serve S1 to S4 (1)
   --sockets N    sockets that S9 holds (250000)
   --hold N       seconds for which S9 holds them (120)
-  --minutes N    how long LONG goes on, 2 to 30 (10)
+  --minutes N    how long LONG goes on, 2 to 20 (10)
   --quick        one round of 2 s legs on small populations: a look, not figures to quote
   --markdown     tables as Markdown
   --node         the Node drivers even where there is a C compiler`;
@@ -49,7 +49,7 @@ function positive(name: string, text: string): number {
 /** The drivers remember every write and frame of a leg until its audit. */
 function minutes(text: string): number {
   const value = Number(text);
-  if (!(Number.isInteger(value) && value >= 2 && value <= 30)) throw new Error('--minutes takes a number from 2 to 30');
+  if (!(Number.isInteger(value) && value >= 2 && value <= 20)) throw new Error('--minutes takes a number from 2 to 20');
   return value;
 }
 

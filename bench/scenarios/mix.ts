@@ -6,6 +6,7 @@ import { AuditError } from '../audit.js';
 import { Child, numberIn } from '../child.js';
 import type { Context } from '../context.js';
 import type { Receivers } from '../drivers.js';
+import { SLACK_MS } from '../leg.js';
 import { MixAudit } from '../mix/audit.js';
 import { BINS, SHARES, type KindResult } from '../mix/kinds.js';
 import { Book, median, type Outcome } from '../stats.js';
@@ -63,7 +64,7 @@ async function round(context: Context, { world, receivers, audit }: Party, book:
   const driver = startDriver(context, world, out);
   await driver.next('window');
   const before = cpuSeconds(world, [driver.pid]);
-  await driver.next('end');
+  await driver.next('end', seconds * 1_000 + SLACK_MS);
   const after = cpuSeconds(world, [driver.pid]);
   const result = await driver.next('result');
   await driver.ended;
