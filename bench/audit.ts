@@ -37,7 +37,8 @@ function* records(file: string): Generator<LogRecord> {
   }
 }
 
-interface Stored {
+/** A version: of which item it is, and which device made it. */
+export interface Stored {
   readonly id: string;
   readonly device: string;
 }
@@ -71,7 +72,9 @@ export class Audit {
     const acked = this.checkAcked(input, stored);
     const rows = [...stored.values()].reduce((sum, tenant) => sum + tenant.length, 0);
     if (input.crashed !== true && acked !== rows) throw new AuditError(`${acked} writes acknowledged, ${rows} stored`);
-    const received = input.received === undefined ? 0 : this.checkReceived(input, stored);
+    const { population, received: log } = input;
+    const head = (tenant: string): number => this.head(tenant);
+    const received = log === undefined ? 0 : checkReceived({ population, received: log, stored, head });
     for (const [tenant, items] of stored) this.heads.set(tenant, this.head(tenant) + items.length);
     return { acked, stored: rows, received };
   }
@@ -125,45 +128,55 @@ export class Audit {
     }
     return seen.size;
   }
+}
 
-  private checkReceived(input: AuditInput, stored: Map<string, Stored[]>): number {
-    const { population, received = '' } = input;
-    // Place in the tenant's list up to which each socket has everything.
-    const reached = new Uint32Array(population.devices.length);
-    let count = 0;
-    for (const { who, version, flags, id } of records(received)) {
-      const device = population.devices[who];
-      if (device === undefined) throw new AuditError(`socket ${who} is unknown`);
-      const items = stored.get(device.tenant) ?? [];
-      const place = version - this.head(device.tenant) - 1;
-      const item = items[place];
-      const socket = `socket of ${device.id}, tenant ${device.tenant}`;
-      if (item?.id !== id) throw new AuditError(`${socket}: got ${id} as version ${version}; stored: ${item?.id}`);
-      if (item.device === device.id && flags === 0) throw new AuditError(`${socket}: got its own version ${version}`);
-      this.checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: place });
-      reached[who] = place + 1;
-      count++;
-    }
-    population.devices.forEach((device, who) => {
-      const items = stored.get(device.tenant) ?? [];
-      const socket = `socket of ${device.id}, tenant ${device.tenant}`;
-      this.checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: items.length });
-    });
-    return count;
+/** What receivers recorded, and what they were to be sent. */
+export interface Deliveries {
+  readonly population: Population;
+  /** The receivers' log. */
+  readonly received: string;
+  /** Versions of each tenant above its old head, in order. */
+  readonly stored: ReadonlyMap<string, readonly Stored[]>;
+  /** A tenant's old head. */
+  readonly head: (tenant: string) => number;
+}
+
+/** Every socket got exactly the versions of its tenant's other devices, in order. How many frames that were. */
+export function checkReceived({ population, received, stored, head }: Deliveries): number {
+  // Place in the tenant's list up to which each socket has everything.
+  const reached = new Uint32Array(population.devices.length);
+  let count = 0;
+  for (const { who, version, flags, id } of records(received)) {
+    const device = population.devices[who];
+    if (device === undefined) throw new AuditError(`socket ${who} is unknown`);
+    const items = stored.get(device.tenant) ?? [];
+    const place = version - head(device.tenant) - 1;
+    const item = items[place];
+    const socket = `socket of ${device.id}, tenant ${device.tenant}`;
+    if (item?.id !== id) throw new AuditError(`${socket}: got ${id} as version ${version}; stored: ${item?.id}`);
+    if (item.device === device.id && flags === 0) throw new AuditError(`${socket}: got its own version ${version}`);
+    checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: place });
+    reached[who] = place + 1;
+    count++;
   }
+  population.devices.forEach((device, who) => {
+    const items = stored.get(device.tenant) ?? [];
+    const socket = `socket of ${device.id}, tenant ${device.tenant}`;
+    checkSkipped({ socket, device: device.id, items, from: reached[who] ?? 0, to: items.length });
+  });
+  return count;
+}
 
-  /** Between two frames of a socket there may only be its own device's versions; and never less than none. */
-  private checkSkipped(gap: {
-    socket: string;
-    device: string;
-    items: readonly Stored[];
-    from: number;
-    to: number;
-  }): void {
-    if (gap.to < gap.from) throw new AuditError(`${gap.socket}: versions out of order or repeated`);
-    for (let place = gap.from; place < gap.to; place++) {
-      if (gap.items[place]?.device !== gap.device)
-        throw new AuditError(`${gap.socket}: missed ${gap.items[place]?.id}`);
-    }
+/** Between two frames of a socket there may only be its own device's versions; and never less than none. */
+function checkSkipped(gap: {
+  socket: string;
+  device: string;
+  items: readonly Stored[];
+  from: number;
+  to: number;
+}): void {
+  if (gap.to < gap.from) throw new AuditError(`${gap.socket}: versions out of order or repeated`);
+  for (let place = gap.from; place < gap.to; place++) {
+    if (gap.items[place]?.device !== gap.device) throw new AuditError(`${gap.socket}: missed ${gap.items[place]?.id}`);
   }
 }

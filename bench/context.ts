@@ -7,7 +7,7 @@ import { Child, numberIn } from './child.js';
 import { Cluster } from './database.js';
 import type { Drivers } from './drivers.js';
 
-export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS';
+export type ScenarioId = 'S1' | 'S2' | 'S3' | 'S4' | 'S5' | 'S6' | 'S7' | 'S8' | 'S9' | 'BLOBS' | 'MIX' | 'LONG';
 
 export interface Options {
   readonly scenarios: ReadonlySet<ScenarioId>;
@@ -21,6 +21,8 @@ export interface Options {
   /** Sockets that S9 holds, and for how many seconds. */
   readonly sockets: number;
   readonly hold: number;
+  /** How long LONG goes on. */
+  readonly minutes: number;
   /** Smaller populations and shorter crashes, for a look in a minute or two; not for figures to quote. */
   readonly quick: boolean;
 }

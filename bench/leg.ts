@@ -21,6 +21,8 @@ import { arrived, audit, cpuSeconds, type CpuSeconds, type Target, type World } 
 /** What a leg found. */
 export interface LegResult {
   readonly perSecond: number;
+  /** Writes answered in the measured time. */
+  readonly writes: number;
   /** Writes per CPU-second of each party. */
   readonly perCpuSecond: CpuSeconds;
   /** CPU seconds a second of each party: their sum is at most the machine's cores. */
@@ -28,7 +30,15 @@ export interface LegResult {
   readonly answer: Latency;
   /** From the send to the frame at another device; undefined without receivers. */
   readonly push: Latency | undefined;
+  /** The same of each of the equal parts of the measured time that were asked for. */
+  readonly parts: readonly Latency[];
   readonly audited: Audited;
+}
+
+/** Something that is looked at during the measured time of a leg. */
+export interface Probe {
+  begin(): Promise<void>;
+  end(): Promise<void>;
 }
 
 /** How a leg loads its target. */
@@ -39,6 +49,9 @@ export interface LegOptions {
   readonly seconds: number;
   readonly rate?: number;
   readonly receivers?: Receivers;
+  readonly probe?: Probe;
+  /** The measured time is also looked at in so many equal parts. */
+  readonly parts?: number;
 }
 
 let number = 0;
@@ -65,24 +78,43 @@ async function auditLogs(
   return found;
 }
 
+/** Beyond the measured time: the warm-up, and what a crowded machine takes. */
+export const SLACK_MS = 180_000;
+
+/** From send to push in each part of the measured time. */
+async function partsOf(receivers: Receivers, { from, to }: WriterResult, parts: number): Promise<Latency[]> {
+  const begin = BigInt(from);
+  const length = (BigInt(to) - begin) / BigInt(Math.max(1, parts));
+  const found: Latency[] = [];
+  for (let part = 0; part < parts; part++) {
+    const at = begin + length * BigInt(part);
+    found.push((await receivers.report(String(at), String(at + length))).latency);
+  }
+  return found;
+}
+
 /** Writes for a while, waits until every push has arrived, audits, and only then says how fast it was. */
 export async function leg(options: LegOptions): Promise<LegResult> {
-  const { target, receivers, drivers } = options;
+  const { target, receivers, drivers, probe } = options;
   await target.cluster.checkpoint();
   const asked = writerOptions(options);
   const writers = startWriters(drivers, asked);
   const clients = [writers.pid, ...(receivers ? [receivers.child.pid] : [])];
   await writers.next('window');
   const before = cpuSeconds(target, clients);
-  await writers.next('end');
+  await probe?.begin();
+  await writers.next('end', options.seconds * 1_000 + SLACK_MS);
   const after = cpuSeconds(target, clients);
+  await probe?.end();
   const result = await writerResult(writers);
   requireNoRefusal(target, result);
   let received: string | undefined;
   let push: Latency | undefined;
+  let parts: Latency[] = [];
   if (receivers) {
     await arrived(receivers, result.acked * others(target));
     push = (await receivers.report(result.from, result.to)).latency;
+    parts = await partsOf(receivers, result, options.parts ?? 0);
     received = logFile(target, 'received');
     await receivers.dump(received);
   }
@@ -94,10 +126,12 @@ export async function leg(options: LegOptions): Promise<LegResult> {
   };
   return {
     perSecond: result.perSecond,
+    writes: result.inWindow,
     perCpuSecond: each(used, (cpu) => result.inWindow / cpu),
     load: each(used, (cpu) => cpu / options.seconds),
     answer: result.latency,
     push,
+    parts,
     audited,
   };
 }

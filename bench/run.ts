@@ -1,7 +1,7 @@
 /**
- * npm run bench -- [S1 ... S9 BLOBS] [--rounds N] [--seconds N] [--instances N] [--sockets N] [--hold N] [--quick] [--markdown] [--node]
+ * npm run bench -- [S1 ... S9 BLOBS MIX LONG] [options]
  *
- * Exit code 1 only when the floor of a ratio is missed or an audit fails; see README.md.
+ * Exit code 1 only when a floor is missed or an audit fails; see README.md.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,16 +15,18 @@ import { blobs } from './scenarios/blobs.js';
 import { heldSockets } from './scenarios/held.js';
 import { idleSockets } from './scenarios/idle.js';
 import { twoInstances } from './scenarios/instances.js';
+import { longRun } from './scenarios/long.js';
+import { mixed } from './scenarios/mix.js';
 import { reconnects } from './scenarios/reconnect.js';
 import { replays } from './scenarios/replay.js';
 import { WriteScenarios } from './scenarios/writes.js';
 import { meets, table, type Outcome } from './stats.js';
 
-/** What runs where nothing is named. S9 takes gigabytes, so it is asked for by name. */
-const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8', 'BLOBS'];
-const ALL: readonly ScenarioId[] = [...USUAL, 'S9'];
-/** A slow disk is a C library; a Node driver cannot choose its addresses, and holds too few sockets. */
-const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9'];
+/** What runs where nothing is named. S9 and LONG take gigabytes, so they are asked for by name. */
+const USUAL: readonly ScenarioId[] = ['S1', 'S2', 'S3', 'S4', 'S5', 'S6', 'S7', 'S8', 'BLOBS', 'MIX'];
+const ALL: readonly ScenarioId[] = [...USUAL, 'S9', 'LONG'];
+/** A slow disk is a C library; a Node driver cannot choose its addresses, holds too few sockets and remembers too much. */
+const C_ONLY: readonly ScenarioId[] = ['S4', 'S6', 'S9', 'LONG'];
 const RESULTS = join(PROJECT_ROOT, 'build', 'bench', 'results.json');
 
 const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
@@ -33,6 +35,7 @@ const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
   --instances N  instances on one port that serve S1 to S4 (1)
   --sockets N    sockets that S9 holds (250000)
   --hold N       seconds for which S9 holds them (120)
+  --minutes N    how long LONG goes on, 2 to 20 (10)
   --quick        one round of 2 s legs on small populations: a look, not figures to quote
   --markdown     tables as Markdown
   --node         the Node drivers even where there is a C compiler`;
@@ -40,6 +43,13 @@ const USAGE = `npm run bench -- [${ALL.join(' ')}] [options]
 function positive(name: string, text: string): number {
   const value = Number(text);
   if (!(value > 0)) throw new Error(`--${name} takes a number above 0`);
+  return value;
+}
+
+/** The drivers remember every write and frame of a leg until its audit. */
+function minutes(text: string): number {
+  const value = Number(text);
+  if (!(Number.isInteger(value) && value >= 2 && value <= 20)) throw new Error('--minutes takes a number from 2 to 20');
   return value;
 }
 
@@ -52,6 +62,7 @@ function readOptions(): Options {
       instances: { type: 'string', default: '1' },
       sockets: { type: 'string', default: '250000' },
       hold: { type: 'string', default: '120' },
+      minutes: { type: 'string', default: '10' },
       quick: { type: 'boolean', default: false },
       markdown: { type: 'boolean', default: false },
       node: { type: 'boolean', default: false },
@@ -68,6 +79,7 @@ function readOptions(): Options {
     instances: Math.ceil(positive('instances', values.instances)),
     sockets: Math.ceil(positive('sockets', values.sockets)),
     hold: positive('hold', values.hold),
+    minutes: minutes(values.minutes),
     quick,
     markdown: values.markdown,
     node: values.node,
@@ -85,6 +97,8 @@ async function scenarios(context: Context): Promise<Outcome[]> {
   if (has('S8')) outcomes.push(await twoInstances(context));
   if (has('S9')) outcomes.push(await heldSockets(context));
   if (has('BLOBS')) outcomes.push(await blobs(context));
+  if (has('MIX')) outcomes.push(await mixed(context));
+  if (has('LONG')) outcomes.push(await longRun(context));
   return outcomes;
 }
 

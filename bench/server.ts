@@ -3,16 +3,19 @@
  * differs from `npm run serve`: many tenants, each under a host of its own, where single mode has one for every host.
  * BENCH_SHARED_PORT=1: one of several instances on a port, as INSTANCES=n starts them.
  * Says {"event":"listening"}; answers "collect" after a garbage collection, "statements" with how many statements of
- * SQL it has sent so far, by kind.
+ * SQL it has sent so far, by kind; "begin WHAT" begins to measure something inside it, "end WHAT" ends that and is
+ * answered with what was found (see measure.ts).
  */
 import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { pino } from 'pino';
 import { startServer } from '../src/compose/server.js';
 import { readConfig } from '../src/config/config.js';
+import { Measure } from './measure.js';
 import { tenantOf } from './population.js';
 import { say } from './reference/say.js';
 
+const measure = new Measure();
 const kinds: Record<string, number> = {};
 /** A statement's name or its first words: enough to tell which it is. */
 function kindOf(statement: unknown): string {
@@ -25,6 +28,7 @@ const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;
 pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]): unknown {
   const kind = kindOf(args[0]);
   kinds[kind] = (kinds[kind] ?? 0) + 1;
+  measure.sent(kind, args[0]);
   return original.apply(this, args);
 } as typeof pg.Client.prototype.query;
 
@@ -37,9 +41,17 @@ process.once('SIGTERM', () => {
   void server.close(0).then(() => process.exit(0));
 });
 createInterface({ input: process.stdin }).on('line', (line) => {
-  if (line === 'statements') say({ event: 'statements', kinds });
-  if (line !== 'collect') return;
-  global.gc?.();
-  say({ event: 'collected' });
+  const [word, what = ''] = line.split(' ');
+  if (word === 'statements') {
+    say({ event: 'statements', kinds });
+  } else if (word === 'collect') {
+    global.gc?.();
+    say({ event: 'collected' });
+  } else if (word === 'begin') {
+    measure.begin(what);
+    say({ event: 'begun' });
+  } else if (word === 'end') {
+    say({ ...measure.end(what), event: 'measured' });
+  }
 });
 say({ event: 'listening', port: server.port });

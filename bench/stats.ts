@@ -23,6 +23,8 @@ export interface Outcome {
   readonly figures: readonly Series[];
   /** What was audited, in words: present only because it held. */
   readonly audits: readonly string[];
+  /** What cannot be said in a figure. */
+  readonly notes?: readonly string[];
 }
 
 /** Collects figures round by round, by name. */
@@ -58,6 +60,12 @@ export function median(values: readonly number[]): number {
   const middle = all.length >> 1;
   return all.length % 2 === 1 ? (all[middle] ?? NaN) : ((all[middle - 1] ?? NaN) + (all[middle] ?? NaN)) / 2;
 }
+
+/** The value below which the share of all lies; NaN of none. */
+export const percentile = (values: readonly number[], share: number): number =>
+  sorted(values)[Math.round(share * (values.length - 1))] ?? NaN;
+
+export const mean = (values: readonly number[]): number => values.reduce((sum, each) => sum + each, 0) / values.length;
 
 const least = (values: readonly number[]): number => sorted(values)[0] ?? NaN;
 const most = (values: readonly number[]): number => sorted(values).at(-1) ?? NaN;
@@ -129,6 +137,8 @@ function markdownTable(rows: readonly (readonly string[])[]): string {
 export function table(outcome: Outcome, markdown: boolean): string {
   const rows = [HEAD, ...rowsOf(outcome)];
   const title = markdown ? `### ${outcome.id}: ${outcome.title}` : `${outcome.id}  ${outcome.title}`;
-  const audits = outcome.audits.map((text) => (markdown ? `- ${text}` : `  audit: ${text}`)).join('\n');
-  return `${title}\n\n${markdown ? markdownTable(rows) : plainTable(rows)}\n${audits === '' ? '' : `\n${audits}\n`}`;
+  const notes = (outcome.notes ?? []).map((text) => (markdown ? `- ${text}` : `  ${text}`));
+  const audits = outcome.audits.map((text) => (markdown ? `- ${text}` : `  audit: ${text}`));
+  const below = [...notes, ...audits].map((line) => `${line}\n`).join('');
+  return `${title}\n\n${markdown ? markdownTable(rows) : plainTable(rows)}\n${below === '' ? '' : `\n${below}`}`;
 }

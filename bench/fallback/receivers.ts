@@ -73,20 +73,33 @@ const sendHello = (socket: Socket): void => {
 };
 
 function item(who: number, socket: Socket, text: string): void {
+  const stamp = stampOf(/"payloadEnc":\{.*?"ct":"([^"]{16})/.exec(text)?.[1] ?? '');
+  if (stamp === 0n) counts.unstamped++;
+  record(who, socket, { text, stamp, latencyNs: Number(process.hrtime.bigint() - stamp) });
+}
+
+interface Received {
+  readonly text: string;
+  readonly stamp: bigint;
+  readonly latencyNs: number;
+}
+
+function record(who: number, socket: Socket, { text, stamp, latencyNs }: Received): void {
   counts.rows++;
   const id = /"id":"([^"]{26})"/.exec(text)?.[1];
   const version = Number(/"version":(\d+)/.exec(text)?.[1]);
-  const stamp = stampOf(/"payloadEnc":\{.*?"ct":"([^"]{16})/.exec(text)?.[1] ?? '');
-  if (stamp === 0n) counts.unstamped++;
   if (id === undefined || !(version > socket.version)) counts.disorder++;
   socket.version = version;
   const flags = (socket.live ? 0 : 1) | (socket.again ? 2 : 0);
-  log.entries.push({ stamp, latencyNs: Number(process.hrtime.bigint() - stamp), who, version, flags, id: id ?? '' });
+  log.entries.push({ stamp, latencyNs, who, version, flags, id: id ?? '' });
 }
 
 function serviceText(who: number, socket: Socket, text: string): void {
   if (text.startsWith('{"type":"item"')) {
     item(who, socket, text);
+  } else if (text.startsWith('{"type":"delete"')) {
+    // It carries no stamp, so no latency is taken of it.
+    record(who, socket, { text, stamp: 0n, latencyNs: 0 });
   } else if (text.startsWith('{"type":"ping"')) {
     counts.pings++;
     socket.ws?.send('{"type":"pong"}');

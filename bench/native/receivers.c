@@ -1,4 +1,4 @@
-/* WebSocket receivers: many sockets in one process, every pushed item recorded.
+/* WebSocket receivers: many sockets in one process, every pushed item and deletion recorded.
  *
  *   receivers port=N sockets=FILE [kind=service|socketio|bare] [path=/ws] [hello=1|0|later] [reconnect=1] [opening=128]
  *     [wait=1] [source=0]
@@ -174,6 +174,25 @@ static void item(uint32_t i, const char *p, size_t length) {
   memcpy(one->id, id + 6, 26);
 }
 
+/* A deletion. It carries no stamp, so no latency is taken of it. */
+static void deletion(uint32_t i, const char *p, size_t length) {
+  struct receiver *r = &sockets[i];
+  rows++;
+  const char *id = memmem(p, length, "\"id\":\"", 6), *version = memmem(p, length, "\"version\":", 10);
+  if (!id || !version) {
+    unstamped++;
+    return;
+  }
+  uint32_t v = (uint32_t)strtoul(version + 10, NULL, 10);
+  if (v <= r->version) disorder++;
+  r->version = v;
+  struct record *one = record_add(&records);
+  one->who = i;
+  one->version = v;
+  one->flags = (r->state == LIVE ? 0u : 1u) | (r->again ? 2u : 0u);
+  memcpy(one->id, id + 6, 26);
+}
+
 static int starts(const char *p, size_t length, const char *with) {
   size_t n = strlen(with);
   return length >= n && !memcmp(p, with, n);
@@ -183,6 +202,8 @@ static void service_text(uint32_t i, const char *p, size_t length) {
   struct receiver *r = &sockets[i];
   if (starts(p, length, "{\"type\":\"item\"")) {
     item(i, p, length);
+  } else if (starts(p, length, "{\"type\":\"delete\"")) {
+    deletion(i, p, length);
   } else if (starts(p, length, "{\"type\":\"ping\"")) {
     pings++;
     send_text(r, "{\"type\":\"pong\"}");

@@ -131,7 +131,7 @@ export async function replays(context: Context): Promise<Outcome> {
         unit: 'rows/s',
         values: book.values('warm replay'),
         atLeast: true,
-        floor: null,
+        floor: 200_000,
         goal: 300_000,
       },
     ],

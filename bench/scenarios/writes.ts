@@ -1,18 +1,27 @@
 /** S1 to S4: writes, writes with pushes, latency, and all three on a slow disk. Their legs take turns in each round. */
 import { join } from 'node:path';
+import { Garbage, Load, Turns } from '../attribution.js';
 import type { Context, ScenarioId } from '../context.js';
 import type { Cluster } from '../database.js';
 import { Receivers } from '../drivers.js';
 import { FastifyWorld } from '../fastify-world.js';
 import { bareLeg, crashLeg, leg, rawWrites, type LegResult } from '../leg.js';
 import { imagine, writePlan, writeSockets, type PopulationSize } from '../population.js';
-import { Book, ratio, type Outcome, type Target } from '../stats.js';
+import { Book, type Outcome } from '../stats.js';
 import { World } from '../world.js';
+import {
+  described,
+  FEW_TENANTS,
+  FEW_TENANTS_RATE,
+  FEW_WRITERS,
+  MANY_WRITERS,
+  S3_RATE,
+  type WriteBooks,
+  type WriteId,
+} from './write-targets.js';
 
 const S1_DEVICES = 2;
 const S2_DEVICES = 5;
-const FEW_WRITERS = 64;
-const MANY_WRITERS = 256;
 const CRASH_SECONDS = 5;
 
 const sizeOf = (context: Context, tenants: number, perTenant: number): PopulationSize => ({
@@ -20,11 +29,17 @@ const sizeOf = (context: Context, tenants: number, perTenant: number): Populatio
   perTenant,
 });
 
+/** A server whose every device also listens. */
+interface Listening {
+  readonly world: World;
+  readonly receivers: Receivers;
+}
+
 /** A server with writers only, and one whose every device also listens, on one disk. */
 interface Side {
   readonly cluster: Cluster;
   readonly writes: World | undefined;
-  readonly pushes: { readonly world: World; readonly receivers: Receivers } | undefined;
+  readonly pushes: Listening | undefined;
 }
 
 interface Bare {
@@ -41,12 +56,14 @@ interface Reference {
 interface Parties {
   readonly fast: Side;
   readonly slow: Side | undefined;
-  readonly bare: Bare;
+  /** Few tenants: their writes wait for each other's locks. */
+  readonly few: Listening | undefined;
+  readonly bare: Bare | undefined;
   readonly reference: Reference | undefined;
 }
 
 export class WriteScenarios {
-  private readonly books: Record<'S1' | 'S2' | 'S3' | 'S4', Book> = {
+  private readonly books: WriteBooks = {
     S1: new Book(),
     S2: new Book(),
     S3: new Book(),
@@ -55,39 +72,33 @@ export class WriteScenarios {
   private readonly audits = new Map<ScenarioId, string[]>();
   private counts = { acked: 0, received: 0 };
 
-  private readonly fast: Side;
-  private readonly slow: Side | undefined;
-  private readonly bare: Bare;
-  private readonly reference: Reference | undefined;
+  private readonly notes: Record<WriteId, readonly string[]> = { S1: [], S2: [], S3: [], S4: [] };
 
   private constructor(
     private readonly context: Context,
     private readonly wanted: ReadonlySet<ScenarioId>,
-    parties: Parties,
-  ) {
-    this.fast = parties.fast;
-    this.slow = parties.slow;
-    this.bare = parties.bare;
-    this.reference = parties.reference;
-  }
+    private readonly parties: Parties,
+  ) {}
 
-  /** Runs those of S1 to S4 that are asked for. S4 and S3 need what they are compared with, so that runs too. */
+  /** Runs those of S1 to S4 that are asked for. S4 needs what it is compared with, so that runs too. */
   static async run(context: Context): Promise<Outcome[]> {
     const asked = context.options.scenarios;
     const wanted = new Set<ScenarioId>(asked);
     if (asked.has('S4')) for (const id of ['S1', 'S2', 'S3'] as const) wanted.add(id);
-    if (asked.has('S3')) wanted.add('S2');
     context.tell('setting up the write scenarios');
+    const [S2, S3] = [wanted.has('S2'), wanted.has('S3')];
     const scenarios = new WriteScenarios(context, wanted, {
       fast: await openSide(context, 'fast', wanted),
       slow: wanted.has('S4') ? await openSide(context, 'slow', wanted) : undefined,
-      bare: await openBare(context),
-      reference: wanted.has('S2') ? await openReference(context) : undefined,
+      few: S2 || S3 ? await openFew(context) : undefined,
+      bare: wanted.has('S1') || S2 ? await openBare(context) : undefined,
+      reference: S2 ? await openReference(context) : undefined,
     });
     for (let round = 1; round <= context.options.rounds; round++) {
       context.tell(`writes: round ${round} of ${context.options.rounds}`);
       await scenarios.round();
     }
+    if (S3) await scenarios.profiled();
     await scenarios.crashes();
     await scenarios.close();
     return (['S1', 'S2', 'S3', 'S4'] as const).filter((id) => wanted.has(id)).map((id) => scenarios.outcome(id));
@@ -96,26 +107,34 @@ export class WriteScenarios {
   /** What is compared stands side by side in time: the same leg on either disk, and the raw limit just before. */
   private async round(): Promise<void> {
     const { S1, S2, S3, S4 } = this.books;
-    const sides = [{ side: this.fast, books: { S1, S2, S3 } }];
-    if (this.slow) sides.push({ side: this.slow, books: { S1: S4, S2: S4, S3: S4 } });
+    const { fast, slow } = this.parties;
+    const sides = [{ side: fast, books: { S1, S2, S3 } }];
+    if (slow) sides.push({ side: slow, books: { S1: S4, S2: S4, S3: S4 } });
     if (this.wanted.has('S1')) {
-      await this.raw(S1, this.fast, S1_DEVICES);
+      await this.raw(S1, fast, S1_DEVICES);
       for (const writers of [FEW_WRITERS, MANY_WRITERS]) {
         for (const { side, books } of sides) await this.writes(books.S1, side, writers);
       }
       S1.add('bare uWS POST', 'writes/s', await this.bareAlone('/api/items'));
     }
     if (this.wanted.has('S2')) {
-      await this.raw(S2, this.fast, S2_DEVICES);
-      const rates: number[] = [];
-      for (const { side, books } of sides) rates.push(await this.pushes(books.S2, side));
+      await this.raw(S2, fast, S2_DEVICES);
+      for (const { side, books } of sides) await this.pushes(books.S2, side);
       await this.fastify(S2);
       S2.add('bare uWS POST and push to 4', 'writes/s', await this.bareAlone('/push/items'));
-      if (this.wanted.has('S3')) {
-        for (const [i, { side, books }] of sides.entries()) await this.latency(books.S3, side, (rates[i] ?? 0) / 2);
-      }
+      await this.fewTenants(S2);
+      await this.garbage(S2);
     }
-    if (this.slow) await this.raw(S4, this.slow, S2_DEVICES);
+    if (this.wanted.has('S3')) {
+      for (const { side, books } of sides) {
+        const of = `${S3_RATE}/s`;
+        await this.latency(books.S3, of, { to: side.pushes, connections: MANY_WRITERS, rate: S3_RATE });
+      }
+      const connections = FEW_TENANTS * S2_DEVICES;
+      const of = `${FEW_TENANTS_RATE}/s over ${FEW_TENANTS} tenants`;
+      await this.latency(S3, of, { to: this.parties.few, connections, rate: FEW_TENANTS_RATE });
+    }
+    if (slow) await this.raw(S4, slow, S2_DEVICES);
   }
 
   /** The best that one or two connections do. */
@@ -138,31 +157,68 @@ export class WriteScenarios {
   }
 
   /** Writes a second, each pushed to the four other devices. */
-  private async pushes(book: Book, side: Side): Promise<number> {
-    if (!side.pushes) throw new Error('no sockets');
-    const { world, receivers } = side.pushes;
+  private async pushes(book: Book, { pushes }: Side): Promise<void> {
+    const { world, receivers } = listening(pushes);
     const result = await this.measured('S2', { target: world, connections: MANY_WRITERS, receivers });
     this.note(book, 'writes with pushes', result);
-    return result.perSecond;
   }
 
-  private async latency(book: Book, side: Side, rate: number): Promise<void> {
-    if (!side.pushes) throw new Error('no sockets');
-    const { world, receivers } = side.pushes;
-    const result = await this.measured('S3', { target: world, connections: MANY_WRITERS, receivers, rate });
-    book.add('rate', 'writes/s', result.perSecond);
+  /** Every device of a few tenants writes as often as it is answered. */
+  private async fewTenants(book: Book): Promise<void> {
+    const { world, receivers } = listening(this.parties.few);
+    const connections = FEW_TENANTS * S2_DEVICES;
+    const result = await this.measured('few tenants', { target: world, connections, receivers });
+    const name = `${FEW_TENANTS} tenants, closed loop`;
+    this.note(book, name, result);
+    const both = result.load.server + result.load.database;
+    book.add(`${name}: per CPU-second of server and database`, 'writes', result.perSecond / both);
+  }
+
+  private async garbage(book: Book): Promise<void> {
+    const { world, receivers } = listening(this.parties.fast.pushes);
+    const probe = new Garbage(world);
+    const result = await this.measured('garbage', { target: world, connections: MANY_WRITERS, receivers, probe });
+    book.add('writes with pushes: garbage of a write', 'bytes', probe.bytes / result.writes);
+    this.notes.S2 = [probe.ofEach(result.writes)];
+  }
+
+  /** From send to push and to answer, arrivals by schedule, and where the time goes meanwhile. */
+  private async latency(
+    book: Book,
+    of: string,
+    {
+      to,
+      connections,
+      rate,
+    }: { readonly to: Listening | undefined; readonly connections: number; readonly rate: number },
+  ): Promise<void> {
+    const { world, receivers } = listening(to);
+    const probe = new Load(world);
+    const result = await this.measured('S3', { target: world, connections, receivers, rate, probe });
     const { push, answer } = result;
     if (!push) throw new Error('nothing was received');
+    book.add(`${of}: rate`, 'writes/s', result.perSecond);
     for (const [name, latency] of Object.entries({ 'send to push': push, 'send to answer': answer })) {
-      book.add(`${name}, p50`, 'ms', latency.p50 / 1000);
-      book.add(`${name}, p99`, 'ms', latency.p99 / 1000);
-      book.add(`${name}, p99.9`, 'ms', latency.p999 / 1000);
+      book.add(`${of}: ${name}, p50`, 'ms', latency.p50 / 1000);
+      book.add(`${of}: ${name}, p99`, 'ms', latency.p99 / 1000);
+      book.add(`${of}: ${name}, p99.9`, 'ms', latency.p999 / 1000);
     }
+    probe.note(book, of, result.writes);
+  }
+
+  /** A leg of S3 under a profiler, whose timings do not count: what the event loop was at when it was long away. */
+  private async profiled(): Promise<void> {
+    const { world, receivers } = listening(this.parties.fast.pushes);
+    const probe = new Turns(world);
+    const connections = MANY_WRITERS;
+    await this.measured('S3, profiled', { target: world, connections, receivers, rate: S3_RATE, probe });
+    this.notes.S3 = probe.longest;
   }
 
   private async fastify(book: Book): Promise<void> {
-    if (!this.reference) return;
-    const { world, receivers } = this.reference;
+    const { reference } = this.parties;
+    if (!reference) return;
+    const { world, receivers } = reference;
     const result = await this.measured('fastify', { target: world, connections: FEW_WRITERS, receivers });
     this.note(book, 'fastify + pg + socket.io', result);
   }
@@ -182,7 +238,7 @@ export class WriteScenarios {
   private note(book: Book, name: string, result: LegResult): void {
     book.add(name, 'writes/s', result.perSecond);
     for (const party of ['server', 'database', 'client'] as const) {
-      book.add(`${name}: per CPU-second of the ${party}`, 'writes', result.perCpuSecond[party]);
+      book.add(`${name}: ${party} for a write`, 'us', 1e6 / result.perCpuSecond[party]);
     }
     const { server, database, client } = result.load;
     book.add(`${name}: cores used by all`, 'cores', server + database + client);
@@ -192,7 +248,9 @@ export class WriteScenarios {
 
   private async bareAlone(path: string): Promise<number> {
     const { drivers, folder, options } = this.context;
-    const { port, plan, receivers } = this.bare;
+    const { bare } = this.parties;
+    if (!bare) throw new Error('no bare server');
+    const { port, plan, receivers } = bare;
     const { perSecond } = await bareLeg({
       drivers,
       folder,
@@ -210,9 +268,12 @@ export class WriteScenarios {
   /** kill -9 in the middle, once for writes and once for writes with pushes. */
   private async crashes(): Promise<void> {
     const { drivers } = this.context;
-    const { writes, pushes } = this.fast;
+    const { fast, few } = this.parties;
+    const { writes, pushes } = fast;
     // These sockets do not come back by themselves.
     await pushes?.receivers.stop();
+    await few?.receivers.stop();
+    await few?.world.stop();
     const one = { drivers, connections: FEW_WRITERS, seconds: CRASH_SECONDS };
     if (writes) {
       this.context.tell('writes: kill -9 in the middle');
@@ -222,7 +283,7 @@ export class WriteScenarios {
         `kill -9 of server and PostgreSQL in the middle: ${acked} acknowledged, all stored; ${stored} stored, no gap`,
       );
     }
-    if (pushes) {
+    if (pushes && this.wanted.has('S2')) {
       this.context.tell('pushes: kill -9 in the middle');
       const receivers = await returning(this.context, pushes.world);
       const { acked, received } = await crashLeg({ ...one, target: pushes.world, receivers });
@@ -239,84 +300,32 @@ export class WriteScenarios {
   }
 
   private async close(): Promise<void> {
-    await this.bare.receivers.stop();
-    await this.reference?.receivers.stop();
-    await this.reference?.world.servers[0].stop();
-    for (const side of [this.fast, this.slow]) {
-      if (side === this.slow) await side?.pushes?.receivers.stop();
+    const { fast, slow, bare, reference } = this.parties;
+    await bare?.receivers.stop();
+    await reference?.receivers.stop();
+    await reference?.world.servers[0].stop();
+    for (const side of [fast, slow]) {
+      if (side === slow) await side?.pushes?.receivers.stop();
       await side?.pushes?.world.stop();
       await side?.writes?.stop();
     }
   }
 
-  private outcome(id: 'S1' | 'S2' | 'S3' | 'S4'): Outcome {
+  private outcome(id: WriteId): Outcome {
     const whole = `every leg of this run: ${this.counts.acked} acknowledged writes all stored, versions 1 to head without a gap, ${this.counts.received} frames received: none lost, repeated or out of order`;
     const audits = [whole, ...(this.audits.get(id) ?? [])];
-    const figures = this.books[id].series();
-    const { title, targets } = this.described(id);
+    const { title, targets } = described(id, this.books);
+    const shown = new Set(targets.map(({ name }) => name));
+    const figures = this.books[id].series().filter(({ name }) => !shown.has(name));
     const { instances } = this.context.options;
     const served = instances === 1 ? '' : `, ${instances} instances on one port`;
-    return { id, title: title + served, targets, figures, audits };
+    return { id, title: title + served, targets, figures, audits, notes: this.notes[id] };
   }
+}
 
-  private described(id: 'S1' | 'S2' | 'S3' | 'S4'): { title: string; targets: Target[] } {
-    const { S1, S2, S3, S4 } = this.books;
-    const over = (book: Book, name: string): number[] =>
-      ratio(book.values(name), book.values('raw PostgreSQL, the better'));
-    const atLeast = (name: string, values: number[], floor: number | null, goal: number): Target => ({
-      name,
-      unit: 'ratio',
-      values,
-      atLeast: true,
-      floor,
-      goal,
-    });
-    switch (id) {
-      case 'S1':
-        return {
-          title: 'writes over raw batched PostgreSQL',
-          targets: [FEW_WRITERS, MANY_WRITERS].map((n) =>
-            atLeast(`${n} writers / raw PostgreSQL`, over(S1, `${n} writers`), 0.25, 0.5),
-          ),
-        };
-      case 'S2': {
-        const reference = ratio(S2.values('writes with pushes'), S2.values('fastify + pg + socket.io'));
-        return {
-          title: 'writes, each pushed to 4 other devices, over raw batched PostgreSQL',
-          targets: [
-            atLeast('writes / raw PostgreSQL', over(S2, 'writes with pushes'), 0.15, 0.27),
-            atLeast('writes / fastify reference', reference, null, 4.5),
-          ],
-        };
-      }
-      case 'S3': {
-        const atMost = (name: string, floor: number | null, goal: number): Target => ({
-          name: `${name} at half of S2`,
-          unit: 'ms',
-          values: S3.values(name),
-          atLeast: false,
-          floor,
-          goal,
-        });
-        return {
-          title: 'latency from send to push at half of S2, arrivals by schedule',
-          targets: [atMost('send to push, p50', null, 1.5), atMost('send to push, p99', 15, 5)],
-        };
-      }
-      case 'S4': {
-        const kept = (name: string, book: Book): Target =>
-          atLeast(`${name}: slow disk / fast disk`, ratio(S4.values(name), book.values(name)), 0.8, 0.95);
-        return {
-          title: 'S1 to S3 with 1 ms added to each flush',
-          targets: [
-            kept(`${FEW_WRITERS} writers`, S1),
-            kept(`${MANY_WRITERS} writers`, S1),
-            kept('writes with pushes', S2),
-          ],
-        };
-      }
-    }
-  }
+function listening(party: Listening | undefined): Listening {
+  if (party === undefined) throw new Error('no sockets');
+  return party;
 }
 
 async function openSide(context: Context, name: 'fast' | 'slow', wanted: ReadonlySet<ScenarioId>): Promise<Side> {
@@ -327,11 +336,21 @@ async function openSide(context: Context, name: 'fast' | 'slow', wanted: Readonl
   const writes = wanted.has('S1')
     ? await World.open({ ...one, name: `${name}_writes`, size: sizeOf(context, 2_000, S1_DEVICES) })
     : undefined;
-  if (!wanted.has('S2')) return { cluster, writes, pushes: undefined };
+  if (!wanted.has('S2') && !wanted.has('S3')) return { cluster, writes, pushes: undefined };
   const world = await World.open({ ...one, name: `${name}_pushes`, size: sizeOf(context, 1_000, S2_DEVICES) });
   const receivers = world.receivers();
   await receivers.ready();
   return { cluster, writes, pushes: { world, receivers } };
+}
+
+async function openFew(context: Context): Promise<Listening> {
+  const { folder, drivers, options } = context;
+  const size = { tenants: FEW_TENANTS, perTenant: S2_DEVICES };
+  const one = { folder, cluster: await context.fast(), drivers, instances: options.instances };
+  const world = await World.open({ ...one, name: 'few_tenants', size });
+  const receivers = world.receivers();
+  await receivers.ready();
+  return { world, receivers };
 }
 
 /** The drivers with the population of S2 against bare uWS. */

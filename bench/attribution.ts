@@ -1,0 +1,152 @@
+/** Where the time of a leg goes inside the servers, as they themselves tell it (see measure.ts), and the garbage they make. */
+import type { Probe } from './leg.js';
+import type { Line } from './child.js';
+import type { Allocated, LoadReport, Measured, Turn } from './measure.js';
+import { mean, median, percentile, type Book } from './stats.js';
+import type { World } from './world.js';
+
+/** Has every instance of a world measure something during a leg. */
+class Measuring implements Probe {
+  protected lines: readonly Line[] = [];
+
+  constructor(
+    protected readonly world: World,
+    private readonly what: Measured,
+  ) {}
+
+  async begin(): Promise<void> {
+    await Promise.all(this.world.servers.map(async (server) => server.ask(`begin ${this.what}`, 'begun')));
+  }
+
+  async end(): Promise<void> {
+    const { servers } = this.world;
+    this.lines = await Promise.all(servers.map(async (server) => server.ask(`end ${this.what}`, 'measured')));
+  }
+}
+
+const FUNCTIONS_MOST = 10;
+
+/** What was allocated in the heaps, collected or not. It costs time: for a leg whose timings do not count. */
+export class Garbage extends Measuring {
+  constructor(world: World) {
+    super(world, 'garbage');
+  }
+
+  get bytes(): number {
+    return this.functions.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  /** In words: which functions allocated most, for each of so many writes. */
+  ofEach(writes: number): string {
+    const all = new Map<string, number>();
+    for (const { name, bytes } of this.functions) all.set(name, (all.get(name) ?? 0) + bytes);
+    const most = [...all].sort(([, one], [, other]) => other - one).slice(0, FUNCTIONS_MOST);
+    return `garbage of a write by function, bytes: ${most.map(([name, bytes]) => `${name} ${Math.round(bytes / writes)}`).join(', ')}`;
+  }
+
+  private get functions(): Allocated[] {
+    return this.lines.flatMap((line) => line['functions'] as readonly Allocated[]);
+  }
+}
+
+/** The longest turns of the event loops, from a profile of the CPU: for a leg whose timings do not count. */
+export class Turns extends Measuring {
+  constructor(world: World) {
+    super(world, 'turns');
+  }
+
+  /** In words, longest first. */
+  get longest(): string[] {
+    const turns = this.lines.flatMap((line) => line['turns'] as readonly Turn[]);
+    const longest = turns.sort((one, other) => other.ms - one.ms).slice(0, 5);
+    return longest.map(({ ms, functions }) => {
+      const where = functions.map((each) => `${each.name} ${each.ms.toFixed(1)}`).join(', ');
+      return `turn of the event loop (profiled leg) of ${ms.toFixed(1)} ms: ${where}`;
+    });
+  }
+}
+
+/** The two commit functions: the statement that calls each, and its name in the database. */
+const FUNCTIONS = { insert: 'insert_changes', commit: 'commit_changes' } as const;
+
+interface InDatabase {
+  readonly calls: number;
+  /** ms */
+  readonly time: number;
+}
+
+async function inDatabase(world: World): Promise<Map<string, InDatabase>> {
+  return await world.cluster.with(world.database, async (client) => {
+    const { rows } = await client.query<{ name: string; calls: number; time: number }>(
+      'SELECT funcname AS name, calls::float8 AS calls, total_time AS time FROM pg_stat_user_functions',
+    );
+    return new Map(rows.map(({ name, calls, time }) => [name, { calls, time }]));
+  });
+}
+
+const longest = (values: readonly number[]): number => values.reduce((most, each) => Math.max(most, each), 0);
+
+/** Collections, waiting for a core, and calls of the commit functions as the server and as the database sees them. */
+export class Load extends Measuring {
+  private before = new Map<string, InDatabase>();
+  private after = new Map<string, InDatabase>();
+
+  constructor(world: World) {
+    super(world, 'load');
+  }
+
+  override async begin(): Promise<void> {
+    this.before = await inDatabase(this.world);
+    await super.begin();
+  }
+
+  override async end(): Promise<void> {
+    await super.end();
+    this.after = await inDatabase(this.world);
+  }
+
+  /** Writes it down under names that begin with `of`; `writes`: how many there were meanwhile. */
+  note(book: Book, of: string, writes: number): void {
+    const reports = this.lines.map((line) => line as unknown as LoadReport);
+    const seconds = reports.reduce((sum, report) => sum + report.seconds, 0);
+    for (const kind of ['minor', 'major'] as const) {
+      const all = reports.flatMap((report) => report[kind]);
+      book.add(`${of}: ${kind} collections`, 'count', all.length);
+      // None: nothing had to wait for one.
+      book.add(`${of}: ${kind} collection, median`, 'ms', all.length === 0 ? 0 : median(all));
+      book.add(`${of}: ${kind} collection, longest`, 'ms', longest(all));
+    }
+    const collecting = reports.flatMap(({ minor, major, steps }) => [...minor, ...major, ...steps]);
+    const share = (ms: readonly number[]): number => ms.reduce((sum, each) => sum + each, 0) / 10 / seconds;
+    book.add(`${of}: collections, share of the time`, '%', share(collecting));
+    book.add(`${of}: main thread ran`, '%', share(reports.map(({ ran }) => ran)));
+    book.add(`${of}: main thread waited for a core`, '%', share(reports.map(({ waited }) => waited)));
+    for (const statement of ['insert', 'commit'] as const) {
+      this.noteCalls(book, `${of}: call of ${FUNCTIONS[statement]}`, { statement, reports, writes });
+    }
+  }
+
+  private noteCalls(
+    book: Book,
+    of: string,
+    {
+      statement,
+      reports,
+      writes,
+    }: { readonly statement: 'insert' | 'commit'; readonly reports: readonly LoadReport[]; readonly writes: number },
+  ): void {
+    const calls = reports.flatMap((report) => report.calls[statement] ?? []);
+    if (calls.length === 0) return;
+    if (statement === 'insert') book.add(`${of}: writes in it, mean`, 'count', writes / calls.length);
+    book.add(`${of}, median`, 'ms', median(calls));
+    book.add(`${of}, p99`, 'ms', percentile(calls, 0.99));
+    book.add(`${of}, longest`, 'ms', longest(calls));
+    book.add(`${of}, mean`, 'ms', mean(calls));
+    const [before, after] = [this.before, this.after].map(
+      (at) => at.get(FUNCTIONS[statement]) ?? { calls: 0, time: 0 },
+    );
+    // Backends tell of their calls once a second, so these are not quite the same ones: means can be compared, sums cannot.
+    const own = ((after?.time ?? 0) - (before?.time ?? 0)) / ((after?.calls ?? 0) - (before?.calls ?? 0));
+    book.add(`${of}, mean inside the database`, 'ms', own);
+  }
+}

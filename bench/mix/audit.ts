@@ -1,0 +1,111 @@
+/**
+ * Correctness of MIX: versions of a tenant are those that were acknowledged, from 1 to its head; each item is stored as its
+ * last change left it; each receiver saw exactly the other devices' versions, in order.
+ */
+import { readFileSync } from 'node:fs';
+import type pg from 'pg';
+import { AuditError, checkReceived, type Audited, type Stored } from '../audit.js';
+import type { Population } from '../population.js';
+import { ackedIn, type Acked } from './kinds.js';
+
+interface Row {
+  readonly tenant: string;
+  readonly id: string;
+  readonly version: number;
+  readonly bin: string;
+  readonly deleted: boolean;
+  readonly device: string;
+}
+
+export class MixAudit {
+  /** Head of each tenant at the last audit. */
+  private readonly heads = new Map<string, number>();
+
+  constructor(private readonly population: Population) {}
+
+  /** Audits what was changed since the last call. */
+  async run(
+    client: pg.Client,
+    { acked, received }: { readonly acked: string; readonly received: string },
+  ): Promise<Audited> {
+    const changes = this.changes(acked);
+    await this.checkHeads(client, changes);
+    const stored = await this.checkRows(client, changes);
+    const versions = new Map<string, Stored[]>();
+    for (const [tenant, all] of changes) {
+      versions.set(
+        tenant,
+        all.map(({ id, who }) => ({ id, device: this.device(who) })),
+      );
+    }
+    const head = (tenant: string): number => this.heads.get(tenant) ?? 0;
+    const frames = checkReceived({ population: this.population, received, stored: versions, head });
+    let count = 0;
+    for (const [tenant, all] of changes) {
+      this.heads.set(tenant, head(tenant) + all.length);
+      count += all.length;
+    }
+    return { acked: count, stored, received: frames };
+  }
+
+  private device(who: number): string {
+    return this.population.devices[who]?.id ?? '';
+  }
+
+  /** Changes of each tenant by version, which have to be without a gap. */
+  private changes(file: string): Map<string, Acked[]> {
+    const all = new Map<string, Acked[]>();
+    for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
+      const change = ackedIn(line);
+      const tenant = this.population.devices[change.who]?.tenant ?? '';
+      const theirs = all.get(tenant) ?? [];
+      all.set(tenant, theirs);
+      theirs.push(change);
+    }
+    for (const [tenant, theirs] of all) {
+      theirs.sort((one, other) => one.version - other.version);
+      for (const [n, { version }] of theirs.entries()) {
+        const expected = (this.heads.get(tenant) ?? 0) + n + 1;
+        if (version !== expected)
+          throw new AuditError(`tenant ${tenant}: version ${expected} was not acknowledged, ${version} was`);
+      }
+    }
+    return all;
+  }
+
+  private async checkHeads(client: pg.Client, changes: ReadonlyMap<string, readonly Acked[]>): Promise<void> {
+    const { rows } = await client.query<{ id: string; head: number }>('SELECT id, head::int AS head FROM tenants');
+    for (const { id, head } of rows) {
+      const last = (this.heads.get(id) ?? 0) + (changes.get(id)?.length ?? 0);
+      if (head !== last) throw new AuditError(`tenant ${id}: head ${head}, but ${last} was acknowledged last`);
+    }
+  }
+
+  /** Each changed item is stored as its last change left it, and nothing else above the old heads. How many there are. */
+  private async checkRows(client: pg.Client, changes: ReadonlyMap<string, readonly Acked[]>): Promise<number> {
+    const { tenants } = this.population;
+    const { rows } = await client.query<Row>(
+      `SELECT i.tenant_id AS tenant, i.id, i.version::int AS version, i.bin_id AS bin, i.deleted_at IS NOT NULL AS deleted,
+         i.changed_by AS device
+       FROM unnest($1::text[], $2::bigint[]) AS t(id, since) JOIN items i ON i.tenant_id = t.id AND i.version > t.since`,
+      [tenants, tenants.map((tenant) => this.heads.get(tenant) ?? 0)],
+    );
+    const last = new Map<string, Acked>();
+    for (const [tenant, all] of changes) for (const change of all) last.set(`${tenant} ${change.id}`, change);
+    if (rows.length !== last.size)
+      throw new AuditError(`${last.size} items were changed, ${rows.length} are stored so`);
+    for (const { tenant, id, version, bin, deleted, device } of rows) {
+      const change = last.get(`${tenant} ${id}`);
+      const right =
+        change?.version === version &&
+        change.bin === bin &&
+        (change.kind === 'delete') === deleted &&
+        this.device(change.who) === device;
+      if (!right) {
+        const found = JSON.stringify({ version, bin, deleted, device });
+        throw new AuditError(`${id} of tenant ${tenant}: acknowledged ${JSON.stringify(change)}, stored ${found}`);
+      }
+    }
+    return rows.length;
+  }
+}

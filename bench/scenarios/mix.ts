@@ -1,0 +1,123 @@
+/** MIX: what people do, all kinds of changes beside each other, with lists and blobs. */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { AuditError } from '../audit.js';
+import { Child, numberIn } from '../child.js';
+import type { Context } from '../context.js';
+import type { Receivers } from '../drivers.js';
+import { SLACK_MS } from '../leg.js';
+import { MixAudit } from '../mix/audit.js';
+import { BINS, SHARES, type KindResult } from '../mix/kinds.js';
+import { Book, median, type Outcome } from '../stats.js';
+import { arrived, cpuSeconds, World } from '../world.js';
+
+const TENANTS = 200;
+const PER_TENANT = 5;
+const CONNECTIONS = 64;
+/** Cores of the driver, which has one thread, from which on it is the limit. */
+const DRIVER_MOST = 0.9;
+
+interface Party {
+  readonly world: World;
+  readonly receivers: Receivers;
+  readonly audit: MixAudit;
+}
+
+async function open(context: Context): Promise<Party> {
+  const { options, folder, drivers } = context;
+  const size = { tenants: options.quick ? TENANTS / 5 : TENANTS, perTenant: PER_TENANT };
+  const world = await World.open({ name: 'mix', folder, cluster: await context.fast(), drivers, size });
+  const { population, cluster } = world;
+  // No tenant is loaded yet.
+  await cluster.with(world.database, async (client) =>
+    client.query(
+      `INSERT INTO bins (tenant_id, id, slug, created_at, updated_at, changed_at_generation)
+       SELECT t, $2, $2, $3, $3, 1 FROM unnest($1::text[]) t`,
+      [population.tenants, BINS[1], Date.now()],
+    ),
+  );
+  const receivers = world.receivers();
+  await receivers.ready();
+  return { world, receivers, audit: new MixAudit(population) };
+}
+
+function startDriver(context: Context, world: World, out: string): Child {
+  const script = fileURLToPath(new URL('../mix/driver.js', import.meta.url));
+  const given = {
+    port: world.port,
+    plan: world.plan,
+    tenants: world.population.tenants.length,
+    connections: CONNECTIONS,
+    seconds: context.options.seconds,
+    out,
+  };
+  const args = Object.entries(given).map(([name, value]) => `${name}=${value}`);
+  return new Child('mix', [process.execPath, '--enable-source-maps', script, ...args]);
+}
+
+/** A round: its figures count only once the audit held. Changes and frames audited. */
+async function round(context: Context, { world, receivers, audit }: Party, book: Book) {
+  const { seconds } = context.options;
+  const [out, received] = [join(context.folder, 'mix.acked'), join(context.folder, 'mix.received')];
+  await world.cluster.checkpoint();
+  const driver = startDriver(context, world, out);
+  await driver.next('window');
+  const before = cpuSeconds(world, [driver.pid]);
+  await driver.next('end', seconds * 1_000 + SLACK_MS);
+  const after = cpuSeconds(world, [driver.pid]);
+  const result = await driver.next('result');
+  await driver.ended;
+  const [wrong] = result['wrong'] as readonly string[];
+  if (wrong !== undefined) throw new AuditError(wrong);
+  await arrived(receivers, numberIn(result, 'changes') * (PER_TENANT - 1));
+  await receivers.dump(received);
+  const audited = await world.cluster.with(world.database, async (client) =>
+    audit.run(client, { acked: out, received }),
+  );
+  for (const file of [out, received]) rmSync(file);
+  const kinds = result['kinds'] as readonly KindResult[];
+  const done = kinds.reduce((sum, { count }) => sum + count, 0);
+  book.add('all', 'ops/s', done / seconds);
+  for (const party of ['server', 'database'] as const) {
+    book.add(`${party} for one of them, mean`, 'us', ((after[party] - before[party]) / done) * 1e6);
+  }
+  book.add('driver', 'cores', (after.client - before.client) / seconds);
+  for (const { kind, count, p50, p99 } of kinds) {
+    book.add(kind, 'ops/s', count / seconds);
+    if (count === 0) continue;
+    book.add(`${kind}, p50`, 'ms', p50);
+    book.add(`${kind}, p99`, 'ms', p99);
+  }
+  context.tell(`  mix: ${Math.round(done / seconds)} ops/s, audited`);
+  return audited;
+}
+
+export async function mixed(context: Context): Promise<Outcome> {
+  const { options } = context;
+  context.tell('mix: setting up');
+  const party = await open(context);
+  const book = new Book();
+  let [acked, received] = [0, 0];
+  for (let number = 1; number <= options.rounds; number++) {
+    context.tell(`mix: round ${number} of ${options.rounds}`);
+    const audited = await round(context, party, book);
+    acked += audited.acked;
+    received += audited.received;
+  }
+  await party.receivers.stop();
+  await party.world.stop();
+  const shares = Object.entries(SHARES).map(([kind, share]) => `${share} ${kind}`);
+  const limit = median(book.values('driver')) >= DRIVER_MOST;
+  return {
+    id: 'MIX',
+    title: `what people do, in shares of a hundred: ${shares.join(', ')}; ${CONNECTIONS} connections, each change pushed to 4`,
+    targets: [],
+    figures: book.series(),
+    notes: limit ? ['the driver has no core left: it is the limit, and these figures mean little'] : [],
+    audits: [
+      `${acked} acknowledged changes: versions 1 to head without a gap, every item stored as its last change left it; ${received} frames received: exactly the others' versions, in order`,
+      'every page of a list held what its reader had been acknowledged before; every blob came back as it was put',
+    ],
+  };
+}
