@@ -1,9 +1,9 @@
-/** `service-admin`, the built program, on real databases and servers: tenants, epoch, password, jobs, schema. */
+/** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { openClient } from '../src/postgres/database.js';
 import { SERVER_VERSION } from '../src/root.js';
-import { admin, type Admin } from './support/admin.js';
+import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
@@ -42,7 +42,7 @@ t.test(
   'OPER-09: a wrong call, a wrong configuration and a database out of reach end with their exit codes',
   async (t) => {
     const { url } = await testDatabase(t);
-    const call = await admin(t, { DATABASE_URL: url });
+    const call = await builtAdmin(t, { DATABASE_URL: url });
     t.match(await call.plain('--version'), { code: EXIT.ok, stdout: `${SERVER_VERSION}\n` });
     t.match(await call.plain(), { code: EXIT.usage, stdout: /Usage: service-admin/ });
     t.match(await call.json('nonsense'), { code: EXIT.usage, stdout: '', error: { code: 'usage' } });

@@ -4,6 +4,7 @@
  *
  *   node build/test/run.js [--long] [part of a file name ...]
  */
+import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { run } from 'node:test';
@@ -42,10 +43,35 @@ async function testFiles(args: readonly string[]): Promise<string[]> {
 interface FileResult extends Count {
   readonly name: string;
   readonly seconds: number;
+  /** Of its process and of those which that waited for; not of the shared PostgreSQL. */
+  readonly cpuSeconds: number;
   /** Tests that did not run, with why. */
   readonly skipped: readonly string[];
   /** The whole report. */
   readonly text: string;
+}
+
+/** Ticks of a second in /proc: USER_HZ, the same on every Linux. */
+const TICKS_PER_S = 100;
+let cpuCounted = 0;
+
+/**
+ * CPU seconds of the files that ended since the last call. Linux adds a child's time to its parent's when it has ended,
+ * so that a call at the end of a file has that file's alone. 0 on other systems.
+ */
+function cpuOfEnded(): number {
+  if (process.platform !== 'linux') return 0;
+  const stat = readFileSync('/proc/self/stat', 'utf8');
+  // After the name, which may hold blanks: cutime and cstime are the 14th and 15th of the rest.
+  const [user, system] = stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(13, 15)
+    .map(Number);
+  const total = ((user ?? 0) + (system ?? 0)) / TICKS_PER_S;
+  const since = total - cpuCounted;
+  cpuCounted = total;
+  return since;
 }
 
 /** Counts assertions, as node's own summary does. A suite counts only when it failed and nothing in the run below did. */
@@ -73,15 +99,18 @@ async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
     passed: count.passed,
     failed: count.failed === 0 ? failedSuites : count.failed,
     seconds: (performance.now() - begun) / 1_000,
+    cpuSeconds: cpuOfEnded(),
     skipped,
     text,
   };
 }
 
 /** One line a file; of a file with a failure its whole report. */
-function report({ name, passed, failed, seconds, skipped, text }: FileResult): void {
+function report({ name, passed, failed, seconds, cpuSeconds, skipped, text }: FileResult): void {
   if (failed > 0) process.stdout.write(text);
-  process.stdout.write(`${failed > 0 ? 'FAILED' : 'ok'} ${name}: ${passed} passed, ${seconds.toFixed(1)} s\n`);
+  process.stdout.write(
+    `${failed > 0 ? 'FAILED' : 'ok'} ${name}: ${passed} passed, ${seconds.toFixed(1)} s, CPU ${cpuSeconds.toFixed(1)} s\n`,
+  );
   for (const title of skipped) process.stdout.write(`   skipped: ${title}\n`);
 }
 
