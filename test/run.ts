@@ -143,6 +143,7 @@ async function main(): Promise<void> {
     const server = await startTestServer((message) => process.stderr.write(`test database: ${message}\n`));
     try {
       process.env['TEST_DATABASE_ADMIN_URL'] = server.adminUrl;
+      process.env['TEST_CLUSTER'] = server.cluster;
       process.env['TAP_TIMEOUT'] ??= LIBRARY_TIMEOUT_S;
       await ensureTemplate(server.adminUrl);
       Object.assign(count, await runFiles(files, interrupted.signal));
