@@ -1,4 +1,4 @@
-/** `service-admin backup` and `restore`, the built program, on real databases and servers (contract 11). */
+/** `service-admin backup` and `restore` on real databases and servers (contract 11). */
 import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { EXIT } from '../src/cli/device/terminal.js';
 import { dumpDatabase, DUMPED_TABLES } from '../src/postgres/dump.js';
 import { migrate } from '../src/postgres/migrate.js';
 import { SQL_FOLDER } from '../src/root.js';
-import { admin } from './support/admin.js';
+import { admin, builtAdmin } from './support/admin.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { Scene } from './support/scene.js';
@@ -20,10 +20,11 @@ const itemsIn = async (url: string): Promise<number> =>
 t.test('OPER-15: a backup of a server that runs, and what refuses to be one', async (t) => {
   const scene = await Scene.start(t);
   for (let n = 0; n < 5; n++) await scene.written();
-  const call = await admin(t, { DATABASE_URL: scene.server.databaseUrl });
+  const env = { DATABASE_URL: scene.server.databaseUrl };
+  const call = await admin(t, env);
   const folder = await temporaryFolder(t);
   const file = join(folder, 'one.tar.gz');
-  const made = await call.json('backup', file);
+  const made = await (await builtAdmin(t, env)).json('backup', file);
   t.equal(made.code, EXIT.ok, made.stderr);
   const { size, mode } = await stat(file);
   t.match(made.data, { file, size, rows: { items: 5, devices: 2, tenants: 1 } });

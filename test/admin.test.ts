@@ -1,18 +1,19 @@
-/** `service-admin`, the built program, on real databases and servers: tenants, epoch, password, jobs, schema. */
+/** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { openClient } from '../src/postgres/database.js';
 import { SERVER_VERSION } from '../src/root.js';
-import { admin, type Admin } from './support/admin.js';
+import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
+import { until } from './support/events.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer, runSql, type Running } from './support/server.js';
 import { named, Wire } from './support/wire.js';
 
 /** Asks until the answer is the wanted one: instances hear of the operator within seconds (contract 13). */
-async function until(ask: () => Promise<string>, wanted: string): Promise<void> {
-  while ((await ask()) !== wanted);
+async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
+  await until(wanted, async () => (await ask()) === wanted);
 }
 
 interface Hosted {
@@ -42,7 +43,7 @@ t.test(
   'OPER-09: a wrong call, a wrong configuration and a database out of reach end with their exit codes',
   async (t) => {
     const { url } = await testDatabase(t);
-    const call = await admin(t, { DATABASE_URL: url });
+    const call = await builtAdmin(t, { DATABASE_URL: url });
     t.match(await call.plain('--version'), { code: EXIT.ok, stdout: `${SERVER_VERSION}\n` });
     t.match(await call.plain(), { code: EXIT.usage, stdout: /Usage: service-admin/ });
     t.match(await call.json('nonsense'), { code: EXIT.usage, stdout: '', error: { code: 'usage' } });
@@ -80,9 +81,9 @@ t.test('OPER-10: tenants are listed by pages, suspended, active again, and delet
   t.match(shown.stdout, /^Name +State[^]*\nanna +active +just now +1 +1 /);
   const writing = async (): Promise<string> => (await write(anna, device, newItem([device.id]))).outcome;
   t.match(await call.json('tenants', 'suspend', 'anna'), { code: EXIT.ok, data: { state: 'suspended' } });
-  await until(writing, '403 tenant_suspended');
+  await answers(writing, '403 tenant_suspended');
   t.match(await call.json('tenants', 'activate', 'anna'), { code: EXIT.ok, data: { state: 'active' } });
-  await until(writing, '200');
+  await answers(writing, '200');
   for (const command of ['suspend', 'activate'])
     t.match(await call.json('tenants', command, 'nobody'), {
       code: EXIT.notFound,
@@ -96,7 +97,7 @@ t.test('OPER-10: tenants are listed by pages, suspended, active again, and delet
   t.match(await call.answering(/Type its name/, 'yes', 'tenants', 'delete', 'anna'), { code: EXIT.failure });
   t.equal(await writing(), '200', 'nothing was done');
   t.match(await call.answering(/Type its name/, 'anna', 'tenants', 'delete', 'anna'), { code: EXIT.ok });
-  await until(async () => (await anna.get('/service/status')).outcome, '404 tenant_not_found');
+  await answers(async () => (await anna.get('/service/status')).outcome, '404 tenant_not_found');
   t.match(await call.json('tenants', 'delete', 'berta', '--confirm', 'berta'), { data: { deleted: true } });
   t.match((await call.plain('tenants', 'list')).stdout, 'No tenants.');
 });
@@ -129,7 +130,7 @@ t.test('OPER-12: the password is removed, the server unclaimed again, the histor
   const socket = await scene.watch();
   const { data } = await call.json('epoch', 'new');
   t.equal((await socket.closed).code, 1012, 'sockets begin anew');
-  await until(async () => {
+  await answers(async () => {
     const reply = await wire.get('/service/status');
     return reply.status === 200 ? reply.text('epoch') : '';
   }, String(data['epoch']));
@@ -138,7 +139,7 @@ t.test('OPER-12: the password is removed, the server unclaimed again, the histor
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'no', 'bootstrap-restart'), { code: EXIT.failure });
   t.equal((await wire.get('/me', scene.as('a'))).status, 200);
   t.match(await call.answering(/unclaimed\? \[y\/N\]/, 'yes', 'bootstrap-restart'), { code: EXIT.ok });
-  await until(async () => String((await wire.get('/me', scene.as('a'))).status), '401');
+  await answers(async () => String((await wire.get('/me', scene.as('a'))).status), '401');
   const again = await claim(wire);
   t.equal((await wire.get('/me', { token: again.token })).status, 200);
 });

@@ -3,6 +3,7 @@ import t from 'tap';
 import { ConfigError, readConfig } from '../src/config/config.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
+import { until } from './support/events.js';
 import { BASE, billed, mustDeliver, signUp, stateOf, tenantOf, type BilledTenant } from './support/hosted.js';
 import { databaseDown, runServer, type Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
@@ -13,8 +14,8 @@ const SWEEP_MS = 30_000;
 const LONG = { TOKEN_TTL_DAYS: '3650' };
 
 /** Asks until the answer is the wanted one: instances hear of changes within seconds. */
-async function until(ask: () => Promise<unknown>, wanted: unknown): Promise<void> {
-  while ((await ask()) !== wanted);
+async function answers(ask: () => Promise<unknown>, wanted: unknown): Promise<void> {
+  await until(String(wanted), async () => (await ask()) === wanted);
 }
 
 const writing =
@@ -142,7 +143,7 @@ t.test('BILL-10: what cannot be kept is sent again', async (t) => {
   t.equal(refusal.outcome, '503 unavailable');
   t.ok(Number(refusal.headers['retry-after']) >= 1);
   await up();
-  await until(async () => (await stripe.deliver(server.apex, event)).outcome, '200');
+  await answers(async () => (await stripe.deliver(server.apex, event)).outcome, '200');
   t.equal(await stateOf(server, anna.id), 'active');
 });
 
@@ -152,8 +153,8 @@ t.test('BILL-08 BILL-13: two instances, and many webhooks at once', async (t) =>
   const now = Date.now();
   const anna = await tenantOf(one, 'anna', now - 9 * DAY_MS);
   const there = { ...anna, wire: two.at('anna') };
-  await until(writing(anna), '200');
-  await until(writing(there), '200');
+  await answers(writing(anna), '200');
+  await answers(writing(there), '200');
   const socket = await there.wire.connect({ token: anna.device.token });
   await socket.hello(0, { acks: true });
   const failed = stripe.invoiceIs('payment_failed', anna.payer, now - 8 * DAY_MS);
@@ -161,11 +162,11 @@ t.test('BILL-08 BILL-13: two instances, and many webhooks at once', async (t) =>
     Array.from({ length: 20 }, async (_, n) => stripe.deliver(n % 2 === 0 ? one.apex : two.apex, failed)),
   );
   t.same(new Set(replies.map((reply) => reply.outcome)), new Set(['200']));
-  for (const tenant of [anna, there]) await until(writing(tenant), '403 tenant_suspended');
+  for (const tenant of [anna, there]) await answers(writing(tenant), '403 tenant_suspended');
   const applied = await one.sql('SELECT count(*) AS n FROM webhook_events WHERE id = $1', [failed['id']]);
   t.equal(applied[0]?.['n'], 1);
   await mustDeliver(two.apex, stripe.invoiceIs('paid', anna.payer, now - 1_000));
-  for (const tenant of [anna, there]) await until(writing(tenant), '200');
+  for (const tenant of [anna, there]) await answers(writing(tenant), '200');
   await mustDeliver(one.apex, { ...failed, id: 'evt_late' });
   t.equal(await stateOf(one, anna.id), 'active', 'what is older than the payment changes nothing');
   t.equal((await socket.next('ack'))['type'], 'ack', 'the socket has lived through it');
@@ -177,9 +178,9 @@ t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t
   const anna = await tenantOf(server, 'anna', clock.now());
   const { wire, device, payer } = anna;
   const as = { token: device.token };
-  await until(writing(anna), '200');
+  await answers(writing(anna), '200');
   const tick = async (wanted: string): Promise<void> =>
-    until(async () => {
+    answers(async () => {
       clock.advance(SWEEP_MS);
       return stateOf(server, anna.id);
     }, wanted);
@@ -190,11 +191,11 @@ t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t
   t.equal(await writing(anna)(), '200', 'full service');
   clock.advance(DAY_MS);
   await tick('suspended');
-  await until(writing(anna), '403 tenant_suspended');
+  await answers(writing(anna), '403 tenant_suspended');
   t.equal((await wire.get('/items?since=0', as)).status, 200, 'reads go on');
   clock.advance(30 * DAY_MS);
   await tick('inactive');
-  await until(async () => (await wire.get('/items?since=0', as)).outcome, '402 payment_required');
+  await answers(async () => (await wire.get('/items?since=0', as)).outcome, '402 payment_required');
   for (const [method, path] of [
     ['GET', '/devices'],
     ['GET', '/bins'],
@@ -212,7 +213,7 @@ t.test('BILL-11 BILL-14: grace, suspension, the end, and the way back', async (t
     t.equal((await wire.get(path, as)).status, 200, path);
   t.equal((await wire.post('/devices/reauth/challenge', { deviceId: device.id })).status, 200);
   await mustDeliver(server.apex, stripe.invoiceIs('paid', payer, clock.now()), clock.now());
-  await until(writing(anna), '200');
+  await answers(writing(anna), '200');
 });
 
 t.test('BILL-14: before the payment', async (t) => {
@@ -237,18 +238,18 @@ t.test('BILL-12 BILL-14: cancelled, late, and bought again', async (t) => {
   const now = Date.now();
   const anna = await tenantOf(server, 'anna', now - 5 * DAY_MS);
   const { payer } = anna;
-  await until(writing(anna), '200');
+  await answers(writing(anna), '200');
   const socket = await anna.wire.connect({ token: anna.device.token });
   await socket.hello();
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now - 2 * DAY_MS));
   t.match(await socket.closed, { code: 1012, reason: 'payment required' }, 'a socket reads');
-  await until(writing(anna), '402 payment_required');
+  await answers(writing(anna), '402 payment_required');
   await mustDeliver(server.apex, stripe.subscriptionIs('updated', 'active', payer, now - DAY_MS));
   await mustDeliver(server.apex, stripe.invoiceIs('paid', payer, now));
   t.equal(await stateOf(server, anna.id), 'inactive');
   const next = { ...payer, subscription: `${payer.subscription}_next` };
   await mustDeliver(server.apex, stripe.checkoutDone(next, now - 3 * DAY_MS));
-  await until(writing(anna), '200');
+  await answers(writing(anna), '200');
   await mustDeliver(server.apex, stripe.subscriptionIs('deleted', 'canceled', payer, now));
   t.equal(await stateOf(server, anna.id), 'active', 'the end of the old one is not that of the new one');
 });

@@ -40,12 +40,10 @@ interface Setting {
 async function setUp(t: Test, { newBucket, credentials }: Kind): Promise<Setting> {
   const bucket = await newBucket(t);
   const env = { ...bucket.env, STORAGE_PREFIX: PREFIX };
-  // The AWS SDK warns of Node 20 on stderr, where a refusal is the last line.
-  const quiet = { NODE_NO_WARNINGS: '1' };
   const scene = await Scene.start(t, { env });
   const { url } = await testDatabase(t, 'empty');
   const program = (DATABASE_URL: string): Promise<Admin> =>
-    admin(t, { ...env, ...quiet, ...credentials, DATABASE_URL, TOKEN_SECRET });
+    admin(t, { ...env, ...credentials, DATABASE_URL, TOKEN_SECRET });
   const [here, there] = [await program(scene.server.databaseUrl), await program(url)];
   return { bucket, scene, here, there, emptyUrl: url, folder: await temporaryFolder(t) };
 }

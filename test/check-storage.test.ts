@@ -1,10 +1,10 @@
-/** `service-admin check-storage`, the built program, on real stores, and each of its verdicts from its real cause. */
+/** `service-admin check-storage` on real stores, and each of its verdicts from its real cause. */
 import { PutBucketCorsCommand, S3Client } from '@aws-sdk/client-s3';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
-import { admin, type AdminEnded } from './support/admin.js';
+import { admin, builtAdmin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { FaultyHttp } from './support/faulty-http.js';
 import type { GcsStandIn } from './support/gcs-server.js';
@@ -103,7 +103,7 @@ t.test('Google', async (t) => {
 
   t.test('OBJ-16: a person reads a line for each check', async (t) => {
     const { server } = await gcsBucket(t, account);
-    const { stdout, stderr, code } = await (await admin(t, variables(server))).plain('check-storage');
+    const { stdout, stderr, code } = await (await builtAdmin(t, variables(server))).plain('check-storage');
     t.equal(code, EXIT.ok);
     t.match(stderr, /the bucket blobs-of-the-tests at http:/);
     t.match(stdout, /^credentials +ok +there/m);
@@ -119,7 +119,6 @@ t.test('S3', { skip: cephMissing }, async (t) => {
     AWS_ACCESS_KEY_ID: user.accessKeyId,
     AWS_SECRET_ACCESS_KEY: user.secretAccessKey,
     AWS_EC2_METADATA_DISABLED: 'true',
-    NODE_NO_WARNINGS: '1',
   };
   const check = async (t: Test, env: Record<string, string>): Promise<AdminEnded> =>
     (await admin(t, { ...base, ...env })).json('check-storage');

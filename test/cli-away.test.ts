@@ -1,7 +1,7 @@
 /** The built program, and something at the server's address that is no server: nothing is lost, and nothing ends in silence. */
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { createServer, type AddressInfo } from 'node:net';
 import t from 'tap';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -9,10 +9,8 @@ import { encodeWords } from '../src/crypto/words.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { machine, spawnCli, type Ended, type Json } from './support/cli.js';
 import { next, wiretap, world } from './support/client-world.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
-import { runServer } from './support/server.js';
-
-type Manners = (socket: Socket) => void;
+import { door, textsKept, titlesOf, type Manners } from './support/door.js';
+import { temporaryFolder } from './support/postgres.js';
 
 /** Once the request is there. */
 const afterRequest =
@@ -33,68 +31,7 @@ const STRANGE: Readonly<Record<string, Manners>> = {
   }),
 };
 
-/** A server behind a door: what stands at its address can be exchanged. */
-interface Door {
-  readonly url: string;
-  /** What treats whoever calls from now on; undefined: the server again. */
-  becomes(manners: Manners | undefined): void;
-}
-
-async function door(t: WithTeardown): Promise<Door> {
-  const server = await runServer(t);
-  const sockets = new Set<Socket>();
-  const through: Manners = (socket) => {
-    const inner = connect(server.port, '127.0.0.1');
-    inner.on('error', () => socket.destroy());
-    inner.on('close', () => socket.destroy());
-    socket.on('close', () => inner.destroy());
-    socket.pipe(inner).pipe(socket);
-  };
-  let manners = through;
-  const listening = createServer((socket) => {
-    sockets.add(socket);
-    socket.on('error', () => undefined);
-    socket.on('close', () => sockets.delete(socket));
-    manners(socket);
-  });
-  const dropAll = (): void => {
-    for (const socket of sockets) socket.destroy();
-  };
-  await new Promise<void>((resolve) => listening.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    listening.close();
-    dropAll();
-  });
-  return {
-    url: `http://127.0.0.1:${(listening.address() as AddressInfo).port}`,
-    becomes: (other) => {
-      manners = other ?? through;
-      dropAll();
-    },
-  };
-}
-
-const titlesOf = ({ items }: Json): string[] => (items as Json[]).map(({ title }) => String(title)).sort();
-
-t.test('CLI-19 CLI-38: twenty texts for an address that closes at once are all kept, and arrive', async (t) => {
-  const { url, becomes } = await door(t);
-  const home = await temporaryFolder(t);
-  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, [...argv, '--json'], { home }).ended;
-  t.equal((await run('claim', url, '--show-phrase')).code, EXIT.ok);
-  becomes((socket) => void socket.destroy());
-  const texts = Array.from({ length: 20 }, (_, at) => `text ${String(at).padStart(2, '0')}`);
-  // Each is a process of its own: what a process does at its first request is what went wrong.
-  for (const text of texts) {
-    const { code, stdout, stderr } = await run('put', text);
-    t.equal(code, EXIT.ok, `${text}: ${stderr}`);
-    t.match(JSON.parse(stdout), { queued: true }, text);
-  }
-  const listed = await run('list');
-  t.match(listed, { code: EXIT.ok, stderr: /Not up to date/ });
-  becomes(undefined);
-  t.equal((await run('sync')).code, EXIT.ok);
-  t.same(titlesOf(JSON.parse((await run('list')).stdout) as Json), texts);
-});
+t.test('CLI-19 CLI-38: texts for an address that closes at once are all kept, and arrive', (t) => textsKept(t, 6));
 
 for (const [what, manners] of Object.entries(STRANGE)) {
   t.test(`CLI-38 CLI-39: each command against something that ${what}`, async (t) => {

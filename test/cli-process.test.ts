@@ -1,11 +1,17 @@
-/** The built program, as processes of its own: signals, pipes, terminals, two at once, killed ones. */
+/**
+ * The built program, as processes of its own: signals, pipes, terminals, two at once, killed ones. Calls that differ
+ * from such a one in their command alone run in this process.
+ */
 import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { runProgram } from '../src/cli/device/program.js';
 import { EXIT } from '../src/cli/device/terminal.js';
+import { nodePlatform } from '../src/client/node-platform.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { BINARY, identityIn, spawnCli, type Ended, type Json } from './support/cli.js';
+import { SERVER_VERSION } from '../src/root.js';
+import { BINARY, identityIn, piped, spawnCli, type Ended, type Json } from './support/cli.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
@@ -16,7 +22,10 @@ interface Scene {
   readonly home: string;
   readonly phrase: string;
   readonly folder: string;
-  run(argv: readonly string[], input?: string): Promise<Ended>;
+  /** The built program. */
+  run(argv: readonly string[]): Promise<Ended>;
+  /** The same call in this process. */
+  here(argv: readonly string[]): Promise<Ended>;
 }
 
 /** Every file of a folder, at any depth. */
@@ -30,12 +39,15 @@ async function scene(t: WithTeardown): Promise<Scene> {
   const server = await runServer(t);
   const url = `http://127.0.0.1:${server.port}`;
   const home = await temporaryFolder(t);
-  const run: Scene['run'] = (argv, input) =>
-    spawnCli(t, argv, { home, ...(input === undefined ? {} : { input }) }).ended;
+  const run: Scene['run'] = (argv) => spawnCli(t, argv, { home }).ended;
+  const env = { XDG_CONFIG_HOME: home, HOME: home, SERVICE_KEYCHAIN: 'off' };
+  const platform = nodePlatform();
+  const here: Scene['here'] = (argv) =>
+    piped((call) => runProgram({ ...call, platform, version: SERVER_VERSION }), { argv, env });
   const claimed = await run(['claim', url, '--json', '--show-phrase', '--name', 'Desk']);
   if (claimed.code !== 0) throw new Error(claimed.stderr);
   const { phrase } = JSON.parse(claimed.stdout.split('\n')[0] ?? '') as { phrase: string };
-  return { server, url, home, phrase, folder: join(home, 'service', 'device', 'default'), run };
+  return { server, url, home, phrase, folder: join(home, 'service', 'device', 'default'), run, here };
 }
 
 const parsed = ({ stdout }: Ended): Json => JSON.parse(stdout) as Json;
@@ -51,10 +63,12 @@ const typed = (t: WithTeardown, home: string, command: string, env: Record<strin
 t.test(
   'CLI-16 CLI-17 CLI-20: JSON alone on standard output, no colours in a pipe, secrets in one private file',
   async (t) => {
-    const { run, home, folder, phrase } = await scene(t);
+    const { run, here, home, folder, phrase } = await scene(t);
     const put = await run(['put', 'milk', '--json']);
     t.equal(put.code, EXIT.ok);
     t.match(parsed(put), { queued: false, type: 'text' });
+    t.equal(statSync(folder).mode & 0o777, 0o700);
+    for (const path of filesBelow(folder)) t.equal(statSync(path).mode & 0o077, 0, path);
     const everything: string[] = [];
     for (const argv of [
       ['list'],
@@ -65,8 +79,9 @@ t.test(
       ['search', 'milk'],
       ['get', String(parsed(put)['id'])],
     ]) {
-      const plain = await run(argv);
-      const json = await run([...argv, '--json']);
+      const call = argv[0] === 'list' ? run : here;
+      const plain = await call(argv);
+      const json = await call([...argv, '--json']);
       t.equal(plain.code, EXIT.ok, `${argv.join(' ')}: ${plain.stderr}`);
       t.notMatch(plain.stdout + plain.stderr, /\u001b/, `${argv.join(' ')}: no colours`);
       t.type(parsed(json), 'object', argv.join(' '));
@@ -78,21 +93,20 @@ t.test(
       t.notOk(everything.join('\n').includes(secret), 'nothing secret was printed');
       for (const path of filesBelow(folder)) t.notOk(readFileSync(path).includes(secret), path);
     }
-    t.equal(statSync(folder).mode & 0o777, 0o700);
-    for (const path of filesBelow(folder)) t.equal(statSync(path).mode & 0o077, 0, path);
     t.same(readdirSync(home), ['service'], 'nothing anywhere else');
   },
 );
 
 t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) => {
-  const { run, home } = await scene(t);
+  const { run, here, home } = await scene(t);
   const fails = async (argv: readonly string[], code: number, error: string): Promise<void> => {
-    const ended = await run([...argv, '--json']);
+    const call = argv[0] === 'get' ? run : here;
+    const ended = await call([...argv, '--json']);
     t.equal(ended.code, code, argv.join(' '));
     t.equal(ended.stdout, '', argv.join(' '));
     const last = ended.stderr.trim().split('\n').at(-1) ?? '';
     t.match(JSON.parse(last), { error: { code: error, message: String } }, argv.join(' '));
-    const plain = await run(argv);
+    const plain = await call(argv);
     t.match(plain.stderr, /^Error: /m);
     t.notMatch(plain.stderr, /\n {4}at |\.js:\d/, 'no stack');
   };
@@ -103,8 +117,8 @@ t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) =>
   await fails(['revoke', 'Desk', '--yes'], EXIT.refused, 'last_device');
   await fails(['certify', 'Desk', '0000'], EXIT.untrusted, 'fingerprint');
   t.match(await run([]), { code: EXIT.usage, stdout: /Usage: service-device/ });
-  t.match(await run(['--version']), { code: EXIT.ok, stdout: /^\d+\.\d+\.\d+\n$/ });
-  t.match(await run(['help', 'put']), { code: EXIT.ok, stdout: /Usage: service-device put/ });
+  t.match(await here(['--version']), { code: EXIT.ok, stdout: /^\d+\.\d+\.\d+\n$/ });
+  t.match(await here(['help', 'put']), { code: EXIT.ok, stdout: /Usage: service-device put/ });
   const debugged = spawnCli(t, ['get', '01ZZZZ'], { home, env: { SERVICE_DEBUG: '1' } });
   t.match((await debugged.ended).stderr, /\n {4}at /, 'a stack for who asks for it');
 });

@@ -4,7 +4,7 @@ import { join as joinPath } from 'node:path';
 import t, { type Test } from 'tap';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './support/devices.js';
 import { until } from './support/events.js';
-import { newFolder, temporaryFolder, testDatabase } from './support/postgres.js';
+import { preparedFolder, testDatabase } from './support/postgres.js';
 import { runServer, spawnServer, type Child } from './support/server.js';
 import { difference, listAll, range, startWriters, versionsOf, type Acked, type Listing } from './support/stream.js';
 import type { Json, Wire } from './support/wire.js';
@@ -54,7 +54,7 @@ const untilUp = async (wire: Wire, dataDir: string, killed: number): Promise<voi
 };
 
 t.test('kill -9', async (t) => {
-  const dataDir = joinPath(await temporaryFolder(t), 'data');
+  const dataDir = await preparedFolder(t);
   const start = async (): Promise<Child> => spawnServer(t, { embedded: true, dataDir });
   let server = await start();
   const first = await claim(server.wire);
@@ -199,7 +199,7 @@ t.test('DUR-06: two instances that start at once on an empty database leave one 
 });
 
 t.test('DUR-06 CFG-03: two servers on one data folder: the second says so and ends, the first goes on', async (t) => {
-  const dataDir = joinPath(await newFolder(), 'data');
+  const dataDir = await preparedFolder(t);
   const first = await spawnServer(t, { embedded: true, dataDir });
   const error = await spawnServer(t, { embedded: true, dataDir }).catch((cause: unknown) => cause);
   t.match(String(error), /Another server is already running/);

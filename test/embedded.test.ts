@@ -12,7 +12,7 @@ import { keptSecret } from '../src/config/secrets.js';
 import { createPool, withRetry } from '../src/postgres/database.js';
 import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
 import { until } from './support/events.js';
-import { temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { preparedFolder, temporaryFolder, type WithTeardown } from './support/postgres.js';
 
 const run = promisify(execFile);
 const CHILD = join(dirname(fileURLToPath(import.meta.url)), 'fixtures', 'embedded-child.js');
@@ -34,19 +34,6 @@ class Log {
   async next(text: RegExp): Promise<void> {
     return new Promise((resolve) => this.#waiting.push({ text, resolve }));
   }
-}
-
-let template: Promise<string> | undefined;
-
-/** A data folder whose cluster is made already: a copy of one, which is quicker than making each. */
-async function preparedFolder(t: WithTeardown): Promise<string> {
-  template ??= temporaryFolder(root).then(async (folder) => {
-    await (await startLoose(folder)).stop();
-    return folder;
-  });
-  const dataDir = await temporaryFolder(t);
-  await run('cp', ['-a', `${await template}/.`, dataDir]);
-  return dataDir;
 }
 
 async function startLoose(dataDir: string, log = new Log()): Promise<EmbeddedPostgres> {

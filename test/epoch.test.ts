@@ -5,7 +5,7 @@ import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
-import { testDatabase, temporaryFolder, type WithTeardown } from './support/postgres.js';
+import { preparedFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 import { runServer, runSql, spawnServer, type Running } from './support/server.js';
 import { changesOf, range, versionsOf } from './support/stream.js';
 import { SHAPES, type Json, type Wire } from './support/wire.js';
@@ -156,7 +156,7 @@ t.test('EPOCH-07: a copy, a restored copy under the old name, and another cluste
 });
 
 t.test('EPOCH-07: a database that was recovered from its log has a new timeline and another epoch', async (t) => {
-  const dataDir = joinPath(await temporaryFolder(t), 'data');
+  const dataDir = await preparedFolder(t);
   const first = await spawnServer(t, { embedded: true, dataDir });
   const device = await claim(first.wire);
   const head = await mustWrite(first.wire, device, newItem([device.id]));

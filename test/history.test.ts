@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import t from 'tap';
 import { createPool, openClient } from '../src/postgres/database.js';
 import { History } from '../src/postgres/history.js';
-import { Events } from './support/events.js';
+import { Events, until } from './support/events.js';
 import { testDatabase } from './support/postgres.js';
 
 const epochOf = async (url: string, history = new History(() => undefined)): Promise<string> => {
@@ -23,7 +23,8 @@ t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for a
   await gate.query('BEGIN; LOCK TABLE installation IN SHARE MODE');
   const claiming = Array.from({ length: 5 }, async () => epochOf(url));
   const waiting = "SELECT count(*) AS count FROM pg_locks WHERE NOT granted AND relation = 'installation'::regclass";
-  while ((await gate.query<{ count: number }>(waiting)).rows[0]?.count !== claiming.length);
+  const queue = async (): Promise<unknown> => (await gate.query<{ count: number }>(waiting)).rows[0]?.count;
+  await until('all of them in the queue', async () => (await queue()) === claiming.length);
   await gate.query('COMMIT');
   const claims = await Promise.all(claiming);
   await gate.end();

@@ -7,6 +7,7 @@ import type { HostChanges } from '../src/hosting/ports.js';
 import { destinationOf, refusalOf } from '../src/hosting/names.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
 import { runServer, type Running } from './support/server.js';
 import type { WithTeardown } from './support/postgres.js';
 import { named, SHAPES, Wire, type Reply } from './support/wire.js';
@@ -322,7 +323,8 @@ t.test('HOST-15 HOST-18: names that nobody claimed are free again', async (t) =>
     Number((await server.sql('SELECT free_unclaimed($1, 100, $2) AS n', [now - DAY_MS, now]))[0]?.['n']);
   t.equal(await free(born + DAY_MS), 0);
   t.equal(await free(born + DAY_MS + 1), 1);
-  while ((await server.wire.get('/tls-check?domain=lazy.sync.test')).status === 200);
+  const lazy = async (): Promise<number> => (await server.wire.get('/tls-check?domain=lazy.sync.test')).status;
+  await until('the name unknown', async () => (await lazy()) !== 200);
   t.equal((await server.at('lazy.sync.test').get('/service/status')).outcome, '404 tenant_not_found');
   t.equal((await kept.wire.get('/me', { token: kept.device.token })).status, 200, 'the claimed one is kept');
   t.equal((await signUp(server.apex, 'lazy')).status, 200);

@@ -25,6 +25,7 @@ import {
   refusal,
   writeOf,
 } from './support/changes.js';
+import { until } from './support/events.js';
 import { tenantWith } from './support/instances.js';
 import { allRows, commit, memoryLogs, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
 import { itemOf, unpackedKeys } from './support/rows.js';
@@ -263,7 +264,7 @@ t.test(
       return rows[0]?.done === true;
     };
     const purged = async (): Promise<void> => {
-      while (!(await marked()));
+      await until('the mark', marked);
     };
     await pool.query('UPDATE devices SET revoked_at = 1, keys_purged = false WHERE tenant_id = $1 AND id = $2', [
       tenantId,
@@ -333,7 +334,7 @@ t.test('a purge that fails does not stop the next', async (t) => {
   purger.purge(tenantId, deviceId(2));
   const done = async (): Promise<unknown> =>
     (await logs.pool.query('SELECT id FROM devices WHERE keys_purged AND tenant_id = $1', [tenantId])).rows;
-  while (((await done()) as unknown[]).length === 0);
+  await until('the mark', async () => ((await done()) as unknown[]).length > 0);
   t.strictSame(await done(), [{ id: deviceId(2) }]);
   t.equal(faults.length, 1);
   await purger.close();

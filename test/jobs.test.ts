@@ -165,7 +165,8 @@ t.test('JOB-02: two servers, one night', async (t) => {
   const two = await runServer(t, { clock, env, database: { url: one.databaseUrl } });
   const reports = (): number => [...one.logs, ...two.logs].filter((line) => line['msg'] === 'nightly job').length;
   clock.advance(HOUR_MS);
-  while (Number((await one.sql('SELECT count(*) AS n FROM job_runs'))[0]?.['n']) === 0);
+  const runs = async (): Promise<number> => Number((await one.sql('SELECT count(*) AS n FROM job_runs'))[0]?.['n']);
+  await until('the end of the night', async () => (await runs()) > 0);
   await one.stop();
   await two.stop();
   t.equal(reports(), 8, 'each job once');

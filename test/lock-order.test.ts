@@ -1,6 +1,7 @@
 /** Whatever changes several tenants locks them in the order of their ids, so that nobody waits in a circle (contract 13). */
 import t from 'tap';
 import { blobRef, deleteChange, itemId, TS, writeChange, writeOf } from './support/changes.js';
+import { until } from './support/events.js';
 import { commit, postgresLogs, type PostgresLogs } from './support/logs.js';
 
 interface Case {
@@ -69,7 +70,7 @@ for (const { title, given, work } of CASES) {
     const done = work(logs, falling);
     const waits = `SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
       WHERE NOT l.granted AND a.datname = current_database()`;
-    while ((await pool.query(waits)).rowCount === 0);
+    await until('the wait for the rival', async () => (await pool.query(waits)).rowCount !== 0);
     const free = await pool.query<{ id: string }>('SELECT id FROM tenants FOR UPDATE SKIP LOCKED');
     t.strictSame(
       free.rows.map(({ id }) => id),

@@ -4,6 +4,7 @@ import t from 'tap';
 import { createPool } from '../src/postgres/database.js';
 import { OperatorStore } from '../src/postgres/stores/operator-store.js';
 import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
+import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';
 import { Scene } from './support/scene.js';
 import { runServer, type Running } from './support/server.js';
@@ -16,8 +17,8 @@ function operator(t: WithTeardown, url: string): OperatorStore {
 }
 
 /** Asks until the answer is the wanted one: instances hear of the operator within seconds (contract 13). */
-async function until(ask: () => Promise<string>, wanted: string): Promise<void> {
-  while ((await ask()) !== wanted);
+async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
+  await until(wanted, async () => (await ask()) === wanted);
 }
 
 t.test('OPER-01 OPER-02: a tenant is suspended, closed and active again', async (t) => {
@@ -28,17 +29,17 @@ t.test('OPER-01 OPER-02: a tenant is suspended, closed and active again', async 
   const writing = async (): Promise<string> => (await write(wire, scene.first, scene.item())).outcome;
   const reading = async (): Promise<string> => (await wire.get('/items?since=0', scene.as('a'))).outcome;
   t.equal(await store.setState(server.tenantId, 'suspended'), 'ok');
-  await until(writing, '403 tenant_suspended');
+  await answers(writing, '403 tenant_suspended');
   t.equal(await reading(), '200', 'reads go on');
   t.equal((await wire.delete(`/items/${item.id}`, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.post('/bins', { id: 'new' }, scene.as('a'))).outcome, '403 tenant_suspended');
   t.equal((await wire.get('/devices', scene.as('a'))).status, 200);
   t.equal(await store.setState(server.tenantId, 'inactive'), 'ok');
-  await until(reading, '402 payment_required');
+  await answers(reading, '402 payment_required');
   t.equal((await wire.get('/me', scene.as('a'))).status, 200);
   t.equal((await wire.get('/service/status')).status, 200);
   t.equal(await store.setState(server.tenantId, 'active'), 'ok');
-  await until(writing, '200');
+  await answers(writing, '200');
   t.equal(await store.setState('nobody', 'active'), 'tenant_not_found');
 });
 
@@ -81,7 +82,7 @@ t.test(
     t.equal(await store.remove(anna, Date.now()), 'ok');
     t.equal(await store.remove(anna, Date.now()), 'tenant_not_found');
     await socket.closed;
-    await until(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
+    await answers(async () => (await at('anna').get('/service/status')).outcome, '404 tenant_not_found');
     for (const table of ['items', 'devices', 'bins', 'presence'])
       t.equal(
         Number((await server.sql(`SELECT count(*) AS n FROM ${table} WHERE tenant_id = $1`, [anna]))[0]?.['n']),
@@ -108,7 +109,7 @@ t.test('OPER-06: a new epoch resets every device, on a server that runs', async 
   const before = (await scene.wire.get('/service/status')).text('epoch');
   const epoch = await operator(t, scene.server.databaseUrl).newEpoch();
   t.not(epoch, before);
-  await until(async () => {
+  await answers(async () => {
     const reply = await scene.wire.get('/items?since=1', scene.as('a'));
     return String(reply.at('epoch'));
   }, epoch);

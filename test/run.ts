@@ -1,18 +1,30 @@
 /**
- * The test runner behind `npm test`: one PostgreSQL for all test files, every file in a process of its own, two at a
+ * The test runner behind `npm test`: one PostgreSQL for all test files, every file in a process of its own, some at a
  * time. The last line is always "N passed, N failed".
  *
- *   node build/test/run.js [--long] [part of a file name ...]
+ *   node build/test/run.js [--check] [--long] [part of a file name ...]
+ *
+ * With `--check` the linter and the formatter's check run among them.
  */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { SourceMap, type SourceMapPayload } from 'node:module';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
+import { PROJECT_ROOT } from '../src/root.js';
 import { ensureTemplate, startTestServer } from './support/postgres.js';
 
-/** A third of a file's time is waiting for others: with three files at once two cores are busy. */
-const FILES_AT_ONCE = 3;
+/** A file waits for others half of its time: with four at once two cores are busy. */
+const FILES_AT_ONCE = 4;
+/** With `--check`. They begin before all files, since the linter takes longest of all. */
+const CHECKS: readonly (readonly [program: string, ...args: readonly string[]])[] = [
+  ['eslint', '.'],
+  ['prettier', '--check', '--log-level', 'warn', '.'],
+];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
@@ -42,10 +54,35 @@ async function testFiles(args: readonly string[]): Promise<string[]> {
 interface FileResult extends Count {
   readonly name: string;
   readonly seconds: number;
+  /** Of its process and of those which that waited for; not of the shared PostgreSQL. */
+  readonly cpuSeconds: number;
   /** Tests that did not run, with why. */
   readonly skipped: readonly string[];
   /** The whole report. */
   readonly text: string;
+}
+
+/** Ticks of a second in /proc: USER_HZ, the same on every Linux. */
+const TICKS_PER_S = 100;
+let cpuCounted = 0;
+
+/**
+ * CPU seconds of the files that ended since the last call. Linux adds a child's time to its parent's when it has ended,
+ * so that a call at the end of a file has that file's alone. 0 on other systems.
+ */
+function cpuOfEnded(): number {
+  if (process.platform !== 'linux') return 0;
+  const stat = readFileSync('/proc/self/stat', 'utf8');
+  // After the name, which may hold blanks: cutime and cstime are the 14th and 15th of the rest.
+  const [user, system] = stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(13, 15)
+    .map(Number);
+  const total = ((user ?? 0) + (system ?? 0)) / TICKS_PER_S;
+  const since = total - cpuCounted;
+  cpuCounted = total;
+  return since;
 }
 
 /** Counts assertions, as node's own summary does. A suite counts only when it failed and nothing in the run below did. */
@@ -73,34 +110,83 @@ async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
     passed: count.passed,
     failed: count.failed === 0 ? failedSuites : count.failed,
     seconds: (performance.now() - begun) / 1_000,
+    cpuSeconds: cpuOfEnded(),
     skipped,
     text,
   };
 }
 
+/** Runs one of the project's development tools: it passes or fails as a whole. */
+async function runCheck([program, ...args]: (typeof CHECKS)[number], signal: AbortSignal): Promise<FileResult> {
+  const begun = performance.now();
+  const tool = join(PROJECT_ROOT, 'node_modules/.bin', program);
+  const child = spawn(tool, args, { cwd: PROJECT_ROOT, stdio: ['ignore', 'pipe', 'pipe'], signal });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
+  const [code] = (await once(child, 'close').catch((error: unknown) => [String(error)])) as readonly unknown[];
+  return {
+    name: program,
+    passed: code === 0 ? 1 : 0,
+    failed: code === 0 ? 0 : 1,
+    seconds: (performance.now() - begun) / 1_000,
+    cpuSeconds: cpuOfEnded(),
+    skipped: [],
+    text: code === 0 ? text : `${text}${program} ended with ${String(code)}\n`,
+  };
+}
+
+/**
+ * A report whose positions are those of the sources. Files run without `--enable-source-maps`, which would read the map
+ * of every module of every process.
+ */
+function inSources(text: string): string {
+  return text.replace(
+    /(?:file:\/\/)?([^\s()]*\bbuild\/[^\s()]+\.js):(\d+):(\d+)/g,
+    (found, file: string, line: string, column: string) => {
+      const path = resolve(PROJECT_ROOT, file);
+      try {
+        const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')) as SourceMapPayload);
+        const entry = map.findEntry(Number(line) - 1, Number(column) - 1);
+        if (!('originalSource' in entry)) return found;
+        const source = relative(PROJECT_ROOT, join(dirname(path), entry.originalSource));
+        return `${source}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
+      } catch {
+        return found; // a file without a map, as a library's
+      }
+    },
+  );
+}
+
 /** One line a file; of a file with a failure its whole report. */
-function report({ name, passed, failed, seconds, skipped, text }: FileResult): void {
-  if (failed > 0) process.stdout.write(text);
-  process.stdout.write(`${failed > 0 ? 'FAILED' : 'ok'} ${name}: ${passed} passed, ${seconds.toFixed(1)} s\n`);
+function report({ name, passed, failed, seconds, cpuSeconds, skipped, text }: FileResult): void {
+  if (failed > 0) process.stdout.write(inSources(text));
+  process.stdout.write(
+    `${failed > 0 ? 'FAILED' : 'ok'} ${name}: ${passed} passed, ${seconds.toFixed(1)} s, CPU ${cpuSeconds.toFixed(1)} s\n`,
+  );
   for (const title of skipped) process.stdout.write(`   skipped: ${title}\n`);
 }
 
-/** Runs all files, a few at once, and says which of them took longest. */
-async function runFiles(files: readonly string[], signal: AbortSignal): Promise<Count> {
+type Job = (signal: AbortSignal) => Promise<FileResult>;
+
+/** Runs all jobs, a few at once, and says which of them took longest. */
+async function runJobs(jobs: readonly Job[], signal: AbortSignal): Promise<Count> {
   const results: FileResult[] = [];
-  const left = [...files];
+  const left = [...jobs];
   const work = async (): Promise<void> => {
-    for (let file = left.shift(); file !== undefined && !signal.aborted; file = left.shift()) {
-      const result = await runFile(file, signal);
+    for (let job = left.shift(); job !== undefined && !signal.aborted; job = left.shift()) {
+      const result = await job(signal);
       report(result);
       results.push(result);
     }
   };
   await Promise.all(Array.from({ length: FILES_AT_ONCE }, work));
-  const slowest = results.sort((one, other) => other.seconds - one.seconds).slice(0, SLOWEST_SHOWN);
-  process.stdout.write(
-    `slowest: ${slowest.map(({ name, seconds }) => `${name} ${seconds.toFixed(0)} s`).join(', ')}\n`,
-  );
+  const most = (of: 'seconds' | 'cpuSeconds'): string =>
+    [...results]
+      .sort((one, other) => other[of] - one[of])
+      .slice(0, SLOWEST_SHOWN)
+      .map((result) => `${result.name} ${result[of].toFixed(0)} s`)
+      .join(', ');
+  process.stdout.write(`slowest: ${most('seconds')}\nmost CPU: ${most('cpuSeconds')}\n`);
   const sum = (of: 'passed' | 'failed'): number => results.reduce((total, result) => total + result[of], 0);
   return { passed: sum('passed'), failed: sum('failed') };
 }
@@ -110,13 +196,27 @@ async function main(): Promise<void> {
   const interrupted = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
   try {
-    const files = await testFiles(process.argv.slice(2));
+    const args = process.argv.slice(2);
+    const checks = args.includes('--check') ? CHECKS : [];
+    const jobs: Job[] = [
+      ...checks.map(
+        (check): Job =>
+          (signal) =>
+            runCheck(check, signal),
+      ),
+      ...(await testFiles(args)).map(
+        (file): Job =>
+          (signal) =>
+            runFile(file, signal),
+      ),
+    ];
     const server = await startTestServer((message) => process.stderr.write(`test database: ${message}\n`));
     try {
       process.env['TEST_DATABASE_ADMIN_URL'] = server.adminUrl;
+      process.env['TEST_CLUSTER'] = server.cluster;
       process.env['TAP_TIMEOUT'] ??= LIBRARY_TIMEOUT_S;
       await ensureTemplate(server.adminUrl);
-      Object.assign(count, await runFiles(files, interrupted.signal));
+      Object.assign(count, await runJobs(jobs, interrupted.signal));
     } finally {
       await server.stop();
     }

@@ -9,6 +9,7 @@ import t from 'tap';
 import { EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
 import { Instance } from '../src/compose/instances.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runSql, spawnServer, type Child } from './support/server.js';
 import { Wire, type Socket } from './support/wire.js';
@@ -133,8 +134,7 @@ t.test('INST-21: with the embedded database, and when the parent is killed', asy
   const again = await spawnServer(t, { env: { INSTANCES: '2' } });
   const orphans = await childrenOf(again.process.pid ?? 0);
   await again.end('SIGKILL');
-  while (orphans.some(alive)) await new Promise(setImmediate);
-  t.pass('instances without a parent ended by themselves');
+  await until('instances without a parent end by themselves', () => !orphans.some(alive));
 });
 
 t.test('INST-22: a port that somebody else holds', async (t) => {

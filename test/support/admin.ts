@@ -1,7 +1,11 @@
-/** The built `service-admin`, in a process that sees nothing of our environment. */
+/**
+ * `service-admin`, which sees nothing of our environment: in this process, at the code of the real terminal, or the built
+ * program in a process of its own, which takes a second of a processor a call.
+ */
 import { join } from 'node:path';
-import { PROJECT_ROOT } from '../../src/root.js';
-import { spawnCli, type Ended, type Json } from './cli.js';
+import { runAdmin } from '../../src/cli/admin/program.js';
+import { PROJECT_ROOT, SERVER_VERSION } from '../../src/root.js';
+import { piped, spawnCli, type Ended, type Json } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
 const BINARY = join(PROJECT_ROOT, 'build/src/cli/admin/main.js');
@@ -23,12 +27,58 @@ export interface Admin {
   answering(question: RegExp, answer: string, ...argv: string[]): Promise<Ended>;
 }
 
-/** `env`: beside a `DATA_DIR` of its own. */
+/** Variables that the libraries of the stores read from the process itself. */
+const OF_LIBRARIES = /^(AWS|GOOGLE|METADATA)_/;
+
+/** Does some work with these variables of the libraries, and no others. */
+async function withVariables<T>(env: Readonly<Record<string, string>>, work: () => Promise<T>): Promise<T> {
+  const take = (from: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
+    Object.fromEntries(Object.entries(from).filter(([name]) => OF_LIBRARIES.test(name)));
+  const become = (variables: NodeJS.ProcessEnv): void => {
+    for (const name of Object.keys(take(process.env))) delete process.env[name];
+    Object.assign(process.env, variables);
+  };
+  const before = take(process.env);
+  become(take(env));
+  return work().finally(() => become(before));
+}
+
+/** `env`: beside a `DATA_DIR` of its own. One call at a time. */
 export async function admin(t: WithTeardown, env: Readonly<Record<string, string>>): Promise<Admin> {
   const home = await temporaryFolder(t);
-  const options = { home, env: { DATA_DIR: join(home, 'data'), TERM: 'xterm', ...env } };
-  const plain: Admin['plain'] = (...argv) =>
-    spawnCli(t, [BINARY, ...argv], { ...options, input: '', through: [process.execPath] }).ended;
+  return adminOf(t, { home, env: variablesOf(home, env) }, (argv, options) =>
+    withVariables(options.env, () =>
+      piped((call) => runAdmin({ ...call, version: SERVER_VERSION }), { argv, ...options }),
+    ),
+  );
+}
+
+/** The same as the built program. */
+export async function builtAdmin(t: WithTeardown, env: Readonly<Record<string, string>>): Promise<Admin> {
+  const home = await temporaryFolder(t);
+  return adminOf(
+    t,
+    { home, env: variablesOf(home, env) },
+    (argv, options) => spawnCli(t, [BINARY, ...argv], { ...options, input: '', through: [process.execPath] }).ended,
+  );
+}
+
+interface Options {
+  readonly home: string;
+  readonly env: Readonly<Record<string, string>>;
+}
+
+const variablesOf = (home: string, env: Options['env']): Options['env'] => ({
+  ...{ DATA_DIR: join(home, 'data'), TERM: 'xterm' },
+  ...env,
+});
+
+function adminOf(
+  t: WithTeardown,
+  options: Options,
+  call: (argv: readonly string[], options: Options) => Promise<Ended>,
+): Admin {
+  const plain: Admin['plain'] = (...argv) => call(argv, options);
   return {
     plain,
     json: async (...argv) => {

@@ -4,8 +4,10 @@
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
+import type { ProgramCall } from '../../src/cli/call.js';
 import { systemKeychain } from '../../src/cli/device/keychain.js';
+import { jsonLine, nodeTerminal } from '../../src/cli/device/node-terminal.js';
 import { runProgram } from '../../src/cli/device/program.js';
 import { Secrets } from '../../src/cli/device/secrets.js';
 import { CommandError, EXIT, type Terminal } from '../../src/cli/device/terminal.js';
@@ -206,6 +208,39 @@ export interface Process {
   seen(fits: RegExp): Promise<RegExpExecArray>;
   write(text: string): void;
   kill(signal: NodeJS.Signals): void;
+}
+
+/**
+ * One call of a program in this process, with pipes where its streams would be: what `runProcess` does with a process,
+ * for a small part of the processor's time.
+ */
+export async function piped(
+  run: (call: ProgramCall) => Promise<number>,
+  { argv, env, input = '' }: Pick<ProgramCall, 'argv' | 'env'> & { readonly input?: string },
+): Promise<Ended> {
+  const written = { stdout: '', stderr: '' };
+  const pipe = (name: keyof typeof written): NodeJS.WriteStream =>
+    Object.assign(
+      new Writable({
+        write: (chunk, _, done) => {
+          written[name] += String(chunk);
+          done();
+        },
+      }),
+      { isTTY: false },
+    ) as unknown as NodeJS.WriteStream;
+  const [output, errors] = [pipe('stdout'), pipe('stderr')];
+  const streams = { input: Readable.from([Buffer.from(input)]) as unknown as NodeJS.ReadStream, output, errors };
+  const terminal: ProgramCall['terminal'] = (json) =>
+    nodeTerminal({ json, env, streams, interrupted: new AbortController().signal, interrupt: () => undefined });
+  const code = await run({
+    argv,
+    env,
+    terminal,
+    write: (text) => void output.write(text),
+    fail: (value) => void errors.write(`${jsonLine(value)}\n`),
+  });
+  return { code, signal: null, ...written };
 }
 
 /** Starts the built program, or `command` with it, in a process that sees this home and nothing else of the environment. */

@@ -21,11 +21,19 @@ export async function soon<T>(promise: Promise<T>, what: string | (() => string)
   }
 }
 
+/** Looks at every turn of the loop; from then on whoever is waited for is left the processor in between. */
+const LOOKS_AT_ONCE = 50;
+const LOOK_EVERY_MS = 5;
+
 /** Looks again and again, letting everything else run in between, until it is so. Throws as `soon` does. */
 export async function until(what: string, is: () => boolean | Promise<boolean>, maxMs = SOON_MS): Promise<void> {
-  for (const end = Date.now() + maxMs; !(await is());) {
+  const end = Date.now() + maxMs;
+  for (let looks = 0; !(await is()); looks++) {
     if (Date.now() > end) throw new Error(`did not come within ${maxMs / 1_000} s: ${what}`);
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => {
+      if (looks < LOOKS_AT_ONCE) setImmediate(resolve);
+      else setTimeout(resolve, LOOK_EVERY_MS);
+    });
   }
 }
 

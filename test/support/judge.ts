@@ -6,6 +6,7 @@
 import { once } from 'node:events';
 import { connect, type Socket as TcpSocket } from 'node:net';
 import { claim, newItem, writeBody, type TestDevice } from './devices.js';
+import { until } from './events.js';
 import { BASE, signUp } from './hosted.js';
 import type { WithTeardown } from './postgres.js';
 import { freePort } from './proxies.js';
@@ -14,6 +15,8 @@ import { residentBytes } from './slow.js';
 import { named, Wire, type Reply } from './wire.js';
 
 const MIB = 1024 * 1024;
+/** For however many rounds, on a busy machine. */
+const ROUNDS_MAX_MS = 300_000;
 
 /** A tenant with a device. */
 export interface Neighbour {
@@ -113,7 +116,7 @@ export class Judge {
 
   /** Resolves when it has done so many rounds since `begin`. */
   async after(rounds: number): Promise<void> {
-    while (this.rounds < rounds && !this.stopped) await new Promise((resolve) => setImmediate(resolve));
+    await until(`${rounds} rounds`, () => this.rounds >= rounds || this.stopped, ROUNDS_MAX_MS);
   }
 
   async end(): Promise<Findings> {

@@ -1,13 +1,11 @@
 /** A PostgreSQL of one test alone, which it may kill, stop, hold still and start again. Durable like a real one. */
-import { randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openClient } from '../../src/postgres/database.js';
 import { findBinaries } from '../../src/postgres/embedded/binaries.js';
 import {
   clusterFolder,
   DATABASE_USER,
-  initialise,
   launch,
   type Cluster,
   type Postmaster,
@@ -16,7 +14,7 @@ import { databaseUser } from '../../src/postgres/embedded/user.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { until } from './events.js';
 import { freePort } from './proxies.js';
-import { temporaryFolder, type WithTeardown } from './postgres.js';
+import { databasePassword, preparedFolder, type WithTeardown } from './postgres.js';
 import { runSql } from './server.js';
 
 const DATABASE = 'service';
@@ -51,15 +49,12 @@ export class OwnPostgres {
 
   /** Makes one with an empty database and starts it; it ends with the test. */
   static async start(t: WithTeardown): Promise<OwnPostgres> {
-    const dataDir = join(await temporaryFolder(t), 'data');
-    await mkdir(dataDir);
+    const dataDir = await preparedFolder(t);
     const folder = await clusterFolder(dataDir);
     const user = await databaseUser(folder);
     const binaries = await findBinaries(dataDir, user);
     const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
-    const password = randomBytes(12).toString('hex');
-    await initialise(cluster, password, true);
-    const postgres = new OwnPostgres(cluster, await freePort(), password);
+    const postgres = new OwnPostgres(cluster, await freePort(), await databasePassword(dataDir));
     t.teardown(async () => postgres.end());
     await postgres.start();
     await runSql(postgres.urlOf('postgres'), `CREATE DATABASE ${DATABASE}`);

@@ -2,14 +2,19 @@
  * Databases for tests. Each test has a fresh one, copied from a template with the migrated schema, on one server that
  * all test files share: TEST_DATABASE_ADMIN_URL, which the test runner sets. A file run on its own starts a server.
  */
+import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import type pg from 'pg';
 import { keptSecret } from '../../src/config/secrets.js';
 import { openClient } from '../../src/postgres/database.js';
+import { findBinaries } from '../../src/postgres/embedded/binaries.js';
 import { EmbeddedPostgres } from '../../src/postgres/embedded/embedded.js';
+import { clusterFolder, initialise } from '../../src/postgres/embedded/process.js';
+import { databaseUser } from '../../src/postgres/embedded/user.js';
 import { migrate } from '../../src/postgres/migrate.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { SQL_FOLDER } from '../../src/root.js';
@@ -48,9 +53,35 @@ export async function temporaryFolder(t: WithTeardown): Promise<string> {
   return folder;
 }
 
+const run = promisify(execFile);
+
+/** Its password in a data folder, kept there as a server keeps it. */
+export const databasePassword = (dataDir: string): Promise<string> => keptSecret(dataDir, 'database-password');
+
+/** Makes a cluster in a data folder, as a server does at its first start: three seconds of a processor. */
+async function makeCluster(dataDir: string): Promise<void> {
+  const folder = await clusterFolder(dataDir);
+  const user = await databaseUser(folder);
+  const binaries = await findBinaries(dataDir, user);
+  const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
+  await initialise(cluster, await databasePassword(dataDir), true);
+}
+
+const copyFolder = async (from: string, to: string): Promise<unknown> => run('cp', ['-a', `${from}/.`, to]);
+
+/** A data folder whose cluster is made already: a copy of the one in TEST_CLUSTER, where the test runner gave one. */
+export async function preparedFolder(t: WithTeardown): Promise<string> {
+  const dataDir = await temporaryFolder(t);
+  const made = process.env['TEST_CLUSTER'];
+  await (made === undefined || made === '' ? makeCluster(dataDir) : copyFolder(made, dataDir));
+  return dataDir;
+}
+
 /** A test server: nothing in it has to survive, so it does not flush. Durability tests start their own. */
 export interface TestServer {
   readonly adminUrl: string;
+  /** A data folder with a cluster that never ran, for copies. */
+  readonly cluster: string;
   stop(): Promise<void>;
 }
 
@@ -61,12 +92,16 @@ const withDatabase = (url: string, name: string): string => {
 };
 
 export async function startTestServer(onLog: (message: string) => void): Promise<TestServer> {
-  const dataDir = await newFolder();
-  const remove = async (): Promise<void> => rm(dataDir, { recursive: true, force: true, maxRetries: 5 });
+  const [dataDir, cluster] = [await newFolder(), await newFolder()];
+  const remove = async (): Promise<void> => {
+    for (const folder of [dataDir, cluster]) await rm(folder, { recursive: true, force: true, maxRetries: 5 });
+  };
   try {
+    await makeCluster(cluster);
+    await copyFolder(cluster, dataDir);
     const server = await EmbeddedPostgres.start({
       dataDir,
-      password: await keptSecret(dataDir, 'database-password'),
+      password: await databasePassword(dataDir),
       onLog: (_, message) => onLog(message),
       settings: { fsync: 'off', full_page_writes: 'off', max_connections: '200' },
     });
@@ -74,7 +109,7 @@ export async function startTestServer(onLog: (message: string) => void): Promise
       await server.stop();
       await remove();
     };
-    return { adminUrl: withDatabase(server.url, 'postgres'), stop };
+    return { adminUrl: withDatabase(server.url, 'postgres'), cluster, stop };
   } catch (error) {
     await remove();
     throw error;

@@ -14,7 +14,14 @@ import { readConfig } from '../../src/config/config.js';
 import { openClient } from '../../src/postgres/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { soon } from './events.js';
-import { PATIENT, temporaryFolder, testDatabase, type TestDatabase, type WithTeardown } from './postgres.js';
+import {
+  PATIENT,
+  preparedFolder,
+  temporaryFolder,
+  testDatabase,
+  type TestDatabase,
+  type WithTeardown,
+} from './postgres.js';
 import { Wire } from './wire.js';
 
 /** The library's own limit for a whole file, half a minute, is too little on a busy machine. */
@@ -146,7 +153,7 @@ export interface SpawnOptions extends Pick<RunOptions, 'env' | 'database'> {
 /** Starts a server as a child process and kills it after the test. Rejects with its output when it does not start. */
 export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): Promise<Child> {
   const databaseUrl = options.embedded === true ? '' : (options.database ?? (await testDatabase(t))).url;
-  const dataDir = options.dataDir ?? (await newDataDir(t));
+  const dataDir = options.dataDir ?? (options.embedded === true ? await preparedFolder(t) : await newDataDir(t));
   const env = { PATH: process.env['PATH'], ...DEFAULTS, DATABASE_URL: databaseUrl, DATA_DIR: dataDir, ...options.env };
   const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const output: string[] = [];
