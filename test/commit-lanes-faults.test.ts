@@ -133,6 +133,10 @@ class Sink implements CommitSink {
     if (this.throws === 'always') throw new Error('broken sink');
   }
 
+  settled(): void {
+    // Answers are counted when they are told.
+  }
+
   private told(changes: readonly Change[]): void {
     for (const change of changes) this.answers.set(change, (this.answers.get(change) ?? 0) + 1);
   }

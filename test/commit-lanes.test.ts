@@ -238,6 +238,7 @@ t.test('a sink that throws keeps nobody else from being told', async (t) => {
       throw new Error('broken sink');
     },
     failed: () => undefined,
+    settled: () => undefined,
   };
   lanes.submit(numbered(tenantId, 1), broken);
   t.strictSame(await together(lanes, [numbered(other, 1), numbered(other, 2)]), [
@@ -380,7 +381,7 @@ t.test('a queue that is full sheds load', async (t) => {
   const lanes = moreLanes({ lanes: 1 });
   let open: (() => void) | undefined;
   const opened = new Promise<void>((resolve) => (open = resolve));
-  const never = { committed: () => undefined, failed: () => undefined };
+  const never = { committed: () => undefined, failed: () => undefined, settled: () => undefined };
   let admitted = 0;
   const fill = (): Promise<void> => {
     for (; admitted < 30_000; admitted++) lanes.submit(deleteChange(itemId(admitted), null, { tenantId }), never);
@@ -391,6 +392,7 @@ t.test('a queue that is full sheds load', async (t) => {
   lanes.submit(deleteChange(itemId(0), null, { tenantId: await newTenant() }), {
     committed: () => open?.(),
     failed: () => open?.(),
+    settled: () => undefined,
   });
   await opened;
 });

@@ -142,6 +142,7 @@ t.test(
         if (!breaks) return log.submit(change, sink);
         const standing = undefined as unknown as { summary: Summary; generation: number };
         sink.committed([Object.assign(change, { verdict: 'insert', version: 1 })], standing);
+        sink.settled();
       },
     };
     log.addTenant('tenant');
@@ -324,7 +325,11 @@ t.test(
     const held: (() => void)[] = [];
     const lanes: CommitLanes = {
       arenaOf: () => arena,
-      submit: (change, sink) => void held.push(() => sink.failed([change], new Error('late'))),
+      submit: (change, sink) =>
+        void held.push(() => {
+          sink.failed([change], new Error('late'));
+          sink.settled();
+        }),
     };
     const setting = new Setting({ lanes });
     setting.registry.start();

@@ -9,7 +9,7 @@ import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
-import type { Arena, Change, ChangeReply } from './change.js';
+import type { Arena, Change } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './ring.js';
 import type {
@@ -62,6 +62,8 @@ export interface ActorPorts {
   readonly meter?: Meter;
 }
 
+type Answer = Extract<Effect, { kind: 'stored' | 'refused' }>;
+
 export class Actor implements CommitSink {
   private readonly tenant: TenantState;
   private readonly mailbox: Message[] = [];
@@ -70,6 +72,9 @@ export class Actor implements CommitSink {
   private retired = false;
   /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
   private pushedSince = Infinity;
+  /** A lane is telling of a batch: answers wait until every tenant's pushes have gone out. */
+  private telling = false;
+  private readonly owed: Answer[] = [];
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** Where the bytes of this tenant's changes are to be put. */
   readonly arena: Arena;
@@ -226,11 +231,18 @@ export class Actor implements CommitSink {
   }
 
   committed(changes: readonly Change[], standing: { summary: Summary; generation: number }): void {
+    this.telling = true;
     this.post({ kind: 'committed', changes, ...standing });
   }
 
   failed(changes: readonly Change[], error: Error): void {
+    this.telling = true;
     this.post({ kind: 'failed', changes, error });
+  }
+
+  settled(): void {
+    this.telling = false;
+    for (const effect of this.owed.splice(0)) this.carryOut(effect);
   }
 
   private post(message: Message): void {
@@ -292,9 +304,8 @@ export class Actor implements CommitSink {
   private run(effect: Effect): void {
     switch (effect.kind) {
       case 'stored':
-        return this.answer(effect.change, (reply, change) => reply.stored(change));
       case 'refused':
-        return this.answer(effect.change, (reply) => reply.refused(effect.error));
+        return this.answer(effect);
       case 'commit':
         return this.commit(effect.change);
       case 'send':
@@ -324,12 +335,15 @@ export class Actor implements CommitSink {
   }
 
   /** Once, however often a lane tells of it: its bytes are another change's as soon as they are let go of. */
-  private answer(change: Change, tell: (reply: ChangeReply, change: Change) => void): void {
+  private answer(effect: Answer): void {
+    const { change } = effect;
     if (change.answered) return;
+    if (this.telling) return void this.owed.push(effect);
     change.answered = true;
     this.pending--;
     this.arena.unpin(change.segment);
-    tell(change.reply, change);
+    if (effect.kind === 'stored') change.reply.stored(change);
+    else change.reply.refused(effect.error);
   }
 
   private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {

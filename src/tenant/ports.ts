@@ -97,6 +97,8 @@ export interface CommitSink {
   committed(changes: readonly Change[], standing: { readonly summary: Summary; readonly generation: number }): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
+  /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */
+  settled(): void;
 }
 
 /** The way into the database, and the memory in which changes lie on it. */

@@ -47,6 +47,7 @@ export function commit(lanes: CommitLanes, change: Change): Promise<Decision> {
         else resolve({ outcome, ...standing });
       },
       failed: (_, error) => reject(error),
+      settled: () => undefined,
     });
   });
 }

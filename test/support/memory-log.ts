@@ -169,6 +169,7 @@ export class MemoryLog implements CommitLanes, ItemLog {
     for (const { change, sink } of waiting) {
       const { changes, ...standing } = this.apply([change]);
       sink.committed(changes, standing);
+      sink.settled();
     }
   }
 

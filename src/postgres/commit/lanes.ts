@@ -417,12 +417,18 @@ class Lane {
   }
 
   private tell({ told, failed }: Settled): void {
+    const sinks = new Set<CommitSink>();
     for (const { sink, changes, summary, generation } of told) {
+      sinks.add(sink);
       this.tellOne(sink, changes, () => sink.committed(changes, { summary, generation }));
     }
     for (const { changes, error } of failed) {
-      for (const [sink, theirs] of bySink(changes)) this.tellOne(sink, theirs, () => sink.failed(theirs, error));
+      for (const [sink, theirs] of bySink(changes)) {
+        sinks.add(sink);
+        this.tellOne(sink, theirs, () => sink.failed(theirs, error));
+      }
     }
+    for (const sink of sinks) this.guarded(() => sink.settled());
   }
 
   /**
@@ -439,8 +445,12 @@ class Lane {
   }
 
   private tellAgain(sink: CommitSink, changes: readonly Change[]): void {
+    this.guarded(() => sink.failed(changes, unknownOutcome()));
+  }
+
+  private guarded(work: () => void): void {
     try {
-      sink.failed(changes, unknownOutcome());
+      work();
     } catch (error) {
       this.options.onFault(error);
     }
