@@ -114,6 +114,7 @@ export function onPage(
   const last = page.rows.at(-1)?.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
   phase.committed = page.summary.version;
+  if (page.more) phase.rowBytes = page.rows.reduce((sum, { counted }) => sum + counted, 0) / page.rows.length;
   const ahead = noticeHead(state, page.summary.version);
   if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
   if (phase.cursor >= state.delivered)
