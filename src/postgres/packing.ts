@@ -74,7 +74,8 @@ export const ITEM_COLUMNS =
   'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
   'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
 
-/** Rows share pieces of memory of this size: one of their own for each costs more than what it holds. */
+/** Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it holds. */
+const FIRST_PIECE_BYTES = 8 * 1024;
 const PIECE_BYTES = 64 * 1024;
 
 /** Reads items whose columns are those of `ITEM_COLUMNS`, into memory of its own. */
@@ -110,7 +111,8 @@ export class RowReader {
 
   private begin(room: number): ItemRow {
     if (this.piece.length - this.used < room) {
-      this.piece = Buffer.allocUnsafeSlow(Math.max(PIECE_BYTES, room));
+      const usual = this.used === 0 ? FIRST_PIECE_BYTES : PIECE_BYTES;
+      this.piece = Buffer.allocUnsafeSlow(Math.max(usual, room)).fill(0, 0, HASH_BYTES);
       this.used = HASH_BYTES;
     }
     // A change's bytes begin with a hash, which a stored row has none of: it begins where that would stand.
