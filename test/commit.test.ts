@@ -25,7 +25,16 @@ import {
   writeOf,
   type ChangeContext,
 } from './support/changes.js';
-import { allRows, commit, memoryLogs, postgresLogs, sums, type BlobState, type LogUnderTest } from './support/logs.js';
+import {
+  allRows,
+  commit,
+  memoryLogs,
+  postgresLogs,
+  stored,
+  sums,
+  type BlobState,
+  type LogUnderTest,
+} from './support/logs.js';
 import { MemoryLog } from './support/memory-log.js';
 import { itemOf } from './support/rows.js';
 
@@ -187,9 +196,9 @@ async function play({ lanes, log, ...logs }: LogUnderTest, { given = [], blobs =
     else if (step === BUMP) await logs.bump(tenantId);
     else await commit(lanes, step({ tenantId }));
   }
-  const before = await log.page({ tenantId, since: 0, limit: 9 });
+  const before = await stored(log, tenantId);
   const decision = await commit(lanes, when({ tenantId }));
-  const after = await log.page({ tenantId, since: 0, limit: 9 });
+  const after = await stored(log, tenantId);
   return { tenantId, before, decision, after };
 }
 

@@ -4,12 +4,13 @@ import type { ServiceError } from '../src/protocol/errors.js';
 import type { ItemWrite } from '../src/protocol/item.js';
 import type { Effect } from '../src/tenant/messages.js';
 import type { ItemRow } from '../src/tenant/change.js';
-import { frameText } from '../src/tenant/codec.js';
+import { frameText, rowText } from '../src/protocol/item-codec.js';
+import { rowText as rowTextOfBytes } from '../src/tenant/codec.js';
 import { Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/recent.js';
 import { FrameRing } from '../src/tenant/ring.js';
 import { step } from '../src/tenant/step.js';
 import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
-import { rowOf } from './support/rows.js';
+import { itemOf, rowOf } from './support/rows.js';
 import { EPOCH, TENANT, World, type Asked } from './support/world.js';
 
 const BOTH = [deviceId(1), deviceId(2)];
@@ -246,6 +247,8 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
     { inline: inline('with keys', BOTH) },
     { inline: null, blob: blob('ref', BOTH) },
     { inline: inline('and metadata', BOTH), blob: blob('ref', BOTH), master: null, sig: null },
+    // Base64 of each remainder, short and long.
+    ...Array.from({ length: 120 }, (_, n) => ({ inline: inline(`of ${n}`, [deviceId(1)], 16 + n) })),
   ];
   const live = payloads.map((payload, n): ItemRow => {
     const write = writeOf({ id: itemId(n), binId: 'b'.repeat(64), ts: 2 ** 53 - 1, ...payload });
@@ -253,7 +256,7 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
   });
   const gone = { binId: '', type: null, senderDevice: null, ts: null, deletedAt: 5 };
   const deleted = [sig('gone'), null].map((tag, n): ItemRow =>
-    rowOf({ id: itemId(7 + n), version: 9 + n, sig: tag, ...gone }, deviceId(1)),
+    rowOf({ id: itemId(207 + n), version: 209 + n, sig: tag, ...gone }, deviceId(1)),
   );
   const put = [...live, ...deleted];
   for (const shape of ['a', 'b'] as const) {
@@ -263,7 +266,9 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
     t.equal(got.length, put.length);
     for (const [n, frame] of got.entries()) {
       t.equal(frame.changedBy, put[n]?.changedBy);
-      t.equal(Buffer.from(recent.view(frame) ?? []).toString(), frameText(shape, put[n] as ItemRow));
+      const one = put[n] as ItemRow;
+      t.equal(Buffer.from(recent.view(frame) ?? []).toString(), frameText(shape, itemOf(one)));
+      t.equal(rowTextOfBytes(shape, one), rowText(shape, itemOf(one)), 'and so it is listed');
     }
   }
   t.end();

@@ -5,11 +5,10 @@ import { fileURLToPath } from 'node:url';
 import { AuditError } from '../audit.js';
 import { Child, numberIn } from '../child.js';
 import type { Context } from '../context.js';
-import type { Receivers } from '../drivers.js';
 import { startWriters, writerResult } from '../drivers.js';
 import { writeSockets, type BenchDevice } from '../population.js';
 import { Book, ratio, type Outcome } from '../stats.js';
-import { World, audit } from '../world.js';
+import { World, audit, cpuSeconds } from '../world.js';
 
 const PER_TENANT = 5;
 const COLD_TENANTS = 100;
@@ -46,16 +45,33 @@ async function heads(world: World): Promise<Map<string, number>> {
   });
 }
 
-/** All sockets of a file say hello at once. Rows a second until the last has caught up; none may be missing or twice. */
-async function replay(receivers: Receivers, expected: number): Promise<number> {
+/** What one replay is to bring, and to whom. */
+interface Replay {
+  readonly name: string;
+  readonly world: World;
+  readonly sockets: string;
+  readonly rows: number;
+}
+
+/**
+ * All sockets of a file say hello at once. Rows a second until the last has caught up, and what a row cost each party; none
+ * may be missing or twice.
+ */
+async function replay(book: Book, { name, world, sockets, rows: expected }: Replay): Promise<void> {
+  const receivers = world.receivers({ sockets, hello: 'later' });
   await receivers.ready();
+  const before = cpuSeconds(world, [receivers.child.pid]);
   const { seconds, rows } = await receivers.replay();
+  const after = cpuSeconds(world, [receivers.child.pid]);
   const { disorder, unstamped } = await receivers.report();
   await receivers.stop();
   if (rows !== expected || disorder + unstamped > 0) {
     throw new AuditError(`replay of ${expected} rows gave ${rows}, ${disorder} out of order, ${unstamped} damaged`);
   }
-  return rows / seconds;
+  book.add(name, 'rows/s', rows / seconds);
+  for (const party of ['server', 'database', 'client'] as const) {
+    book.add(`${name}: ${party}`, 'us/row', ((after[party] - before[party]) / rows) * 1_000_000);
+  }
 }
 
 async function bareRead(world: World, tenants: string, connections: number): Promise<number> {
@@ -78,7 +94,7 @@ async function warm(context: Context, world: World, book: Book): Promise<void> {
   const expected = devices.reduce((sum, { tenant }) => sum + (head.get(tenant) ?? 0) - since(tenant), 0);
   const sockets = join(context.folder, 'warm.sockets');
   writeSockets(sockets, devices, since);
-  book.add('warm replay', 'rows/s', await replay(world.receivers({ sockets, hello: 'later' }), expected));
+  await replay(book, { name: 'warm replay', world, sockets, rows: expected });
 }
 
 export async function replays(context: Context): Promise<Outcome> {
@@ -109,7 +125,7 @@ export async function replays(context: Context): Promise<Outcome> {
     book.add('bare read, the best', 'rows/s', Math.max(...reads));
     await cold.stop();
     await cold.start();
-    book.add('cold replay', 'rows/s', await replay(cold.receivers({ sockets, hello: 'later' }), total));
+    await replay(book, { name: 'cold replay', world: cold, sockets, rows: total });
     await warm(context, memory, book);
   }
   await cold.stop();

@@ -5,50 +5,122 @@
 import pg from 'pg';
 import { askAgain } from './ask.js';
 
-/** The columns of one row, as their types' `send` functions write them; null is NULL. */
-export type BinaryRow = readonly (Buffer | null)[];
+/** Takes each row while it is in hand: the driver takes its memory back. */
+export interface RowTaker {
+  take(row: CopiedRow): void;
+}
 
 const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0', 'latin1');
 const NO_MORE_ROWS = -1;
+const NO_BYTES = Buffer.alloc(0);
 
-/** The driver's own query, but for the messages of COPY, which that one drops. */
-class CopyQuery extends pg.Query {
-  private readonly parts: Buffer[] = [];
+/** An int8 that fits a safe integer. */
+const int8At = (bytes: Buffer, at: number): number =>
+  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
-  /** Called by the driver for each message. */
-  handleCopyData({ chunk }: { readonly chunk: Buffer }): void {
-    // A copy: the driver takes its memory back.
-    this.parts.push(Buffer.from(chunk));
+/** A row whose columns are read one after the other, as their types' `send` functions wrote them. */
+export class CopiedRow {
+  bytes: Buffer = NO_BYTES;
+  /** Where the next column stands; after `value`, where its bytes begin. */
+  at = 0;
+
+  /** Steps to the bytes of the next column: its length, -1 for NULL. The caller steps past them. */
+  value(): number {
+    const length = this.bytes.readInt32BE(this.at);
+    this.at += 4;
+    return length;
   }
 
-  get bytes(): Buffer {
-    return this.parts.length === 1 && this.parts[0] !== undefined ? this.parts[0] : Buffer.concat(this.parts);
+  int8(): number | null {
+    const length = this.value();
+    if (length < 0) return null;
+    if (length !== 8) throw new Error(`an int8 of ${length} bytes`);
+    this.at += 8;
+    return int8At(this.bytes, this.at - 8);
+  }
+
+  /** Leaves the columns that are left unread. */
+  skip(): void {
+    this.at = this.bytes.length;
+  }
+
+  /** An ASCII text. */
+  text(): string | null {
+    const length = this.value();
+    if (length < 0) return null;
+    this.at += length;
+    return this.bytes.toString('latin1', this.at - length, this.at);
   }
 }
 
-/** An int8 that fits a safe integer. */
-export const int8Of = (value: Buffer): number => value.readInt32BE(0) * 4_294_967_296 + value.readUInt32BE(4);
+/** The driver's own query, but for the messages of COPY, which that one drops. Each brings a row (manual, COPY Operations). */
+class CopyQuery extends pg.Query {
+  private readonly row = new CopiedRow();
+  private begun = false;
+  /** Thrown into the driver it would end the process. */
+  fault: unknown;
+
+  constructor(
+    sql: string,
+    private readonly taker: RowTaker,
+    done: (error: Error | null) => void,
+  ) {
+    super(`COPY (${sql}) TO STDOUT (FORMAT binary)`, done as never);
+  }
+
+  /** Called by the driver for each message. */
+  handleCopyData({ chunk }: { readonly chunk: Buffer }): void {
+    if (this.fault !== undefined) return;
+    try {
+      this.read(chunk);
+    } catch (error) {
+      this.fault = error;
+    }
+  }
+
+  /** Throws for anything but what COPY writes: it is our own database that sent it. */
+  private read(chunk: Buffer): void {
+    const { row } = this;
+    row.bytes = chunk;
+    row.at = this.begun ? 0 : afterHeader(chunk);
+    this.begun = true;
+    if (row.at === chunk.length) return;
+    const columns = chunk.readInt16BE(row.at);
+    row.at += 2;
+    if (columns === NO_MORE_ROWS) return;
+    this.taker.take(row);
+    if (row.at !== chunk.length) throw new Error('a row of other columns than were asked for');
+  }
+}
+
+function afterHeader(bytes: Buffer): number {
+  if (!bytes.subarray(0, SIGNATURE.length).equals(SIGNATURE)) throw new Error('not the binary format of COPY');
+  const flags = SIGNATURE.length;
+  return flags + 8 + bytes.readInt32BE(flags + 4);
+}
 
 /**
- * The rows of a query that only reads, all of them in memory. Fails as `ask` does. COPY takes no parameters: whatever stands
- * in `sql` is `pg.escapeLiteral`'s or a number.
+ * Has the rows of a query that only reads taken, by a new taker for each time that it is asked. Fails as `ask` does. COPY
+ * takes no parameters: whatever stands in `sql` is `pg.escapeLiteral`'s or a number.
  */
-export async function copyRows(pool: pg.Pool, sql: string): Promise<BinaryRow[]> {
+export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
   return askAgain(
     async () => {
       const client = await pool.connect();
+      const taker = begin();
       let failed = true;
       try {
-        const bytes = await new Promise<Buffer>((resolve, reject) => {
-          const query: CopyQuery = new CopyQuery(`COPY (${sql}) TO STDOUT (FORMAT binary)`, (error) => {
+        await new Promise<void>((resolve, reject) => {
+          const query: CopyQuery = new CopyQuery(sql, taker, (error) => {
             // The driver gives null where the types say undefined.
             if (error instanceof Error) reject(error);
-            else resolve(query.bytes);
+            else if (query.fault !== undefined) reject(asError(query.fault));
+            else resolve();
           });
           client.query(query);
         });
         failed = false;
-        return readCopy(bytes);
+        return taker;
       } finally {
         // As `pool.query` does it: a connection on which anything failed is not handed on.
         client.release(failed);
@@ -58,23 +130,4 @@ export async function copyRows(pool: pg.Pool, sql: string): Promise<BinaryRow[]>
   );
 }
 
-/** Reads what COPY wrote. Throws for anything else: it is our own database that sent it. */
-function readCopy(bytes: Buffer): BinaryRow[] {
-  if (!bytes.subarray(0, SIGNATURE.length).equals(SIGNATURE)) throw new Error('not the binary format of COPY');
-  const flags = SIGNATURE.length;
-  let at = flags + 8 + bytes.readInt32BE(flags + 4);
-  const rows: BinaryRow[] = [];
-  for (;;) {
-    const columns = bytes.readInt16BE(at);
-    at += 2;
-    if (columns === NO_MORE_ROWS) return rows;
-    const row: (Buffer | null)[] = [];
-    while (row.length < columns) {
-      const length = bytes.readInt32BE(at);
-      at += 4;
-      row.push(length < 0 ? null : bytes.subarray(at, at + length));
-      at += Math.max(0, length);
-    }
-    rows.push(row);
-  }
-}
+const asError = (fault: unknown): Error => (fault instanceof Error ? fault : new Error(String(fault)));

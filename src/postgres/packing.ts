@@ -1,6 +1,19 @@
-/** Stored items as they come from the database: see `packed_item` in sql/0002_commit.sql. */
+/** Stored items as they come from the database: packed (see `packed_item` in sql/0002_commit.sql), or in columns. */
 import type { ContentType } from '../protocol/item.js';
-import { FIXED_BYTES, HASH_BYTES, ItemRow, ULID_CHARS } from '../tenant/change.js';
+import { NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
+import {
+  BLOB_NONCE_AT,
+  FIXED_BYTES,
+  HAS,
+  HASH_BYTES,
+  ItemRow,
+  MASTER_AT,
+  MASTER_BYTES,
+  NONCE_AT,
+  SIG_AT,
+  ULID_CHARS,
+} from '../tenant/change.js';
+import type { CopiedRow } from './copy.js';
 
 /** An int8 that fits a safe integer; -1 stands for NULL. */
 const int8 = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
@@ -45,9 +58,93 @@ function readRow(page: Buffer, from: number): ItemRow {
   row.at = at - HASH_BYTES;
   row.ts = ts < 0 ? null : ts;
   row.deletedAt = deletedAt < 0 ? null : deletedAt;
+  requireWhole(row);
+  if (row.at + FIXED_BYTES > page.length) throw new Error(`the page ends within item ${row.id}`);
+  return row;
+}
+
+function requireWhole(row: ItemRow): void {
   if (row.deletedAt === null && (row.type === null || row.ts === null || row.senderDevice === null)) {
     throw new Error(`item ${row.id} is live but emptied`);
   }
-  if (row.at + FIXED_BYTES > page.length) throw new Error(`the page ends within item ${row.id}`);
-  return row;
+}
+
+/** What `RowReader` reads, in its order. */
+export const ITEM_COLUMNS =
+  'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
+  'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
+
+/** Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it holds. */
+const FIRST_PIECE_BYTES = 8 * 1024;
+const PIECE_BYTES = 64 * 1024;
+
+/** Reads items whose columns are those of `ITEM_COLUMNS`, into memory of its own. */
+export class RowReader {
+  private piece: Buffer = Buffer.alloc(0);
+  private used = 0;
+
+  /** Throws for a live item that has lost what makes it one. */
+  read(from: CopiedRow): ItemRow {
+    const row = this.begin(FIXED_BYTES + from.bytes.length - from.at);
+    row.version = from.int8() ?? 0;
+    row.ts = from.int8();
+    row.deletedAt = from.int8();
+    row.id = from.text() ?? '';
+    row.binId = from.text() ?? '';
+    row.type = from.text() as ContentType | null;
+    row.senderDevice = from.text();
+    row.changedBy = from.text();
+    row.blobRef = from.text();
+    takeFixed(row, from, { at: NONCE_AT, length: NONCE_BYTES, bit: HAS.nonce });
+    takeFixed(row, from, { at: SIG_AT, length: SIG_BYTES, bit: HAS.sig });
+    takeFixed(row, from, { at: MASTER_AT, length: MASTER_BYTES, bit: HAS.master });
+    takeFixed(row, from, { at: BLOB_NONCE_AT, length: NONCE_BYTES, bit: HAS.blobNonce });
+    const ct = take(row, from, row.at + FIXED_BYTES);
+    if (ct >= 0) row.has |= HAS.inline;
+    row.ctBytes = Math.max(0, ct);
+    row.keysBytes = Math.max(0, take(row, from, row.keysAt));
+    row.blobKeysBytes = Math.max(0, take(row, from, row.blobKeysAt));
+    this.used = row.end;
+    requireWhole(row);
+    return row;
+  }
+
+  private begin(room: number): ItemRow {
+    if (this.piece.length - this.used < room) {
+      const usual = this.used === 0 ? FIRST_PIECE_BYTES : PIECE_BYTES;
+      this.piece = Buffer.allocUnsafeSlow(Math.max(usual, room)).fill(0, 0, HASH_BYTES);
+      this.used = HASH_BYTES;
+    }
+    // A change's bytes begin with a hash, which a stored row has none of: it begins where that would stand.
+    return new ItemRow(this.piece, this.used - HASH_BYTES);
+  }
+}
+
+/** Copies a value's bytes. Returns how many, -1 for NULL. */
+function take(row: ItemRow, from: CopiedRow, to: number): number {
+  const length = from.value();
+  if (length > 0) {
+    from.bytes.copy(row.bytes, to, from.at, from.at + length);
+    from.at += length;
+  }
+  return length;
+}
+
+function takeFixed(
+  row: ItemRow,
+  from: CopiedRow,
+  part: { readonly at: number; readonly length: number; readonly bit: number },
+): void {
+  const { bytes, at } = row;
+  const length = from.value();
+  const to = at + part.at;
+  if (length < 0) {
+    bytes.fill(0, to, to + part.length);
+    return;
+  }
+  if (length !== part.length) throw new Error(`item ${row.id} has ${length} bytes for ${part.length}`);
+  // For so few, a loop costs less than a call that makes a view of them.
+  for (let i = 0; i < length; i++) bytes[to + i] = from.bytes[from.at + i] ?? 0;
+  from.at += length;
+  row.has |= part.bit;
 }

@@ -37,6 +37,8 @@ export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
 /** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
 const REPLAY_BYTES = 256 * 1024;
+/** A next page asks for so many times the rows that would fill it: the database looks at all that are asked for. */
+const MORE_ROWS = 1.1;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
 /** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
@@ -423,8 +425,9 @@ export class Actor implements CommitSink {
     const read = async (): Promise<LogPage | undefined> => {
       // Its turn may have come late.
       if (session.phase !== phase) return undefined;
-      const since = phase.cursor;
-      return this.ports.log.page({ tenantId: this.tenantId, since, limit: REPLAY_ROWS, maxBytes: REPLAY_BYTES });
+      const { cursor: since, rowBytes = 0 } = phase;
+      const limit = Math.min(REPLAY_ROWS, Math.ceil((REPLAY_BYTES / rowBytes) * MORE_ROWS));
+      return this.ports.log.page({ tenantId: this.tenantId, since, limit, maxBytes: REPLAY_BYTES });
     };
     this.ports.turns
       .take({ tenantId: this.tenantId, deviceId: session.deviceId }, () => this.whenCurrent(read))

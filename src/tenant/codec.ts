@@ -45,6 +45,7 @@ import {
   ULID_CHARS,
   type ItemRow,
 } from './change.js';
+import { JsonWriter, type Alphabet } from './json-writer.js';
 
 /** A part of fixed length: where it lies from the row's `at`, how long it is, and the bit that says it is there. */
 interface FixedPart {
@@ -351,8 +352,8 @@ export function pathInB(path: string, blobKeys: boolean): string {
   return path.replace(own, 'wrapped');
 }
 
-// Encoding. Built by joining text: every value is a checked id, a number or base64, so nothing needs escaping,
-// and a push to many devices costs one join instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
+// Encoding. Written piece by piece: every value is a checked id, a number or base64, so nothing needs escaping, and a push to
+// many devices costs one text instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
 
 /** Text as it is: a `Piece` holds its keys to a type, at compile time only. */
 export const asIs = (text: string): string => text;
@@ -367,117 +368,209 @@ const typePieceA: Piece<Pick<ItemRowA, 'type'>> = asIs;
 const framePieceA: Piece<Pick<ItemFrameA, 'type' | 'itemType'>> = asIs;
 const framePieceB: Piece<ItemFrameB> = asIs;
 
-type Alphabet = 'base64' | 'base64url';
-
-const quoted = (value: string | null): string => (value === null ? 'null' : `"${value}"`);
-
-/** A part of fixed length as text. */
-const fixed = ({ bytes, at }: ItemRow, part: FixedPart, alphabet: Alphabet): string =>
-  bytes.toString(alphabet, at + part.at, at + part.at + part.bytes);
-
-const ciphertext = (row: ItemRow, alphabet: Alphabet): string =>
-  row.bytes.toString(alphabet, row.at + FIXED_BYTES, row.keysAt);
-
-function keysA({ bytes }: ItemRow, from: number, length: number): string {
-  let out = '';
-  for (let at = from; at < from + length;) {
-    const key = at + ENTRY_HEAD;
-    const next = key + bytes.readUInt16BE(at + ULID_CHARS);
-    const device = bytes.toString('latin1', at, at + ULID_CHARS);
-    out += `${out === '' ? '' : ','}"${device}":"${bytes.toString('base64url', key, next)}"`;
-    at = next;
-  }
-  return `{${out}}`;
+function quoted(out: JsonWriter, value: string | null): void {
+  if (value === null) return out.text('null');
+  out.text('"');
+  out.text(value);
+  out.text('"');
 }
 
-function keysB({ bytes }: ItemRow, from: number, length: number): string {
-  let out = '';
-  for (let at = from; at < from + length;) {
-    const key = at + ENTRY_HEAD;
-    const next = key + bytes.readUInt16BE(at + ULID_CHARS);
-    const device = bytes.toString('latin1', at, at + ULID_CHARS);
-    const text = bytes.toString('base64', key, next);
-    out += (out === '' ? '' : ',') + wrappedPiece(`{"device_id":"${device}","key":"${text}"}`);
-    at = next;
-  }
-  return `[${out}]`;
+/** A part of fixed length as a text in quotes. */
+function fixed(out: JsonWriter, { bytes, at }: ItemRow, part: FixedPart, alphabet: Alphabet): void {
+  out.text('"');
+  out.encoded(alphabet, bytes, { start: at + part.at, end: at + part.at + part.bytes });
+  out.text('"');
 }
 
-const masterText = (row: ItemRow, alphabet: Alphabet): string =>
-  masterPiece(`{"nonce":"${fixed(row, MASTER_NONCE, alphabet)}","ct":"${fixed(row, MASTER_CT, alphabet)}"}`);
+function ciphertext(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
+  out.text('"');
+  out.encoded(alphabet, row.bytes, { start: row.at + FIXED_BYTES, end: row.keysAt });
+  out.text('"');
+}
+
+/** A list of keys: where it lies. */
+interface Keys {
+  readonly from: number;
+  readonly length: number;
+}
+
+const ownKeys = ({ keysAt, keysBytes }: ItemRow): Keys => ({ from: keysAt, length: keysBytes });
+const blobKeys = ({ blobKeysAt, blobKeysBytes }: ItemRow): Keys => ({ from: blobKeysAt, length: blobKeysBytes });
+
+function keysA(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+  out.text('{');
+  for (let at = from; at < from + length;) {
+    const start = at + ENTRY_HEAD;
+    const end = start + bytes.readUInt16BE(at + ULID_CHARS);
+    out.text(at === from ? '"' : ',"');
+    out.copy(bytes, at, at + ULID_CHARS);
+    out.text('":"');
+    out.encoded('base64url', bytes, { start, end });
+    out.text('"');
+    at = end;
+  }
+  out.text('}');
+}
+
+function keysB(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+  out.text('[');
+  for (let at = from; at < from + length;) {
+    const start = at + ENTRY_HEAD;
+    const end = start + bytes.readUInt16BE(at + ULID_CHARS);
+    if (at > from) out.text(',');
+    out.text(wrappedPiece('{"device_id":"'));
+    out.copy(bytes, at, at + ULID_CHARS);
+    out.text(wrappedPiece('","key":"'));
+    out.encoded('base64', bytes, { start, end });
+    out.text('"}');
+    at = end;
+  }
+  out.text(']');
+}
+
+function masterText(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
+  out.text(masterPiece('{"nonce":'));
+  fixed(out, row, MASTER_NONCE, alphabet);
+  out.text(masterPiece(',"ct":'));
+  fixed(out, row, MASTER_CT, alphabet);
+  out.text('}');
+}
 
 /** `master` and `sig` of a live item, each with a leading comma, where they are present. */
-function sealA(row: ItemRow): string {
-  return (
-    ((row.has & HAS.master) === 0 ? '' : sealPiece(`,"master":${masterText(row, 'base64url')}`)) +
-    ((row.has & HAS.sig) === 0 ? '' : sealPiece(`,"sig":"${fixed(row, SIG, 'base64url')}"`))
-  );
+function sealA(out: JsonWriter, row: ItemRow): void {
+  if ((row.has & HAS.master) !== 0) {
+    out.text(sealPiece(',"master":'));
+    masterText(out, row, 'base64url');
+  }
+  if ((row.has & HAS.sig) === 0) return;
+  out.text(sealPiece(',"sig":'));
+  fixed(out, row, SIG, 'base64url');
 }
 
-function payloadA(row: ItemRow): string {
+function payloadA(out: JsonWriter, row: ItemRow): void {
   const inline = (row.has & HAS.inline) !== 0;
-  const envelope = inline
-    ? envelopePiece(
-        `{"ct":"${ciphertext(row, 'base64url')}","nonce":"${fixed(row, NONCE, 'base64url')}","keys":${keysA(row, row.keysAt, row.keysBytes)}${sealA(row)}}`,
-      )
-    : 'null';
-  const blobFields =
-    row.blobRef === null
-      ? fieldsPiece('"blobRef":null,"blobNonce":null,"blobKeys":null')
-      : fieldsPiece(
-          `"blobRef":"${row.blobRef}","blobNonce":"${fixed(row, BLOB_NONCE, 'base64url')}","blobKeys":${keysA(row, row.blobKeysAt, row.blobKeysBytes)}`,
-        );
-  return fieldsPiece(`"payloadEnc":${envelope},${blobFields}${inline ? '' : sealA(row)}`);
+  if (inline) {
+    out.text(fieldsPiece('"payloadEnc":'));
+    out.text(envelopePiece('{"ct":'));
+    ciphertext(out, row, 'base64url');
+    out.text(envelopePiece(',"nonce":'));
+    fixed(out, row, NONCE, 'base64url');
+    out.text(envelopePiece(',"keys":'));
+    keysA(out, row, ownKeys(row));
+    sealA(out, row);
+    out.text('}');
+  } else out.text(fieldsPiece('"payloadEnc":null'));
+  if (row.blobRef === null) out.text(fieldsPiece(',"blobRef":null,"blobNonce":null,"blobKeys":null'));
+  else {
+    out.text(fieldsPiece(`,"blobRef":"${row.blobRef}","blobNonce":`));
+    fixed(out, row, BLOB_NONCE, 'base64url');
+    out.text(fieldsPiece(',"blobKeys":'));
+    keysA(out, row, blobKeys(row));
+  }
+  if (!inline) sealA(out, row);
 }
 
 /** `type` is the text that says the item's type: its key differs between row and frame, and it stands after the ids. */
-function fieldsA(row: ItemRow, type: string): string {
-  const head =
-    fieldsPiece(`"id":"${row.id}","binId":"${row.binId}",${type},"senderDevice":${quoted(row.senderDevice)},`) +
-    fieldsPiece(`"ts":${row.ts},"version":${row.version},"deletedAt":${row.deletedAt}`);
-  if (row.deletedAt === null) return `${head},${payloadA(row)}`;
-  const sig = (row.has & HAS.sig) === 0 ? '' : fieldsPiece(`,"sig":"${fixed(row, SIG, 'base64url')}"`);
-  return head + fieldsPiece(',"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null') + sig;
+function fieldsA(out: JsonWriter, row: ItemRow, type: string): void {
+  out.text(fieldsPiece('"id":"'));
+  out.text(row.id);
+  out.text(fieldsPiece('","binId":"'));
+  out.text(row.binId);
+  out.text('",');
+  out.text(type);
+  quoted(out, row.type);
+  out.text(fieldsPiece(',"senderDevice":'));
+  quoted(out, row.senderDevice);
+  out.text(fieldsPiece(`,"ts":${row.ts},"version":${row.version},"deletedAt":${row.deletedAt},`));
+  if (row.deletedAt === null) return payloadA(out, row);
+  out.text(fieldsPiece('"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null'));
+  if ((row.has & HAS.sig) === 0) return;
+  out.text(fieldsPiece(',"sig":'));
+  fixed(out, row, SIG, 'base64url');
 }
 
-const tagB = (row: ItemRow): string => quoted((row.has & HAS.sig) === 0 ? null : fixed(row, SIG, 'base64'));
+function tagB(out: JsonWriter, row: ItemRow): void {
+  if ((row.has & HAS.sig) === 0) out.text('null');
+  else fixed(out, row, SIG, 'base64');
+}
 
-function payloadB(row: ItemRow): string {
+function payloadB(out: JsonWriter, row: ItemRow): void {
   // A blob without metadata reads back as the specification writes it: its nonce and keys stand in the item's place.
   const inline = (row.has & HAS.inline) !== 0;
-  const ownKeys = inline ? keysB(row, row.keysAt, row.keysBytes) : keysB(row, row.blobKeysAt, row.blobKeysBytes);
-  const master = (row.has & HAS.master) === 0 ? 'null' : masterText(row, 'base64');
-  return (
-    rowPieceB(`"ct":"${ciphertext(row, 'base64')}","nonce":"${fixed(row, inline ? NONCE : BLOB_NONCE, 'base64')}",`) +
-    rowPieceB(`"wrapped":${ownKeys},"master":${master},"sig":${tagB(row)},`) +
-    (row.blobRef === null
-      ? rowPieceB('"blob_ref":null,"blob_nonce":null,"blob_keys":null')
-      : rowPieceB(
-          `"blob_ref":"${row.blobRef}","blob_nonce":"${fixed(row, BLOB_NONCE, 'base64')}","blob_keys":${keysB(row, row.blobKeysAt, row.blobKeysBytes)}`,
-        ))
-  );
+  out.text(rowPieceB('"ct":'));
+  ciphertext(out, row, 'base64');
+  out.text(rowPieceB(',"nonce":'));
+  fixed(out, row, inline ? NONCE : BLOB_NONCE, 'base64');
+  out.text(rowPieceB(',"wrapped":'));
+  keysB(out, row, inline ? ownKeys(row) : blobKeys(row));
+  out.text(rowPieceB(',"master":'));
+  if ((row.has & HAS.master) === 0) out.text('null');
+  else masterText(out, row, 'base64');
+  out.text(rowPieceB(',"sig":'));
+  tagB(out, row);
+  if (row.blobRef === null) return out.text(rowPieceB(',"blob_ref":null,"blob_nonce":null,"blob_keys":null'));
+  out.text(rowPieceB(`,"blob_ref":"${row.blobRef}","blob_nonce":`));
+  fixed(out, row, BLOB_NONCE, 'base64');
+  out.text(rowPieceB(',"blob_keys":'));
+  keysB(out, row, blobKeys(row));
 }
 
-function fieldsB(row: ItemRow): string {
-  const head =
-    rowPieceB(`"id":"${row.id}","version":${row.version},"bin_id":"${row.binId}","type":${quoted(row.type)},`) +
-    rowPieceB(`"sender_device":${quoted(row.senderDevice)},"ts":${row.ts},"deleted_at":${row.deletedAt}`);
-  if (row.deletedAt === null) return `${head},${payloadB(row)}`;
-  const gone = rowPieceB(',"ct":null,"nonce":null,"wrapped":null,"master":null,');
-  return head + gone + rowPieceB(`"sig":${tagB(row)},"blob_ref":null,"blob_nonce":null,"blob_keys":null`);
+function fieldsB(out: JsonWriter, row: ItemRow): void {
+  out.text(rowPieceB(`"id":"${row.id}","version":${row.version},"bin_id":"`));
+  out.text(row.binId);
+  out.text(rowPieceB('","type":'));
+  quoted(out, row.type);
+  out.text(rowPieceB(',"sender_device":'));
+  quoted(out, row.senderDevice);
+  out.text(rowPieceB(`,"ts":${row.ts},"deleted_at":${row.deletedAt},`));
+  if (row.deletedAt === null) return payloadB(out, row);
+  out.text(rowPieceB('"ct":null,"nonce":null,"wrapped":null,"master":null,"sig":'));
+  tagB(out, row);
+  out.text(rowPieceB(',"blob_ref":null,"blob_nonce":null,"blob_keys":null'));
 }
+
+/** More than what stands around a row's bytes in its text. */
+const AROUND_ROW = 1_024;
+/** A row's bytes are at most so many times as long as text: of a B blob without metadata nonce and keys are said twice. */
+const TIMES_AS_TEXT = 4;
+
+/** Begins the text of a row: `out.since` takes what this returns. */
+const beginRow = (out: JsonWriter, { at, end }: ItemRow): number => out.begin(AROUND_ROW + TIMES_AS_TEXT * (end - at));
+
+const listed = new JsonWriter();
 
 /** An item as a row of `GET /items`, as JSON text. */
-export const rowText = (shape: Shape, row: ItemRow): string =>
-  shape === 'a' ? `{${fieldsA(row, typePieceA(`"type":${quoted(row.type)}`))}}` : `{${fieldsB(row)}}`;
+export function rowText(shape: Shape, row: ItemRow): string {
+  listed.restart();
+  const from = beginRow(listed, row);
+  listed.text('{');
+  if (shape === 'a') fieldsA(listed, row, typePieceA('"type":'));
+  else fieldsB(listed, row);
+  listed.text('}');
+  return listed.since(from).toString('latin1');
+}
 
-/** The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. */
-export function frameText(shape: Shape, row: ItemRow): string {
+/**
+ * The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. A view of what `out` holds,
+ * good until that restarts.
+ */
+export function frameBytes(out: JsonWriter, shape: Shape, row: ItemRow): Buffer {
+  const from = beginRow(out, row);
   if (row.deletedAt !== null) {
-    const alphabet = shape === 'a' ? 'base64url' : 'base64';
-    const sig = (row.has & HAS.sig) === 0 ? '' : deletePiece(`,"sig":"${fixed(row, SIG, alphabet)}"`);
-    return deletePiece(`{"type":"delete","id":"${row.id}","version":${row.version}${sig}}`);
+    out.text(deletePiece(`{"type":"delete","id":"${row.id}","version":${row.version}`));
+    if ((row.has & HAS.sig) !== 0) {
+      out.text(deletePiece(',"sig":'));
+      fixed(out, row, SIG, shape === 'a' ? 'base64url' : 'base64');
+    }
+    out.text('}');
+  } else if (shape === 'b') {
+    out.text(framePieceB('{"type":"item","item":{'));
+    fieldsB(out, row);
+    out.text('}}');
+  } else {
+    out.text(framePieceA('{"type":"item",'));
+    fieldsA(out, row, framePieceA('"itemType":'));
+    out.text('}');
   }
-  if (shape === 'b') return framePieceB(`{"type":"item","item":{${fieldsB(row)}}}`);
-  return `${framePieceA('{"type":"item",')}${fieldsA(row, framePieceA(`"itemType":${quoted(row.type)}`))}}`;
+  return out.since(from);
 }

@@ -5,7 +5,7 @@
 import type { AckFrame, Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import type { Change, ItemRow } from './change.js';
-import { asIs, frameText } from './codec.js';
+import { asIs } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Frame, Recent } from './recent.js';
@@ -179,11 +179,7 @@ export function liveFrame(
   return acks ? ackText(frame.id, frame.version) : null;
 }
 
-/** As `liveFrame`, of a stored row that was just read. */
-export function liveRow(session: Session, row: ItemRow, acks: boolean): string | null {
-  if (row.changedBy !== session.port.deviceId) return frameText(session.port.shape, row);
-  return acks ? ackText(row.id, row.version) : null;
-}
-
 const ackPiece: Piece<AckFrame> = asIs;
-const ackText = (id: string, version: number): string => ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);
+/** Tells the writer's own device of its change. */
+export const ackText = (id: string, version: number): string =>
+  ackPiece(`{"type":"ack","id":"${id}","version":${version}}`);

@@ -1,12 +1,16 @@
 /** The frames of one tenant's last changes in one shape: pushed from here, and kept so that a short absence never reaches the database. */
 import type { Shape } from '../protocol/shape.js';
 import type { ItemRow } from './change.js';
-import { frameText } from './codec.js';
+import { frameBytes } from './codec.js';
+import { JsonWriter } from './json-writer.js';
 import type { FrameRing, Place } from './ring.js';
 
 /** Bounds per tenant and shape; the ring has one over all tenants of the process. */
 export const RECENT_ROWS = 256;
 export const RECENT_BYTES = 256 * 1024;
+
+/** Where a frame is written before the ring has it. */
+const written = new JsonWriter();
 
 /** A change as a socket is told of it. */
 export interface Frame {
@@ -18,6 +22,8 @@ export interface Frame {
   readonly since: number;
   readonly place: Place;
   readonly length: number;
+  /** A later frame of the same item is there: looked up for whoever asks first after it came. */
+  superseded: boolean;
 }
 
 /**
@@ -27,6 +33,8 @@ export interface Frame {
 export class Recent {
   private frames: Frame[] = [];
   private held = 0;
+  /** The version up to which it is known which frames are superseded. */
+  private judged = 0;
 
   constructor(
     private readonly shape: Shape,
@@ -50,12 +58,21 @@ export class Recent {
   add(rows: readonly ItemRow[]): readonly Frame[] {
     const added: Frame[] = [];
     for (const row of rows) {
-      const text = frameText(this.shape, row);
+      written.restart();
+      const frame = frameBytes(written, this.shape, row);
       const { id, version, changedBy, since } = row;
-      const frame = { id, version, changedBy, since, place: this.ring.add(text), length: text.length };
-      this.held += frame.length;
-      this.frames.push(frame);
-      added.push(frame);
+      const kept = {
+        id,
+        version,
+        changedBy,
+        since,
+        place: this.ring.add(frame),
+        length: frame.length,
+        superseded: false,
+      };
+      this.held += kept.length;
+      this.frames.push(kept);
+      added.push(kept);
     }
     return added;
   }
@@ -71,16 +88,30 @@ export class Recent {
   /** Changes above the cursor in version order, each item once in its latest state (WS-15). */
   above(cursor: number): Frame[] {
     this.dropLost();
+    this.judge();
+    const { frames } = this;
+    let from = frames.length;
+    while (from > 0 && (frames[from - 1]?.version ?? 0) > cursor) from--;
     const latest: Frame[] = [];
+    for (; from < frames.length; from++) {
+      const frame = frames[from];
+      if (frame?.superseded === false) latest.push(frame);
+    }
+    return latest;
+  }
+
+  /** Says of each frame whether a later one supersedes it; once for all that ask before the next is added. */
+  private judge(): void {
+    const newest = this.frames.at(-1)?.version ?? 0;
+    if (this.judged === newest) return;
+    this.judged = newest;
     const seen = new Set<string>();
     for (let i = this.frames.length - 1; i >= 0; i--) {
       const frame = this.frames[i];
-      if (frame === undefined || frame.version <= cursor) break;
-      if (seen.has(frame.id)) continue;
-      seen.add(frame.id);
-      latest.push(frame);
+      if (frame === undefined) break;
+      frame.superseded = seen.has(frame.id);
+      if (!frame.superseded) seen.add(frame.id);
     }
-    return latest.reverse();
   }
 
   /** The bytes of a frame: a view, good until the next change of any tenant. Undefined where other tenants' took its place. */

@@ -8,8 +8,9 @@ import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import type { ItemRow } from './change.js';
-import { frameText } from './codec.js';
-import { liveFrame, liveRow, noticeHead } from './deliver.js';
+import { frameBytes } from './codec.js';
+import { ackText, liveFrame, noticeHead } from './deliver.js';
+import { JsonWriter } from './json-writer.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Recent } from './recent.js';
@@ -114,6 +115,7 @@ export function onPage(
   const last = page.rows.at(-1)?.version ?? phase.cursor;
   phase.cursor = page.more ? last : page.summary.version;
   phase.committed = page.summary.version;
+  if (page.more) phase.rowBytes = page.rows.reduce((sum, { counted }) => sum + counted, 0) / page.rows.length;
   const ahead = noticeHead(state, page.summary.version);
   if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
   if (phase.cursor >= state.delivered)
@@ -218,11 +220,16 @@ const recentFor = (state: TenantState, session: Session): Recent => recentOf(sta
 
 // After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
 
+/** The frames of one page: they are sent before the next one's are written, whatever tenant's it is. */
+const written = new JsonWriter(512 * 1024);
+
 function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): FrameBytes[] {
-  const out: string[] = [];
+  const out: FrameBytes[] = [];
+  written.restart();
   for (const row of rows) {
-    const text = phase.greeting ? frameText(session.port.shape, row) : liveRow(session, row, phase.acks);
-    if (text !== null) out.push(text);
+    const own = !phase.greeting && row.changedBy === session.deviceId;
+    if (!own) out.push(frameBytes(written, session.port.shape, row));
+    else if (phase.acks) out.push(ackText(row.id, row.version));
   }
   return out;
 }

@@ -26,12 +26,13 @@ export class FrameRing {
     return this.segments.length * SEGMENT_BYTES;
   }
 
-  /** Keeps a frame; every text in one is ASCII. One that fits no segment is not there at once. */
-  add(frame: string): Place {
+  /** Keeps a frame. One that fits no segment is not there at once. */
+  add(frame: Uint8Array): Place {
     if (frame.length > SEGMENT_BYTES) return NOWHERE;
     if (this.used + frame.length > SEGMENT_BYTES) this.begin();
     const at = this.used;
-    this.used += this.segments.at(-1)?.write(frame, at, 'latin1') ?? 0;
+    this.used += frame.length;
+    this.segments.at(-1)?.set(frame, at);
     return (this.first + this.segments.length - 1) * SEGMENT_BYTES + at;
   }
 

@@ -18,6 +18,8 @@ export interface Replaying {
   committed: number | null;
   /** True while nothing is asked of the database because the socket's buffer has to empty first. */
   draining: boolean;
+  /** Bytes of a row, on average over the last page; undefined before the first. */
+  rowBytes?: number;
   /** True while the database is out of reach: the next sign of it has this replay go on. */
   stalled: boolean;
 }

@@ -6,8 +6,8 @@ import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commi
 import { createPool, openClient } from '../../src/postgres/database.js';
 import { PostgresItemLog } from '../../src/postgres/item-log.js';
 import type { Change, ItemRow } from '../../src/tenant/change.js';
-import type { CommitLanes, ItemLog } from '../../src/tenant/ports.js';
 import { systemClock } from '../../src/protocol/clock.js';
+import type { CommitLanes, ItemLog, LogPage } from '../../src/tenant/ports.js';
 import type { Summary } from '../../src/protocol/item.js';
 import { MemoryLog } from './memory-log.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
@@ -54,7 +54,13 @@ export function commit(lanes: CommitLanes, change: Change): Promise<Decision> {
 
 /** Every row of a tenant, in version order. */
 export async function allRows(log: ItemLog, tenantId: string): Promise<readonly ItemRow[]> {
-  return (await log.page({ tenantId, since: 0, limit: 1_000_000 })).rows;
+  return (await stored(log, tenantId)).rows;
+}
+
+/** Everything that is stored, each row over bytes of its own: those of a page share them, with what lies between. */
+export async function stored(log: ItemLog, tenantId: string): Promise<LogPage> {
+  const page = await log.page({ tenantId, since: 0, limit: 1_000_000 });
+  return { ...page, rows: page.rows.map((row) => row.copy()) };
 }
 
 let tenants = 0;

@@ -2,11 +2,10 @@
  * A socket's other end, which holds everything it is sent against the log's history (guarantees 1 and 3, contract 11).
  * A broken promise throws at once, so that the step that broke it is the one on the stack.
  */
-import { frameText } from '../../src/tenant/codec.js';
+import { frameText } from '../../src/protocol/item-codec.js';
 import type { Shape } from '../../src/protocol/shape.js';
 import type { FrameBytes, SocketPort } from '../../src/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
-import { rowOf } from './rows.js';
 
 /** What a witness compares with. */
 export interface Truth {
@@ -142,7 +141,7 @@ export class Witness implements SocketPort {
 
   private takeChange(version: number, text: string): void {
     const { row } = this.entry(version);
-    const right = frameText(this.shape, rowOf(row.item, row.changedBy));
+    const right = frameText(this.shape, row.item);
     if (text !== right) throw new Error(`version ${version} came as ${text} and is ${right}`);
     if (this.stage === 'live' && row.changedBy === this.deviceId) throw new Error(`own version ${version} was pushed`);
     this.moveTo(version);

@@ -113,7 +113,7 @@ export class World {
 
   /** Other tenants' changes take the place of whatever memory holds, or of nothing yet. */
   crowdOut(): void {
-    const frame = 'other'.repeat(200_000);
+    const frame = Buffer.alloc(1_000_000);
     for (let bytes = 0; bytes <= RING_BYTES; bytes += frame.length) this.ring.add(frame);
   }
 
