@@ -7,7 +7,7 @@ import type { RatePurpose } from '../account/rates.js';
 import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { DeviceRates } from './admit.js';
-import { Authenticator, bearerOf, checkAdmin, checkState, type Caller } from './authenticate.js';
+import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
 import { KeptBody, readBody, takeBody, takeForm } from './body.js';
 import { TrustedProxies } from './client-address.js';
 import { refusalOf } from './fair-budget.js';
@@ -173,7 +173,7 @@ export class Pipeline implements CallKeeper {
   /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
   claim(call: Call, claims: TokenClaims): void {
     call.claims = claims;
-    call.owner = `${claims.tenantId}/${claims.deviceId}`;
+    call.owner = ownerOf(claims);
     this.shares.enter(call);
   }
 
