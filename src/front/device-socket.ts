@@ -58,8 +58,8 @@ export class DeviceSocket implements SocketPort, Seat {
   readonly shape: Shape;
   readonly actor: TenantActor;
   readonly expiresAt: number;
-  /** Until when a `hello` must have come; Infinity after it. */
-  helloBy: number;
+  /** Until when a `hello` must have come; undefined after it: a number that is none of the small ones takes memory. */
+  helloBy: number | undefined;
   /** When the last frame came, ms. */
   lastSeenAt: number;
   /** What it said lately (see `charge`). */

@@ -53,7 +53,7 @@ export class Sockets {
     this.wheel = new Wheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
-      dueAt: (socket) => Math.min(socket.helloBy, socket.expiresAt, this.silentAt(socket)),
+      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
       beat: (socket) => void socket.send(PINGS),
       stalled: (now) => (this.stalledAt = now),
@@ -70,7 +70,7 @@ export class Sockets {
 
   private due(socket: DeviceSocket, now: number): void {
     if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
-    else if (socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
+    else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
     else socket.close(CLOSE.silent, 'no sign of life');
   }
 
@@ -167,7 +167,7 @@ export class Sockets {
   private take(socket: DeviceSocket, frame: ClientFrame): void {
     if (frame.type === 'ping') socket.answer(PONG);
     if (frame.type !== 'hello' || socket.session === undefined) return;
-    socket.helloBy = Infinity;
+    socket.helloBy = undefined;
     socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
@@ -180,7 +180,7 @@ export class Sockets {
     const refusal = asRefusal(error);
     const frame: ErrorFrame = { type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message };
     socket.answer(JSON.stringify(frame));
-    if (socket.helloBy !== Infinity) socket.close(CLOSE.protocol, 'hello expected');
+    if (socket.helloBy !== undefined) socket.close(CLOSE.protocol, 'hello expected');
   }
 
   /**

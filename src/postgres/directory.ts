@@ -205,6 +205,9 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
   }
 }
 
+/** Most tenants have none: they share it. */
+const NO_PAIRS: readonly PairRequest[] = [];
+
 const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
 const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
 
@@ -222,7 +225,7 @@ function snapshotOf(row: TenantRow): TenantSnapshot {
     summary: summaryOf(row),
     devices: (row.devices ?? []).map(deviceOf),
     bins: (row.bins ?? []).map(binOf),
-    pairRequests: (row.pairs ?? []).map(pairOf),
+    pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
   };
 }
 
