@@ -24,6 +24,7 @@ import {
   type TestDevice,
 } from './support/accounts.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 
 t.test('two instances that start at once agree on the tenant; BIN-01: it has one bin', async (t) => {
   const { a, b, tenantId, clock } = await newWorld(t);
@@ -367,6 +368,31 @@ t.test('sightings that a standing database does not take are bounded, the oldest
   t.notOk(written.includes('0'));
 });
 
+t.test('sightings that come while others are written wait for their own time', async (t) => {
+  const clock = new TestClock();
+  const writes: number[] = [];
+  const devices: Devices = new Devices({
+    store: {
+      touch: (seen: readonly Seen[]) => {
+        writes.push(seen.length);
+        // A crowd: with every statement come others.
+        devices.touch('tenant', { id: `after ${writes.length}` });
+        return Promise.resolve();
+      },
+    } as unknown as DeviceStore,
+    clock,
+    changed: () => Promise.resolve(),
+    online: () => Promise.resolve(new Set<string>()),
+    onFault: (error) => t.fail(String(error)),
+  });
+  for (let n = 0; n < 3_000; n++) devices.touch('tenant', { id: String(n) });
+  await devices.flush();
+  t.same(writes, [2_000, 1_000]);
+  clock.advance(1_000);
+  await until('a third write', () => writes.length === 3);
+  t.same(writes, [2_000, 1_000, 2]);
+});
+
 t.test('sightings are written rarely and together, and a lost one harms nothing', async (t) => {
   const world = await newWorld(t);
   const { a, b, tenantId, clock } = world;
@@ -393,7 +419,7 @@ t.test('sightings are written rarely and together, and a lost one harms nothing'
   t.same(a.faults, []);
   await b.pool.end();
   b.pool.end = () => Promise.resolve();
-  b.devices.touch(tenantId, device);
+  b.devices.touch(tenantId, { id: device.id });
   await b.devices.flush();
   t.equal(b.faults.length, 1);
 });

@@ -2,6 +2,7 @@
 import t from 'tap';
 import { ulid } from 'ulid';
 import { PostgresDirectory } from '../src/postgres/directory.js';
+import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
 import { deviceId } from './support/changes.js';
@@ -28,16 +29,56 @@ t.test('the directory reads many tenants at once', async (t) => {
     loaded.map((snapshot) => snapshot?.tenantId),
     [...ids.slice(0, -2), undefined, tenantId],
   );
-  const heads = await Promise.all(others.map((id) => a.directory.head(id)));
+  const reading = Promise.all(others.map((id) => a.directory.head(id)));
+  world.clock.advance(10);
+  await nextTurn();
+  t.equal(statements, 2, 'while a crowd comes in, the next read waits for more of it');
+  world.clock.advance(10);
+  const heads = await reading;
   t.equal(statements, 3);
   t.ok(heads.every(({ version }) => version === 3));
   const straggler = a.directory.head(ulid());
   world.clock.advance(10);
   t.equal(await refusal(straggler), 'tenant_not_found', 'after a crowd the next read waits 10 ms for more');
+  world.clock.advance(10);
+  const [[first, second], one, other] = await Promise.all([
+    Promise.all([a.directory.load(others[0] ?? ''), a.directory.load(others[1] ?? '')]),
+    a.directory.head(others[0] ?? ''),
+    a.directory.head(others[2] ?? ''),
+  ]);
+  t.equal(statements, 5, 'heads are read along with tenants');
+  t.same([first?.summary.version, second?.summary.version, one.version, other.version], [3, 3, 3, 3]);
   const [snapshot] = loaded;
   t.match(snapshot, { state: 'active', pairRequests: [] });
   t.equal((snapshot?.bins[1]?.view?.['meta'] as Uint8Array).length, 4_096);
-  t.same(await a.directory.standings([others[0] ?? '', ulid()]), [{ tenantId: others[0], head: 3, generation: 1 }]);
+});
+
+t.test('INST-02: a comparison is answered with what is news, and with who is gone', async (t) => {
+  const { a } = await newWorld(t);
+  const [behind = '', old = '', same = '', ahead = '', gone = ''] = Array.from({ length: 5 }, () => ulid());
+  await a.pool.query(
+    'INSERT INTO tenants (id, created_at, head, generation) SELECT id, 1, 3, 2 FROM unnest($1::text[]) AS u(id)',
+    [[behind, old, same, ahead]],
+  );
+  const known = [
+    { tenantId: behind, delivered: 2, generation: 2 },
+    { tenantId: old, delivered: 3, generation: 1 },
+    { tenantId: same, delivered: 3, generation: 2 },
+    { tenantId: ahead, delivered: 4, generation: 3 },
+    { tenantId: gone, delivered: 0, generation: 1 },
+  ];
+  const told = [...(await a.directory.standings(known))].sort((one, other) =>
+    one.tenantId.localeCompare(other.tenantId),
+  );
+  t.same(
+    told,
+    [
+      { tenantId: behind, head: 3, generation: 2 },
+      { tenantId: old, head: 3, generation: 2 },
+      { tenantId: gone, head: null, generation: 0 },
+    ].sort((one, other) => one.tenantId.localeCompare(other.tenantId)),
+  );
+  t.same(await a.directory.standings([]), []);
 });
 
 t.test('ERR-14: a database that is away is unavailable, with the cause for the log', async (t) => {

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TenantRegistry, type RegistryOptions } from '../src/tenant/registry.js';
-import type { TenantSnapshot } from '../src/tenant/ports.js';
+import type { Standing, TenantSnapshot } from '../src/tenant/ports.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -65,12 +65,12 @@ function stage() {
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
     },
     standings: {
-      standings: (ids) => {
+      standings: (known) => {
         state.asked++;
         if (state.away) return unavailable();
-        return Promise.resolve(
-          ids.filter((id) => id !== state.gone).map((tenantId) => ({ tenantId, ...log.tenant(tenantId) })),
-        );
+        const standingOf = (tenantId: string): Standing =>
+          tenantId === state.gone ? { tenantId, head: null, generation: 0 } : { tenantId, ...log.tenant(tenantId) };
+        return Promise.resolve(known.map(({ tenantId }) => standingOf(tenantId)));
       },
     },
     announcer: { announce: () => undefined },

@@ -36,9 +36,9 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
     },
     standings: {
-      standings: (ids) => {
-        asked.push(ids.length);
-        return Promise.resolve(ids.map((tenantId) => ({ tenantId, ...log.tenant(tenantId) })));
+      standings: (known) => {
+        asked.push(known.length);
+        return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
     announcer: { announce: () => undefined },

@@ -7,6 +7,7 @@ import type { CommitLanes, HintedGeneration, ItemLog, TenantDirectory, TenantSna
 import { TenantRegistry } from '../src/tenant/registry.js';
 import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { Ears, listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
 import { openBin } from './support/world.js';
@@ -43,13 +44,14 @@ class Setting {
       log: ports.log ?? this.log,
       directory,
       standings: {
-        standings: (ids) =>
+        // As the database answers: what is not news is left out.
+        standings: (known) =>
           Promise.resolve(
-            ids.map((tenantId) => ({
-              tenantId,
-              head: this.log.tenant(tenantId).head,
-              generation: this.log.tenant(tenantId).generation,
-            })),
+            known.flatMap(({ tenantId, delivered, generation }) => {
+              const tenant = this.log.tenant(tenantId);
+              const news = tenant.head > delivered || tenant.generation > generation;
+              return news ? [{ tenantId, head: tenant.head, generation: tenant.generation }] : [];
+            }),
           ),
       },
       announcer: { announce: (...hint) => void this.announced.push(hint) },
@@ -293,6 +295,35 @@ t.test('TOKEN-12: a change of a tenant is told to the others, whether it is load
   t.ok(actor?.device(deviceId(2)));
   t.strictSame(setting.announced.at(-1), ['tenant', 0, 2]);
 });
+
+t.test(
+  'INST-26: what a socket waits for comes once a comparison is answered, also where that has no news',
+  async (t) => {
+    let away = true;
+    const setting: Setting = new Setting({
+      log: { page: (request) => (away ? Promise.reject(unavailable()) : setting.log.page(request)) },
+    });
+    setting.devices = [1, 2];
+    setting.log.addTenant('tenant');
+    const keys = [1, 2].map((n) => deviceId(n));
+    setting.log.apply([
+      writeChange(writeOf({ inline: inline('one', keys) }), { tenantId: 'tenant', deviceId: deviceId(2) }),
+    ]);
+    const actor = await setting.actor();
+    const ears = new Ears(deviceId(1), 1);
+    const session = actor.open(ears);
+    if (typeof session === 'string') throw new Error(session);
+    actor.hello(session, { since: 0, epoch: null, acks: false });
+    await until('the read fails', () => setting.faults.length === 1);
+    await setting.registry.compareHeads();
+    await until('it fails again', () => setting.faults.length === 2);
+    t.strictSame([ears.versions, ears.caughtUp], [[], undefined]);
+    away = false;
+    await setting.registry.compareHeads();
+    await ears.until(() => ears.caughtUp !== undefined);
+    t.strictSame([ears.versions, ears.caughtUp], [[1], 1]);
+  },
+);
 
 t.test('INST-02 INST-18: the slow tick compares heads', async (t) => {
   const setting = new Setting();

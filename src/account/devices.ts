@@ -29,8 +29,8 @@ export interface ListedDevice extends FullDevice {
   readonly current: boolean;
 }
 
-/** A device is noted as seen at most this often while its tenant's devices are not read anew. */
-const SEEN_EVERY_MS = 60_000;
+/** A device is noted as seen at most this often, to the second, while its tenant's devices are not read anew. */
+const SEEN_EVERY_S = 60;
 /** Sightings are written together after this time. */
 const SEEN_FLUSH_MS = 1_000;
 const SEEN_PER_WRITE = 2_000;
@@ -46,8 +46,6 @@ const full = (device: DeviceRecord): FullDevice => ({
 
 /** The devices of all tenants (contract 9). */
 export class Devices {
-  /** When each device was last noted, ms: by the object that its tenant's actor holds, so it goes with that. */
-  private readonly noted = new WeakMap<object, number>();
   private pending: Seen[] = [];
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.write());
@@ -97,13 +95,16 @@ export class Devices {
 
   /**
    * Notes that the device was just seen: at most once a minute for each `device`, written in the background with
-   * others. That is the object that stands for it from one reading of its tenant's devices to the next.
+   * others. That is the object that stands for it from one reading of its tenant's devices to the next: when that was
+   * is kept there, and goes with it.
    */
-  touch(tenantId: string, device: { readonly id: string }): void {
+  touch(tenantId: string, device: { readonly id: string; notedAt?: number }): void {
     const now = this.options.clock.now();
-    const last = this.noted.get(device);
-    if (last !== undefined && now - last < SEEN_EVERY_MS && now >= last) return;
-    this.noted.set(device, now);
+    // In whole seconds, which take no memory of their own: a million devices are held.
+    const second = Math.floor(now / 1_000);
+    const { notedAt = 0 } = device;
+    if (second - notedAt < SEEN_EVERY_S && second >= notedAt) return;
+    device.notedAt = second;
     const deviceId = device.id;
     if (this.pending.length >= SEEN_WAITING_MAX) this.pending.splice(0, SEEN_PER_WRITE);
     this.pending.push({ tenantId, deviceId, at: now });
@@ -125,9 +126,10 @@ export class Devices {
     return this.flushing.fresh();
   }
 
+  /** What comes meanwhile waits for its own time: a crowd would have a statement written for every few devices. */
   private async write(): Promise<void> {
-    while (this.pending.length > 0) {
-      const seen = this.pending.splice(0, SEEN_PER_WRITE);
+    for (let left = this.pending.length; left > 0 && this.pending.length > 0; left -= SEEN_PER_WRITE) {
+      const seen = this.pending.splice(0, Math.min(left, SEEN_PER_WRITE));
       try {
         await this.options.store.touch(seen);
       } catch (error) {

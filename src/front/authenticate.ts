@@ -43,6 +43,9 @@ export interface AuthenticatorOptions {
   readonly hosting?: { isApex(host: string): boolean };
 }
 
+/** Whose shares a device's calls are charged to, in a spelling that no other tenant's device has. */
+export const ownerOf = ({ tenantId, deviceId }: TokenClaims): string => `${tenantId}/${deviceId}`;
+
 /** A device that may act, its tenant's actor, and the token that says so. */
 export interface Caller {
   readonly claims: TokenClaims;
@@ -54,8 +57,6 @@ export interface Caller {
 export interface KnownCaller extends Caller {
   /** Whose shares he uses (`Call.owner`). */
   readonly owner: string;
-  /** When it was last noted that the device was seen, ms. */
-  seenAt: number;
 }
 
 /** Callers that are remembered of a tenant, a few hundred bytes each. */
@@ -102,7 +103,7 @@ export class Authenticator {
     let known = this.known.get(caller.actor);
     if (known === undefined) this.known.set(caller.actor, (known = new Map<string, KnownCaller>()));
     if (known.size >= KNOWN_MAX) known.clear();
-    const added = { ...caller, owner, seenAt: -Infinity };
+    const added = { ...caller, owner };
     known.set(authorization, added);
     return added;
   }
@@ -127,6 +128,12 @@ export class Authenticator {
     const actor = await this.options.tenants.get(tenantId);
     if (actor === undefined) throw new ServiceError('tenant_not_found');
     return actor;
+  }
+
+  /** As `callerOf`, where nothing has to be waited for; else undefined. */
+  knownCallerOf(claims: TokenClaims): Caller | undefined {
+    const actor = this.options.tenants.actors.get(claims.tenantId);
+    return actor?.isCurrent(this.options.clock.now()) === true ? this.judge(actor, claims) : undefined;
   }
 
   /** The device that a token or ticket names, if it may act. Throws `bad_token`, `device_revoked`. */

@@ -28,8 +28,12 @@ let corkWire: Wire | undefined;
 let corkFrames: readonly string[] = [];
 let corkDropped = false;
 
+/** What `send` of the library says: all is with the kernel; more than may wait was thrown away. */
+const SENT = 1;
+const DROPPED = 2;
+
 function sendCorked(): void {
-  for (const frame of corkFrames) if (corkWire?.send(frame) === 2) corkDropped = true;
+  for (const frame of corkFrames) if (corkWire?.send(frame) === DROPPED) corkDropped = true;
 }
 
 /** Whose socket it is, and by what right. */
@@ -54,8 +58,8 @@ export class DeviceSocket implements SocketPort, Seat {
   readonly shape: Shape;
   readonly actor: TenantActor;
   readonly expiresAt: number;
-  /** Until when a `hello` must have come; Infinity after it. */
-  helloBy: number;
+  /** Until when a `hello` must have come; undefined after it: a number that is none of the small ones takes memory. */
+  helloBy: number | undefined;
   /** When the last frame came, ms. */
   lastSeenAt: number;
   /** What it said lately (see `charge`). */
@@ -89,8 +93,11 @@ export class DeviceSocket implements SocketPort, Seat {
     const { wire } = this;
     if (wire === undefined || this.closing) return 0;
     let dropped: boolean;
-    if (frames.length === 1) dropped = wire.send(frames[0] ?? '') === 2;
-    else {
+    if (frames.length === 1) {
+      const result = wire.send(frames[0] ?? '');
+      if (result === SENT && this.unsent === undefined) return 0;
+      dropped = result === DROPPED;
+    } else {
       corkWire = wire;
       corkFrames = frames;
       corkDropped = false;

@@ -7,7 +7,15 @@ import type { RatePurpose } from '../account/rates.js';
 import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { DeviceRates, refusalOf, Shares } from './limits.js';
-import { Authenticator, bearerOf, checkAdmin, checkState, type Caller, type KnownCaller } from './authenticate.js';
+import {
+  Authenticator,
+  bearerOf,
+  checkAdmin,
+  checkState,
+  ownerOf,
+  type Caller,
+  type KnownCaller,
+} from './authenticate.js';
 import { KeptBody, readBody, takeBody, takeForm, Call, type CallKeeper } from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { Inflow } from './inflow.js';
@@ -88,9 +96,6 @@ export class Router {
 const NOTHING = Buffer.alloc(0);
 /** A device's requests are noted as a sign of life at most so often, ms. */
 const SEEN_EVERY_MS = 60_000;
-
-/** A device, in a spelling that no other tenant's device has. */
-const ownerOf = ({ tenantId, deviceId }: TokenClaims): string => `${tenantId}/${deviceId}`;
 
 interface Limited {
   readonly call: Call;
@@ -269,10 +274,8 @@ export class Pipeline implements CallKeeper {
       const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
       call.bucket = this.rates.take(call.owner, row.limit, bytes);
     }
-    const now = this.now();
-    if (Math.abs(now - caller.seenAt) < SEEN_EVERY_MS) return;
-    caller.seenAt = now;
-    this.app.devices.touch(call.tenantId, device);
+    if (Math.abs(this.now() - (device.notedAt ?? 0) * 1_000) >= SEEN_EVERY_MS)
+      this.app.devices.touch(call.tenantId, device);
   }
 
   /** The signature stands for the token: it was given to a device of the tenant that it names (contract 8). */

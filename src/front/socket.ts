@@ -14,6 +14,8 @@ import { Wheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
+/** The answer to a heartbeat as most clients spell it: parsing it would be most of what an idle socket costs. */
+const PONG_BYTES = Buffer.from(PONG);
 /** Sockets that are closed together are closed in batches so far apart, ms. */
 const SPREAD_STEP_MS = 50;
 
@@ -51,7 +53,7 @@ export class Sockets {
     this.wheel = new Wheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
-      dueAt: (socket) => Math.min(socket.helloBy, socket.expiresAt, this.silentAt(socket)),
+      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
       due: (socket, now) => this.due(socket, now),
       beat: (socket) => void socket.send(PINGS),
       stalled: (now) => (this.stalledAt = now),
@@ -68,7 +70,7 @@ export class Sockets {
 
   private due(socket: DeviceSocket, now: number): void {
     if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
-    else if (socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
+    else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
     else socket.close(CLOSE.silent, 'no sign of life');
   }
 
@@ -110,6 +112,7 @@ export class Sockets {
       return;
     }
     if (!this.counted(socket, message.byteLength)) return;
+    if (!isBinary && message.byteLength === PONG_BYTES.length && PONG_BYTES.equals(new Uint8Array(message))) return;
     try {
       this.take(socket, parseFrame(message, isBinary));
     } catch (error) {
@@ -144,24 +147,27 @@ export class Sockets {
 
   /** Throws `rate_limited` when the device holds as many sockets as it may, or has just sent too much on one. */
   admit(actor: TenantActor, deviceId: string): void {
-    const now = this.options.clock.now();
-    for (const [device, until] of this.penalties) {
-      if (until > now) break;
-      this.penalties.delete(device);
-    }
-    const until = this.penalties.get(`${actor.tenantId}/${deviceId}`) ?? now;
-    if (until > now) {
-      const seconds = Math.ceil((until - now) / 1_000);
-      throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
-    }
+    if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
     throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
+  }
+
+  private checkPenalty(device: string): void {
+    const now = this.options.clock.now();
+    for (const [each, until] of this.penalties) {
+      if (until > now) break;
+      this.penalties.delete(each);
+    }
+    const until = this.penalties.get(device) ?? now;
+    if (until <= now) return;
+    const seconds = Math.ceil((until - now) / 1_000);
+    throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
   }
 
   private take(socket: DeviceSocket, frame: ClientFrame): void {
     if (frame.type === 'ping') socket.answer(PONG);
     if (frame.type !== 'hello' || socket.session === undefined) return;
-    socket.helloBy = Infinity;
+    socket.helloBy = undefined;
     socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
@@ -174,7 +180,7 @@ export class Sockets {
     const refusal = asRefusal(error);
     const frame: ErrorFrame = { type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message };
     socket.answer(JSON.stringify(frame));
-    if (socket.helloBy !== Infinity) socket.close(CLOSE.protocol, 'hello expected');
+    if (socket.helloBy !== undefined) socket.close(CLOSE.protocol, 'hello expected');
   }
 
   /**

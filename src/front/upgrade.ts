@@ -3,7 +3,7 @@ import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets
 import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
-import { bearerOf, checkState, type Caller } from './authenticate.js';
+import { bearerOf, checkState, ownerOf, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
 import { DeviceSocket, type SocketData } from './device-socket.js';
 import type { FrontOptions } from './ports.js';
@@ -87,8 +87,16 @@ export class Upgrader {
       shares.enter(call);
       return this.redeem(call, ticket);
     }
-    this.pipeline.claim(call, authenticator.claimsOf(given, call.tenantId));
-    return authenticator.callerOf(call.claims);
+    const claims = authenticator.claimsOf(given, call.tenantId);
+    const known = authenticator.knownCallerOf(claims);
+    if (known === undefined) {
+      this.pipeline.claim(call, claims);
+      return authenticator.callerOf(claims);
+    }
+    // What is over before this returns needs no place among the calls under way.
+    call.claims = claims;
+    call.owner = ownerOf(claims);
+    return known;
   }
 
   private async redeem(call: Call, ticket: string): Promise<Caller> {

@@ -5,7 +5,15 @@ import type { Clock } from '../protocol/clock.js';
 import type { Summary } from '../protocol/item.js';
 import { ServiceError } from '../protocol/errors.js';
 import type { Glyph } from '../protocol/requests.js';
-import type { BinChange, PairRequest, TenantDirectory, TenantSnapshot, TenantStandings } from '../tenant/ports.js';
+import type {
+  BinChange,
+  KnownStanding,
+  PairRequest,
+  Standing,
+  TenantDirectory,
+  TenantSnapshot,
+  TenantStandings,
+} from '../tenant/ports.js';
 import { ask } from './ask.js';
 
 /** Tenants in one statement. */
@@ -14,17 +22,22 @@ const BATCH_MAX = 500;
 /** Devices that may share one read of heads. */
 const HEADS_MAX = 5_000;
 /**
- * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it. Longer would make
- * fewer statements and hold up the crowd: most clients open few sockets before the first is caught up (bench S6).
+ * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it, and goes on
+ * waiting while so many more come in each such moment. Waiting for a fixed time that makes as few statements would hold
+ * the crowd up: most clients open few sockets before the first is caught up (bench S6).
  */
 const CROWD = 16;
+const CROWD_GROWTH = 4;
 const CROWD_PAUSE_MS = 10;
+const CROWD_PAUSES = 5;
 
-function pauseAfter(asked: number, clock: Clock): Promise<void> | undefined {
-  if (asked < CROWD) return undefined;
-  return new Promise((resolve) => {
-    clock.setTimer(CROWD_PAUSE_MS, resolve);
-  });
+async function gather(waiting: () => number, clock: Clock): Promise<void> {
+  let grown = CROWD_GROWTH;
+  for (let pause = 0; pause < CROWD_PAUSES && grown >= CROWD_GROWTH; pause++) {
+    const before = waiting();
+    await new Promise<void>((resolve) => void clock.setTimer(CROWD_PAUSE_MS, resolve));
+    grown = waiting() - before;
+  }
 }
 
 /** Deleted bins that are read along, the latest ones: sockets are told of them; what is older, clients have read anew. */
@@ -32,15 +45,15 @@ const DELETED_BINS_MAX = 100;
 
 /**
  * Everything of a tenant beside its items, in one statement and so in one snapshot. Rows of the lists travel as JSON,
- * bytes in them as hex.
+ * bytes in them as hex. Where only the head is asked for (HEAD_ONLY), the lists are left out.
  */
 const LOAD = `
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
-    (SELECT json_agg(json_build_object(
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
         'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
         'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
-      FROM devices d WHERE d.tenant_id = t.id) AS devices,
-    (SELECT json_agg(json_build_object(
+      FROM devices d WHERE d.tenant_id = t.id) END AS devices,
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
         'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
         'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
         'changedAt', b.changed_at_generation, 'itemCount', CASE
@@ -50,16 +63,24 @@ const LOAD = `
         END) ORDER BY b.created_at, b.id)
       FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
         SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
-        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) AS bins,
-    (SELECT json_agg(json_build_object(
+        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) END AS bins,
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
         'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
         'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
         'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id)
-      FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) AS pairs
+      FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) END AS pairs
   FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
-const STANDINGS = 'SELECT id AS "tenantId", head, generation FROM tenants WHERE id = ANY ($1)';
+/** Only what is news is sent back: most of what is compared every few seconds has not moved. */
+const STANDINGS = `
+  SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
+  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation) LEFT JOIN tenants t ON t.id = k.id
+  WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
+
+/** Instead of a generation: nothing is known of the tenant, or only its head is asked for. */
+const NOT_KNOWN = Number.MAX_SAFE_INTEGER;
+const HEAD_ONLY = -1;
 
 interface SummaryRow {
   readonly id: string;
@@ -122,58 +143,70 @@ interface Load {
 
 /** Reads tenants for the actors, many in one statement. */
 export class PostgresDirectory implements TenantDirectory, TenantStandings {
-  private readonly loads: Batcher<Load, TenantSnapshot | undefined>;
-  private readonly heads: Batcher<string, Summary | undefined>;
+  /** Of tenants that are known. Counting their bins may take long: nobody else waits for that. */
+  private readonly reloads: Batcher<Load, TenantRow | undefined>;
+  /** Of tenants that are not known, and heads: what a crowd that comes back asks for. */
+  private readonly arrivals: Batcher<Load, TenantRow | undefined>;
 
   /** @param clock tells which pairings are past their time, and waits between the reads of a crowd. */
   constructor(
     private readonly pool: pg.Pool,
     clock: Clock,
   ) {
-    this.loads = new Batcher(BATCH_MAX, async (loads) => {
-      const known = new Map<string, number>();
-      for (const load of loads) known.set(load.id, Math.min(load.known, known.get(load.id) ?? Infinity));
-      const values = [[...known.keys()], clock.now(), [...known.values()]];
-      const rows = await ask<TenantRow>(pool, { text: LOAD, values });
-      return inOrder(
-        loads.map(({ id }) => id),
-        rows,
-        snapshotOf,
-      );
+    this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
+    this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
+      pause: (asked, waiting) => (asked < CROWD ? undefined : gather(waiting, clock)),
     });
-    const readHeads = async (ids: readonly string[]): Promise<(Summary | undefined)[]> => {
-      const rows = await ask<SummaryRow>(pool, { name: 'heads', text: HEADS, values: [[...new Set(ids)]] });
-      return inOrder(ids, rows, summaryOf);
-    };
-    this.heads = new Batcher(HEADS_MAX, readHeads, { pause: (asked) => pauseAfter(asked, clock) });
   }
 
-  load(tenantId: string, known: number = Number.MAX_SAFE_INTEGER): Promise<TenantSnapshot | undefined> {
-    return this.loads.ask({ id: tenantId, known });
+  async load(tenantId: string, known: number = NOT_KNOWN): Promise<TenantSnapshot | undefined> {
+    const row = await (known === NOT_KNOWN ? this.arrivals : this.reloads).ask({ id: tenantId, known });
+    return row === undefined ? undefined : snapshotOf(row);
   }
 
   async head(tenantId: string): Promise<Summary> {
-    const summary = await this.heads.ask(tenantId);
-    if (summary === undefined) throw new ServiceError('tenant_not_found');
-    return summary;
+    const row = await this.arrivals.ask({ id: tenantId, known: HEAD_ONLY });
+    if (row === undefined) throw new ServiceError('tenant_not_found');
+    return summaryOf(row);
   }
 
-  standings(tenantIds: readonly string[]): ReturnType<TenantStandings['standings']> {
-    return ask<{ tenantId: string; head: number; generation: number }>(this.pool, {
-      text: STANDINGS,
-      values: [tenantIds],
-    });
+  /** Rows of these tenants, in order. A tenant that is asked for several times is read once. */
+  private async read(loads: readonly Load[], now: number): Promise<(TenantRow | undefined)[]> {
+    const whole = new Map<string, number>();
+    const heads = new Set<string>();
+    for (const { id, known } of loads) {
+      if (known === HEAD_ONLY) heads.add(id);
+      else whole.set(id, Math.min(known, whole.get(id) ?? Infinity));
+    }
+    const found = new Map<string, TenantRow>();
+    const take = (rows: readonly TenantRow[]): void => {
+      for (const row of rows) found.set(row.id, row);
+    };
+    const { pool } = this;
+    if (whole.size === 0) take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [[...heads]] }));
+    const wanted = [...whole];
+    // What only asks for its head comes with the first statement.
+    const besides = [...heads].filter((id) => !whole.has(id));
+    for (let at = 0; at < wanted.length; at += BATCH_MAX) {
+      const some = wanted.slice(at, at + BATCH_MAX);
+      const ids = some.map(([id]) => id).concat(at === 0 ? besides : []);
+      const known = some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []);
+      take(await ask<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, `{${known.join()}}`] }));
+    }
+    return loads.map(({ id }) => found.get(id));
+  }
+
+  standings(known: readonly KnownStanding[]): Promise<readonly Standing[]> {
+    const ids = known.map(({ tenantId }) => tenantId);
+    // As the text of an array: the driver quotes each element of a list.
+    const heads = `{${known.map(({ delivered }) => delivered).join()}}`;
+    const generations = `{${known.map(({ generation }) => generation).join()}}`;
+    return ask<Standing>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
   }
 }
 
-function inOrder<Row extends { readonly id: string }, R>(
-  ids: readonly string[],
-  rows: readonly Row[],
-  read: (row: Row) => R,
-): (R | undefined)[] {
-  const found = new Map(rows.map((row) => [row.id, read(row)]));
-  return ids.map((id) => found.get(id));
-}
+/** Most tenants have none: they share it. */
+const NO_PAIRS: readonly PairRequest[] = [];
 
 const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
 const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
@@ -192,7 +225,7 @@ function snapshotOf(row: TenantRow): TenantSnapshot {
     summary: summaryOf(row),
     devices: (row.devices ?? []).map(deviceOf),
     bins: (row.bins ?? []).map(binOf),
-    pairRequests: (row.pairs ?? []).map(pairOf),
+    pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
   };
 }
 
@@ -203,7 +236,10 @@ function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    view: { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) },
+    // Only of a device that was not known before somebody is told; a crowd's actors never ask.
+    get view() {
+      return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
+    },
   };
 }
 

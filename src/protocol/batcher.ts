@@ -15,8 +15,8 @@ interface Waiting<K, R> {
 export interface BatcherOptions {
   /** Callers beyond these are refused. */
   readonly maxWaiting?: number;
-  /** What lies between a batch of so many and the next; undefined: nothing does. */
-  readonly pause?: (answered: number) => Promise<void> | undefined;
+  /** What lies between a batch of so many and the next; undefined: nothing does. `waiting`: how many wait for that. */
+  readonly pause?: (answered: number, waiting: () => number) => Promise<void> | undefined;
 }
 
 /** After the current turn of the event loop: what comes in with it goes into one batch. */
@@ -54,7 +54,7 @@ export class Batcher<K, R> {
       const batch = this.waiting.splice(0, this.max);
       await this.answer(batch);
       try {
-        await this.options.pause?.(batch.length);
+        await this.options.pause?.(batch.length, () => this.waiting.length);
       } catch (error) {
         for (const caller of this.waiting.splice(0)) caller.reject(error);
       }

@@ -76,7 +76,9 @@ export class Actor implements CommitSink {
   private pushedSince = Infinity;
   /** A lane is telling of a batch: answers wait until every tenant's pushes have gone out. */
   private telling = false;
-  private readonly owed: Answer[] = [];
+  private owed: Answer[] | undefined;
+  /** A replay may wait for the database to be heard of. */
+  private heldUp = false;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** Where the bytes of this tenant's changes are to be put. */
   readonly arena: Arena;
@@ -214,6 +216,13 @@ export class Actor implements CommitSink {
     this.post({ kind: 'nudge', head, generation });
   }
 
+  /** The database was heard of, and has nothing that is not known here. */
+  heard(): void {
+    if (!this.heldUp) return;
+    this.heldUp = false;
+    this.nudge(0, 0);
+  }
+
   /** Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it cannot. */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -244,15 +253,22 @@ export class Actor implements CommitSink {
 
   settled(): void {
     this.telling = false;
-    for (const effect of this.owed.splice(0)) this.carryOut(effect);
+    const { owed } = this;
+    this.owed = undefined;
+    for (const effect of owed ?? []) this.carryOut(effect);
   }
 
   private post(message: Message): void {
-    this.mailbox.push(message);
-    if (this.running) return;
+    // Most messages come alone: for those the mailbox stays without memory of its own.
+    let next: Message | undefined = message;
+    if (this.running || this.mailbox.length > 0) {
+      this.mailbox.push(message);
+      if (this.running) return;
+      next = this.mailbox.shift();
+    }
     this.running = true;
     try {
-      for (let next = this.mailbox.shift(); next !== undefined; next = this.mailbox.shift()) {
+      for (; next !== undefined; next = this.mailbox.shift()) {
         for (const effect of this.apply(next)) this.carryOut(effect);
         this.measure();
       }
@@ -340,7 +356,7 @@ export class Actor implements CommitSink {
   private answer(effect: Answer): void {
     const { change } = effect;
     if (change.answered) return;
-    if (this.telling) return void this.owed.push(effect);
+    if (this.telling) return void (this.owed ??= []).push(effect);
     change.answered = true;
     this.pending--;
     this.arena.unpin(change.segment);
@@ -412,6 +428,7 @@ export class Actor implements CommitSink {
     const { session, phase } = effect;
     const failed = (error: unknown): void => {
       const away = error instanceof ServiceError && error.error === 'unavailable';
+      if (away) this.heldUp = true;
       this.post({ kind: 'replay-failed', session, phase, away });
       this.ports.onFault(error, this.tenantId);
     };

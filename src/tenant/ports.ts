@@ -12,6 +12,8 @@ export interface DeviceStanding {
   readonly revoked: boolean;
   /** False from a revocation until its entries are gone from the stored keys. */
   readonly keysPurged: boolean;
+  /** When this instance last noted that the device was seen, s. */
+  notedAt?: number;
 }
 
 /** A bin that changed. */
@@ -60,9 +62,24 @@ export interface TenantDirectory {
   head(tenantId: string): Promise<Summary>;
 }
 
+/** How far a tenant is known. */
+export interface KnownStanding {
+  readonly tenantId: string;
+  readonly delivered: number;
+  readonly generation: number;
+}
+
+/** Where a tenant stands in the database. `head` is null where there is no such tenant. */
+export interface Standing {
+  readonly tenantId: string;
+  readonly head: number | null;
+  readonly generation: number;
+}
+
 /** Where tenants stand, for the comparison that finds lost notifications. */
 export interface TenantStandings {
-  standings(tenantIds: readonly string[]): Promise<readonly { tenantId: string; head: number; generation: number }[]>;
+  /** Of the tenants given, at least those that are gone or further than is known. */
+  standings(known: readonly KnownStanding[]): Promise<readonly Standing[]>;
 }
 
 /** Rows above a version in version order, and where the history stood in the same snapshot. */

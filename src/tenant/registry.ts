@@ -17,8 +17,8 @@ const IDLE_MS = 5 * 60_000;
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
 const REPLAY_PAGES = 8;
-/** Tenants asked for in one comparison statement. */
-const COMPARE_BATCH = 2_000;
+/** Tenants compared in one statement. */
+const COMPARE_BATCH = 4_000;
 /** Between two comparisons: what is left until they count as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
@@ -189,9 +189,9 @@ export class TenantRegistry {
 
   private async compareAll(): Promise<void> {
     try {
-      const ids = [...this.actors.keys()];
-      for (let at = 0; at < ids.length && !this.closed; at += COMPARE_BATCH)
-        await this.compare(ids.slice(at, at + COMPARE_BATCH));
+      const actors = [...this.actors.values()];
+      for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
+        await this.compare(actors.slice(at, at + COMPARE_BATCH));
     } catch (error) {
       this.options.onFault(error, '');
     }
@@ -199,38 +199,50 @@ export class TenantRegistry {
 
   /** For those who wait; a tenant that was compared for others of them in the meantime is not compared again. */
   private async confirm(ids: readonly string[]): Promise<boolean[]> {
-    const stale = new Set(ids.filter((id) => this.peek(id) === undefined));
-    const known = stale.size === 0 ? stale : await this.compare([...stale]);
-    return ids.map((id) => !stale.has(id) || known.has(id));
-  }
-
-  /** Has these tenants' actors know what the database knows; answers those that do then. */
-  private async compare(ids: readonly string[]): Promise<ReadonlySet<string>> {
-    const begun = this.options.clock.now();
-    const standings = await this.reads.counted(this.options.standings.standings(ids));
-    const found = new Map(standings.map((standing) => [standing.tenantId, standing]));
-    const behind: Promise<unknown>[] = [];
-    const known = new Set<string>();
+    const stale = new Set<Actor>();
     for (const id of ids) {
       const actor = this.actors.get(id);
-      const standing = found.get(id);
-      if (actor === undefined) continue;
-      if (standing === undefined) this.forget(id);
+      if (actor !== undefined && !this.isCurrent(actor)) stale.add(actor);
+    }
+    const unknown = stale.size === 0 ? new Set<Actor>() : await this.compare([...stale]);
+    return ids.map((id) => {
+      const actor = this.actors.get(id);
+      return actor !== undefined && !unknown.has(actor);
+    });
+  }
+
+  /** Has these actors know what the database knows; answers those that do not even then. */
+  private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
+    const begun = this.options.clock.now();
+    const standings = await this.reads.counted(this.options.standings.standings(actors));
+    const moved = new Map(standings.map((standing) => [standing.tenantId, standing]));
+    const unknown = new Set<Actor>();
+    const behind: Promise<unknown>[] = [];
+    for (const actor of actors) {
+      const standing = moved.get(actor.tenantId);
+      if (standing === undefined) {
+        actor.comparedAt = begun;
+        actor.heard();
+        continue;
+      }
+      // It may have been given up meanwhile.
+      if (this.actors.get(actor.tenantId) !== actor) continue;
+      if (standing.head === null) this.forget(actor.tenantId);
       else if (standing.generation <= actor.generation) {
         actor.comparedAt = begun;
         actor.nudge(standing.head, standing.generation);
-        known.add(id);
       } else {
+        unknown.add(actor);
         // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.
         behind.push(
           actor.reload().then(
-            () => known.add(id),
+            () => unknown.delete(actor),
             () => undefined,
           ),
         );
       }
     }
     await Promise.all(behind);
-    return known;
+    return unknown;
   }
 }

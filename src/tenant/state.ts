@@ -50,8 +50,8 @@ export interface TenantState {
   /** The frames of the last changes. In shape B only once a socket of that shape was there. */
   readonly recent: { readonly a: Recent; b: Recent | null };
   readonly ring: FrameRing;
-  /** Revoked devices whose key purge was started by this actor. */
-  readonly purging: Set<string>;
+  /** Revoked devices whose key purge was started by this actor; null before the first. */
+  purging: Set<string> | null;
 }
 
 const NONE_HELD: readonly ItemRow[] = [];
@@ -80,7 +80,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     sessions: new Set(),
     recent: { a: new Recent('a', snapshot.summary.version, ring), b: null },
     ring,
-    purging: new Set(),
+    purging: null,
   };
 }
 
@@ -91,7 +91,10 @@ type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
 export function devicesOf(snapshot: TenantSnapshot): Devices {
   return {
     devices: new Map(
-      snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [id, { id, tokenEpoch, revoked, keysPurged }]),
+      snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [
+        id,
+        { id, tokenEpoch, revoked, keysPurged, notedAt: 0 },
+      ]),
     ),
     activeDevices: snapshot.devices.filter(({ revoked }) => !revoked).length,
     unpurged: snapshot.devices.some(({ revoked, keysPurged }) => revoked && !keysPurged),

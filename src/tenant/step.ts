@@ -270,8 +270,8 @@ export function recheck(state: TenantState): Effect[] {
 function startPurges(state: TenantState): Effect[] {
   const effects: Effect[] = [];
   for (const device of state.devices.values()) {
-    if (!device.revoked || device.keysPurged || state.purging.has(device.id)) continue;
-    state.purging.add(device.id);
+    if (!device.revoked || device.keysPurged || state.purging?.has(device.id) === true) continue;
+    (state.purging ??= new Set()).add(device.id);
     effects.push({ kind: 'purge-keys', deviceId: device.id });
   }
   return effects;
