@@ -29,7 +29,7 @@ const HEADS_MAX = 5_000;
 const CROWD = 16;
 const CROWD_GROWTH = 4;
 const CROWD_PAUSE_MS = 10;
-const CROWD_PAUSES = 5;
+const CROWD_PAUSES = 3;
 
 async function gather(waiting: () => number, clock: Clock): Promise<void> {
   let grown = CROWD_GROWTH;
