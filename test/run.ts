@@ -216,6 +216,8 @@ async function main(): Promise<void> {
       process.env['TEST_CLUSTER'] = server.cluster;
       process.env['TAP_TIMEOUT'] ??= LIBRARY_TIMEOUT_S;
       await ensureTemplate(server.adminUrl);
+      // The processes of the files are given the options of this one.
+      process.execArgv.push('--import', new URL('./support/no-hooks.js', import.meta.url).href);
       Object.assign(count, await runJobs(jobs, interrupted.signal));
     } finally {
       await server.stop();

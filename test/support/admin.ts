@@ -35,7 +35,7 @@ async function withVariables<T>(env: Readonly<Record<string, string>>, work: () 
   const take = (from: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
     Object.fromEntries(Object.entries(from).filter(([name]) => OF_LIBRARIES.test(name)));
   const become = (variables: NodeJS.ProcessEnv): void => {
-    for (const name of Object.keys(take(process.env))) delete process.env[name];
+    for (const name of Object.keys(take(process.env))) Reflect.deleteProperty(process.env, name);
     Object.assign(process.env, variables);
   };
   const before = take(process.env);
