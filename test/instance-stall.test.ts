@@ -73,7 +73,7 @@ function stage() {
         );
       },
     },
-    announcer: { announce: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
     purger: { purge: () => undefined },
     onFault: () => undefined,
     clock,

@@ -1,7 +1,7 @@
 /** A change from its request to its answer: judged by what is known, committed, judged again where the tenant changed meanwhile. */
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
-import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type Verdict } from './change.js';
-import { noticeHead, onApplied } from './deliver.js';
+import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
+import { noticeHead, onRows } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { DeviceStanding } from './ports.js';
 import { requestReload } from './snapshot.js';
@@ -131,17 +131,26 @@ function dropRevoked(state: TenantState, change: Change): void {
 export function onCommitted(state: TenantState, message: Extract<Message, { kind: 'committed' }>): Effect[] {
   const { changes, summary } = message;
   const applied = changes.every(applies) ? changes : changes.filter(applies);
-  const effects = applied.length > 0 ? onApplied(state, applied, summary) : noticeHead(state, summary.version);
+  const rows = applied.map(rowOf);
+  // Another actor's changes, dropped since, may have come after these.
+  const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
+  // Before the answers, which give up the rows' bytes.
+  if (rows.length > 0) effects.push({ kind: 'publish', rows, standing: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
     else effects.push(answer(change));
   }
-  if (applied.length > 0) {
-    effects.push({ kind: 'announce', head: summary.version, generation: message.generation });
-    if (state.unpurged && applied.some(({ kind }) => kind === 'write')) effects.push(...startPurges(state));
-  }
+  if (state.unpurged && applied.some(({ kind }) => kind === 'write')) effects.push(...startPurges(state));
   if (message.generation > state.generation || state.waiting.length > 0) effects.push(...requestReload(state));
   return effects;
+}
+
+/** The stored row that a change made. A write is its own. */
+function rowOf(change: Change): ItemRow {
+  if (change.stored !== null) return change.stored;
+  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
+  if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
+  return change;
 }
 
 /** The answer to a change by its verdict (RETRY). */

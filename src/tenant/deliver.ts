@@ -4,13 +4,13 @@
  */
 import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
-import type { Change, ItemRow } from './change.js';
+import type { ItemRow } from './change.js';
 import { frameText } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Frame, Recent } from './recent.js';
 import type { Live, Replaying, Session } from './session.js';
-import { recentOf, type TenantState } from './state.js';
+import { NONE_HELD, recentOf, type TenantState } from './state.js';
 
 /**
  * Most bytes handed to one socket in one step. A socket that would get more goes back to replay, which waits
@@ -18,10 +18,13 @@ import { recentOf, type TenantState } from './state.js';
  */
 export const BURST_BYTES = 256 * 1024;
 
-/** Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. */
+/**
+ * Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. Without a socket nobody waits
+ * for it: a `hello` asks for the head.
+ */
 export function noticeHead(state: TenantState, head: number): Effect[] {
   if (head > state.knownHead) state.knownHead = head;
-  if (state.knownHead <= state.delivered || state.gapReading) return [];
+  if (state.knownHead <= state.delivered || state.gapReading || state.sessions.size === 0) return [];
   state.gapReading = true;
   state.gapFor = state.knownHead;
   return [{ kind: 'read-gap', since: state.delivered }];
@@ -59,14 +62,18 @@ function takeHeld(state: TenantState, position: number): ItemRow[] {
   return taken;
 }
 
-/** Delivers what is held when it follows without a gap; else the next read finds it. */
+/** Delivers of what is held what follows without a gap; of the rest, the next read finds what lies before it. */
 function deliverHeld(state: TenantState): Effect[] {
-  const { held, heldSummary } = state;
-  state.held = [];
-  state.heldSummary = null;
-  if (held.length === 0 || heldSummary?.version !== state.delivered + held.length) return [];
-  const effects = deliver(state, held, heldSummary.version);
-  state.summary = heldSummary;
+  if (state.held.length === 0) return [];
+  const held = merge(takeHeld(state, Infinity), []);
+  const next = state.delivered + 1;
+  const gap = held.findIndex(({ version }, n) => version !== next + n);
+  const rows = gap < 0 ? held : held.slice(0, gap);
+  state.held = gap < 0 ? NONE_HELD : held.slice(gap);
+  const last = rows.at(-1);
+  if (last === undefined) return [];
+  const effects = deliver(state, rows, last.version);
+  if (state.heldSummary?.version === state.delivered) state.summary = state.heldSummary;
   return effects;
 }
 
@@ -74,35 +81,35 @@ function deliverHeld(state: TenantState): Effect[] {
 const HELD_MAX = 1_000;
 
 /**
- * The changes of one local transaction. Delivered at once when they are all there is between `delivered` and the head
- * they made: versions are gapless, so their number tells. Of another instance's changes, or of another actor's
- * (dropped, but with changes under way), nothing is known here: then the log is read, and these are held meanwhile.
+ * What one transaction made, here or on another instance, in version order. Delivered at once where it follows what was
+ * delivered, without a gap: of another instance's changes, or of another actor's (dropped, but with changes under way), nothing
+ * may be known here. Then the log is read, and these are held meanwhile. A tenant without sockets has nobody to tell: it goes
+ * on from here, and who asks for what lies before reads the log.
  */
-export function onApplied(state: TenantState, applied: readonly Change[], summary: Summary): Effect[] {
-  const rows = applied.map(rowOf);
-  if (state.gapReading || summary.version !== state.delivered + applied.length) {
-    hold(state, rows, summary);
-    return noticeHead(state, summary.version);
-  }
-  const effects = deliver(state, rows, summary.version);
-  state.summary = summary;
-  if (summary.version > state.knownHead) state.knownHead = summary.version;
-  return effects;
+export function onRows(state: TenantState, given: readonly ItemRow[], summary: Summary | null): Effect[] {
+  const rows = given.filter(({ version }) => version > state.delivered);
+  const last = rows.at(-1);
+  if (last === undefined) return [];
+  const effects: Effect[] = [];
+  if (last.version === state.delivered + rows.length) effects.push(...deliver(state, rows, last.version));
+  else if (state.sessions.size > 0) hold(state, rows, summary);
+  else skipTo(state, last.version);
+  if (summary !== null && last.version === state.delivered) state.summary = summary;
+  return [...effects, ...deliverHeld(state), ...noticeHead(state, last.version)];
+}
+
+/** Passes over versions that are not known here. */
+function skipTo(state: TenantState, version: number): void {
+  state.delivered = version;
+  state.recent.a.forget(version);
+  state.recent.b?.forget(version);
 }
 
 /** Copies: the bytes of a change belong to the arena, which takes them back when it is answered. */
-function hold(state: TenantState, rows: readonly ItemRow[], summary: Summary): void {
+function hold(state: TenantState, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
   state.held = [...state.held, ...rows.map((row) => row.copy())];
-  state.heldSummary = summary;
-}
-
-/** The stored row that a change made. A write is its own. */
-function rowOf(change: Change): ItemRow {
-  if (change.stored !== null) return change.stored;
-  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
-  if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
-  return change;
+  if (summary !== null && summary.version > (state.heldSummary?.version ?? 0)) state.heldSummary = summary;
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */

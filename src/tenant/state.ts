@@ -54,7 +54,7 @@ export interface TenantState {
   readonly purging: Set<string>;
 }
 
-const NONE_HELD: readonly ItemRow[] = [];
+export const NONE_HELD: readonly ItemRow[] = [];
 
 /** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
 export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {

@@ -5,9 +5,9 @@
  */
 import type { ErrorName } from '../protocol/errors.js';
 import { onChange, onCommitted, onFailed, recheck } from './changes.js';
-import { noticeHead, onGap } from './deliver.js';
+import { noticeHead, onGap, onRows } from './deliver.js';
 import type { Effect, Message } from './messages.js';
-import type { SocketPort } from './ports.js';
+import type { HintedGeneration, SocketPort } from './ports.js';
 import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
@@ -28,11 +28,9 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'snapshot-failed':
       return onSnapshotFailed(state, message.error);
     case 'nudge':
-      return [
-        ...noticeHead(state, message.head),
-        ...goOn(state),
-        ...(message.generation === 'newer' || message.generation > state.generation ? requestReload(state) : []),
-      ];
+      return onNudge(state, message.head, message.generation);
+    case 'published':
+      return onPublished(state, message);
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
@@ -58,6 +56,23 @@ export function step(state: TenantState, message: Message, now: number): Effect[
       state.sessions.delete(message.session);
       return [];
   }
+}
+
+function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
+  const behind = generation === 'newer' || generation > state.generation;
+  return [...noticeHead(state, head), ...goOn(state), ...(behind ? requestReload(state) : [])];
+}
+
+/**
+ * What was written where more was known of the tenant than here goes the way of a hint: read from the log, beside a reload
+ * that may find a device revoked.
+ */
+function onPublished(
+  state: TenantState,
+  { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
+): Effect[] {
+  if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
+  return [...onRows(state, rows, summary), ...goOn(state)];
 }
 
 /**
