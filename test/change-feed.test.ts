@@ -2,17 +2,21 @@
 import { mock } from 'node:test';
 import t from 'tap';
 import type pg from 'pg';
-import { ChangeFeed } from '../src/postgres/change-feed.js';
+import { ChangeFeed, type ChangeFeedOptions } from '../src/postgres/change-feed.js';
 import { clientConfig, createPool } from '../src/postgres/database.js';
 import { Presence } from '../src/postgres/presence.js';
+import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Events, until } from './support/events.js';
+import type { ItemRow } from '../src/tenant/change.js';
+import { frameBytes, JsonWriter } from '../src/tenant/codec.js';
 import type { HintedGeneration } from '../src/tenant/ports.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 
 const BEAT_MS = 5_000;
 const COALESCE_MS = 5;
+type Change = Parameters<ChangeFeedOptions['onChange']>;
 type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
 
 interface Instance {
@@ -20,6 +24,9 @@ interface Instance {
   readonly feed: ChangeFeed;
   readonly clock: TestClock;
   readonly hints: Events<Hint>;
+  readonly changes: Events<Change>;
+  /** With sockets there. */
+  readonly tenants: string[];
   readonly connected: Events<null>;
   readonly others: Events<null>;
   readonly faults: Events<unknown>;
@@ -31,9 +38,9 @@ interface Instance {
 
 /** A pool whose statements can be waited for. */
 function watched(pool: pg.Pool, statements: Events<string>): pg.Pool {
-  const query = async (text: string, values?: unknown[]): Promise<unknown> => {
-    const answer = await pool.query(text, values);
-    statements.add(text);
+  const query = async (statement: string | pg.QueryConfig, values?: unknown[]): Promise<unknown> => {
+    const answer = await pool.query(statement as string, values);
+    statements.add(typeof statement === 'string' ? statement : statement.text);
     return answer;
   };
   return { query } as unknown as pg.Pool;
@@ -58,7 +65,9 @@ async function world(t: WithTeardown): Promise<World> {
       connected: new Events<null>(),
       others: new Events<null>(),
       faults: new Events<unknown>(),
+      changes: new Events<Change>(),
       statements: new Events<string>(),
+      tenants: [] as string[],
     };
     const feed = new ChangeFeed({
       instanceId: id,
@@ -66,6 +75,8 @@ async function world(t: WithTeardown): Promise<World> {
       connection: clientConfig({ url: listenUrl, name: `listener ${id}` }),
       clock,
       onHint: (...hint) => made.hints.add(hint),
+      onChange: (...change) => made.changes.add(change),
+      tenants: () => made.tenants,
       onConnected: () => made.connected.add(null),
       onOthers: () => made.others.add(null),
       onFault: made.faults.add,
@@ -180,6 +191,111 @@ t.test('hints are coalesced, and a crowd of them is split', async (t) => {
   await b.hints.until(1_002);
   t.strictSame(b.hints.all.slice(2), crowd);
   t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+/** Rows of one transaction that ends at `head`, with ciphertexts of these lengths. */
+const rowsOf = (head: number, ...sizes: readonly number[]): ItemRow[] =>
+  sizes.map((size, n) => {
+    const change = writeChange(writeOf({ inline: inline(`text ${n}`, [deviceId(1)], size) }), { tenantId: 'tenant' });
+    return Object.assign(change, { version: head - sizes.length + 1 + n });
+  });
+
+function publish(from: Instance, head: number, ...sizes: readonly number[]): readonly ItemRow[] {
+  const rows = rowsOf(head, ...sizes);
+  from.feed.publish('tenant', rows, { summary: { version: head, itemCount: 3, versionSum: 9 }, generation: 1 });
+  from.clock.advance(COALESCE_MS);
+  return rows;
+}
+
+/** An instance with a socket of the tenant, which the others know of. */
+async function attends(of: Instance): Promise<void> {
+  of.tenants.push('tenant');
+  of.feed.attend('tenant');
+  const notified = (): number => of.statements.all.filter((text) => text.includes('string_to_table')).length;
+  const before = notified();
+  of.clock.advance(100);
+  await of.statements.until(() => notified() > before);
+}
+
+const frames = (rows: readonly ItemRow[]): string[] =>
+  rows.map((row) => frameBytes(new JsonWriter(), 'a', row).toString());
+
+t.test('INST-40: who has a socket gets the change itself, who has none is told the head', async (t) => {
+  const { a, b, instance } = await pair(t);
+  const c = instance('c');
+  await c.feed.start();
+  await a.beat();
+  await attends(b);
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until(1);
+  await c.hints.until(1);
+  const rows = publish(a, 3, 40, 700, 40);
+  await c.hints.until(2);
+  await b.changes.until(1);
+  t.strictSame(c.hints.all.at(-1), ['tenant', 3, 1]);
+  t.strictSame(c.changes.all, []);
+  const [tenantId, generation, carried] = b.changes.all[0] ?? [];
+  t.strictSame([tenantId, generation, carried?.summary], ['tenant', 1, { version: 3, itemCount: 3, versionSum: 9 }]);
+  t.strictSame(frames(carried?.rows ?? []), frames(rows), 'as it was made');
+  t.strictSame(
+    carried?.rows.map(({ version, changedBy }) => [version, changedBy]),
+    rows.map(({ version, changedBy }) => [version, changedBy]),
+  );
+  b.tenants.length = 0;
+  await b.beat();
+  b.clock.advance(COALESCE_MS);
+  tell(b, ['sync', 2, 1]);
+  await a.hints.until(2);
+  publish(a, 4, 40);
+  await b.hints.until((all) => all.some(([id, head]) => id === 'tenant' && head === 4));
+  t.equal(b.changes.all.length, 1, 'a socket that is gone wants nothing');
+  t.strictSame([...a.faults.all, ...b.faults.all, ...c.faults.all], []);
+});
+
+t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {
+  const { a, b } = await pair(t);
+  await attends(b);
+  tell(b, ['sync', 1, 1]);
+  await a.hints.until(1);
+  let head = 0;
+  const carriedSizes: number[] = [];
+  for (let size = 5_300; size < 5_900; size += 7) {
+    publish(a, ++head, size);
+    const [version] = [head];
+    await until('told', () => b.changes.all.length + b.hints.all.length >= version);
+    if (b.changes.all.at(-1)?.[2].summary?.version === head) carriedSizes.push(size);
+    else t.strictSame(b.hints.all.at(-1), ['tenant', head, 1]);
+  }
+  t.ok(carriedSizes.length > 5 && b.hints.all.length > 5, 'both sides of the boundary were met');
+  t.equal(carriedSizes.length + b.hints.all.length, head);
+  const before = b.changes.all.length;
+  publish(a, head + 40, ...Array.from({ length: 40 }, (_, n) => 300 + n * 60));
+  await b.changes.until((all) => all.at(-1)?.[2].summary?.version === head + 40);
+  const versions = b.changes.all.slice(before).flatMap(([, , { rows }]) => rows.map(({ version }) => version));
+  t.strictSame(
+    versions,
+    Array.from({ length: 40 }, (_, n) => head + 1 + n),
+    'a transaction that needs several comes whole and in order',
+  );
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
+});
+
+t.test('INST-42: what cannot be read is a hint or nothing, and is reported once, without its text', async (t) => {
+  const { a, pool } = await pair(t);
+  const row = Buffer.alloc(400, 7);
+  const texts = ['', '1', '2abc', '1!!!!', `1${row.toString('base64')}`, `1${Buffer.alloc(300).toString('base64')}`];
+  for (const [n, text] of texts.entries()) {
+    const payload = JSON.stringify({ from: 'x', changes: [['tenant', n + 1, 1, text]] });
+    await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
+  }
+  for (const payload of ['secret', '{"from":"x","wants":7}', '{"from":"x","changes":[["t",1,1,7]]}', ''])
+    await pool.query('SELECT pg_notify($1, $2)', ['service_a', payload]);
+  await pool.query('SELECT pg_notify($1, $2)', ['service', '{"from":"x","wants":"secret","changes":[["last",1,1]]}']);
+  await a.hints.until(texts.length + 1);
+  t.strictSame(a.hints.all, [...texts.map((_, n): Hint => ['tenant', n + 1, 1]), ['last', 1, 1]]);
+  t.strictSame(a.changes.all, []);
+  t.equal(a.faults.all.length, 1);
+  t.notMatch(String(a.faults.all[0]), /secret/);
 });
 
 t.test('what is no hint is not taken for one', async (t) => {

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TenantRegistry, type RegistryOptions } from '../src/tenant/registry.js';
-import type { Standing, TenantSnapshot } from '../src/tenant/ports.js';
+import type { StoredStanding, TenantSnapshot } from '../src/tenant/ports.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -68,12 +68,12 @@ function stage() {
       standings: (known) => {
         state.asked++;
         if (state.away) return unavailable();
-        const standingOf = (tenantId: string): Standing =>
+        const standingOf = (tenantId: string): StoredStanding =>
           tenantId === state.gone ? { tenantId, head: null, generation: 0 } : { tenantId, ...log.tenant(tenantId) };
         return Promise.resolve(known.map(({ tenantId }) => standingOf(tenantId)));
       },
     },
-    announcer: { announce: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
     purger: { purge: () => undefined },
     onFault: () => undefined,
     clock,

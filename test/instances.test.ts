@@ -245,6 +245,30 @@ t.test('INST-02 INST-18: a lost notification is found by the next comparison, 5 
   );
 });
 
+for (const count of [2, 4, 8]) {
+  t.test(`INST-44: ${count} instances, writers and sockets on all`, async (t) => {
+    const database = await testDatabase(t);
+    const instances = [];
+    for (let n = 0; n < count; n++) instances.push(await runServer(t, { database }));
+    const wires = instances.map(({ wire }) => wire);
+    const [wire] = wires;
+    if (wire === undefined) throw new Error('no instance');
+    const first = await claim(wire);
+    const second = await join(wire, first, { name: 'second' });
+    const sockets = await Promise.all(wires.map(async (each) => live(each, first, { acks: true })));
+    const writing = startWriters({ wires, devices: [first, second], writers: 12, insertsOnly: true, limit: 600 });
+    await writing.until(600);
+    await writing.stop();
+    t.same([writing.refusals, writing.errors], [[], []]);
+    const head = Math.max(...writing.acked.map(({ version }) => version));
+    for (const socket of sockets) {
+      await untilVersion(socket, head);
+      t.equal(difference(versionsOf(socket.frames), range(1, head)), '', 'each once, in order');
+      await socket.close();
+    }
+  });
+}
+
 t.test('INST-03: a listener that comes back compares at once', async (t) => {
   const { two, wires, first, second, all } = await pair(t, { one: new TestClock(), two: new TestClock() });
   const socket = await live(wires[1], second);

@@ -4,8 +4,7 @@ import t, { type Test } from 'tap';
 import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
 import type { Item } from '../src/protocol/item.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { Arena, type ItemRow } from '../src/tenant/change.js';
-import { decodeWriteA } from '../src/tenant/codec.js';
+import { Arena, type ItemRow, decodeWriteA } from '../src/tenant/change.js';
 import { PAGE_BYTES } from '../src/protocol/limits.js';
 import {
   blob,

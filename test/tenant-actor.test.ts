@@ -26,6 +26,7 @@ class Setting {
   readonly log = new MemoryLog();
   readonly faults: unknown[] = [];
   readonly announced: (readonly [string, number, HintedGeneration])[] = [];
+  readonly attended: string[] = [];
   readonly loads: Load[] = [];
   /** Loads wait for the test while this is set. */
   holding = false;
@@ -54,7 +55,11 @@ class Setting {
             }),
           ),
       },
-      announcer: { announce: (...hint) => void this.announced.push(hint) },
+      announcer: {
+        announce: (...hint) => void this.announced.push(hint),
+        publish: () => undefined,
+        attend: (tenantId) => void this.attended.push(tenantId),
+      },
       purger: { purge: () => undefined },
       onFault: (error) => void this.faults.push(error),
       clock: this.clock,
@@ -151,6 +156,7 @@ t.test(
     const setting = new Setting({ lanes });
     const broken = await setting.actor();
     const ears = await listen(broken, 1);
+    t.strictSame(setting.attended, ['tenant'], 'with its first socket the others are told that it is wanted here');
     await t.rejects(write(broken, writeOf(), deviceId(1)));
     t.equal(setting.faults.length, 1);
     t.equal(ears.closedWith, 1012, 'its sockets come back to a new one');

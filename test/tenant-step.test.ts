@@ -68,7 +68,7 @@ t.test('pushes go out before the answer, and the answer only after the commit', 
   const effects = step(world.state, world.find('commit').read(), world.now);
   t.strictSame(
     effects.map(({ kind }) => kind),
-    ['send', 'stored', 'announce'],
+    ['send', 'publish', 'stored'],
   );
   t.end();
 });
@@ -87,6 +87,52 @@ t.test('INST-04: hints that come twice, late or out of order read nothing twice'
   t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'over several pages');
   for (const head of [2, 6]) world.post({ kind: 'nudge', head, generation: 1 });
   t.strictSame(world.underWay, []);
+  t.end();
+});
+
+t.test('INST-43: what another instance tells is delivered where it follows, else the log is read', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  const reads = (): string[] => world.underWay.map(({ name }) => name);
+  for (let n = 1; n <= 8; n++) world.remote(writeChange(text(n), by(2)));
+  world.published(1, 2);
+  world.published(1, 3, false);
+  world.published(2, 2);
+  t.strictSame([witness.versions, reads()], [[1, 2, 3], []], 'twice and overlapping, without a read');
+  world.published(5, 5);
+  t.strictSame([witness.versions, reads()], [[1, 2, 3], ['gap']], 'the fourth is missing');
+  world.published(4, 4);
+  t.strictSame(witness.versions, [1, 2, 3, 4, 5], 'it came late: what was held follows it');
+  world.published(7, 8);
+  world.drainOperations();
+  t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6, 7, 8]);
+  t.strictSame(world.state.summary, world.snapshot().summary);
+  t.end();
+});
+
+t.test('INST-43: a tenant without sockets reads nothing, and goes on from what comes', (t) => {
+  const world = new World();
+  for (let n = 1; n <= 4; n++) world.remote(writeChange(text(n), by(2)));
+  world.compare();
+  world.published(3, 4);
+  world.remote(writeChange(text(5), by(2)));
+  world.write(text(6));
+  world.commitAll();
+  t.strictSame([world.underWay, world.state.delivered], [[], 6]);
+  t.strictSame(world.connect(1).witness.versions, [1, 2, 3, 4, 5, 6], 'who comes then gets all');
+  t.strictSame(world.connect(2, { since: 5 }).witness.versions, [6]);
+  t.end();
+});
+
+t.test('INST-43: what was made under a newer generation waits for the log, and the tenant is read anew', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  world.join();
+  world.remote(writeChange(text(1), by(2)));
+  world.published(1, 1);
+  t.strictSame([witness.versions, world.underWay.map(({ name }) => name)], [[], ['gap', 'reload']]);
+  world.drainOperations();
+  t.strictSame(witness.versions, [1]);
   t.end();
 });
 

@@ -97,6 +97,10 @@ const HAPPENINGS = {
     const hint = pick(world.hints.slice(-HINT_MAX), a) ?? pick(world.hints, a);
     if (hint !== undefined) world.post({ kind: 'nudge', ...hint });
   },
+  published: (world: World, { a, b, c }: Happening) => {
+    const from = Math.max(1, world.head - (a % 5));
+    world.published(from, from + (b % 3), c % 3 !== 0);
+  },
   compare: (world: World) => world.compare(),
   lie: (world: World, { a }: Happening) => world.post({ kind: 'nudge', head: world.head + a, generation: 0 }),
   advance: (world: World, { a }: Happening) => {

@@ -42,6 +42,19 @@ function composeLanes({ config, clock, database, onFault, meter }: Parts): Postg
   });
 }
 
+function composePresence(
+  { clock, database, instanceId, onFault }: Parts,
+  registry: TenantRegistry,
+  feed: ChangeFeed,
+): Presence {
+  return new Presence({
+    ...{ instanceId, pool: database.pool, clock, onFault },
+    local: (tenant) => registry.loaded(tenant)?.onlineDevices() ?? new Set(),
+    tenants: () => registry.tenantsWithSockets(),
+    othersUp: () => feed.othersUp,
+  });
+}
+
 /** Makes them. Nothing is started yet: `registry` and `feed` are, once those that they tell are there. */
 export function composeTenants(all: Parts): TenantParts {
   const { clock, database, instanceId, stops, onFault, meter } = all;
@@ -62,6 +75,12 @@ export function composeTenants(all: Parts): TenantParts {
       parts.onChange(tenant);
       parts.onHint(tenant);
     },
+    onChange: (tenant, generation, carried) => {
+      registry.published(tenant, generation, carried);
+      parts.onChange(tenant);
+      parts.onHint(tenant);
+    },
+    tenants: () => registry.tenantsWithSockets(),
     onConnected: () => void registry.compareHeads(),
     onOthers: () => presence.announceAll(),
     onFault,
@@ -79,15 +98,7 @@ export function composeTenants(all: Parts): TenantParts {
     meter,
     epoch: () => history.epoch,
   });
-  const presence: Presence = new Presence({
-    instanceId,
-    pool,
-    clock,
-    local: (tenant) => registry.loaded(tenant)?.onlineDevices() ?? new Set(),
-    tenants: () => registry.tenantsWithSockets(),
-    othersUp: () => feed.othersUp,
-    onFault,
-  });
+  const presence = composePresence(all, registry, feed);
   stops.push(() => presence.close());
   const parts: TenantParts = {
     registry,

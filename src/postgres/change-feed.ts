@@ -3,6 +3,9 @@
  * is sent outside the write's transaction, since NOTIFY takes a database-wide lock until after the commit, coalesced
  * over a few milliseconds, and not at all while no other instance is up. Whatever is lost is found by comparing heads.
  *
+ * An instance with a socket of the tenant gets the change itself, on a channel of its own, where it fits. The others get the
+ * head alone, and so does everybody where it does not fit, or where it is not known yet what an instance wants.
+ *
  * pg-listen keeps the listening connection. It gives up after 3 s unless told otherwise, and may stay deaf when the
  * connection breaks again while it re-subscribes; so each instance also listens for its own heartbeat and begins
  * anew with a fresh subscriber when it does not hear it. Nor does it stop reconnecting when it is closed meanwhile:
@@ -14,12 +17,22 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
+import type { ItemRow } from '../tenant/change.js';
+import type { ChangeAnnouncer, HintedGeneration, Standing } from '../tenant/ports.js';
+import { carry, uncarry, type Carried, type Piece } from './carried.js';
+import { Peers, TenantSet } from './peers.js';
 
+/** Heard by all; and what only this instance hears. */
 const CHANNEL = 'service';
+const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
+/** From one statement to the next. The first one goes at once. */
 const COALESCE_MS = 5;
 /** PostgreSQL takes payloads under 8,000 bytes. */
-const PAYLOAD_BYTES = 7_500;
+const PAYLOAD_BYTES = 7_999;
+/** Carried changes that wait for the next statement, characters; beyond it hints go out. */
+const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
+/** After the first socket of a tenant, ms: those that come meanwhile are told of together. */
+const ATTEND_MS = 50;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
 /** An instance that was not seen for so long, ms, counts as gone, and so do its sockets. */
@@ -30,9 +43,13 @@ const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
 type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
+/** What is not known to an older instance is passed over by it: to such a one a carried change is a hint. */
+type Told = readonly [...Hint, carried?: string];
 interface Notice {
   readonly from: string;
-  readonly changes?: readonly Hint[];
+  readonly changes?: readonly Told[];
+  /** The tenants whose changes it wants carried: see `TenantSet`. */
+  readonly wants?: string;
 }
 
 /** What the feed is made of. */
@@ -45,6 +62,10 @@ export interface ChangeFeedOptions {
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
+  /** Another instance changed a tenant, and this is what it made of it. */
+  readonly onChange: (tenantId: string, generation: number, carried: Carried) => void;
+  /** Tenants with a socket here. */
+  readonly tenants: () => readonly string[];
   /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
   readonly onConnected: () => void;
   /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
@@ -57,6 +78,17 @@ export interface ChangeFeedOptions {
 export class ChangeFeed implements ChangeAnnouncer {
   private subscriber: Subscriber | undefined;
   private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
+  /** Carried changes that wait, as JSON, by the instance that gets them. */
+  private carried = new Map<string, string[]>();
+  private carriedChars = 0;
+  private readonly peers = new Peers();
+  private wanted = new TenantSet();
+  /** What this instance wants is to be told with the next statement. */
+  private wantedUntold = false;
+  private flushedAt = 0;
+  private attendTimer: Timer | undefined;
+  /** What is no notice was reported since the last heartbeat. */
+  private reported = false;
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
@@ -87,8 +119,58 @@ export class ChangeFeed implements ChangeAnnouncer {
     const before = this.waiting.get(tenantId);
     if (before === undefined && this.waiting.size >= WAITING_MAX) return;
     this.waiting.set(tenantId, [Math.max(head, before?.[0] ?? 0), later(generation, before?.[1] ?? 0)]);
-    this.flushTimer ??= this.options.clock.setTimer(COALESCE_MS, () => {
+    this.flushSoon();
+  }
+
+  /** As `announce`, with the rows themselves to those who want them. */
+  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Standing): void {
+    if (this.others === 0 || this.closed) return;
+    const wanting = this.peers.wanting(tenantId);
+    const room = wanting.length > 0 && this.carriedChars < CARRIED_WAITING_MAX;
+    const pieces = room ? carry(rows, summary) : undefined;
+    if (pieces !== undefined) for (const id of wanting) this.carryTo(id, tenantId, { pieces, generation });
+    // To those who do not want it, or are not known yet: one that has just begun, or is older.
+    const all = pieces !== undefined && wanting.length >= Math.max(this.others, this.peers.size);
+    if (all) this.flushSoon();
+    else this.announce(tenantId, summary.version, generation);
+  }
+
+  private carryTo(
+    id: string,
+    tenantId: string,
+    { pieces, generation }: { readonly pieces: readonly Piece[]; readonly generation: number },
+  ): void {
+    const waiting = this.carried.get(id) ?? [];
+    for (const { head, text } of pieces) {
+      const told = JSON.stringify([tenantId, head, generation, text] satisfies Told);
+      waiting.push(told);
+      this.carriedChars += told.length;
+    }
+    this.carried.set(id, waiting);
+  }
+
+  /** Has the others send this tenant's changes here. */
+  attend(tenantId: string): void {
+    if (!this.wanted.add(tenantId)) return;
+    this.attendTimer ??= this.options.clock.setTimer(ATTEND_MS, () => {
+      this.attendTimer = undefined;
+      this.tellWanted();
+    });
+  }
+
+  private tellWanted(): void {
+    if (this.others === 0 || this.closed) return;
+    this.wantedUntold = true;
+    this.flushSoon();
+  }
+
+  private flushSoon(): void {
+    if (this.flushTimer !== undefined) return;
+    const { clock } = this.options;
+    const since = Math.abs(clock.now() - this.flushedAt);
+    this.flushTimer = clock.setTimer(Math.max(0, COALESCE_MS - since), () => {
       this.flushTimer = undefined;
+      this.flushedAt = clock.now();
       void this.flushing.fresh();
     });
   }
@@ -98,6 +180,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.closed = true;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
+    this.attendTimer?.cancel();
     const { subscriber } = this;
     // Before anything is waited for: an attempt to listen ends itself once it is not the current one.
     this.subscriber = undefined;
@@ -111,39 +194,36 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   private async flush(): Promise<void> {
-    if (this.waiting.size === 0) return;
-    this.options.meter?.notified('sent', this.waiting.size);
-    const payloads = this.takePayloads();
+    const lines = this.takeLines();
+    if (lines.length === 0) return;
     try {
-      await this.options.pool.query(`SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) payload`, [
-        payloads,
-      ]);
+      await this.options.pool.query({ name: 'notify', text: NOTIFY, values: [lines.join('\n')] });
     } catch (error) {
       this.options.onFault(error);
     }
   }
 
-  private takePayloads(): string[] {
-    const payloads: string[] = [];
-    let changes: Hint[] = [];
-    let bytes = 0;
-    const end = (): void => {
-      if (changes.length > 0)
-        payloads.push(JSON.stringify({ from: this.options.instanceId, changes } satisfies Notice));
-      changes = [];
-      bytes = 0;
+  /** A channel and a payload each. What is carried goes first: the hints of the same changes then tell nothing new. */
+  private takeLines(): string[] {
+    const lines: string[] = [];
+    const add = (channel: string, changes: readonly string[]): void => {
+      this.options.meter?.notified('sent', changes.length);
+      lines.push(...payloadsOf(this.options.instanceId, changes).map((payload) => `${channel}\t${payload}`));
     };
-    for (const [tenantId, [head, generation]] of this.waiting) {
-      bytes += tenantId.length + 45;
-      if (bytes > PAYLOAD_BYTES) {
-        end();
-        bytes = tenantId.length + 45;
-      }
-      changes.push([tenantId, head, generation]);
+    if (this.wantedUntold) {
+      const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
+      lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
+      this.wantedUntold = false;
     }
-    end();
-    this.waiting.clear();
-    return payloads;
+    for (const [id, changes] of this.carried) add(channelOf(id), changes);
+    this.carried = new Map();
+    this.carriedChars = 0;
+    if (this.waiting.size > 0) {
+      const hints = [...this.waiting].map(([tenantId, hint]) => JSON.stringify([tenantId, ...hint] satisfies Hint));
+      add(CHANNEL, hints);
+      this.waiting.clear();
+    }
+    return lines;
   }
 
   private async listen(): Promise<void> {
@@ -156,9 +236,14 @@ export class ChangeFeed implements ChangeAnnouncer {
         return Math.min(100 * 2 ** attempt, 5_000);
       },
       paranoidChecking: PARANOID_MS,
+      // Read below: what cannot be read would come as an error with the text in it.
+      parse: (payload) => payload,
     });
     this.subscriber = subscriber;
-    subscriber.notifications.on(CHANNEL, (notice: unknown) => this.onNotice(notice));
+    const own = channelOf(this.options.instanceId);
+    for (const channel of [CHANNEL, own]) {
+      subscriber.notifications.on(channel, (payload: unknown) => this.onPayload(payload));
+    }
     subscriber.events.on('error', (error) => {
       if (this.subscriber === subscriber) onFault(error);
     });
@@ -174,26 +259,53 @@ export class ChangeFeed implements ChangeAnnouncer {
       return;
     }
     // Only now: the first `connected` comes before it listens, and what is notified in between would go unnoticed.
-    await subscriber.listenTo(CHANNEL)?.then(onConnected, onFault);
+    await Promise.all([subscriber.listenTo(CHANNEL), subscriber.listenTo(own)]).then(onConnected, onFault);
     subscriber.events.on('connected', () => {
       if (this.subscriber === subscriber) onConnected();
       else void subscriber.close().catch(onFault);
     });
   }
 
-  private onNotice(notice: unknown): void {
-    if (!isNotice(notice)) return;
-    if (notice.from === this.options.instanceId) {
-      if (notice.changes === undefined) this.unheard = 0;
+  private onPayload(payload: unknown): void {
+    const notice = noticeOf(payload);
+    if (notice === undefined) this.report(new Error('a notification came that is none of ours'));
+    else this.onNotice(notice);
+  }
+
+  private onNotice({ from, changes = [], wants }: Notice): void {
+    if (from === this.options.instanceId) {
+      if (changes.length === 0 && wants === undefined) this.unheard = 0;
       return;
     }
     if (this.others === 0) {
       this.others = 1;
       this.options.onOthers();
     }
-    const { changes = [] } = notice;
+    if (this.peers.heard(from, this.options.clock.now())) this.tellWanted();
+    if (wants !== undefined) this.peers.wants(from, wants);
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
-    for (const [tenantId, head, generation] of changes) this.options.onHint(tenantId, head, generation);
+    for (const told of changes) this.onTold(told);
+  }
+
+  private onTold([tenantId, head, generation, text]: Told): void {
+    const carried = text === undefined || generation === 'newer' ? undefined : this.read(text, head);
+    if (carried === undefined) this.options.onHint(tenantId, head, generation);
+    else this.options.onChange(tenantId, Number(generation), carried);
+  }
+
+  private read(text: string, head: number): Carried | undefined {
+    try {
+      return uncarry(text, head);
+    } catch (error) {
+      this.report(error);
+      return undefined;
+    }
+  }
+
+  /** Once between two heartbeats, and never with the text: contents do not belong into a log, however sealed. */
+  private report(error: unknown): void {
+    if (!this.reported) this.options.onFault(error);
+    this.reported = true;
   }
 
   private setBeatTimer(): void {
@@ -206,8 +318,10 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   private async beat(): Promise<void> {
     if (this.closed) return;
+    this.reported = false;
     try {
       await this.register();
+      this.wantAnew();
       // Not waited for: it may take until the network is back, and this instance must go on being seen.
       if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
     } catch (error) {
@@ -238,6 +352,14 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
   }
 
+  /** Tenants whose sockets are gone are not wanted any more. Told with every heartbeat, since it may be lost. */
+  private wantAnew(): void {
+    this.peers.forget(this.options.clock.now() - SEEN_MS);
+    this.wanted = new TenantSet();
+    for (const tenantId of this.options.tenants()) this.wanted.add(tenantId);
+    this.tellWanted();
+  }
+
   private listenAnew(): void {
     const deaf = this.subscriber;
     this.unheard = 0;
@@ -252,17 +374,44 @@ export class ChangeFeed implements ChangeAnnouncer {
 const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
   one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);
 
+/** One statement, and one call of it, for all payloads: each takes a lock that is the whole database's. */
+const NOTIFY = `SELECT pg_notify(split_part(line, E'\\t', 1), split_part(line, E'\\t', 2)) FROM string_to_table($1, E'\\n') line`;
+
+/** Notices with as many changes in each as fit. */
+function payloadsOf(from: string, changes: readonly string[]): string[] {
+  const head = `{"from":${JSON.stringify(from)},"changes":[`;
+  const payloads: string[] = [];
+  let payload = head;
+  for (const change of changes) {
+    if (payload.length + change.length + 2 > PAYLOAD_BYTES && payload.length > head.length) {
+      payloads.push(`${payload}]}`);
+      payload = head;
+    }
+    payload += payload.length > head.length ? `,${change}` : change;
+  }
+  return payload.length > head.length ? [...payloads, `${payload}]}`] : payloads;
+}
+
+function noticeOf(payload: unknown): Notice | undefined {
+  if (typeof payload !== 'string') return undefined;
+  try {
+    const notice: unknown = JSON.parse(payload);
+    return isNotice(notice) ? notice : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function isNotice(value: unknown): value is Notice {
   if (typeof value !== 'object' || value === null || !('from' in value) || typeof value.from !== 'string') return false;
+  if ('wants' in value && typeof value.wants !== 'string') return false;
   if (!('changes' in value) || value.changes === undefined) return true;
-  return (
-    Array.isArray(value.changes) &&
-    value.changes.every(
-      (hint) =>
-        Array.isArray(hint) &&
-        typeof hint[0] === 'string' &&
-        Number.isInteger(hint[1]) &&
-        (hint[2] === 'newer' || Number.isInteger(hint[2])),
-    )
-  );
+  return Array.isArray(value.changes) && value.changes.every(isTold);
 }
+
+const isTold = (told: unknown): boolean =>
+  Array.isArray(told) &&
+  typeof told[0] === 'string' &&
+  Number.isInteger(told[1]) &&
+  (told[2] === 'newer' || Number.isInteger(told[2])) &&
+  (told[3] === undefined || typeof told[3] === 'string');

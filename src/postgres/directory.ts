@@ -9,7 +9,7 @@ import type {
   BinChange,
   KnownStanding,
   PairRequest,
-  Standing,
+  StoredStanding,
   TenantDirectory,
   TenantSnapshot,
   TenantStandings,
@@ -196,12 +196,12 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     return loads.map(({ id }) => found.get(id));
   }
 
-  standings(known: readonly KnownStanding[]): Promise<readonly Standing[]> {
+  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]> {
     const ids = known.map(({ tenantId }) => tenantId);
     // As the text of an array: the driver quotes each element of a list.
     const heads = `{${known.map(({ delivered }) => delivered).join()}}`;
     const generations = `{${known.map(({ generation }) => generation).join()}}`;
-    return ask<Standing>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
+    return ask<StoredStanding>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
   }
 }
 

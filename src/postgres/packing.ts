@@ -16,9 +16,11 @@ import {
 import type { CopiedRow } from './copy.js';
 
 /** An int8 that fits a safe integer; -1 stands for NULL. */
-const int8 = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
+export const int8 = (bytes: Buffer, at: number): number =>
+  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
 
-const ID_AT = 40;
+/** Where a row's id begins, behind its numbers. */
+export const ID_AT = 40;
 
 /** The stored rows of a page, over its bytes. Throws for a live item that has lost what makes it one. */
 export function readRows(page: Buffer): ItemRow[] {
@@ -59,7 +61,9 @@ function readRow(page: Buffer, from: number): ItemRow {
   row.ts = ts < 0 ? null : ts;
   row.deletedAt = deletedAt < 0 ? null : deletedAt;
   requireWhole(row);
-  if (row.at + FIXED_BYTES > page.length) throw new Error(`the page ends within item ${row.id}`);
+  const { ctBytes, keysBytes, blobKeysBytes } = row;
+  if (ctBytes < 0 || keysBytes < 0 || blobKeysBytes < 0 || row.end > page.length)
+    throw new Error(`the page ends within item ${row.id}`);
   return row;
 }
 

@@ -9,9 +9,9 @@ import { ServiceError, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
-import type { Arena, Change } from './change.js';
+import type { Arena, Change, ItemRow } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
-import type { FrameRing } from './ring.js';
+import type { FrameRing } from './deliver.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
@@ -22,6 +22,7 @@ import type {
   KeyPurger,
   LogPage,
   SocketPort,
+  Standing,
   TenantDirectory,
   TenantSnapshot,
 } from './ports.js';
@@ -194,7 +195,9 @@ export class Actor implements CommitSink {
   open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
-    return admit(this.tenant, socket);
+    const session = admit(this.tenant, socket);
+    if (this.sessionCount === 1) this.ports.announcer.attend(this.tenantId);
+    return session;
   }
 
   hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {
@@ -223,6 +226,11 @@ export class Actor implements CommitSink {
     this.nudge(0, 0);
   }
 
+  /** What another instance made of the tenant: versions in order, without a gap. */
+  published(rows: readonly ItemRow[], generation: number, summary: Summary | null): void {
+    this.post({ kind: 'published', rows, generation, summary });
+  }
+
   /** Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it cannot. */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -241,7 +249,7 @@ export class Actor implements CommitSink {
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(changes: readonly Change[], standing: { summary: Summary; generation: number }): void {
+  committed(changes: readonly Change[], standing: Standing): void {
     this.telling = true;
     this.post({ kind: 'committed', changes, ...standing });
   }
@@ -330,8 +338,8 @@ export class Actor implements CommitSink {
         return this.send(effect);
       case 'close':
         return effect.session.port.close(effect.code, effect.reason);
-      case 'announce':
-        return this.ports.announcer.announce(this.tenantId, effect.head, effect.generation);
+      case 'publish':
+        return this.ports.announcer.publish(this.tenantId, effect.rows, effect.standing);
       case 'purge-keys':
         return this.ports.purger.purge(this.tenantId, effect.deviceId);
       case 'reload':

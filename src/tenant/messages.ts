@@ -1,7 +1,7 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { Summary } from '../protocol/item.js';
-import type { Change } from './change.js';
-import type { FrameBytes, HintedGeneration, LogPage, TenantSnapshot } from './ports.js';
+import type { Change, ItemRow } from './change.js';
+import type { FrameBytes, HintedGeneration, LogPage, Standing, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
 export type Message =
@@ -17,6 +17,14 @@ export type Message =
   | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
   | { readonly kind: 'nudge'; readonly head: number; readonly generation: HintedGeneration }
+  | {
+      readonly kind: 'published';
+      /** What another instance made in one transaction, or a part of it: versions in order, without a gap. */
+      readonly rows: readonly ItemRow[];
+      readonly generation: number;
+      /** The sums at the last of them; null where they are not known. */
+      readonly summary: Summary | null;
+    }
   | { readonly kind: 'gap'; readonly page: LogPage }
   | { readonly kind: 'gap-failed' }
   | {
@@ -60,7 +68,8 @@ export type Effect =
       readonly since?: number;
     }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
-  | { readonly kind: 'announce'; readonly head: number; readonly generation: number }
+  /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
+  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Standing }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
 /** Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied. */

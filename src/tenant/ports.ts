@@ -69,8 +69,8 @@ export interface KnownStanding {
   readonly generation: number;
 }
 
-/** Where a tenant stands in the database. `head` is null where there is no such tenant. */
-export interface Standing {
+/** How far a tenant is in the database. `head` is null where there is no such tenant. */
+export interface StoredStanding {
   readonly tenantId: string;
   readonly head: number | null;
   readonly generation: number;
@@ -79,7 +79,7 @@ export interface Standing {
 /** Where tenants stand, for the comparison that finds lost notifications. */
 export interface TenantStandings {
   /** Of the tenants given, at least those that are gone or further than is known. */
-  standings(known: readonly KnownStanding[]): Promise<readonly Standing[]>;
+  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]>;
 }
 
 /** Rows above a version in version order, and where the history stood in the same snapshot. */
@@ -108,10 +108,16 @@ export interface ItemLog {
   page(request: PageRequest): Promise<LogPage>;
 }
 
+/** Where a tenant stood after a transaction. */
+export interface Standing {
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
 /** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
 export interface CommitSink {
   /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
-  committed(changes: readonly Change[], standing: { readonly summary: Summary; readonly generation: number }): void;
+  committed(changes: readonly Change[], standing: Standing): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
   /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */
@@ -143,9 +149,14 @@ export interface SocketPort {
 /** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
 export type HintedGeneration = number | 'newer';
 
-/** Tells other instances that a tenant's head or generation rose. A hint only: it may be lost (contract 13). */
+/** Tells other instances what happens to a tenant here. A hint only: it may be lost (contract 13). */
 export interface ChangeAnnouncer {
+  /** The tenant's head or generation rose. */
   announce(tenantId: string, head: number, generation: HintedGeneration): void;
+  /** The same, with the rows that one transaction made, in version order. Whatever is kept of their bytes is copied. */
+  publish(tenantId: string, rows: readonly ItemRow[], standing: Standing): void;
+  /** The tenant's first socket on this instance was opened: the others' changes are wanted here. */
+  attend(tenantId: string): void;
 }
 
 /** Removes a revoked device's entries from the stored keys, in the background (contract 5). */

@@ -3,12 +3,14 @@ import { Batcher } from '../protocol/batcher.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { unavailable } from '../protocol/errors.js';
+import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { KeyedFlight, SingleFlight } from '../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
+import type { ItemRow } from './change.js';
 import type { HintedGeneration, TenantStandings } from './ports.js';
 import { Reads } from './reads.js';
-import { FrameRing } from './ring.js';
+import { FrameRing } from './deliver.js';
 import { Turns } from './turns.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
@@ -147,6 +149,16 @@ export class TenantRegistry {
   nudge(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.closed) return;
     this.actors.get(tenantId)?.nudge(head, generation);
+  }
+
+  /** Another instance says what it made of the tenant. */
+  published(
+    tenantId: string,
+    generation: number,
+    { rows, summary }: { readonly rows: readonly ItemRow[]; readonly summary: Summary | null },
+  ): void {
+    if (this.closed) return;
+    this.actors.get(tenantId)?.published(rows, generation, summary);
   }
 
   /** Forgets a tenant whose devices are all gone; its sockets close. */

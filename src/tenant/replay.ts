@@ -8,14 +8,12 @@ import type { PlainFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../protocol/limits.js';
 import type { ItemRow } from './change.js';
-import { frameBytes } from './codec.js';
-import { ackText, liveFrame, noticeHead } from './deliver.js';
-import { JsonWriter } from './json-writer.js';
+import { frameBytes, JsonWriter } from './codec.js';
+import { ackText, liveFrame, noticeHead, type Recent, recentOf } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
-import type { Recent } from './recent.js';
 import type { Replaying, Session } from './session.js';
-import { dismiss, recentOf, type TenantState } from './state.js';
+import { dismiss, type TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
 export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));

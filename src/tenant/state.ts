@@ -1,12 +1,10 @@
 /** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
 import type { Summary } from '../protocol/item.js';
 import { DEFAULT_BIN } from '../protocol/limits.js';
-import type { Shape } from '../protocol/shape.js';
 import type { Change, ItemRow } from './change.js';
 import type { Effect } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
-import { Recent } from './recent.js';
-import type { FrameRing } from './ring.js';
+import { NONE_HELD, Recent, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
 export interface TenantState {
@@ -54,8 +52,6 @@ export interface TenantState {
   purging: Set<string> | null;
 }
 
-const NONE_HELD: readonly ItemRow[] = [];
-
 /** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
 export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {
   return {
@@ -99,11 +95,6 @@ export function devicesOf(snapshot: TenantSnapshot): Devices {
     activeDevices: snapshot.devices.filter(({ revoked }) => !revoked).length,
     unpurged: snapshot.devices.some(({ revoked, keysPurged }) => revoked && !keysPurged),
   };
-}
-
-/** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
-export function recentOf({ recent, delivered, ring }: TenantState, shape: Shape): Recent {
-  return shape === 'a' ? recent.a : (recent.b ??= new Recent('b', delivered, ring));
 }
 
 /** Most tenants have this one bin: they share the set. */

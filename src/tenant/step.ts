@@ -7,14 +7,14 @@
  * changed meanwhile.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../protocol/errors.js';
-import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type Verdict } from './change.js';
-import { noticeHead, onApplied, onGap } from './deliver.js';
+import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
+import { noticeHead, onGap, onRows, recentOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
-import type { DeviceStanding, SocketPort } from './ports.js';
+import type { DeviceStanding, HintedGeneration, SocketPort } from './ports.js';
 import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
-import { recentOf, type TenantState } from './state.js';
+import type { TenantState } from './state.js';
 
 /** Applies one message. `now` is in ms. */
 export function step(state: TenantState, message: Message, now: number): Effect[] {
@@ -31,11 +31,9 @@ export function step(state: TenantState, message: Message, now: number): Effect[
     case 'snapshot-failed':
       return onSnapshotFailed(state, message.error);
     case 'nudge':
-      return [
-        ...noticeHead(state, message.head),
-        ...goOn(state),
-        ...(message.generation === 'newer' || message.generation > state.generation ? requestReload(state) : []),
-      ];
+      return onNudge(state, message.head, message.generation);
+    case 'published':
+      return onPublished(state, message);
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
@@ -61,6 +59,23 @@ export function step(state: TenantState, message: Message, now: number): Effect[
       state.sessions.delete(message.session);
       return [];
   }
+}
+
+function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
+  const behind = generation === 'newer' || generation > state.generation;
+  return [...noticeHead(state, head), ...goOn(state), ...(behind ? requestReload(state) : [])];
+}
+
+/**
+ * What was written where more was known of the tenant than here goes the way of a hint: read from the log, beside a reload
+ * that may find a device revoked.
+ */
+function onPublished(
+  state: TenantState,
+  { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
+): Effect[] {
+  if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
+  return [...onRows(state, rows, summary), ...goOn(state)];
 }
 
 /**
@@ -209,17 +224,26 @@ function dropRevoked(state: TenantState, change: Change): void {
 export function onCommitted(state: TenantState, message: Extract<Message, { kind: 'committed' }>): Effect[] {
   const { changes, summary } = message;
   const applied = changes.every(applies) ? changes : changes.filter(applies);
-  const effects = applied.length > 0 ? onApplied(state, applied, summary) : noticeHead(state, summary.version);
+  const rows = applied.map(rowOf);
+  // Another actor's changes, dropped since, may have come after these.
+  const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
+  // Before the answers, which give up the rows' bytes.
+  if (rows.length > 0) effects.push({ kind: 'publish', rows, standing: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
     else effects.push(answer(change));
   }
-  if (applied.length > 0) {
-    effects.push({ kind: 'announce', head: summary.version, generation: message.generation });
-    if (state.unpurged && applied.some(({ kind }) => kind === 'write')) effects.push(...startPurges(state));
-  }
+  if (state.unpurged && applied.some(({ kind }) => kind === 'write')) effects.push(...startPurges(state));
   if (message.generation > state.generation || state.waiting.length > 0) effects.push(...requestReload(state));
   return effects;
+}
+
+/** The stored row that a change made. A write is its own. */
+function rowOf(change: Change): ItemRow {
+  if (change.stored !== null) return change.stored;
+  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
+  if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
+  return change;
 }
 
 /** The answer to a change by its verdict (RETRY). */

@@ -8,11 +8,12 @@ import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
 import type { Change } from '../../src/tenant/change.js';
 import type { Effect, Message } from '../../src/tenant/messages.js';
 import type { BinChange, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
-import { FrameRing } from '../../src/tenant/ring.js';
+import { FrameRing } from '../../src/tenant/deliver.js';
 import type { Session } from '../../src/tenant/session.js';
 import { initialState, type TenantState } from '../../src/tenant/state.js';
 import { admit, step } from '../../src/tenant/step.js';
 import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, writeChange } from './changes.js';
+import { rowOf } from './rows.js';
 import { MemoryLog, type MemoryTenant } from './memory-log.js';
 import { Witness, type HelloFrame } from './witness.js';
 
@@ -166,8 +167,10 @@ export class World {
       case 'close':
         effect.session.port.close(effect.code, effect.reason);
         return this.begin('closed', () => ({ kind: 'closed', session: effect.session }));
-      case 'announce':
-        return void this.hints.push({ head: effect.head, generation: effect.generation });
+      case 'publish': {
+        const { summary, generation } = effect.standing;
+        return void this.hints.push({ head: summary.version, generation });
+      }
       case 'purge-keys':
         return void this.purged.push(effect.deviceId);
       default:
@@ -285,6 +288,16 @@ export class World {
     const { generation } = this.database;
     this.log.apply(changes.map((change) => Object.assign(change, { generation })));
     this.hints.push({ head: this.head, generation: this.database.generation });
+  }
+
+  /** What it made of the tenant comes from another instance: late, twice, or never. */
+  published(from: number, to: number, summed = true): void {
+    const entries = this.database.history.slice(from - 1, to);
+    const last = entries.at(-1);
+    if (last === undefined) return;
+    const rows = entries.map(({ row }) => rowOf(row.item, row.changedBy));
+    const { generation } = this.database;
+    this.post({ kind: 'published', rows, generation, summary: summed ? last.summary : null });
   }
 
   open(device: number, shape: Shape = 'a'): OpenSocket | string {

@@ -5,8 +5,8 @@ import type { BatchReply, Changed } from '../../protocol/item-replies.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../../protocol/limits.js';
 import type { ErrorFields } from '../../protocol/replies.js';
 import { camelKeys, shapeOfBody, type Shape } from '../../protocol/shape.js';
-import type { Change, ChangeReply } from '../../tenant/change.js';
-import { decodeWriteA, decodeWriteB, pathInB, rowText, tagged } from '../../tenant/codec.js';
+import { type Change, type ChangeReply, decodeWriteA, decodeWriteB, pathInB, tagged } from '../../tenant/change.js';
+import { rowText } from '../../tenant/codec.js';
 import type { LogPage } from '../../tenant/ports.js';
 import {
   validateBatchBody,
