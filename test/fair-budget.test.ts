@@ -1,4 +1,4 @@
-/** Who may hold how much of one thing, and who gives way (src/front/fair-budget.ts). */
+/** Who may hold how much of one thing, and who gives way (src/front/limits.ts). */
 import t from 'tap';
 import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/front/limits.js';
 import { TestClock } from './support/clock.js';

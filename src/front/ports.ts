@@ -257,7 +257,7 @@ export interface LoadBounds {
 
 /** All that the front is made of. */
 export interface FrontOptions {
-  /** Left out: those of src/front/shares.ts. */
+  /** Left out: those of src/front/limits.ts. */
   readonly bounds?: LoadBounds;
   readonly config: FrontConfig;
   /** Other processes of this service listen on the same port. Default: nobody may. */

@@ -5,7 +5,7 @@ import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../protocol/limits.js'
 import { ENDPOINTS, type Endpoint, type Reply, type SchemaName } from './endpoints.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 
-/** What the route table says of a route (src/front/router.ts). */
+/** What the route table says of a route (src/front/route.ts). */
 export interface RouteFacts {
   readonly method: string;
   /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
