@@ -366,7 +366,7 @@ t.test('DUR-05: a lane whose backend is terminated goes on', async (t) => {
     await kill();
     outcomes = [...outcomes, ...(await results).map(({ outcome }) => outcome)];
   }
-  const versions = outcomes.map(({ version }) => version).sort((a, b) => Number(a) - Number(b));
+  const versions = outcomes.map(({ version }) => version).sort((a, b) => a - b);
   t.strictSame(
     versions,
     Array.from({ length: 320 }, (_, n) => n + 1),
