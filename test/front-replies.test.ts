@@ -1,8 +1,9 @@
 /** What the front makes of requests and answers, with stand-ins behind it: shapes, pages, batches, errors, logs. */
 import { once } from 'node:events';
 import t from 'tap';
-import { unavailable } from '../src/protocol/errors.js';
+import { ServiceError, unavailable } from '../src/protocol/errors.js';
 import { ask, DEVICE, frontOf, ITEM, liveItem, refusing, STUBS, tokenOf, writeA, writeB } from './support/front.js';
+import { until } from './support/events.js';
 import { raw } from './support/front-sockets.js';
 
 const head = (path: string, lines: string): string => `POST ${path} HTTP/1.1\r\nHost: x\r\n${lines}\r\n`;
@@ -357,4 +358,18 @@ t.test('LIST-14: a long page reaches a slow reader whole', async (t) => {
     body.items.map((row) => row.version),
     rows.map((row) => row.version),
   );
+});
+
+t.test('HTTP-14: a write that is refused while its handler is still at work leaves nothing behind', async (t) => {
+  const { port, actor, front } = await frontOf(t);
+  actor.refuseAtOnce = new ServiceError('unavailable');
+  const body = JSON.stringify(writeA());
+  const head = `POST /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${tokenOf()}\r\nContent-Type: application/json\r\n`;
+  const chunked = `${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+  const whole = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
+  for (const text of [chunked, whole]) {
+    t.equal(await (await raw(t, port, text)).status(), 503);
+    await until('an empty house', () => front.calls === 0 && front.held()['device_calls'] === 0);
+  }
+  await front.settled();
 });

@@ -157,7 +157,10 @@ t.test(
     const broken = await setting.actor();
     const ears = await listen(broken, 1);
     t.strictSame(setting.attended, ['tenant'], 'with its first socket the others are told that it is wanted here');
+    const [first, second] = [broken.reload(), broken.reload()];
     await t.rejects(write(broken, writeOf(), deviceId(1)));
+    await t.rejects(second, 'who waits for a reload is told as well');
+    await first;
     t.equal(setting.faults.length, 1);
     t.equal(ears.closedWith, 1012, 'its sockets come back to a new one');
     t.ok(broken.idle);

@@ -110,6 +110,26 @@ t.test('INST-43: what another instance tells is delivered where it follows, else
   t.end();
 });
 
+t.test('INST-43: what is held for a missing change is bounded by its bytes; the rest is read', (t) => {
+  const world = new World();
+  const { witness } = world.connect(1);
+  const large = (n: number): ReturnType<typeof text> => ({
+    ...text(n),
+    inline: { ...inline(`text ${n}`, BOTH), ct: Buffer.alloc(60_000, n) },
+  });
+  for (let n = 1; n <= 30; n++) world.remote(writeChange(large(n), by(2)));
+  for (let n = 2; n <= 30; n++) world.published(n, n);
+  const held = world.state.held.reduce((sum, row) => sum + row.end - row.at, 0);
+  t.ok(held > 900 * 1024 && held <= 1024 * 1024, `${held} bytes`);
+  world.published(1, 1);
+  world.drainOperations();
+  t.strictSame(
+    witness.versions,
+    Array.from({ length: 30 }, (_, n) => n + 1),
+  );
+  t.end();
+});
+
 t.test('INST-43: a tenant without sockets reads nothing, and goes on from what comes', (t) => {
   const world = new World();
   for (let n = 1; n <= 4; n++) world.remote(writeChange(text(n), by(2)));

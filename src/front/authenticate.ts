@@ -59,6 +59,8 @@ export interface KnownCaller extends Caller {
   readonly owner: string;
 }
 
+/** `Bearer`, a blank and a token. */
+const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
 /** Callers that are remembered of a tenant, a few hundred bytes each. */
 const KNOWN_MAX = 256;
 
@@ -104,7 +106,8 @@ export class Authenticator {
     if (known === undefined) this.known.set(caller.actor, (known = new Map<string, KnownCaller>()));
     if (known.size >= KNOWN_MAX) known.clear();
     const added = { ...caller, owner };
-    known.set(authorization, added);
+    // Not under a longer header, of which blanks make any number from one token.
+    if (authorization.length <= HEADER_MAX) known.set(authorization, added);
     return added;
   }
 

@@ -380,7 +380,8 @@ export class Pipeline implements CallKeeper {
 
   /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
   private awaitAnswer(call: Call): void {
-    if (!call.over) this.waiting.add(call);
+    // A refusal may be on its way already, and not be out: of a chunked body it is sent with the next turn.
+    if (!call.over && !call.told) this.waiting.add(call);
   }
 
   answerLater(call: Call, answer: Answer): void {

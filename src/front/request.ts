@@ -97,6 +97,8 @@ export class Call {
   giveUp: object | undefined;
 
   closing: Closing = 'keep';
+  /** A handler that gave, or is about to give, `LATER` has said its answer. */
+  told = false;
   /** Answered or aborted: the response may not be touched any more. */
   over = false;
   /** The client is gone; set before `over`. */
@@ -248,11 +250,13 @@ export class Call {
 
   /** The answer of a handler that gave `LATER`. */
   answer(answer: object): void {
+    this.told = true;
     this.keeper.answerLater(this, answer);
   }
 
   /** The refusal of a handler that gave `LATER`. */
   refuse(error: unknown): void {
+    this.told = true;
     this.keeper.refuseLater(this, error);
   }
 

@@ -126,11 +126,15 @@ export class ChangeFeed implements ChangeAnnouncer {
   publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Standing): void {
     if (this.others === 0 || this.closed) return;
     const wanting = this.peers.wanting(tenantId);
-    const room = wanting.length > 0 && this.carriedChars < CARRIED_WAITING_MAX;
-    const pieces = room ? carry(rows, summary) : undefined;
-    if (pieces !== undefined) for (const id of wanting) this.carryTo(id, tenantId, { pieces, generation });
-    // To those who do not want it, or are not known yet: one that has just begun, or is older.
-    const all = pieces !== undefined && wanting.length >= Math.max(this.others, this.peers.size);
+    const pieces = wanting.length > 0 ? carry(rows, summary) : undefined;
+    let carried = 0;
+    for (const id of pieces === undefined ? [] : wanting) {
+      if (this.carriedChars >= CARRIED_WAITING_MAX) break;
+      this.carryTo(id, tenantId, { pieces: pieces ?? [], generation });
+      carried++;
+    }
+    // To those who do not want it, are not known yet (one that has just begun, or is older), or have too much to hear already.
+    const all = carried >= Math.max(this.others, this.peers.size);
     if (all) this.flushSoon();
     else this.announce(tenantId, summary.version, generation);
   }

@@ -5,7 +5,7 @@
  */
 import { CLOSE } from '../protocol/close-codes.js';
 import type { Clock } from '../protocol/clock.js';
-import { ServiceError, type ErrorName } from '../protocol/errors.js';
+import { ServiceError, unavailable, type ErrorName } from '../protocol/errors.js';
 import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
@@ -60,8 +60,8 @@ export interface ActorPorts {
   readonly turns: Turns;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
-  /** Undefined where what the actor knows was compared a moment ago; else settles when it was, or could not be. */
-  readonly current?: (actor: Actor) => Promise<unknown> | undefined;
+  /** Undefined where what the actor knows was compared a moment ago; else whether it is the database's now. */
+  readonly current?: (actor: Actor) => Promise<boolean> | undefined;
   readonly meter?: Meter;
 }
 
@@ -310,6 +310,7 @@ export class Actor implements CommitSink {
     const failure = error instanceof Error ? error : new Error(String(error));
     const { waiting } = this.tenant;
     this.tenant.waiting = [];
+    for (const waiter of this.reloads.splice(0)) waiter.reject(failure);
     this.ports.onBroken(this);
     const waiters = new Set([...waitersOf(message), ...waiting]);
     return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
@@ -429,7 +430,11 @@ export class Actor implements CommitSink {
    */
   private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
     const comparing = this.ports.current?.(this);
-    return comparing === undefined ? read() : comparing.then(read);
+    if (comparing === undefined) return read();
+    return comparing.then((known) => {
+      if (!known) throw unavailable('the tenant could not be read');
+      return read();
+    });
   }
 
   private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {

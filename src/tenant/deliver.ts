@@ -31,7 +31,7 @@ export class FrameRing {
   private first = 0;
   private used = SEGMENT_BYTES;
 
-  /** Holds at most so many bytes, and a segment of 1 MiB in any case. */
+  /** Holds at most so many bytes, and a segment of 1 MiB in any case. What one step delivers has to fit: it is sent after it. */
   constructor(private readonly bytesMax: number) {}
 
   /** Bytes of memory that it takes. */
@@ -284,8 +284,12 @@ function deliverHeld(state: TenantState): Effect[] {
 }
 
 export const NONE_HELD: readonly ItemRow[] = [];
-/** Rows held while a gap is read, at most. */
+/**
+ * Rows held while a gap is read, at most, and their bytes: what is delivered in one step has to lie in the ring until it is
+ * sent. What is not held is read from the log.
+ */
 const HELD_MAX = 1_000;
+const HELD_BYTES_MAX = 1024 * 1024;
 
 /**
  * What one transaction made, here or on another instance, in version order. Delivered at once where it follows what was
@@ -308,6 +312,7 @@ export function onRows(state: TenantState, given: readonly ItemRow[], summary: S
 /** Passes over versions that are not known here. */
 function skipTo(state: TenantState, version: number): void {
   state.delivered = version;
+  state.held = NONE_HELD;
   state.recent.a.forget(version);
   state.recent.b?.forget(version);
 }
@@ -315,6 +320,8 @@ function skipTo(state: TenantState, version: number): void {
 /** Copies: the bytes of a change belong to the arena, which takes them back when it is answered. */
 function hold(state: TenantState, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
+  const bytes = (sum: number, row: ItemRow): number => sum + row.end - row.at;
+  if (rows.reduce(bytes, state.held.reduce(bytes, 0)) > HELD_BYTES_MAX) return;
   state.held = [...state.held, ...rows.map((row) => row.copy())];
   if (summary !== null && summary.version > (state.heldSummary?.version ?? 0)) state.heldSummary = summary;
 }

@@ -55,7 +55,7 @@ export class TenantRegistry {
     };
     const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
     const turns = new Turns(REPLAY_PAGES);
-    const current = (actor: Actor): Promise<unknown> | undefined =>
+    const current = (actor: Actor): Promise<boolean> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
     this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, clock, current, meter };
   }

@@ -36,6 +36,8 @@ export class StubActor implements TenantActor {
   version = 0;
   /** What the next changes do instead of being stored. */
   refuse: (() => Promise<never>) | undefined;
+  /** The same, in the very turn in which they come. */
+  refuseAtOnce: Error | undefined;
 
   admit(id: string, tokenEpoch = 1, revoked = false): void {
     this.devices.set(id, { id, tokenEpoch, revoked, keysPurged: true });
@@ -60,7 +62,8 @@ export class StubActor implements TenantActor {
     if (change.kind === 'write')
       this.writes.push({ write: itemOf(Object.assign(change, { senderDevice: deviceId })) as LiveItem, deviceId });
     this.arena.unpin(change.segment);
-    if (this.refuse === undefined) {
+    if (this.refuseAtOnce !== undefined) change.reply.refused(this.refuseAtOnce);
+    else if (this.refuse === undefined) {
       change.reply.stored(Object.assign(change, { version: ++this.version, decidedAt: 1_700_000_000_000 }));
     } else this.refuse().catch((error: unknown) => change.reply.refused(error as Error));
   }

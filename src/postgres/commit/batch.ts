@@ -410,6 +410,7 @@ function decidedOf(row: readonly unknown[]): Decided {
   const standing = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
   if (!areCounts(standing)) throw new Error('a standing that is none');
   if (stored !== null && !Buffer.isBuffer(stored)) throw new Error('a stored row that is none');
+  if (stored === null && (verdict === 'rewrap' || verdict === 'move')) throw new Error(`${verdict} without its row`);
   const [at, items, sum, current] = standing;
   return {
     ...{ verdict, version, ts, stored: stored === null ? null : (readRows(stored)[0] ?? null) },

@@ -162,7 +162,7 @@ class Lane {
       const call = batch.length === 0 ? undefined : this.commit(batch);
       if (last !== undefined) this.tell(last);
       last = await call;
-      if (batch.length > 0) this.measure(batch, begun);
+      if (batch.length > 0) this.guarded(() => this.measure(batch, begun));
     }
     // In the very step in which nothing was left: whoever comes later begins anew.
     this.working = false;
@@ -219,7 +219,10 @@ class Lane {
     try {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
-      if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
+      // Where the database is away the others would wait for as long once more, only to be told so.
+      const away = settled.failed.length > 0;
+      if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
+      else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
     } catch (error) {
       this.options.onFault(error);
     }
@@ -229,8 +232,8 @@ class Lane {
 
   private failTheRest(batch: readonly Change[], settled: Settled): void {
     const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
-    const failed = settled.failed.reduce((sum, { changes }) => sum + changes.length, 0);
-    if (known + failed >= batch.length) return;
+    // Of those that failed some may have waited behind the batch.
+    if (settled.failed.length === 0 && known >= batch.length) return;
     const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
     const queued = new Set(this.queue);
     const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
@@ -283,7 +286,7 @@ class Lane {
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
     this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
     const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
-    failed.push({ changes: [...batch, ...waiting], error: unavailable('the database is out of reach') });
+    failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
     this.options.onFault(error);
   }
 
@@ -457,6 +460,7 @@ class Lane {
   }
 }
 
+const outOfReach = (): ReturnType<typeof unavailable> => unavailable('the database is out of reach');
 const unknownOutcome = (): ReturnType<typeof unavailable> => unavailable('whether it is stored is not known');
 
 /** Changes by who submitted them. */
