@@ -123,7 +123,10 @@ t.test('frames', async (t) => {
         ct: std(ct),
         nonce: std(nonce),
         sig: std(sig),
-        wrapped: Object.entries(keys).map(([device_id, key]) => ({ device_id, key: std(key) })),
+        // By device id, whatever order they were sent in.
+        wrapped: Object.entries(keys)
+          .toSorted(([one], [other]) => (one < other ? -1 : 1))
+          .map(([device_id, key]) => ({ device_id, key: std(key) })),
         master: { nonce: std(master.nonce), ct: std(master.ct) },
         blob_ref: null,
         blob_nonce: null,
