@@ -102,12 +102,13 @@ export class Authenticator {
 
   /** Only whose token was proven is remembered: forged ones neither fill the memory nor drive anybody out of it. */
   remember(authorization: string, owner: string, caller: Caller): KnownCaller {
+    const added = { ...caller, owner };
+    // Not under a longer header: blanks make any number of those from one token, and would drive its siblings out.
+    if (authorization.length > HEADER_MAX) return added;
     let known = this.known.get(caller.actor);
     if (known === undefined) this.known.set(caller.actor, (known = new Map<string, KnownCaller>()));
     if (known.size >= KNOWN_MAX) known.clear();
-    const added = { ...caller, owner };
-    // Not under a longer header, of which blanks make any number from one token.
-    if (authorization.length <= HEADER_MAX) known.set(authorization, added);
+    known.set(authorization, added);
     return added;
   }
 

@@ -292,11 +292,17 @@ export class Socket {
       perMessageDeflate: false,
       agent: secure ? NO_POOL.secure : NO_POOL.plain,
     });
+    const since = Date.now();
     this.opened = new Promise((resolve, reject) => {
       this.ws.on('open', resolve);
       this.ws.on('error', (error) => {
         this.fault = error.message;
         reject(error);
+      });
+      // Once it is open, the library tells nobody of a connection that was reset.
+      this.ws.on('upgrade', ({ socket }) => {
+        socket.on('error', (error) => (this.fault = error.message));
+        socket.on('end', () => (this.fault ||= `the server ended it ${Date.now() - since} ms after it was asked for`));
       });
       this.ws.on('unexpected-response', (outgoing, incoming) => {
         const chunks: Buffer[] = [];

@@ -74,8 +74,6 @@ export class PostgresCommitLanes implements CommitLanes {
   }
 
   private laneOf(tenantId: string): Lane {
-    const [only, ...more] = this.lanes;
-    if (only !== undefined && more.length === 0) return only;
     let hash = 0;
     for (let i = 0; i < tenantId.length; i++) hash = (hash * 31 + tenantId.charCodeAt(i)) | 0;
     const lane = this.lanes[Math.abs(hash) % this.lanes.length];
