@@ -1,4 +1,4 @@
-/** The page that lists every endpoint of a shape, from its OpenAPI document. `npm run reference` writes it. */
+/** The page that lists every endpoint of a shape, from its OpenAPI document. */
 import type { Shape } from '../protocol/shape.js';
 import type { Json } from './schemas.js';
 
@@ -168,8 +168,6 @@ export function endpointsPage(shape: Shape, document: Json): string {
   const schemas = Object.entries(objectOf(objectOf(document['components'])['schemas'])).map(schemaSection);
   const name = shape.toUpperCase();
   return `# Endpoints in shape ${name}
-
-<!-- Written by \`npm run reference\` from the route table and the types. -->
 
 The same for programs: [openapi-${shape}.json](openapi-${shape}.json), OpenAPI 3.1. How requests, tokens and errors work is said in [HTTP](http.md).
 Every request may name its shape by the header \`X-Wire-Shape: ${shape}\` or by \`?shape=${shape}\`. Codes link to the page on [errors](errors.md).

@@ -1,4 +1,4 @@
-/** The page on errors, from the catalogue. `npm run reference` writes it; a test holds the file equal. */
+/** The page on errors, from the catalogue. */
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { ERROR_NOTES } from './error-notes.js';
@@ -54,8 +54,6 @@ function row(name: ErrorName): string {
 /** The whole page, Markdown. */
 export function errorsPage(): string {
   return `# Errors
-
-<!-- Written by \`npm run reference\` from src/protocol/errors.ts. -->
 
 Every answer from 400 upwards has this body, also a refused upgrade of \`/ws\`:
 

@@ -1,9 +1,9 @@
-/** The whole reference, ready to be served: the pages of a folder and the documents made from the types. */
+/** The whole reference, ready to be served: the pages of a folder, and pages and documents made from the code. */
 import { endpointsPage } from './endpoints-page.js';
 import { errorsPage } from './errors-page.js';
 import { frameSchemas } from './frame-schemas.js';
 import { openApi, type RouteFacts } from './openapi.js';
-import { openSite, type Site } from './site.js';
+import { openSite, type Site, type Source } from './site.js';
 
 /** What the reference is made of. */
 export interface ReferenceOptions {
@@ -25,15 +25,16 @@ export function openReference({ folder, version, routes }: ReferenceOptions): Pr
     'frames-a.json': () => frameSchemas('a'),
     'frames-b.json': () => frameSchemas('b'),
   };
-  return openSite({ folder, version, documents });
+  return openSite({ folder, made: madePages(routes), version, documents });
 }
 
-/** The pages that follow from the code, by their file names. What is in the repository must be equal. */
-export function generatedPages(routes: readonly RouteFacts[]): Record<string, string> {
-  return {
-    'errors.md': errorsPage(),
-    // The version is on every page that is served, and would change files at each release.
-    'endpoints-a.md': endpointsPage('a', openApi('a', routes, '')),
-    'endpoints-b.md': endpointsPage('b', openApi('b', routes, '')),
-  };
+/** The pages that follow from the code. */
+export function madePages(routes: readonly RouteFacts[]): Source[] {
+  const endpoints = (['a', 'b'] as const).map((shape) => ({
+    name: `endpoints-${shape}`,
+    title: `Endpoints in shape ${shape.toUpperCase()}`,
+    // The version stands at the foot of every page.
+    markdown: () => endpointsPage(shape, openApi(shape, routes, '')),
+  }));
+  return [{ name: 'errors', title: 'Errors', markdown: errorsPage }, ...endpoints];
 }

@@ -72,13 +72,16 @@ export interface Source {
   /** The file's name without its ending. */
   readonly name: string;
   readonly title: string;
-  readonly markdown: string;
+  /** Its text. Pages that follow from the code are made when they are asked for. */
+  readonly markdown: () => string;
 }
 
 /** What a site is made of. */
 export interface SiteOptions {
   /** Folder with the `.md` files and `style.css`. */
   readonly folder: string;
+  /** Pages beside those of the folder. */
+  readonly made: readonly Source[];
   /** The server's version, which every page shows. */
   readonly version: string;
   /** Documents that are served as JSON, by their file names; made when they are asked for. */
@@ -91,18 +94,18 @@ function compare(one: Source, other: Source): number {
   return first - second || (one.name < other.name ? -1 : 1);
 }
 
-/** The pages of a folder in the order of the navigation. Throws for one without a first heading: it has no title. */
-export async function readSources(folder: string): Promise<Source[]> {
+/** The pages of a folder and those that are made, in the order of the navigation. Throws for one without a first heading: it has no title. */
+export async function readSources(folder: string, made: readonly Source[]): Promise<Source[]> {
   const files = (await readdir(folder)).filter((file) => /^[a-z0-9-]+\.md$/.test(file));
   const sources = await Promise.all(
     files.map(async (file): Promise<Source> => {
       const markdown = await readFile(join(folder, file), 'utf8');
       const title = titleOf(markdown);
       if (title === undefined) throw new Error(`${join(folder, file)}: a page begins with a heading`);
-      return { name: file.slice(0, -'.md'.length), title, markdown };
+      return { name: file.slice(0, -'.md'.length), title, markdown: () => markdown };
     }),
   );
-  return sources.sort(compare);
+  return [...sources, ...made].sort(compare);
 }
 
 const pathOf = (name: string): string => (name === 'index' ? '/docs' : `/docs/${name}`);
@@ -126,7 +129,7 @@ function framed(source: Source, all: readonly Source[], version: string): string
 ${links.join('\n')}
 </ul></nav>
 <main>
-${render(source.markdown).html}
+${render(source.markdown()).html}
 <footer>Version ${escaped(version)}</footer>
 </main>
 </div>
@@ -141,8 +144,8 @@ function pageOf(type: string, text: string): SitePage {
 }
 
 /** Reads every file. Throws when the folder or a file cannot be read: then the installation is broken. */
-export async function openSite({ folder, version, documents }: SiteOptions): Promise<Site> {
-  const sources = await readSources(folder);
+export async function openSite({ folder, made, version, documents }: SiteOptions): Promise<Site> {
+  const sources = await readSources(folder, made);
   const style = await readFile(join(folder, 'style.css'), 'utf8');
   const pages = new Map<string, () => SitePage>();
   for (const source of sources) {
