@@ -15,7 +15,7 @@ import { ulid } from '../src/client/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/client/wire.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { isUlid } from '../src/protocol/ids.js';
-import { rowText } from '../src/protocol/item-codec.js';
+import { rowText } from './support/item-text.js';
 import {
   fakeFetch,
   fakeSockets,

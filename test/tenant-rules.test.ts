@@ -4,7 +4,7 @@ import type { ServiceError } from '../src/protocol/errors.js';
 import type { ItemWrite } from '../src/protocol/item.js';
 import type { Effect } from '../src/tenant/messages.js';
 import type { ItemRow } from '../src/tenant/change.js';
-import { frameText, rowText } from '../src/protocol/item-codec.js';
+import { frameText, rowText } from './support/item-text.js';
 import { rowText as rowTextOfBytes } from '../src/tenant/codec.js';
 import { Recent, RECENT_BYTES, RECENT_ROWS } from '../src/tenant/deliver.js';
 import { FrameRing } from '../src/tenant/deliver.js';

@@ -14,7 +14,7 @@ import {
   type ServerFrameB,
   type SnakeKey,
 } from '../src/protocol/frames.js';
-import { frameText, rowText } from '../src/protocol/item-codec.js';
+import { frameText, rowText } from './support/item-text.js';
 import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
 import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';

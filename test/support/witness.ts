@@ -2,7 +2,7 @@
  * A socket's other end, which holds everything it is sent against the log's history (guarantees 1 and 3, contract 11).
  * A broken promise throws at once, so that the step that broke it is the one on the stack.
  */
-import { frameText } from '../../src/protocol/item-codec.js';
+import { frameText } from './item-text.js';
 import type { Shape } from '../../src/protocol/shape.js';
 import type { FrameBytes, SocketPort } from '../../src/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
