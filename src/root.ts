@@ -29,5 +29,5 @@ function readVersion(): string {
   return typeof version === 'string' && version !== '' ? version : '0.0.0';
 }
 
-/** The server's version string, as `/health` and `/me` report it (specification, Versioning). */
+/** The server's version string, as `/health` and `/me` report it. */
 export const SERVER_VERSION = readVersion();

@@ -1,4 +1,4 @@
-/** Who is calling (contract 4): tenant by host, then the token, the device it names, and the tenant's state. */
+/** Who is calling (reference, HTTP, Tokens): tenant by host, then the token, the device it names, and the tenant's state. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { TokenClaims } from '../account/tokens.js';
 import type { Clock } from '../protocol/clock.js';
@@ -27,7 +27,7 @@ export function checkAdmin(authorization: string, adminToken: string | null): vo
   if (!timingSafeEqual(digest(token), digest(adminToken))) throw new ServiceError('forbidden');
 }
 
-/** Whether a tenant in this state is served (contract 12). */
+/** Whether a tenant in this state is served (reference, HTTP, States of a tenant). */
 export function checkState(state: string, needs: Row['state']): void {
   if (needs === 'any' || state === 'active' || state === 'past_due') return;
   if (state !== 'suspended') throw new ServiceError('payment_required');

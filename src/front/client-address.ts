@@ -1,4 +1,4 @@
-/** Whose request it is, behind proxies (contract 4, Client address). Pure. */
+/** Whose request it is, behind proxies (reference, Configuration). Pure. */
 import { isIP } from 'node:net';
 
 /** 16 bytes; IPv4 stands in its IPv6-mapped form, so that one address has one spelling. */

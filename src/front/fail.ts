@@ -1,4 +1,4 @@
-/** From whatever was thrown to a refusal of the catalogue (contract 3). */
+/** From whatever was thrown to a refusal of the catalogue (reference, Errors). */
 import { codeOf, ServiceError } from '../protocol/errors.js';
 import type { ErrorDetailsReply, ErrorFields } from '../protocol/replies.js';
 import { encode, type Shape } from '../protocol/shape.js';

@@ -1,6 +1,6 @@
 /**
- * The way of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (contract 3, order of
- * checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
+ * The way of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (reference,
+ * HTTP, Order of checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import type { RatePurpose } from '../account/rates.js';
@@ -278,7 +278,7 @@ export class Pipeline implements CallKeeper {
       this.app.devices.touch(call.tenantId, device);
   }
 
-  /** The signature stands for the token: it was given to a device of the tenant that it names (contract 8). */
+  /** The signature stands for the token: it was given to a device of the tenant that it names (reference, Blobs). */
   private admitSigned(call: Call, row: Row): Promise<void> | undefined {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');

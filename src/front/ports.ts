@@ -21,7 +21,7 @@ import type { Session } from '../tenant/session.js';
 /** One tenant's actor, as requests and sockets see it (src/tenant/actor.ts). */
 export interface TenantActor {
   readonly tenantId: string;
-  /** active, past_due, suspended, inactive or pending (contract 12). */
+  /** active, past_due, suspended, inactive or pending (reference, HTTP, States of a tenant). */
   readonly state: string;
   device(id: string): DeviceStanding | undefined;
   /** It was compared with the database a moment ago. */
@@ -60,7 +60,7 @@ export interface TokenVerifier {
 /** Bytes of replies are raw here. */
 type Raw = Uint8Array;
 
-/** Tickets that open one socket each (src/account/tickets.ts; contract 4). */
+/** Tickets that open one socket each (src/account/tickets.ts; reference, HTTP, Tokens). */
 export interface SocketTickets {
   issueSocket(right: {
     tenantId: string;
@@ -127,7 +127,7 @@ export interface PairingService {
   wrap(tenantId: string, deviceId: string, body: bodies.PairWrapBody): Promise<replies.Ok>;
 }
 
-/** Tenants by host name, in multi mode (src/hosting; contract 12). Hosts are names without port. */
+/** Tenants by host name, in multi mode (src/hosting). Hosts are names without port. */
 export interface HostingService {
   isApex(host: string): boolean;
   /**
@@ -139,7 +139,7 @@ export interface HostingService {
   signUp(body: bodies.SignupBody, address: string): Promise<replies.SignedUp>;
 }
 
-/** Payments of a hosted service (src/billing; contract 12). */
+/** Payments of a hosted service (src/billing; reference, Billing). */
 export interface BillingService {
   /** A webhook's body as it came, and its signature. Throws `webhook_invalid`. */
   webhook(body: Uint8Array, signature: string): Promise<replies.Received>;

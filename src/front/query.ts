@@ -20,7 +20,10 @@ export const QUERY_MAX = 4_096;
 /** Of a request without a query. */
 export const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
 
-/** Reads a query. One bad part leaves the others readable: the refusal needs to know the shape (contract 2). */
+/**
+ * Reads a query. One bad part leaves the others readable: the refusal needs to know the shape (reference, HTTP, The two
+ * shapes).
+ */
 export function parseQuery(text: string): ParsedQuery {
   if (text === '') return EMPTY_QUERY;
   const values = new Map<string, string | null>();

@@ -85,7 +85,10 @@ const ASKED = 'authorization, content-type, x-wire-shape, x-request-id, range, i
 const EXPOSED = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
 /** A page may show itself and its style sheet, and nothing else: no script, no frame, no other host. */
 const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/** What comes with the plain texts and pages: a form may be sent to this host, and the one secret page goes into no frame. */
+/**
+ * What comes with the plain texts and pages: a form may be sent to this host, and the one secret page goes into no
+ * frame.
+ */
 const PLAIN: Headers = [
   ['content-security-policy', "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"],
   ['x-content-type-options', 'nosniff'],
@@ -269,7 +272,7 @@ export class Replier {
     else log.warn(fields, 'request refused');
   }
 
-  /** Whether browsers on this origin may call (contract 4). */
+  /** Whether browsers on this origin may call (reference, Configuration). */
   allows(origin: string): boolean {
     return origin !== '' && (this.anyOrigin || this.options.corsOrigins.includes(origin));
   }

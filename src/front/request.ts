@@ -39,7 +39,10 @@ export class Call {
   readonly path: string;
   readonly query: Query;
   readonly startedAt: number;
-  /** Set where the query or the shape it names does not parse; raised when it is the body's turn (contract 3, order). */
+  /**
+   * Set where the query or the shape it names does not parse; raised when it is the body's turn (reference, HTTP, Order
+   * of checks).
+   */
   fault: ServiceError | undefined;
 
   authorization = '';
@@ -63,10 +66,10 @@ export class Call {
   contentLength = 0;
   lengthDeclared = false;
   chunked = false;
-  /** Says what is wrong with the framing: a proxy in front could read this request otherwise (contract 4). */
+  /** Says what is wrong with the framing: a proxy in front could read this request otherwise (reference, HTTP, Requests). */
   framing: string | undefined;
 
-  /** The shape that query or header name; it wins over what a body shows (contract 2). */
+  /** The shape that query or header name; it wins over what a body shows (reference, HTTP, The two shapes). */
   namedShape: Shape | undefined;
   shape: Shape;
   requestId = '';
@@ -456,7 +459,10 @@ export function parseJson(bytes: Buffer, path: string): unknown {
   }
 }
 
-/** Takes the body in and settles the request's shape (contract 2). No body at all is an empty object. */
+/**
+ * Takes the body in and settles the request's shape (reference, HTTP, The two shapes). No body at all is an empty
+ * object.
+ */
 export function takeBody(call: Call, bytes: Buffer): void {
   if (bytes.length > 0) {
     if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
@@ -470,7 +476,7 @@ export function takeBody(call: Call, bytes: Buffer): void {
   try {
     call.shape = shapeOfBody(call.body) ?? call.shape;
   } catch (error) {
-    // A body with marks of both shapes is `invalid_payload`, which is B's name for it (contract 2).
+    // A body with marks of both shapes is `invalid_payload`, which is B's name for it (reference, HTTP, The two shapes).
     call.shape = 'b';
     throw error;
   }

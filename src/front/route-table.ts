@@ -33,7 +33,7 @@ type Columns = readonly [
 /**
  * The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. `limit` write is for items
  * only: every other call with a token counts as a read, also where it changes bins, devices or the password
- * (contract 5, Rates). What may be changed in which state of the tenant is the column beside it.
+ * (reference, HTTP, Rates). What may be changed in which state of the tenant is the column beside it.
  */
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
@@ -86,7 +86,7 @@ const LONG_REPLIES: ReadonlyMap<Handler, number> = new Map<Handler, number>([
 
 const SIGNED = { path: '/blobs/:tenant/:ref', auth: 'url', limit: 'none', body: 0 } as const;
 
-/** Blobs of the local store, by signed URLs; elsewhere clients reach the store by themselves (contract 8). */
+/** Blobs of the local store, by signed URLs; elsewhere clients reach the store by themselves (reference, Blobs). */
 export const TRANSFER_ROWS: readonly Row[] = [
   { ...SIGNED, method: 'PUT', state: 'write', stream: true, run: blobs.upload },
   { ...SIGNED, method: 'GET', state: 'read', run: blobs.download },
@@ -110,7 +110,7 @@ export const ROWS: readonly Row[] = [
   }),
 ];
 
-/** What a hosted service answers besides: signup and its page at the apex, and the proxy's question (contract 12). */
+/** What a hosted service answers besides: signup and its page at the apex, and the proxy's question. */
 export const HOSTED_ROWS: readonly Row[] = [
   // The operator's way back to an unclaimed server is for single mode: it knows no tenant.
   ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
@@ -139,7 +139,7 @@ export const HOSTED_ROWS: readonly Row[] = [
 
 const APEX = { ...HOSTED, apex: true } as const;
 
-/** What a hosted service that is paid for answers besides (contract 12). */
+/** What a hosted service that is paid for answers besides (reference, Billing). */
 export const BILLED_ROWS: readonly Row[] = [
   ...HOSTED_ROWS,
   {

@@ -26,11 +26,14 @@ export interface Row {
   readonly method: Method;
   /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
   readonly path: string;
-  /** `url`: the signature in the query (contract 8). */
+  /** `url`: the signature in the query (reference, Blobs). */
   readonly auth: 'device' | 'admin' | 'url' | 'none';
-  /** Token bucket of the device, limit of the client's address, or none (contract 5, Rates; contract 9). */
+  /** Token bucket of the device, limit of the client's address, or none (reference, HTTP, Rates). */
   readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
-  /** Tenant states that let it through: any, those that can read, those that can write (contract 12). */
+  /**
+   * Tenant states that let it through: any, those that can read, those that can write (reference, HTTP, States of a
+   * tenant).
+   */
   readonly state: 'any' | 'read' | 'write';
   /** Largest body in bytes; 0: a body is not looked at. */
   readonly body: number;
@@ -38,7 +41,7 @@ export interface Row {
   readonly reply?: number | undefined;
   /** Answers for the process, whatever host it is asked by and however busy it is. */
   readonly tenantless?: true;
-  /** Is there at the apex of a hosted service only, and belongs to no tenant (contract 12). */
+  /** Is there at the apex of a hosted service only, and belongs to no tenant. */
   readonly apex?: true;
   /** The body is what a form of HTML sends, not JSON. */
   readonly form?: true;

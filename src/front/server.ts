@@ -12,7 +12,7 @@ import { SocketRoom } from './unsent.js';
 import { SOCKET_PATH, Upgrader } from './upgrade.js';
 
 /**
- * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (contract 11); above this the
+ * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (reference, Sockets); above this the
  * library cuts the connection as soon as it has read the frame's header, without a close frame, and has no setting for
  * another way: a client sees 1006. Half a frame is in no budget, since nobody is told of it: so a socket's is this small.
  */
@@ -47,7 +47,7 @@ export interface Front {
   readonly calls: number;
   /** What is held of each budget (see the reference, Limits), by its name. */
   held(): Readonly<Record<string, number>>;
-  /** Closes every socket with a code of contract 11. */
+  /** Closes every socket with a code of the protocol (reference, Sockets, Close codes). */
   closeSockets(code: number): void;
   /**
    * Stops: takes no new connection, closes the sockets with 1012 spread over half of `graceMs`, lets calls under way

@@ -1,4 +1,4 @@
-/** Device sockets (specification, Events; contract 11): frames in, frames out, heartbeats, close codes. */
+/** Device sockets (reference, Sockets): frames in, frames out, heartbeats, close codes. */
 import type { Clock } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError } from '../protocol/errors.js';
@@ -92,7 +92,7 @@ export class Sockets {
   }
 
   private register(socket: DeviceSocket): void {
-    // Checks the device again in the step that registers: no socket slips past a revocation (contract 4).
+    // Checks the device again in the step that registers: no socket slips past a revocation (reference, HTTP, Tokens).
     const session = socket.actor.open(socket);
     if (typeof session === 'string') {
       if (session === 'unavailable') socket.close(CLOSE.restart, 'restart');
@@ -171,7 +171,7 @@ export class Sockets {
     socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
-  /** A malformed frame: B ignores it, A says so, and ends a socket whose first frame it was (contract 11). */
+  /** A malformed frame: B ignores it, A says so, and ends a socket whose first frame it was (reference, Sockets). */
   private refuse(socket: DeviceSocket, error: unknown): void {
     const { log } = this.options;
     if (!(error instanceof ServiceError))

@@ -1,4 +1,4 @@
-/** Opening a socket: every check of a request, then the upgrade (contract 4, `/ws`; contract 11). */
+/** Opening a socket: every check of a request, then the upgrade (reference, Sockets, Opening). */
 import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets.js';
 import type { TokenClaims } from '../account/tokens.js';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
@@ -25,7 +25,7 @@ export const SOCKET_PATH = '/ws';
 
 /**
  * `?token=` or `?ticket=`; undefined where it is not given. What is wrong with it is a bad token, not a bad query
- * (contract 4). Throws `bad_token` when it is given twice.
+ * (reference, HTTP, Tokens). Throws `bad_token` when it is given twice.
  */
 function credential(call: Call, name: 'token' | 'ticket'): string | undefined {
   const value = call.query.get(name);
@@ -45,7 +45,7 @@ export class Upgrader {
     private readonly room: SocketRoom,
   ) {}
 
-  /** Never throws: what is refused is answered like any other request (contract 3). */
+  /** Never throws: what is refused is answered like any other request (reference, Errors). */
   handle(res: HttpResponse, req: HttpRequest, context: us_socket_context_t): void {
     const handshake: Handshake = {
       key: req.getHeader('sec-websocket-key'),
@@ -75,7 +75,7 @@ export class Upgrader {
     if (call.chunked || call.contentLength > 0) throw invalid('body', 'must be absent');
   }
 
-  /** The Authorization header wins over `?token=`, that over `?ticket=` (contract 4). */
+  /** The Authorization header wins over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
   private callerOf(call: Call): Caller | Promise<Caller> {
     const { authenticator, shares } = this.pipeline;
     call.tenantId = authenticator.tenantOf(call.host);
@@ -110,7 +110,10 @@ export class Upgrader {
     return this.pipeline.authenticator.callerOf(claims);
   }
 
-  /** A socket's shape stands in its URL; a header, which browsers cannot set on a socket, does not count (contract 2). */
+  /**
+   * A socket's shape stands in its URL; a header, which browsers cannot set on a socket, does not count (reference,
+   * HTTP, The two shapes).
+   */
   private shapeOf(call: Call): Shape {
     const named = call.query.get('shape');
     return named === 'a' || named === 'b' ? named : this.app.config.wireShape;

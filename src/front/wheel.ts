@@ -1,6 +1,6 @@
 /**
  * Time for very many sockets with one timer. The interval is cut into slots; a socket sits in one of them and is
- * visited once per interval, so that heartbeats are spread and never come all at once (contract 11).
+ * visited once per interval, so that heartbeats are spread and never come all at once (reference, Sockets).
  * What falls due between two visits is looked at in the tick it falls due in.
  */
 import type { Clock, Timer } from '../protocol/clock.js';

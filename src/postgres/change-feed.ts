@@ -1,5 +1,5 @@
 /**
- * How instances tell each other that a tenant changed: LISTEN/NOTIFY (contract 13). A notification is only a hint. It
+ * How instances tell each other that a tenant changed: LISTEN/NOTIFY. A notification is only a hint. It
  * is sent outside the write's transaction, since NOTIFY takes a database-wide lock until after the commit, coalesced
  * over a few milliseconds, and not at all while no other instance is up. Whatever is lost is found by comparing heads.
  *
@@ -133,7 +133,8 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.carryTo(id, tenantId, { pieces: pieces ?? [], generation });
       carried++;
     }
-    // To those who do not want it, are not known yet (one that has just begun, or is older), or have too much to hear already.
+    // To those who do not want it, are not known yet (one that has just begun, or is older), or have too much to hear
+    // already.
     const all = carried >= Math.max(this.others, this.peers.size);
     if (all) this.flushSoon();
     else this.announce(tenantId, summary.version, generation);

@@ -1,4 +1,4 @@
-/** Reads tenants for the actors (contract 13). One statement answers many tenants: a crowd that reconnects costs few. */
+/** Reads tenants for the actors. One statement answers many tenants: a crowd that reconnects costs few. */
 import type pg from 'pg';
 import { Batcher } from '../protocol/batcher.js';
 import type { Clock } from '../protocol/clock.js';
@@ -110,7 +110,10 @@ interface BinJson {
   readonly closedAt: number | null;
   readonly deletedAt: number | null;
   readonly changedAt: number;
-  /** Counted only for what the reader does not know, which is what its frame is about to tell: a first load counts nothing. */
+  /**
+   * Counted only for what the reader does not know, which is what its frame is about to tell: a first load counts
+   * nothing.
+   */
   readonly itemCount: number | null;
 }
 

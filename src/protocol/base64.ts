@@ -1,4 +1,7 @@
-/** Base64 on the wire (contract 2): read either alphabet, padded or not; write the one the shape wants. */
+/**
+ * Base64 on the wire (reference, HTTP, The two shapes): read either alphabet, padded or not; write the one the shape
+ * wants.
+ */
 
 const STANDARD = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const URL_SAFE = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';

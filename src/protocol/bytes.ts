@@ -17,7 +17,7 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * LP(x1..xn): each part as a u32 big-endian length, then its bytes (contract 9).
+ * LP(x1..xn): each part as a u32 big-endian length, then its bytes (reference, Cryptography).
  * Two different lists never give the same bytes, so nothing signed over an LP can be read as something else.
  */
 export function lengthPrefixed(...parts: readonly (string | Uint8Array)[]): Uint8Array {
@@ -40,7 +40,7 @@ export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   return true;
 }
 
-/** Order of raw bytes, as `sort` takes it: the order of device ids inside a blob item's tag (contract 10). */
+/** Order of raw bytes, as `sort` takes it: the order of device ids inside a blob item's tag (reference, Cryptography). */
 export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   const shared = Math.min(a.length, b.length);
   for (let i = 0; i < shared; i++) {

@@ -1,4 +1,4 @@
-/** With what codes the server closes a device's socket (contract 11). */
+/** With what codes the server closes a device's socket (reference, Sockets). */
 export const CLOSE = {
   /** A first frame that is none of the three a client may begin with; shape A only. */
   protocol: 4400,

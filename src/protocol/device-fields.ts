@@ -1,4 +1,4 @@
-/** Fields that describe a device, from text to bytes, checked alike wherever a device comes to be (contract 9). */
+/** Fields that describe a device, from text to bytes, checked alike wherever a device comes to be (reference, Pairing). */
 import { bytesField } from './item-codec.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
@@ -62,7 +62,7 @@ export function nameField(path: string, value: string): string {
   return value;
 }
 
-/** A device as replies show it (specification, Device). `pairedAt` is milliseconds since 1970. */
+/** A device as replies show it (reference, Pairing). `pairedAt` is milliseconds since 1970. */
 export interface DeviceReply {
   readonly id: string;
   readonly name: string;
@@ -71,7 +71,7 @@ export interface DeviceReply {
   readonly pairedAt: number;
 }
 
-/** Just the fields of the specification's Device, whatever else is known of it. */
+/** Just the fields that replies show of a device, whatever else is known of it. */
 export const deviceReply = ({ id, name, glyph, pubkey, pairedAt }: DeviceReply): DeviceReply => ({
   id,
   name,

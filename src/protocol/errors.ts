@@ -1,5 +1,5 @@
 /**
- * The error catalogue (specification, Errors; contract 3). Every refusal of every endpoint, upgrade and frame is
+ * The error catalogue (reference, Errors). Every refusal of every endpoint, upgrade and frame is
  * one of these. A code is stable; the message is for people; `details` helps programs.
  */
 
@@ -85,7 +85,10 @@ export const CATALOGUE = {
 
 export type ErrorName = keyof typeof CATALOGUE;
 
-/** What helps a program: field path and rule, missing device ids, current version. Values that are bytes are encoded by shape. */
+/**
+ * What helps a program: field path and rule, missing device ids, current version. Values that are bytes are encoded by
+ * shape.
+ */
 export type ErrorDetails = Readonly<Record<string, unknown>>;
 
 /** A refusal. Thrown or returned anywhere inside; only the edge turns it into a reply. */

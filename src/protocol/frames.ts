@@ -1,5 +1,5 @@
 /**
- * Every frame of the real-time channel, by its keys (specification, Events; contract 11): as the server builds it,
+ * Every frame of the real-time channel, by its keys (reference, Sockets): as the server builds it,
  * and as each shape spells it. The encoders are held to these types, so a wrong key does not compile.
  */
 import type { Shape } from './shape.js';
@@ -23,7 +23,7 @@ export type ClientFrame = HelloFrame | PingFrame | PongFrame;
 
 // What the server sends beside items: built once with camelCase keys and raw bytes, then spelled by shape.
 
-/** The backlog is sent: what a client must hold now (contract 11). */
+/** The backlog is sent: what a client must hold now (reference, Sockets). */
 export interface CaughtUpFrame {
   readonly type: 'caught_up';
   /** The head that the replay reached. */
@@ -42,7 +42,7 @@ export interface ResetFrame {
   readonly epoch: string;
 }
 
-/** A device as its frame shows it (specification, Device; `cert` by contract 9). */
+/** A device as its frame shows it (reference, Pairing). */
 export interface FrameDevice {
   readonly id: string;
   readonly name: string;
@@ -66,7 +66,7 @@ export interface DeviceRevokedFrame {
   readonly id: string;
 }
 
-/** A bin as its frame shows it (contract 6). Times are milliseconds since 1970. */
+/** A bin as its frame shows it (reference, HTTP, Bins). Times are milliseconds since 1970. */
 export interface FrameBin {
   readonly id: string;
   readonly slug: string;
@@ -92,7 +92,10 @@ export interface BinDeletedFrame {
   readonly deletedAt: number;
 }
 
-/** A new device asks to be let in; only the device that began the pairing gets this (contract 9, step S). */
+/**
+ * A new device asks to be let in; only the device that began the pairing gets this (reference, Pairing, Pairing a new
+ * device).
+ */
 export interface PairRequestFrame {
   readonly type: 'pair_request';
   readonly lookupId: string;
@@ -109,10 +112,10 @@ export interface PairRequestFrame {
   readonly expiresAt: number;
 }
 
-/** What was wrong with a client's frame. Shape A only: B has none (specification, Events). */
+/** What was wrong with a client's frame. Shape A only: B has none. */
 export interface ErrorFrame {
   readonly type: 'error';
-  /** A code of the catalogue (contract 3). */
+  /** A code of the catalogue (reference, Errors). */
   readonly code: string;
   readonly message: string;
 }
@@ -141,7 +144,7 @@ export interface DeleteFrame {
   readonly sig?: string;
 }
 
-/** The device's own change in its place of the order; only after `hello` with `acks` (contract 11, Cursor). */
+/** The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor). */
 export interface AckFrame {
   readonly type: 'ack';
   readonly id: string;
@@ -177,7 +180,7 @@ export interface ItemFieldsA {
   readonly blobRef: string | null;
   readonly blobNonce: string | null;
   readonly blobKeys: Readonly<Record<string, string>> | null;
-  /** Here only beside a `payloadEnc` that is null (contract 5). */
+  /** Here only beside a `payloadEnc` that is null (reference, HTTP, Writing an item). */
   readonly master?: MasterText;
   /** Here only beside a `payloadEnc` that is null: the item's tag, or its deletion's. */
   readonly sig?: string;
@@ -209,7 +212,10 @@ export interface ItemRowB {
   readonly sender_device: string | null;
   readonly ts: number | null;
   readonly deleted_at: number | null;
-  /** Empty for a blob without metadata; its nonce and keys stand in `nonce` and `wrapped` then (contract 2). */
+  /**
+   * Empty for a blob without metadata; its nonce and keys stand in `nonce` and `wrapped` then (reference, HTTP, The two
+   * shapes).
+   */
   readonly ct: string | null;
   readonly nonce: string | null;
   readonly wrapped: readonly WrappedKeyB[] | null;

@@ -1,4 +1,4 @@
-/** Forms of the identifiers on the wire (specification, Conventions; contract 5, 6, 9). */
+/** Forms of the identifiers on the wire (reference, HTTP, Ids and sizes). */
 import { NAME_MAX } from './limits.js';
 
 /** A ULID: 26 upper-case Crockford characters, the first at most 7 (48 bits of time). */
@@ -10,7 +10,7 @@ export const BIN_SLUG = /^[a-z0-9][a-z0-9-]{0,62}$/;
 /** A blob's name: `<ULID>.bin`, drawn by the server. */
 export const BLOB_REF = /^[0-7][0-9A-HJKMNP-TV-Z]{25}\.bin$/;
 
-/** A blob of a tenant, as signed URLs, stores and backups name it: `<tenantId>/<ref>` (contract 8). */
+/** A blob of a tenant, as signed URLs, stores and backups name it: `<tenantId>/<ref>` (reference, Blobs). */
 export interface BlobName {
   readonly tenantId: string;
   /** `<ULID>.bin`. */

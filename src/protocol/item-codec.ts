@@ -23,7 +23,10 @@ import {
 } from './limits.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from './requests.js';
 
-/** `always`: every write carries a sig. `a`: every shape A payloadEnc does. `never`: nobody has to (contract 2). */
+/**
+ * `always`: every write carries a sig. `a`: every shape A payloadEnc does. `never`: nobody has to (reference, HTTP, The
+ * two shapes).
+ */
 export type RequireSig = 'always' | 'a' | 'never';
 
 /** Decodes base64 of exactly `length` bytes, or says which field is wrong. */
@@ -86,8 +89,8 @@ function blobRef(value: string): string {
 }
 
 /**
- * An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata (contract 5); its nonce and
- * keys are not kept then, but have to fit all the same.
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata (reference, HTTP, Writing an
+ * item); its nonce and keys are not kept then, but have to fit all the same.
  */
 function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
   const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);

@@ -1,4 +1,4 @@
-/** Items in replies, in both shapes (specification, Item; contract 2 and 5). For keys and bytes see replies.ts. */
+/** Items in replies, in both shapes (reference, HTTP). For keys and bytes see replies.ts. */
 import type { Bytes, ErrorFields } from './replies.js';
 import type { BinId, Count, Millis, Ulid } from './requests.js';
 

@@ -1,6 +1,9 @@
-/** The one internal model of an item. Shapes A and B are spellings of it (contract 2); nothing past the codecs knows them. */
+/**
+ * The one internal model of an item. Shapes A and B are spellings of it (reference, HTTP, The two shapes); nothing past
+ * the codecs knows them.
+ */
 
-/** The ten content types (contract 7). */
+/** The ten content types (reference, Content types). */
 export const CONTENT_TYPES = [
   'password',
   'link',
@@ -60,7 +63,10 @@ export interface ItemWrite extends Payload {
   readonly type: ContentType;
   /** Client clock, ms. */
   readonly ts: number;
-  /** The version this write was made against; 0 means the item must not exist; null means not asked (contract 5). */
+  /**
+   * The version this write was made against; 0 means the item must not exist; null means not asked (reference, HTTP,
+   * Writing an item).
+   */
   readonly ifVersion: number | null;
 }
 
@@ -76,7 +82,10 @@ export interface LiveItem extends Payload {
   readonly deletedAt: null;
 }
 
-/** A deleted item: payload gone. After the hard delete `type`, `ts` and `senderDevice` are gone too (contract 5). */
+/**
+ * A deleted item: payload gone. After the hard delete `type`, `ts` and `senderDevice` are gone too (reference, HTTP,
+ * Writing an item).
+ */
 export interface DeletedItem {
   readonly id: string;
   readonly binId: string;

@@ -1,7 +1,7 @@
-/** The one place for the service's name; every context string is built from it (contract 1). */
+/** The one place for the service's name; every context string is built from it (reference, Cryptography). */
 export const SERVICE_NAME = 'service';
 
-// Sizes are bytes, times are milliseconds, unless it is said otherwise (specification, Limits; contract 5, 9, 11).
+// Sizes are bytes, times are milliseconds, unless it is said otherwise (reference, Limits).
 
 /** Ciphertext of an item, with its tag. */
 export const INLINE_CIPHERTEXT_MAX = 65_536;
@@ -13,7 +13,7 @@ export const BODY_MAX_BATCH = 1024 * 1024;
 export const BODY_MAX = 64 * 1024;
 /** Body of every other request without a token: whoever has none may not have the server hold much. */
 export const BODY_MAX_STRANGER = 8 * 1024;
-/** A billing webhook, as it comes (contract 12). */
+/** A billing webhook, as it comes (reference, Billing, Webhooks). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
 /** So long does a name that was signed up wait for its owner and, where it costs something, for its payment. */
 export const UNCLAIMED_MS = 86_400_000;
@@ -30,15 +30,15 @@ export const SIG_BYTES = 32;
 export const KEY_BYTES = 32;
 /** A secret box over a 32-byte key: 32 + 16. */
 export const MASTER_WRAP_BYTES = 48;
-/** An item key sealed to a device: a sealed box is 80; room for other wraps (contract 5). */
+/** An item key sealed to a device: a sealed box is 80; room for other wraps (reference, HTTP, Writing an item). */
 export const SEALED_KEY_MIN = 32;
 export const SEALED_KEY_MAX = 256;
 /** Devices that an item may have keys for. */
 export const SEALED_KEYS_PER_ITEM = 1_000;
-/** The master key sealed to a device: a sealed box of 32 bytes is 80; room for other wraps (contract 9). */
+/** The master key sealed to a device: a sealed box of 32 bytes is 80; room for other wraps (reference, Pairing). */
 export const WRAPPED_MASTER_KEY_MIN = 32;
 export const WRAPPED_MASTER_KEY_MAX = 1_024;
-/** Seconds are ten digits today; anything below 10^12 is not milliseconds (contract 5). */
+/** Seconds are ten digits today; anything below 10^12 is not milliseconds (reference, HTTP, Writing an item). */
 export const TS_MIN = 1_000_000_000_000;
 
 /** Items of a page where the client names no number: in shape A, in shape B, and at most. */
@@ -47,7 +47,10 @@ export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
 /** A page ends before it passes this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
-/** What the reply of such a page has at most, as JSON: base64 makes four bytes of three, and the last item may pass the end. */
+/**
+ * What the reply of such a page has at most, as JSON: base64 makes four bytes of three, and the last item may pass the
+ * end.
+ */
 export const PAGE_REPLY_MAX = 6 * 1024 * 1024;
 
 /** Bytes a second of a device, and what it may save up: of bodies, and of replies. */
@@ -79,7 +82,7 @@ export const CHALLENGE_MS = 2 * 60_000;
 /** From a ticket to the socket that it opens. */
 export const WS_TICKET_MS = 60_000;
 
-/** Lifetimes of blob URLs (specification, Limits). */
+/** Lifetimes of blob URLs (reference, Limits). */
 export const UPLOAD_URL_MS = 15 * 60_000;
 export const DOWNLOAD_URL_MS = 5 * 60_000;
 
@@ -106,5 +109,5 @@ export const UNSENT_MAX = 128 * 1024 * 1024;
 /** The same of one socket: more than a page of a replay or a commit leaves unsent. */
 export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
-/** Every instance compares heads with the database this often, so a lost notification costs at most this (contract 13). */
+/** Every instance compares heads with the database this often, so a lost notification costs at most this. */
 export const HEAD_COMPARE_MS = 5_000;

@@ -1,4 +1,4 @@
-/** The second factor of pairing and recovery, as far as both know of it (contract 9, Password). */
+/** The second factor of pairing and recovery, as far as both know of it (reference, Pairing, Account password). */
 
 /** A password ticket whose signature holds for the tenant and key it was shown with, and what spending it takes. */
 export interface PasswordProof {

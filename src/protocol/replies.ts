@@ -1,7 +1,7 @@
 /**
- * Replies as the wire has them, keys in camelCase (shape B spells them in snake_case, contract 2). The reference's
- * schemas are generated from these types, and the front's ports promise them. `B` is how bytes stand: text on the wire,
- * raw in the server until a reply is encoded (src/protocol/shape.ts).
+ * Replies as the wire has them, keys in camelCase (shape B spells them in snake_case: reference, HTTP, The two shapes).
+ * The reference's schemas are generated from these types, and the front's ports promise them. `B` is how bytes stand:
+ * text on the wire, raw in the server until a reply is encoded (src/protocol/shape.ts).
  */
 import type { tags } from 'typia';
 import type { BinId, BinSlug, Count, Glyph, Millis, Ulid } from './requests.js';
@@ -71,7 +71,7 @@ export interface ErrorReply {
   readonly error: ErrorFields;
 }
 
-// Bins (contract 6).
+// Bins (reference, HTTP, Bins).
 
 /** A bin. Times are milliseconds since 1970. */
 export interface Bin<B = Bytes> {
@@ -96,7 +96,7 @@ export interface BinList<B = Bytes> {
   readonly bins: readonly Bin<B>[];
 }
 
-// Blobs (contract 8).
+// Blobs (reference, Blobs).
 
 /** Names of headers, lower case, and their values. */
 export interface SentHeaders {
@@ -123,7 +123,7 @@ export interface BlobDownload {
   readonly size: Count;
 }
 
-// Devices (contract 9).
+// Devices (reference, Pairing).
 
 /** A device. `pairedAt` is milliseconds since 1970. */
 export interface Device<B = Bytes> {
@@ -259,7 +259,7 @@ export interface TicketReply {
   readonly expiresAt: Millis;
 }
 
-// Password (contract 9).
+// Password (reference, Pairing).
 
 /** Whether an account password is set. */
 export interface PasswordExists {
@@ -271,7 +271,7 @@ export interface PasswordTicketReply extends TicketReply {
   readonly ok: true;
 }
 
-// Status and identity (contract 9b).
+// Status and identity (reference, HTTP, Status and identity).
 
 /** The process lives. */
 export interface Health {

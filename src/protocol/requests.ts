@@ -1,5 +1,5 @@
 /**
- * Request bodies as clients send them, keys in camelCase (a shape B body is renamed first, contract 2).
+ * Request bodies as clients send them, keys in camelCase (a shape B body is renamed first: reference, HTTP, The two shapes).
  * The validators are generated from these types, and so is the reference. Binary fields are text here;
  * the codecs decode them and check their length.
  */
@@ -28,7 +28,10 @@ export type DeviceName = string & tags.MinLength<1> & tags.MaxLength<256>;
 /** The picture of a device. */
 export type Glyph = 'laptop' | 'phone' | 'tablet' | 'globe';
 
-/** Signup of a hosted tenant (contract 12). What fits a name and an address is judged where they are used. */
+/**
+ * Signup of a hosted tenant (reference, Billing, Signing up). What fits a name and an address is judged where they are
+ * used.
+ */
 export interface SignupBody {
   /** Where bills and notices go. */
   email: string & tags.MinLength<3> & tags.MaxLength<254>;
@@ -286,7 +289,7 @@ export interface RecoverBody {
   passwordTicket?: (string & tags.MaxLength<256>) | null;
 }
 
-/** Client frames (specification, Events; contract 11). */
+/** Client frames (reference, Sockets). */
 export interface HelloFrame {
   type: 'hello';
   since: Count;

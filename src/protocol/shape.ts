@@ -1,12 +1,15 @@
 /**
- * What shapes A and B share: the spelling of keys and of bytes (contract 2).
+ * What shapes A and B share: the spelling of keys and of bytes (reference, HTTP, The two shapes).
  * Replies and frames are built once as plain objects with camelCase keys and raw bytes; `encode` spells them.
  */
 import { toBase64, toBase64Url } from './base64.js';
 import { invalid } from './errors.js';
 import type { SpelledBody } from './requests.js';
 
-/** One of the two spellings of the wire: A is camelCase and base64url, B snake_case and base64 (contract 2). */
+/**
+ * One of the two spellings of the wire: A is camelCase and base64url, B snake_case and base64 (reference, HTTP, The two
+ * shapes).
+ */
 export type Shape = 'a' | 'b';
 
 /** Bytes as a shape spells them. */
@@ -110,7 +113,7 @@ const MARKS_B = ['bin_id', 'ct', 'wrapped', 'size', 'content_type'];
 const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType'];
 
 /**
- * The shape a body itself shows, or undefined when it shows none (contract 2).
+ * The shape a body itself shows, or undefined when it shows none (reference, HTTP, The two shapes).
  * A body with marks of both is refused. Where query or header name a shape, it is not asked.
  */
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {

@@ -1,4 +1,4 @@
-/** What follows a durable change of a tenant (contract 13). */
+/** What follows a durable change of a tenant. */
 
 /** How a service tells of its changes. */
 export interface ChangeTeller {

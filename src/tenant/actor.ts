@@ -103,7 +103,7 @@ export class Actor implements CommitSink {
     return this.tenant.tenantId;
   }
 
-  /** active, past_due, suspended, inactive or pending (contract 12). */
+  /** active, past_due, suspended, inactive or pending (reference, HTTP, States of a tenant). */
   get state(): string {
     return this.tenant.standing;
   }
@@ -231,7 +231,10 @@ export class Actor implements CommitSink {
     this.post({ kind: 'published', rows, generation, summary });
   }
 
-  /** Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it cannot. */
+  /**
+   * Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it
+   * cannot.
+   */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.reloads.push({ resolve, reject });

@@ -146,7 +146,10 @@ export class ItemRow {
   since = Infinity;
 
   constructor(
-    /** Hash 32, nonce 24, sig 32, master 72, blob nonce 24, ciphertext, keys, blob keys: from `at`. A stored row has no hash. */
+    /**
+     * Hash 32, nonce 24, sig 32, master 72, blob nonce 24, ciphertext, keys, blob keys: from `at`. A stored row has no
+     * hash.
+     */
     public bytes: Buffer,
     public at: number,
   ) {}
@@ -272,9 +275,9 @@ export class Change extends ItemRow {
   }
 
   /**
-   * The hash by which the same write sent again is recognised (RETRY-01): SHA-256 over the write as it was received, with its
-   * keys by device id, so that shape, encoding and the order of keys do not matter. `ifVersion` is a condition, not
-   * content. Room for the text behind the bytes must be reserved: `HASHED_TEXT_MAX`.
+   * The hash by which the same write sent again is recognised (RETRY-01): SHA-256 over the write as it was received,
+   * with its keys by device id, so that shape, encoding and the order of keys do not matter. `ifVersion` is a
+   * condition, not content. Room for the text behind the bytes must be reserved: `HASHED_TEXT_MAX`.
    */
   hash(): void {
     const { bytes, end } = this;
@@ -553,7 +556,7 @@ export function decodeWriteB(arena: Arena, body: ItemBodyB, requireSig: RequireS
   return finish(arena, change);
 }
 
-/** As the specification writes a B blob, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
+/** Of a B blob without `blob_nonce`, `nonce` and `wrapped` are the blob's own (SHAPE-19). */
 function putBlobB(change: Change, ref: string, body: ItemBodyB): void {
   const named = typeof body.blobNonce === 'string';
   const blobOnly = (change.has & HAS.inline) === 0;

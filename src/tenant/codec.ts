@@ -1,6 +1,6 @@
 /**
- * Items as text: a stored row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24). Written as
- * bytes where they are sent from: as strings they would be most of what a replay leaves to the collector.
+ * Items as text: a stored row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24).
+ * Written as bytes where they are sent from: as strings they would be most of what a replay leaves to the collector.
  */
 import {
   asIs,
@@ -137,8 +137,8 @@ export class JsonWriter {
   }
 }
 
-// Encoding. Written piece by piece: every value is a checked id, a number or base64, so nothing needs escaping, and a push to
-// many devices costs one text instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
+// Encoding. Written piece by piece: every value is a checked id, a number or base64, so nothing needs escaping, and a
+// push to many devices costs one text instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
 
 const masterPiece: Piece<MasterText> = asIs;
 const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
@@ -278,7 +278,7 @@ function tagB(out: JsonWriter, row: ItemRow): void {
 }
 
 function payloadB(out: JsonWriter, row: ItemRow): void {
-  // A blob without metadata reads back as the specification writes it: its nonce and keys stand in the item's place.
+  // A blob without metadata reads back as it is written: its nonce and keys stand in the item's place.
   const inline = (row.has & HAS.inline) !== 0;
   out.text(rowPieceB('"ct":'));
   ciphertext(out, row, 'base64');
@@ -334,8 +334,8 @@ export function rowText(shape: Shape, row: ItemRow): string {
 }
 
 /**
- * The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. A view of what `out` holds,
- * good until that restarts.
+ * The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. A view of what `out`
+ * holds, good until that restarts.
  */
 export function frameBytes(out: JsonWriter, shape: Shape, row: ItemRow): Buffer {
   const from = beginRow(out, row);

@@ -7,7 +7,7 @@ import type { Arena, Change, ItemRow } from './change.js';
 /** A device as the actor knows it. */
 export interface DeviceStanding {
   readonly id: string;
-  /** The epoch its tokens must carry (contract 4). */
+  /** The epoch its tokens must carry (reference, HTTP, Tokens). */
   readonly tokenEpoch: number;
   readonly revoked: boolean;
   /** False from a revocation until its entries are gone from the stored keys. */
@@ -32,7 +32,7 @@ export type BinChange = {
   | { readonly deletedAt: number; readonly view: null }
 );
 
-/** A pairing that waits for its existing device (contract 9, step S): the frame's fields. */
+/** A pairing that waits for its existing device (reference, Pairing, Pairing a new device): the frame's fields. */
 export interface PairRequest {
   readonly lookupId: string;
   readonly existingDevice: string;
@@ -104,7 +104,10 @@ export interface PageRequest {
 }
 
 export interface ItemLog {
-  /** One page in one snapshot. Throws `bin_not_found` for an unknown bin, `unavailable` when the database is out of reach. */
+  /**
+   * One page in one snapshot. Throws `bin_not_found` for an unknown bin, `unavailable` when the database is out of
+   * reach.
+   */
   page(request: PageRequest): Promise<LogPage>;
 }
 
@@ -142,14 +145,14 @@ export interface SocketPort {
   readonly shape: Shape;
   /** Writes the frames in order under one cork. Returns the bytes that wait in the socket's buffer afterwards. */
   send(frames: readonly FrameBytes[]): number;
-  /** Closes with a code of contract 11. */
+  /** Closes with a code of the protocol (reference, Sockets, Close codes). */
   close(code: number, reason: string): void;
 }
 
 /** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
 export type HintedGeneration = number | 'newer';
 
-/** Tells other instances what happens to a tenant here. A hint only: it may be lost (contract 13). */
+/** Tells other instances what happens to a tenant here. A hint only: it may be lost. */
 export interface ChangeAnnouncer {
   /** The tenant's head or generation rose. */
   announce(tenantId: string, head: number, generation: HintedGeneration): void;
@@ -159,7 +162,7 @@ export interface ChangeAnnouncer {
   attend(tenantId: string): void;
 }
 
-/** Removes a revoked device's entries from the stored keys, in the background (contract 5). */
+/** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */
 export interface KeyPurger {
   purge(tenantId: string, deviceId: string): void;
 }

@@ -192,7 +192,7 @@ export class TenantRegistry {
   }
 
   /**
-   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said (contract 13).
+   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said.
    * Resolves when everything that changed before this call is known here, or could not be asked for.
    */
   async compareHeads(): Promise<void> {

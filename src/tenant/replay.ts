@@ -25,7 +25,7 @@ interface Hello {
   readonly acks: boolean;
 }
 
-/** `hello`: starts a replay above `since`; an earlier one of the same socket ends (contract 11). */
+/** `hello`: starts a replay above `since`; an earlier one of the same socket ends (reference, Sockets). */
 export function onHello(state: TenantState, hello: Hello): Effect[] {
   const { session } = hello;
   const { now } = state;
@@ -67,7 +67,7 @@ function resetFrame(state: TenantState, session: Session): Effect {
   return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
 }
 
-/** The cursor points past the history: it belongs to another one. Everything comes from 0 (contract 11, `epoch`). */
+/** The cursor points past the history: it belongs to another one. Everything comes from 0 (reference, Sockets, Reset). */
 function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
   const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
   session.phase = fresh;

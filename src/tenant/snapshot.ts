@@ -42,7 +42,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
   return effects;
 }
 
-/** States in which nothing is served (contract 12). */
+/** States in which nothing is served (reference, HTTP, States of a tenant). */
 const unpaid = (standing: string): boolean => standing === 'inactive' || standing === 'pending';
 
 /** A socket reads, and reads are over: whoever comes back is told 402. */
@@ -66,7 +66,7 @@ function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   return effects;
 }
 
-/** A revoked device's sockets close on every instance (contract 4). */
+/** A revoked device's sockets close on every instance (reference, HTTP, Tokens). */
 function dismissDevice(state: TenantState, deviceId: string): Effect[] {
   return [...state.sessions]
     .filter((session) => session.deviceId === deviceId)

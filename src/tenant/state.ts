@@ -1,4 +1,4 @@
-/** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time (contract 13). */
+/** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time. */
 import type { Summary } from '../protocol/item.js';
 import { DEFAULT_BIN } from '../protocol/limits.js';
 import type { Change, ItemRow } from './change.js';
@@ -9,11 +9,11 @@ import { CLOSED, type Session } from './session.js';
 
 export interface TenantState {
   readonly tenantId: string;
-  /** Names the history that versions belong to (contract 11). */
+  /** Names the history that versions belong to (reference, Sockets). */
   readonly epoch: string;
   /** When the message in hand came, ms. */
   now: number;
-  /** active, past_due, suspended, inactive, pending (contract 12). */
+  /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
   standing: string;
   generation: number;
   devices: ReadonlyMap<string, DeviceStanding>;

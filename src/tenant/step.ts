@@ -80,7 +80,7 @@ function onPublished(
 
 /**
  * Registers a socket, or says why not. Device and epoch are checked in the same step that registers, so that no socket
- * slips past a revocation: whoever is registered will be found by it (contract 4).
+ * slips past a revocation: whoever is registered will be found by it (reference, HTTP, Tokens).
  */
 export function admit(state: TenantState, port: SocketPort): Session | ErrorName {
   const device = state.devices.get(port.deviceId);

@@ -1,7 +1,7 @@
 /**
  * Request bodies and frames from unknown values, by validators that typia generates from src/protocol/requests.ts.
  * Each throws `validation` for the first thing that does not fit, with its path and a rule in plain words.
- * Keys are camelCase here: shape B bodies are renamed first (contract 2). Unknown keys are left alone.
+ * Keys are camelCase here: shape B bodies are renamed first (reference, HTTP, The two shapes). Unknown keys are left alone.
  */
 import typia from 'typia';
 import { invalid } from '../protocol/errors.js';

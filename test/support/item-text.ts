@@ -1,13 +1,6 @@
 /** Items as both wire shapes spell them, as plain objects: what the server's own texts, written byte by byte, are held against. */
 import { toBase64, toBase64Url } from '../../src/protocol/base64.js';
-import type {
-  DeleteFrame,
-  ItemFieldsA,
-  ItemFrameA,
-  ItemFrameB,
-  ItemRowA,
-  ItemRowB,
-} from '../../src/protocol/frames.js';
+import type { ItemFieldsA, ItemFrameB, ItemRowA, ItemRowB } from '../../src/protocol/frames.js';
 import type { Item, LiveItem, SealedKeys } from '../../src/protocol/item.js';
 import type { Shape } from '../../src/protocol/shape.js';
 

@@ -1,4 +1,4 @@
-/** Payments of a hosted service (contract 12). These rows are mounted where billing is on only. */
+/** Payments of a hosted service (reference, Billing). These rows are mounted where billing is on only. */
 import { claimLinkOf } from '../../hosting/signup.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';

@@ -1,5 +1,5 @@
 /**
- * Bins (contract 6). Each handler throws `validation` for its id and body, and whatever `Bins` throws
+ * Bins (reference, HTTP, Bins). Each handler throws `validation` for its id and body, and whatever `Bins` throws
  * (src/bins/bins.ts).
  */
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';

@@ -1,4 +1,4 @@
-/** Blobs (contract 8): URLs for devices, and the local store's uploads and downloads behind them. */
+/** Blobs (reference, Blobs): URLs for devices, and the local store's uploads and downloads behind them. */
 import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../../validators/requests.js';
@@ -14,9 +14,9 @@ import { fields } from './fields.js';
 const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
- * Scheme and host that the client reached this server by, without a trailing slash (contract 4): PUBLIC_URL, else the
- * domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi mode the host is the
- * request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
+ * Scheme and host that the client reached this server by, without a trailing slash (reference, HTTP, Tokens):
+ * PUBLIC_URL, else the domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi
+ * mode the host is the request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
  */
 function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: FrontConfig): string {
   const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;

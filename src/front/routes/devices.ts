@@ -1,5 +1,5 @@
 /**
- * Devices, bootstrap, re-authentication, recovery and socket tickets (contract 4 and 9). Each handler throws
+ * Devices, bootstrap, re-authentication, recovery and socket tickets (reference, Pairing). Each handler throws
  * `validation` for its id and body, and whatever its service throws (src/account).
  */
 import type * as replies from '../../protocol/replies.js';

@@ -1,4 +1,4 @@
-/** The reference (contract 3: `error.hint` names its pages). */
+/** The reference (`hint` of an error names its pages). */
 import { ServiceError } from '../../protocol/errors.js';
 import { Page } from '../reply.js';
 import type { Handler } from '../route.js';

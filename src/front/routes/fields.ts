@@ -4,7 +4,7 @@ import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys } from '../../protocol/shape.js';
 import type { Call } from '../request.js';
 
-/** The body with camelCase keys; in B either spelling is read (contract 2). */
+/** The body with camelCase keys; in B either spelling is read (reference, HTTP, The two shapes). */
 export const fields = (call: Call): Record<string, unknown> => (call.shape === 'b' ? camelKeys(call.body) : call.body);
 
 /** The path's id as a ULID. Throws `validation`. */

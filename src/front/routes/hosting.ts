@@ -1,4 +1,4 @@
-/** Signup, its page, and the question that the proxy asks before it gets a certificate (contract 12). */
+/** Signup, its page, and the question that the proxy asks before it gets a certificate. */
 import { claimLinkOf } from '../../hosting/signup.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';

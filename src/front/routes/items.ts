@@ -1,4 +1,4 @@
-/** Item endpoints (specification, Items; contract 5): validate, decode the shape, ask the tenant, encode the answer. */
+/** Item endpoints (reference, HTTP): validate, decode the shape, ask the tenant, encode the answer. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
@@ -40,7 +40,10 @@ interface Storing {
   readonly blobs: Settling;
 }
 
-/** A body of the call's shape as a change in the tenant's arena. Throws `validation`, `item_too_large`, `unknown_type`, ... */
+/**
+ * A body of the call's shape as a change in the tenant's arena. Throws `validation`, `item_too_large`, `unknown_type`,
+ * ...
+ */
 function changeOf(call: Call, body: Record<string, unknown>, { requireSig }: Pick<Storing, 'requireSig'>): Change {
   const { arena } = call.actor;
   if (call.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), requireSig);
@@ -63,8 +66,9 @@ function submitted({ actor, deviceId }: Call, change: Change): Promise<Change> {
 
 /**
  * Has an item write of either shape stored. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
- * `storage_unavailable`, and what the tenant refuses. A blob that was uploaded past this server is not known to be there: only
- * where a commit wanted it is the store asked, so that neither a retry nor a conflict ever needs the store (BLOB-33).
+ * `storage_unavailable`, and what the tenant refuses. A blob that was uploaded past this server is not known to be
+ * there: only where a commit wanted it is the store asked, so that neither a retry nor a conflict ever needs the store
+ * (BLOB-33).
  */
 async function store(call: Call, body: Record<string, unknown>, storing: Storing): Promise<Change> {
   try {
@@ -153,7 +157,10 @@ function shapeOfItems(items: readonly unknown[]): Shape | undefined {
 const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
-/** Once the store was out of reach it is not asked again: whoever waits for a batch waits for one call to it, not a hundred. */
+/**
+ * Once the store was out of reach it is not asked again: whoever waits for a batch waits for one call to it, not a
+ * hundred.
+ */
 function askedOnce({ blobs }: FrontOptions): Settling {
   let down: Error | undefined;
   return {
@@ -227,7 +234,10 @@ function cursorOf(call: Call, epoch: string): Cursor {
   return { since: foreign ? 0 : (since ?? 0), reset: foreign };
 }
 
-/** The bin whose rows are asked for. A request of shape B may use either spelling of its name (contract 2). */
+/**
+ * The bin whose rows are asked for. A request of shape B may use either spelling of its name (reference, HTTP, The two
+ * shapes).
+ */
 function binOf(call: Call): string | undefined {
   const camel = call.shape === 'b' ? call.parameter('binId') : undefined;
   const snake = call.parameter('bin_id');
@@ -246,7 +256,7 @@ export const listItems: Handler<Text> = async (call, { items, epoch }) => {
   const cursor = cursorOf(call, history);
   const page = await items.page({ tenantId, since: cursor.since, limit, binId });
   if (cursor.since <= page.summary.version) return pageText(shape, page, { epoch: history, reset: cursor.reset });
-  // A cursor above the head belongs to another history (contract 5, GET /items).
+  // A cursor above the head belongs to another history (reference, HTTP, Reading items).
   const whole = await items.page({ tenantId, since: 0, limit, binId });
   return pageText(shape, whole, { epoch: history, reset: true });
 };

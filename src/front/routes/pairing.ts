@@ -1,6 +1,6 @@
 /**
- * Pairing (contract 9, steps 1 to 4). Each handler throws `validation` for its body, and whatever `Pairing` throws
- * (src/pairing/pairing.ts).
+ * Pairing (reference, Pairing, Pairing a new device). Each handler throws `validation` for its body, and whatever
+ * `Pairing` throws (src/pairing/pairing.ts).
  */
 import type * as replies from '../../protocol/replies.js';
 import {

@@ -1,5 +1,5 @@
 /**
- * The account password (contract 9). Each handler throws `validation` for its body, and whatever `Passwords` throws
+ * The account password (reference, Pairing). Each handler throws `validation` for its body, and whatever `Passwords` throws
  * (src/account/password.ts).
  */
 import type { Ok, PasswordExists, PasswordTicketReply } from '../../protocol/replies.js';

@@ -1,4 +1,4 @@
-/** Status and identity (contract 9b). */
+/** Status and identity (reference, HTTP, Status and identity). */
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Health, Me, StatusDown, StatusUp } from '../../protocol/replies.js';
