@@ -22,7 +22,7 @@ async function main(): Promise<void> {
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   const instance = process.argv.includes(INSTANCE_FLAG);
   // Before anything is created. The parent of an instance has looked already.
-  if (!instance) await preflight(config);
+  const warnings = instance ? [] : await preflight(config);
   const starting =
     config.instances > 1 && !instance
       ? startInstances({ config, log, main: fileURLToPath(import.meta.url), env: process.env })
@@ -33,7 +33,7 @@ async function main(): Promise<void> {
     process.send?.({ port: server.port, tenantId: server.tenantId } satisfies Listening);
     return;
   }
-  for (const warning of server.warnings) log.warn(warning);
+  for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
   if (!stop.asked) await greet({ server, log, stop }, apexOf(config));
 }
 

@@ -10,6 +10,7 @@ import { dirname } from 'node:path';
 import type { Config } from '../config/config.js';
 import { hasCluster } from '../postgres/embedded/process.js';
 import { migrate, MigrationError } from '../postgres/migrate.js';
+import { strangeLibrary } from '../front/library.js';
 import { errorCode } from '../protocol/error-code.js';
 import { SQL_FOLDER } from '../root.js';
 
@@ -24,14 +25,21 @@ const NEW_CLUSTER_BYTES = 200 * MIB;
 /** One segment of PostgreSQL's log: with less it does not start either. */
 const FREE_BYTES = 16 * MIB;
 
-/** Looks at everything. Throws `StartError`, or `MigrationError` for a database of another version of the server. */
-export async function preflight(config: Config): Promise<void> {
+/**
+ * Looks at everything. Resolves with what the operator should know though the server can start. Throws `StartError`, or
+ * `MigrationError` for a database of another version of the server.
+ */
+export async function preflight(config: Config): Promise<string[]> {
+  const strange = strangeLibrary();
+  if (strange !== undefined && config.uwsStrict === 'on')
+    throw new StartError(`${strange} Install what package-lock.json names (npm ci), or set UWS_STRICT to off.`);
   const { host, port, metricsHost, metricsPort, instances } = config;
   await checkPort({ host, port, variables: ['HOST', 'PORT'] });
   for (let n = 0; metricsPort > 0 && n < instances; n++)
     await checkPort({ host: metricsHost, port: metricsPort + n, variables: ['METRICS_HOST', 'METRICS_PORT'] });
   await checkDataDir(config);
   if (config.databaseUrl !== null) await checkDatabase(config.databaseUrl);
+  return strange === undefined ? [] : [strange];
 }
 
 interface Place {

@@ -144,6 +144,8 @@ const VARIABLES = {
     parse: address,
   } satisfies Variable<string>,
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
+  /** Whether the server refuses to start with a build of uWebSockets.js that it was not tested with. */
+  uwsStrict: oneOf('UWS_STRICT', ['on', 'off'], 'off'),
   /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
   trustedProxies: {
     name: 'TRUSTED_PROXIES',

@@ -31,6 +31,7 @@ const ORDER = [
   'conformance',
   'configuration',
   'operating',
+  'dependencies',
 ];
 
 /** Something served under `/docs`. */

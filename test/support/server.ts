@@ -148,6 +148,8 @@ export interface SpawnOptions extends Pick<RunOptions, 'env' | 'database'> {
   readonly dataDir?: string;
   /** With its own PostgreSQL under `dataDir` instead of a test database. */
   readonly embedded?: boolean;
+  /** Arguments of Node, with the program; left out: this build's server. */
+  readonly node?: readonly string[];
 }
 
 /** Starts a server as a child process and kills it after the test. Rejects with its output when it does not start. */
@@ -155,7 +157,7 @@ export async function spawnServer(t: WithTeardown, options: SpawnOptions = {}): 
   const databaseUrl = options.embedded === true ? '' : (options.database ?? (await testDatabase(t))).url;
   const dataDir = options.dataDir ?? (options.embedded === true ? await preparedFolder(t) : await newDataDir(t));
   const env = { PATH: process.env['PATH'], ...DEFAULTS, DATABASE_URL: databaseUrl, DATA_DIR: dataDir, ...options.env };
-  const child = spawn(process.execPath, [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, options.node ?? [MAIN], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const output: string[] = [];
   const exited = once(child, 'exit').then(([code, signal]) => (signal ?? code) as number | NodeJS.Signals | null);
   const end = async (signal: NodeJS.Signals): Promise<number | NodeJS.Signals | null> => {
