@@ -7,7 +7,6 @@ import { TOKEN_TEXT_MAX } from '../protocol/limits.js';
 import type { DeviceStanding } from '../tenant/ports.js';
 import type { TenantActor, TenantOfHost, Tenants, TokenVerifier } from './ports.js';
 import { hostName } from './query.js';
-import type { Row } from './route.js';
 
 /** A tenant's devices are read anew for an unknown device at most so often, ms. */
 const REFRESH_MS = 250;
@@ -27,8 +26,11 @@ export function checkAdmin(authorization: string, adminToken: string | null): vo
   if (!timingSafeEqual(digest(token), digest(adminToken))) throw new ServiceError('forbidden');
 }
 
+/** Tenant states that an endpoint takes: any, those that can read, those that can write. */
+export type Needs = 'any' | 'read' | 'write';
+
 /** Whether a tenant in this state is served (reference, HTTP, States of a tenant). */
-export function checkState(state: string, needs: Row['state']): void {
+export function checkState(state: string, needs: Needs): void {
   if (needs === 'any' || state === 'active' || state === 'past_due') return;
   if (state !== 'suspended') throw new ServiceError('payment_required');
   if (needs === 'write') throw new ServiceError('tenant_suspended');

@@ -2,15 +2,29 @@
  * The body of an upload, as a stream. It is taken piece by piece, and the socket is read no further while a piece is
  * being worked on. So whoever sends fast is as fast as the disk, and the server holds one buffer for each upload.
  */
+import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock } from '../protocol/clock.js';
 import { invalid } from '../protocol/errors.js';
 import { Pace, type TooSlow } from './pace.js';
-import type { Call } from './request.js';
 
 /** The largest piece that uWebSockets.js reads from a socket at once, bytes (LIBUS_RECV_BUFFER_LENGTH). */
 const BUFFER_MAX = 512 * 1024;
 /** `pause` does not stop what was read already; more than this can never have been. */
 const SPILL_MAX = 2 * BUFFER_MAX;
+
+/** Of a call, what the body it brings is read by. */
+export interface Incoming {
+  readonly res: HttpResponse;
+  /** Declared length of the body in bytes; 0 where none is declared. */
+  readonly contentLength: number;
+  /** Answered or aborted: the response may not be touched any more. */
+  readonly over: boolean;
+  /** The client is gone; set before `over`. */
+  readonly aborted: boolean;
+  /** Calls back once, when the call is over. */
+  onEnd(fn: () => void): void;
+}
+
 /** The bytes of one body, in order. Whoever is too slow is cut; silence is cut by the library, after 10 s. */
 export class Inflow {
   private readonly buffer: Buffer;
@@ -29,7 +43,7 @@ export class Inflow {
 
   /** Begins to listen at once: what came before is lost otherwise. */
   constructor(
-    private readonly call: Call,
+    private readonly call: Incoming,
     clock: Clock,
     tooSlow: TooSlow,
   ) {

@@ -6,11 +6,11 @@
  * What callers hold of the process, each from a fair budget: calls under way, bodies and replies. And how much a device may
  * ask for now: requests, and bytes of bodies and replies a second.
  */
+import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { ServiceError, unavailable } from '../protocol/errors.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
 import type { LoadBound, LoadBounds } from './ports.js';
-import type { Call } from './request.js';
 import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../protocol/limits.js';
 
 const GROUP_PARTS = 4;
@@ -371,6 +371,22 @@ export interface SharesOptions {
   readonly proxies: TrustedProxies;
 }
 
+/** Of a call, what it is charged by. */
+export interface Charged {
+  readonly res: Pick<HttpResponse, 'getRemoteAddress'>;
+  readonly aborted: boolean;
+  readonly forwardedFor: string;
+  readonly tenantId: string;
+  /** Whose shares it uses: its device, in a spelling that no other tenant's device has; '' for a stranger. */
+  readonly owner: string;
+  /** What limits per address count the client by, once somebody asked (`Shares.addressOf`). */
+  address: string;
+  /** Its place among the calls under way. */
+  place: Holding | undefined;
+  /** Room that is reserved for its reply. */
+  room: Holding | undefined;
+}
+
 /** Finds the budget that a call is charged to, and whose share of it. */
 export class Shares {
   private readonly devices: Budgets;
@@ -396,19 +412,19 @@ export class Shares {
   }
 
   /** A call without a proven token is a stranger's. */
-  of(call: Call): Budgets {
+  of(call: Charged): Budgets {
     return call.owner === '' ? this.strangers : this.devices;
   }
 
   /** Something that the call's owner holds; the response has to live still. It costs nothing before it is set. */
-  holding(call: Call, giveWay?: () => void): Holding {
+  holding(call: Charged, giveWay?: () => void): Holding {
     if (call.owner !== '') return new Holding(call.tenantId, call.owner, giveWay);
     const address = this.addressOf(call);
     return new Holding(address, address, giveWay);
   }
 
   /** What limits per address count this client by. A dead response has no peer any more. */
-  addressOf(call: Call): string {
+  addressOf(call: Charged): string {
     if (call.address !== '') return call.address;
     const peer = call.aborted ? undefined : addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
     call.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
@@ -416,7 +432,7 @@ export class Shares {
   }
 
   /** Takes the call's place among those under way, if it has none yet. Throws `rate_limited`, `unavailable`. */
-  enter(call: Call): void {
+  enter(call: Charged): void {
     if (call.place !== undefined) return;
     const place = this.holding(call);
     const verdict = this.of(call).calls.set(place, 1);
@@ -425,7 +441,7 @@ export class Shares {
   }
 
   /** Gives the place back. */
-  leave(call: Call): void {
+  leave(call: Charged): void {
     const { place } = call;
     if (place === undefined) return;
     call.place = undefined;
@@ -433,7 +449,7 @@ export class Shares {
   }
 
   /** Gives back the room that was reserved for the call's reply. */
-  freeRoom(call: Call): void {
+  freeRoom(call: Charged): void {
     const { room } = call;
     if (room === undefined) return;
     call.room = undefined;

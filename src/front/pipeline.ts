@@ -20,8 +20,8 @@ import { KeptBody, readBody, takeBody, takeForm, Call, type CallKeeper } from '.
 import { TrustedProxies } from './client-address.js';
 import { Inflow } from './inflow.js';
 import type { FrontOptions } from './ports.js';
-import { Replier } from './reply.js';
-import { LATER, type Answer, type Row } from './route.js';
+import { Replier, type Answer } from './reply.js';
+import { LATER, type Row } from './route.js';
 
 interface Route {
   readonly path: string;

@@ -13,7 +13,6 @@ import { Outflow, type OutflowOptions } from './outflow.js';
 import { Pace, type TooSlow } from './pace.js';
 import type { DocsPage, FrontLog } from './ports.js';
 import { hasTag, partOf } from './range.js';
-import type { Answer } from './route.js';
 import type { Shares } from './limits.js';
 
 /** A reply that is text already. */
@@ -38,6 +37,9 @@ export class Download {
     readonly tooSlow: TooSlow,
   ) {}
 }
+
+/** What a handler gives: an object with camelCase keys and raw bytes, finished text, a page, or a file. */
+export type Answer = object | Text | Page | Download;
 
 const STATUS_LINES: Readonly<Record<number, string>> = {
   200: '200 OK',

@@ -8,9 +8,9 @@ import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../protocol/errors.js';
 import { type Shape, shapeOfBody } from '../protocol/shape.js';
 import type { TokenClaims } from '../account/tokens.js';
-import { type Bucket, type Holding, refusalOf, type Verdict, type Shares } from './limits.js';
+import { type Bucket, type Charged, type Holding, refusalOf, type Verdict, type Shares } from './limits.js';
 import type { Caller } from './authenticate.js';
-import type { Inflow } from './inflow.js';
+import type { Incoming, Inflow } from './inflow.js';
 import type { TenantActor } from './ports.js';
 import { isAscii, isUtf8 } from 'node:buffer';
 import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
@@ -34,7 +34,7 @@ export interface CallKeeper {
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
  */
-export class Call {
+export class Call implements Charged, Incoming {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
@@ -62,7 +62,6 @@ export class Call {
   /** The scheme that a proxy says the client used. */
   forwardedProto = '';
   upgrade = '';
-  /** Declared length of the body in bytes; 0 where none is declared. */
   contentLength = 0;
   lengthDeclared = false;
   chunked = false;
@@ -79,13 +78,9 @@ export class Call {
   id = '';
   tenantId = '';
   deviceId = '';
-  /** What limits per address count the client by, once somebody asked (`Shares.addressOf`). */
   address = '';
-  /** Whose shares it uses: its device, in a spelling that no other tenant's device has; '' for a stranger. */
   owner = '';
-  /** Its place among the calls under way. */
   place: Holding | undefined;
-  /** Room that is reserved for its reply. */
   room: Holding | undefined;
   /** What its device may still read and write; undefined where nothing is counted. */
   bucket: Bucket | undefined;
@@ -102,9 +97,7 @@ export class Call {
   closing: Closing = 'keep';
   /** A handler that gave, or is about to give, `LATER` has said its answer. */
   told = false;
-  /** Answered or aborted: the response may not be touched any more. */
   over = false;
-  /** The client is gone; set before `over`. */
   aborted = false;
   /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
   unsent: (() => void) | undefined;

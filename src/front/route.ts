@@ -1,6 +1,7 @@
 /** What a row of the route table says of its endpoint, and what answers it. */
+import type { Needs } from './authenticate.js';
 import type { FrontOptions } from './ports.js';
-import type { Download, Page, Text } from './reply.js';
+import type { Answer } from './reply.js';
 import type { Call } from './request.js';
 
 /**
@@ -8,9 +9,6 @@ import type { Call } from './request.js';
  * busiest calls, whose answer comes with those of many others: a promise each is most of what they would wait for.
  */
 export const LATER = Symbol('later');
-
-/** What a handler gives: an object with camelCase keys and raw bytes, finished text, a page, or a file. */
-export type Answer = object | Text | Page | Download;
 
 /**
  * What answers a row's calls; `A` is the reply as the reference has it (src/protocol/replies.ts). It throws, or rejects
@@ -30,11 +28,8 @@ export interface Row {
   readonly auth: 'device' | 'admin' | 'url' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (reference, HTTP, Rates). */
   readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
-  /**
-   * Tenant states that let it through: any, those that can read, those that can write (reference, HTTP, States of a
-   * tenant).
-   */
-  readonly state: 'any' | 'read' | 'write';
+  /** Tenant states that let it through (reference, HTTP, States of a tenant). */
+  readonly state: Needs;
   /** Largest body in bytes; 0: a body is not looked at. */
   readonly body: number;
   /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */

@@ -17,8 +17,8 @@ import type { Clock, Timer } from '../protocol/clock.js';
 import type { Meter } from '../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import type { ItemRow } from '../tenant/change.js';
-import type { ChangeAnnouncer, HintedGeneration, Standing } from '../tenant/ports.js';
+import type { ItemRow, Standing } from '../tenant/change.js';
+import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
 import { carry, uncarry, type Carried, type Piece } from './carried.js';
 import { Peers, TenantSet } from './peers.js';
 

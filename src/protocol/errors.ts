@@ -3,8 +3,6 @@
  * one of these. A code is stable; the message is for people; `details` helps programs.
  */
 
-import type { Shape } from './shape.js';
-
 interface Entry {
   /** Status in shape A, and in shape B where it differs. */
   readonly status: number;
@@ -126,13 +124,13 @@ export function storageUnavailable(cause: unknown): ServiceError {
 }
 
 /** HTTP status of an error in a shape. */
-export function statusOf(name: ErrorName, shape: Shape): number {
+export function statusOf(name: ErrorName, shape: 'a' | 'b'): number {
   const found: Entry = CATALOGUE[name];
   return shape === 'b' ? (found.statusB ?? found.status) : found.status;
 }
 
 /** Wire code of an error in a shape. */
-export function codeOf(name: ErrorName, shape: Shape): string {
+export function codeOf(name: ErrorName, shape: 'a' | 'b'): string {
   const found: Entry = CATALOGUE[name];
   return shape === 'b' ? (found.b ?? found.a) : found.a;
 }

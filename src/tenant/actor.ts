@@ -9,20 +9,18 @@ import { ServiceError, unavailable, type ErrorName } from '../protocol/errors.js
 import type { Summary } from '../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../protocol/limits.js';
 import type { Meter } from '../protocol/meter.js';
-import type { Arena, Change, ItemRow } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
 import type {
   ChangeAnnouncer,
   CommitLanes,
-  CommitSink,
   DeviceStanding,
   HintedGeneration,
   ItemLog,
   KeyPurger,
   LogPage,
   SocketPort,
-  Standing,
   TenantDirectory,
   TenantSnapshot,
 } from './ports.js';

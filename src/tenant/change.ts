@@ -9,7 +9,7 @@
  * A write's body is decoded straight into the arena, in either shape (SHAPE-14 to 24).
  */
 import { hash } from 'node:crypto';
-import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
+import { CONTENT_TYPES, type ContentType, type Summary } from '../protocol/item.js';
 import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import {
   MASTER_WRAP_BYTES,
@@ -21,7 +21,6 @@ import {
   SEALED_KEY_MIN,
   SEALED_KEYS_PER_ITEM,
 } from '../protocol/limits.js';
-import type { CommitSink } from './ports.js';
 import { ULID } from '../protocol/ids.js';
 import type { RequireSig } from '../protocol/item-codec.js';
 import type { EnvelopeBody, ItemBodyA, ItemBodyB, MasterBody, WrappedKeyBody } from '../protocol/requests.js';
@@ -223,6 +222,22 @@ export interface ChangeReply {
   refused(error: Error): void;
 }
 
+/** Where a tenant stood after a transaction. */
+export interface Standing {
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+/** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
+export interface CommitSink {
+  /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
+  committed(changes: readonly Change[], standing: Standing): void;
+  /** Not known to be stored: the client may try again. */
+  failed(changes: readonly Change[], error: Error): void;
+  /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */
+  settled(): void;
+}
+
 /**
  * A change from the request that asks for it to the frames that tell of it: the one object that is passed on. A write is its
  * own row: once it is committed as an insert or a replace, it is what the sockets are sent.
@@ -289,10 +304,7 @@ export class Change extends ItemRow {
   }
 }
 
-const NOBODY: ChangeReply = {
-  stored: () => undefined,
-  refused: () => undefined,
-};
+const NOBODY: ChangeReply = { stored: () => undefined, refused: () => undefined };
 
 const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 or base64url without white space');
 

@@ -13,7 +13,6 @@ import { frameBytes, JsonWriter } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Live, Replaying, Session } from './session.js';
-import type { TenantState } from './state.js';
 import type { Shape } from '../protocol/shape.js';
 
 /** Names a frame in the ring: the number of its segment times the size of one, and where it begins. Never given twice. */
@@ -213,8 +212,29 @@ export class Recent {
   }
 }
 
+/** What delivery knows of a tenant: how far it is, for whom, and what it keeps. Part of the tenant's state. */
+export interface Delivery {
+  /** Everything up to here went through `deliver`, exactly once and in order. */
+  delivered: number;
+  /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
+  summary: Summary;
+  /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
+  knownHead: number;
+  gapReading: boolean;
+  /** Committed here while a gap was read, in version order, and the sums at the last of them. */
+  held: readonly ItemRow[];
+  heldSummary: Summary | null;
+  /** The highest head heard of when the gap under way, or the last one, began to be read. */
+  gapFor: number;
+
+  readonly sessions: Set<Session>;
+  /** The frames of the last changes. In shape B only once a socket of that shape was there. */
+  readonly recent: { readonly a: Recent; b: Recent | null };
+  readonly ring: FrameRing;
+}
+
 /** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
-export function recentOf({ recent, delivered, ring }: TenantState, shape: Shape): Recent {
+export function recentOf({ recent, delivered, ring }: Delivery, shape: Shape): Recent {
   return shape === 'a' ? recent.a : (recent.b ??= new Recent('b', delivered, ring));
 }
 
@@ -228,7 +248,7 @@ export const BURST_BYTES = 256 * 1024;
  * Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. Without a socket nobody waits
  * for it: a `hello` asks for the head.
  */
-export function noticeHead(state: TenantState, head: number): Effect[] {
+export function noticeHead(state: Delivery, head: number): Effect[] {
   if (head > state.knownHead) state.knownHead = head;
   if (state.knownHead <= state.delivered || state.gapReading || state.sessions.size === 0) return [];
   state.gapReading = true;
@@ -240,7 +260,7 @@ export function noticeHead(state: TenantState, head: number): Effect[] {
  * Rows read from the database above `delivered`. They show each item's latest state only; what was committed here while
  * they were read is put between them, so that no version of this instance's own is passed over.
  */
-export function onGap(state: TenantState, page: LogPage): Effect[] {
+export function onGap(state: Delivery, page: LogPage): Effect[] {
   state.gapReading = false;
   const found = page.rows.filter((row) => row.version > state.delivered);
   const last = found.at(-1)?.version ?? state.delivered;
@@ -262,14 +282,14 @@ function merge(found: readonly ItemRow[], held: readonly ItemRow[]): ItemRow[] {
 }
 
 /** Takes what is held up to a version that is above `delivered`. */
-function takeHeld(state: TenantState, position: number): ItemRow[] {
+function takeHeld(state: Delivery, position: number): ItemRow[] {
   const taken = state.held.filter(({ version }) => version > state.delivered && version <= position);
   state.held = state.held.filter(({ version }) => version > position);
   return taken;
 }
 
 /** Delivers of what is held what follows without a gap; of the rest, the next read finds what lies before it. */
-function deliverHeld(state: TenantState): Effect[] {
+function deliverHeld(state: Delivery): Effect[] {
   if (state.held.length === 0) return [];
   const held = merge(takeHeld(state, Infinity), []);
   const next = state.delivered + 1;
@@ -297,7 +317,7 @@ const HELD_BYTES_MAX = 1024 * 1024;
  * may be known here. Then the log is read, and these are held meanwhile. A tenant without sockets has nobody to tell: it goes
  * on from here, and who asks for what lies before reads the log.
  */
-export function onRows(state: TenantState, given: readonly ItemRow[], summary: Summary | null): Effect[] {
+export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summary | null): Effect[] {
   const rows = given.filter(({ version }) => version > state.delivered);
   const last = rows.at(-1);
   if (last === undefined) return [];
@@ -310,7 +330,7 @@ export function onRows(state: TenantState, given: readonly ItemRow[], summary: S
 }
 
 /** Passes over versions that are not known here. */
-function skipTo(state: TenantState, version: number): void {
+function skipTo(state: Delivery, version: number): void {
   state.delivered = version;
   state.held = NONE_HELD;
   state.recent.a.forget(version);
@@ -318,7 +338,7 @@ function skipTo(state: TenantState, version: number): void {
 }
 
 /** Copies: the bytes of a change belong to the arena, which takes them back when it is answered. */
-function hold(state: TenantState, rows: readonly ItemRow[], summary: Summary | null): void {
+function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
   const bytes = (sum: number, row: ItemRow): number => sum + row.end - row.at;
   if (rows.reduce(bytes, state.held.reduce(bytes, 0)) > HELD_BYTES_MAX) return;
@@ -353,7 +373,7 @@ function batchOf(recent: Recent, rows: readonly ItemRow[], position: number): Ba
 }
 
 /** Moves `delivered` to `position` and sends the rows, which are all above it, to every live session. */
-function deliver(state: TenantState, rows: readonly ItemRow[], position: number): Effect[] {
+function deliver(state: Delivery, rows: readonly ItemRow[], position: number): Effect[] {
   const { a, b } = state.recent;
   const batchA = batchOf(a, rows, position);
   const batchB = b === null ? batchA : batchOf(b, rows, position);

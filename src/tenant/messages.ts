@@ -1,7 +1,7 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { Summary } from '../protocol/item.js';
-import type { Change, ItemRow } from './change.js';
-import type { FrameBytes, HintedGeneration, LogPage, Standing, TenantSnapshot } from './ports.js';
+import type { Change, ItemRow, Standing } from './change.js';
+import type { FrameBytes, HintedGeneration, LogPage, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
 export type Message =

@@ -2,7 +2,7 @@
 import type { Shape } from '../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
-import type { Arena, Change, ItemRow } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {
@@ -109,22 +109,6 @@ export interface ItemLog {
    * reach.
    */
   page(request: PageRequest): Promise<LogPage>;
-}
-
-/** Where a tenant stood after a transaction. */
-export interface Standing {
-  readonly summary: Summary;
-  readonly generation: number;
-}
-
-/** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
-export interface CommitSink {
-  /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
-  committed(changes: readonly Change[], standing: Standing): void;
-  /** Not known to be stored: the client may try again. */
-  failed(changes: readonly Change[], error: Error): void;
-  /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */
-  settled(): void;
 }
 
 /** The way into the database, and the memory in which changes lie on it. */

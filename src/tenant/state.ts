@@ -1,13 +1,12 @@
 /** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time. */
-import type { Summary } from '../protocol/item.js';
 import { DEFAULT_BIN } from '../protocol/limits.js';
-import type { Change, ItemRow } from './change.js';
+import type { Change } from './change.js';
 import type { Effect } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
-import { NONE_HELD, Recent, type FrameRing } from './deliver.js';
+import { NONE_HELD, Recent, type Delivery, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
-export interface TenantState {
+export interface TenantState extends Delivery {
   readonly tenantId: string;
   /** Names the history that versions belong to (reference, Sockets). */
   readonly epoch: string;
@@ -25,29 +24,12 @@ export interface TenantState {
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
 
-  /** Everything up to here went through `deliver`, exactly once and in order. */
-  delivered: number;
-  /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
-  summary: Summary;
-  /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
-  knownHead: number;
-  gapReading: boolean;
-  /** Committed here while a gap was read, in version order, and the sums at the last of them. */
-  held: readonly ItemRow[];
-  heldSummary: Summary | null;
-  /** The highest head heard of when the gap under way, or the last one, began to be read. */
-  gapFor: number;
-
   /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
   waiting: Change[];
   reloading: boolean;
   /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
   reloadAgain: boolean;
 
-  readonly sessions: Set<Session>;
-  /** The frames of the last changes. In shape B only once a socket of that shape was there. */
-  readonly recent: { readonly a: Recent; b: Recent | null };
-  readonly ring: FrameRing;
   /** Revoked devices whose key purge was started by this actor; null before the first. */
   purging: Set<string> | null;
 }

@@ -4,8 +4,15 @@
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
-import { type Arena, HASH_BYTES, type Change, type ItemRow, type Verdict } from '../../src/tenant/change.js';
-import type { CommitLanes, CommitSink, ItemLog, LogPage, PageRequest } from '../../src/tenant/ports.js';
+import {
+  type Arena,
+  HASH_BYTES,
+  type Change,
+  type CommitSink,
+  type ItemRow,
+  type Verdict,
+} from '../../src/tenant/change.js';
+import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/tenant/ports.js';
 import { arena } from './changes.js';
 import { itemOf, packedKeys, rowOf } from './rows.js';
 

@@ -10,8 +10,7 @@
  */
 import pg from 'pg';
 import type { Summary } from '../../protocol/item.js';
-import { HAS, type Change, type ItemRow, type Verdict } from '../../tenant/change.js';
-import type { CommitSink } from '../../tenant/ports.js';
+import { HAS, type Change, type CommitSink, type ItemRow, type Verdict } from '../../tenant/change.js';
 import { readRows } from '../packing.js';
 
 const INT4 = 23;

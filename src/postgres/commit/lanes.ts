@@ -9,8 +9,8 @@ import type { Clock } from '../../protocol/clock.js';
 import { unavailable } from '../../protocol/errors.js';
 import type { Summary } from '../../protocol/item.js';
 import type { Meter } from '../../protocol/meter.js';
-import { Arena, type Change } from '../../tenant/change.js';
-import type { CommitLanes, CommitSink } from '../../tenant/ports.js';
+import { Arena, type Change, type CommitSink } from '../../tenant/change.js';
+import type { CommitLanes } from '../../tenant/ports.js';
 import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
 import {
   byTenant,
