@@ -262,10 +262,7 @@ type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Res
 export type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
 
 /**
- * Takes pieces of joined JSON text with the keys of `T` only: `const row: Piece<ItemRowB> = asIs`, then
+ * Takes pieces of joined JSON text with the keys of `T` only: `const row: Piece<ItemRowB> = (text) => text`, then
  * `row(`"bin_id":...`)`. A key that `T` does not have fails to compile.
  */
 export type Piece<T> = <S extends string>(text: KeysIn<S> extends keyof T ? S : never) => string;
-
-/** What a `Piece` does at run time: nothing. */
-export const asIs = (text: string): string => text;

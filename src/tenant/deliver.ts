@@ -6,10 +6,10 @@
  * bytes in a few large pieces of memory for all tenants of a process. As texts they would be most of what the garbage collector
  * carries: each outlives a collection or two, and then goes (bench S1).
  */
-import { asIs, type AckFrame, type Piece } from '../protocol/frames.js';
+import type { AckFrame, Piece } from '../protocol/frames.js';
 import type { Summary } from '../protocol/item.js';
 import type { ItemRow } from './change.js';
-import { frameBytes, JsonWriter } from './codec.js';
+import { asIs, frameBytes, JsonWriter } from './codec.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import type { Live, Replaying, Session } from './session.js';
