@@ -4,20 +4,20 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../src/protocol/errors.js';
-import {
-  asIs,
-  type ItemFrameB,
-  type ItemRowA,
-  type Piece,
-  type PlainFrame,
-  type ServerFrameA,
-  type ServerFrameB,
-  type SnakeKey,
+import type {
+  ItemFrameB,
+  ItemRowA,
+  Piece,
+  PlainFrame,
+  ServerFrameA,
+  ServerFrameB,
+  SnakeKey,
 } from '../src/protocol/frames.js';
 import { frameText, rowText } from './support/item-text.js';
 import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
 import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { asIs } from '../src/tenant/codec.js';
 import { plainFrame } from '../src/tenant/replay.js';
 
 const PIN = 'd5b36a61fb81509883df86cee7698ccfa86c7a23e3383495b286bc1f55dbb1fa';
