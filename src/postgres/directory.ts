@@ -28,8 +28,8 @@ const HEADS_MAX = 5_000;
  */
 const CROWD = 16;
 const CROWD_GROWTH = 4;
-const CROWD_PAUSE_MS = 25;
-const CROWD_PAUSES = 4;
+const CROWD_PAUSE_MS = 55;
+const CROWD_PAUSES = 2;
 
 async function gather(waiting: () => number, clock: Clock): Promise<void> {
   let grown = CROWD_GROWTH;
