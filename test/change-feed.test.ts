@@ -207,14 +207,16 @@ function publish(from: Instance, head: number, ...sizes: readonly number[]): rea
   return rows;
 }
 
+/** Statements that told the others something. */
+const notified = (of: Instance): number => of.statements.all.filter((text) => text.includes('string_to_table')).length;
+
 /** An instance with a socket of the tenant, which the others know of. */
 async function attends(of: Instance): Promise<void> {
   of.tenants.push('tenant');
   of.feed.attend('tenant');
-  const notified = (): number => of.statements.all.filter((text) => text.includes('string_to_table')).length;
-  const before = notified();
-  of.clock.advance(100);
-  await of.statements.until(() => notified() > before);
+  const before = notified(of);
+  of.clock.advance(2_000);
+  await of.statements.until(() => notified(of) > before);
 }
 
 const frames = (rows: readonly ItemRow[]): string[] =>
@@ -250,6 +252,27 @@ t.test('INST-40: who has a socket gets the change itself, who has none is told t
   await b.hints.until((all) => all.some(([id, head]) => id === 'tenant' && head === 4));
   t.equal(b.changes.all.length, 1, 'a socket that is gone wants nothing');
   t.strictSame([...a.faults.all, ...b.faults.all, ...c.faults.all], []);
+});
+
+t.test('INST-40: whose sockets come while a crowd does, is told of every two seconds', async (t) => {
+  const { a, b } = await pair(t);
+  await attends(b);
+  const before = notified(b);
+  b.feed.attend('second');
+  b.clock.advance(1_900);
+  b.feed.attend('third');
+  const told = async (sync: number): Promise<void> => {
+    tell(b, ['sync', sync, 1]);
+    await b.statements.until((all) => all.some((text) => text.includes(`["sync",${sync},`)));
+  };
+  await told(1);
+  t.equal(notified(b), before + 1, 'the hint alone');
+  b.clock.advance(100);
+  await b.statements.until(() => notified(b) > before + 1);
+  b.clock.advance(100);
+  await told(2);
+  t.equal(notified(b), before + 3, 'both in one statement');
+  t.strictSame([...a.faults.all, ...b.faults.all], []);
 });
 
 t.test('INST-41: up to the size of a notification the change is carried, beyond it the head is told', async (t) => {
@@ -440,7 +463,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   const [onA, onB] = [made(a, sockets.a), made(b, sockets.b)];
   const flush = async (instance: Instance): Promise<void> => {
     const before = instance.statements.all.filter((text) => text.includes('WITH arrived')).length;
-    instance.clock.advance(1_000);
+    instance.clock.advance(2_000);
     await instance.statements.until((all) => all.filter((text) => text.includes('WITH arrived')).length > before);
   };
   const online = async (): Promise<unknown> =>
@@ -489,7 +512,7 @@ t.test('DEV-03 STAT-10: who is online, on any instance', async (t) => {
   await pool.query('ALTER TABLE presence RENAME TO hidden');
   sockets.b.set('tenant', new Set(['four']));
   onB.touched('tenant', 'four');
-  b.clock.advance(1_000);
+  b.clock.advance(2_000);
   await b.faults.until(1);
   await pool.query('ALTER TABLE hidden RENAME TO presence');
   await flush(b);

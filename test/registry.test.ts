@@ -8,7 +8,7 @@ import { listen } from './support/instances.js';
 import { MemoryLog } from './support/memory-log.js';
 import { openBin } from './support/world.js';
 
-const TENANTS = 5_000;
+const TENANTS = 12_000;
 const DEVICES = [deviceId(1), deviceId(2)];
 
 function snapshotOf(log: MemoryLog, tenantId: string): TenantSnapshot {

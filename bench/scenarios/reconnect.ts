@@ -4,7 +4,7 @@ import { startBare, type Context } from '../context.js';
 import { Crowd, processesFor } from '../crowd.js';
 import { Cluster } from '../database.js';
 import { Book, ratio, type Outcome } from '../stats.js';
-import { quietPort, World } from '../world.js';
+import { cpuSeconds, quietPort, World, type CpuSeconds } from '../world.js';
 
 const DEVICES = 100_000;
 const PER_TENANT = 5;
@@ -25,6 +25,8 @@ async function bareStorm(crowd: Crowd, processes: number): Promise<number> {
 
 interface Storm {
   readonly seconds: number;
+  /** Of all instances, and of the database. */
+  readonly cpu: CpuSeconds;
   readonly statements: number;
   /** The most frequent of them. */
   readonly kinds: string;
@@ -32,14 +34,17 @@ interface Storm {
 
 async function storm(crowd: Crowd, world: World, expected: number): Promise<Storm> {
   const before = await world.statements();
+  const spent = cpuSeconds(world, []);
   const seconds = await crowd.come({ port: world.port });
+  const now = cpuSeconds(world, []);
+  const cpu = { ...now, server: now.server - spent.server, database: now.database - spent.database };
   const sent = [...(await world.statements())].map(([kind, times]) => [kind, times - (before.get(kind) ?? 0)] as const);
   const statements = sent.reduce((sum, [, times]) => sum + times, 0);
   const frequent = sent.sort(([, one], [, other]) => other - one).slice(0, 3);
   const kinds = frequent.map(([kind, times]) => `${times} ${kind}`).join(', ');
   const { live } = await crowd.count();
   if (live !== expected) throw new AuditError(`${live} of ${expected} devices have caught up`);
-  return { seconds, statements, kinds };
+  return { seconds, cpu, statements, kinds };
 }
 
 export async function reconnects(context: Context): Promise<Outcome> {
@@ -64,6 +69,8 @@ export async function reconnects(context: Context): Promise<Outcome> {
     const again = await storm(crowd, world, count);
     book.add('reconnects', 's', again.seconds);
     book.add('reconnects: statements of SQL', 'count', again.statements);
+    book.add("reconnects: the servers' CPU for a device", 'us', (again.cpu.server * 1e6) / count);
+    book.add("reconnects: the database's CPU for a device", 'us', (again.cpu.database * 1e6) / count);
     await crowd.leave(world.servers);
     context.tell(`  ${again.seconds.toFixed(1)} s, all caught up; ${again.statements} statements: ${again.kinds}`);
   }

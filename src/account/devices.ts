@@ -32,8 +32,8 @@ export interface ListedDevice extends FullDevice {
 /** A device is noted as seen at most this often, to the second, while its tenant's devices are not read anew. */
 const SEEN_EVERY_S = 60;
 /** Sightings are written together after this time. */
-const SEEN_FLUSH_MS = 1_000;
-const SEEN_PER_WRITE = 2_000;
+const SEEN_FLUSH_MS = 3_000;
+const SEEN_PER_WRITE = 4_000;
 /** Sightings that wait for a database that stands still; beyond them the oldest go. */
 const SEEN_WAITING_MAX = 50_000;
 

@@ -60,8 +60,8 @@ export class DeviceSocket implements SocketPort, Seat {
   readonly expiresAt: number;
   /** Until when a `hello` must have come; undefined after it: a number that is none of the small ones takes memory. */
   helloBy: number | undefined;
-  /** When the last frame came, ms. */
-  lastSeenAt: number;
+  /** When the last frame came, ms since there are sockets: small for weeks, and so without memory of its own. */
+  lastSeen = 0;
   /** What it said lately (see `charge`). */
   said = 0;
   session: Session | undefined;
@@ -80,7 +80,6 @@ export class DeviceSocket implements SocketPort, Seat {
     this.actor = origin.actor;
     this.expiresAt = origin.expiresAt;
     this.helloBy = now + HELLO_TIMEOUT_MS;
-    this.lastSeenAt = now;
     this.room = origin.room;
   }
 

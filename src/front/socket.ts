@@ -44,11 +44,14 @@ export class Sockets {
   private readonly wheel: Wheel<DeviceSocket>;
   /** Nobody is judged silent by anything from before this moment. */
   private stalledAt = 0;
+  /** What sockets' times are counted from, ms. */
+  private readonly since: number;
   private readonly large: LargeFrames;
   /** Devices that sent too much, and until when they open no socket, the earliest first. */
   private readonly penalties = new Map<string, number>();
 
   constructor(private readonly options: SocketsOptions) {
+    this.since = options.clock.now();
     this.large = new LargeFrames(options.clock);
     this.wheel = new Wheel<DeviceSocket>({
       clock: options.clock,
@@ -65,7 +68,7 @@ export class Sockets {
   }
 
   private silentAt(socket: DeviceSocket): number {
-    return Math.max(socket.lastSeenAt, this.stalledAt) + this.options.pongGraceMs;
+    return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.options.pongGraceMs;
   }
 
   private due(socket: DeviceSocket, now: number): void {
@@ -87,6 +90,7 @@ export class Sockets {
   /** Takes in a socket that was just upgraded. */
   opened(socket: DeviceSocket): void {
     if (socket.wire === undefined) return; // it is closed already
+    socket.lastSeen = this.options.clock.now() - this.since;
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));
   }
@@ -130,8 +134,9 @@ export class Sockets {
   /** Counts a frame before it costs anything. False: that was too much, and the socket is closed. */
   private counted(socket: DeviceSocket, bytes: number): boolean {
     const now = this.options.clock.now();
-    const said = charge(socket.said, now - socket.lastSeenAt, bytes);
-    socket.lastSeenAt = now;
+    const seen = now - this.since;
+    const said = charge(socket.said, seen - socket.lastSeen, bytes);
+    socket.lastSeen = seen;
     const { actor, deviceId } = socket;
     if (said !== OVER && this.large.take(actor.tenantId, deviceId, bytes)) {
       socket.said = said;

@@ -31,8 +31,12 @@ const COALESCE_MS = 5;
 const PAYLOAD_BYTES = 7_999;
 /** Carried changes that wait for the next statement, characters; beyond it hints go out. */
 const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
-/** After the first socket of a tenant, ms: those that come meanwhile are told of together. */
+/**
+ * After the first socket of a tenant, ms: those that come meanwhile are told of together. While a crowd comes, every few
+ * moments bring another: from one telling to the next it is longer, since who has not heard yet tells the head.
+ */
 const ATTEND_MS = 50;
+const ATTEND_AGAIN_MS = 2_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
 /** An instance that was not seen for so long, ms, counts as gone, and so do its sockets. */
@@ -86,6 +90,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** What this instance wants is to be told with the next statement. */
   private wantedUntold = false;
   private flushedAt = 0;
+  /** When it was told last, ms. */
+  private wantedAt = 0;
   private attendTimer: Timer | undefined;
   /** What is no notice was reported since the last heartbeat. */
   private reported = false;
@@ -157,15 +163,17 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Has the others send this tenant's changes here. */
   attend(tenantId: string): void {
     if (!this.wanted.add(tenantId)) return;
-    this.attendTimer ??= this.options.clock.setTimer(ATTEND_MS, () => {
-      this.attendTimer = undefined;
-      this.tellWanted();
-    });
+    const { clock } = this.options;
+    const since = Math.abs(clock.now() - this.wantedAt);
+    this.attendTimer ??= clock.setTimer(Math.max(ATTEND_MS, ATTEND_AGAIN_MS - since), () => this.tellWanted());
   }
 
   private tellWanted(): void {
+    this.attendTimer?.cancel();
+    this.attendTimer = undefined;
     if (this.others === 0 || this.closed) return;
     this.wantedUntold = true;
+    this.wantedAt = this.options.clock.now();
     this.flushSoon();
   }
 

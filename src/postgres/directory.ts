@@ -1,6 +1,6 @@
 /** Reads tenants for the actors. One statement answers many tenants: a crowd that reconnects costs few. */
 import type pg from 'pg';
-import { Batcher } from '../protocol/batcher.js';
+import { Batcher, nextTurn } from '../protocol/batcher.js';
 import type { Clock } from '../protocol/clock.js';
 import type { Summary } from '../protocol/item.js';
 import { ServiceError } from '../protocol/errors.js';
@@ -14,7 +14,7 @@ import type {
   TenantSnapshot,
   TenantStandings,
 } from '../tenant/ports.js';
-import { ask } from './ask.js';
+import { arrayOf, ask } from './ask.js';
 
 /** Tenants in one statement. */
 const BATCH_MAX = 500;
@@ -23,19 +23,21 @@ const BATCH_MAX = 500;
 const HEADS_MAX = 5_000;
 /**
  * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it, and goes on
- * waiting while so many more come in each such moment. Waiting for a fixed time that makes as few statements would hold
- * the crowd up: most clients open few sockets before the first is caught up (bench S6).
+ * waiting while so many more come in each such moment, for a tenth of a second at most. Waiting for longer would hold the
+ * crowd up: most clients open few sockets before the first is caught up (bench S6).
  */
 const CROWD = 16;
 const CROWD_GROWTH = 4;
-const CROWD_PAUSE_MS = 10;
-const CROWD_PAUSES = 3;
+const CROWD_PAUSE_MS = 55;
+const CROWD_PAUSES = 2;
 
 async function gather(waiting: () => number, clock: Clock): Promise<void> {
   let grown = CROWD_GROWTH;
   for (let pause = 0; pause < CROWD_PAUSES && grown >= CROWD_GROWTH; pause++) {
     const before = waiting();
     await new Promise<void>((resolve) => void clock.setTimer(CROWD_PAUSE_MS, resolve));
+    // Where the machine is busy the timer comes before what has come in is read.
+    await nextTurn();
     grown = waiting() - before;
   }
 }
@@ -186,24 +188,26 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
       for (const row of rows) found.set(row.id, row);
     };
     const { pool } = this;
-    if (whole.size === 0) take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [[...heads]] }));
+    if (whole.size === 0)
+      take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
     const wanted = [...whole];
     // What only asks for its head comes with the first statement.
     const besides = [...heads].filter((id) => !whole.has(id));
     for (let at = 0; at < wanted.length; at += BATCH_MAX) {
       const some = wanted.slice(at, at + BATCH_MAX);
-      const ids = some.map(([id]) => id).concat(at === 0 ? besides : []);
-      const known = some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []);
-      take(await ask<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, `{${known.join()}}`] }));
+      const ids = arrayOf(some.map(([id]) => id).concat(at === 0 ? besides : []));
+      const known = arrayOf(
+        some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []),
+      );
+      take(await ask<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, known] }));
     }
     return loads.map(({ id }) => found.get(id));
   }
 
   standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]> {
-    const ids = known.map(({ tenantId }) => tenantId);
-    // As the text of an array: the driver quotes each element of a list.
-    const heads = `{${known.map(({ delivered }) => delivered).join()}}`;
-    const generations = `{${known.map(({ generation }) => generation).join()}}`;
+    const ids = arrayOf(known.map(({ tenantId }) => tenantId));
+    const heads = arrayOf(known.map(({ delivered }) => delivered));
+    const generations = arrayOf(known.map(({ generation }) => generation));
     return ask<StoredStanding>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
   }
 }

@@ -1,14 +1,14 @@
 /**
  * Which devices hold a socket, on any instance (contract 9b, devicesOnline). What is open here is known here; the
- * table carries it to the others, written a second after a change and only while there are others.
+ * table carries it to the others, written two seconds after a change and only while there are others.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { ask } from './ask.js';
+import { arrayOf, ask } from './ask.js';
 import { SEEN_MS } from './change-feed.js';
 
-const FLUSH_MS = 1_000;
+const FLUSH_MS = 2_000;
 const FLUSH_ROWS = 5_000;
 
 /** What presence is made of. */
@@ -134,10 +134,10 @@ export class Presence {
        WHERE p.instance_id = $1 AND p.tenant_id = u.t AND p.device_id = u.d`,
       [
         this.options.instanceId,
-        on.map((row) => row[0]),
-        on.map((row) => row[1]),
-        off.map((row) => row[0]),
-        off.map((row) => row[1]),
+        arrayOf(on.map((row) => row[0])),
+        arrayOf(on.map((row) => row[1])),
+        arrayOf(off.map((row) => row[0])),
+        arrayOf(off.map((row) => row[1])),
       ],
     );
   }

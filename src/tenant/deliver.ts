@@ -387,10 +387,10 @@ function deliver(state: Delivery, rows: readonly ItemRow[], position: number): E
     // Of none of them its own, and none of them seen already: the same as for any other such socket.
     if (
       batch.whole !== null &&
-      phase.cursor <= before &&
+      session.cursor <= before &&
       !batch.frames.some((frame) => frame.changedBy === port.deviceId)
     ) {
-      phase.cursor = position;
+      session.cursor = position;
       if (batch.whole.length > 0) effects.push({ kind: 'send', session, frames: batch.whole, since: batch.since });
     } else pushTo(session, phase, batch, effects);
   }
@@ -405,7 +405,7 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
   let since = Infinity;
   for (const frame of batch.frames) {
     // A session that came out of replay ahead of `delivered` has this version already.
-    if (frame.version <= phase.cursor) continue;
+    if (frame.version <= session.cursor) continue;
     const sent = liveFrame(session, frame, { acks: phase.acks, recent: batch.recent });
     if (sent !== null) {
       bytes += sent?.length ?? 0;
@@ -418,19 +418,18 @@ function pushTo(session: Session, phase: Live, batch: Batch, effects: Effect[]):
       // An `ack` tells the writer's own device: that is no push.
       if (frame.changedBy !== session.port.deviceId && frame.since < since) since = frame.since;
     }
-    phase.cursor = frame.version;
+    session.cursor = frame.version;
   }
-  if (phase.cursor < batch.position) phase.cursor = batch.position;
+  if (session.cursor < batch.position) session.cursor = batch.position;
   if (out.length > 0) effects.push({ kind: 'send', session, frames: out, since });
 }
 
 /** Sends what fits and turns the session back to replay from there: silently, its client sees only rising versions. */
 function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]): Extract<Effect, { kind: 'send' }> {
-  const { cursor, acks } = phase;
   const replaying: Replaying = {
     kind: 'replaying',
-    cursor,
-    acks,
+    cursor: session.cursor,
+    acks: phase.acks,
     greeting: false,
     committed: null,
     draining: false,

@@ -20,7 +20,7 @@ const RECENT_BYTES_ALL = 64 * 1024 * 1024;
 /** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
-const COMPARE_BATCH = 4_000;
+const COMPARE_BATCH = 10_000;
 /** Between two comparisons: what is left until they count as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 

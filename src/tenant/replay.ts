@@ -12,7 +12,7 @@ import { frameBytes, JsonWriter } from './codec.js';
 import { ackText, liveFrame, noticeHead, type Recent, recentOf } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
-import type { Replaying, Session } from './session.js';
+import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
 import { dismiss, type TenantState } from './state.js';
 
 /** A frame that is not an item, as JSON text in a shape. */
@@ -169,7 +169,7 @@ export function onCongested(session: Session): Effect[] {
   if (phase.kind !== 'live') return [];
   session.phase = {
     kind: 'replaying',
-    cursor: phase.cursor,
+    cursor: session.cursor,
     acks: phase.acks,
     greeting: false,
     committed: null,
@@ -210,7 +210,8 @@ function goLive(
       if (pending) frames.push(plainFrame(session.port.shape, request.frame));
     }
   }
-  session.phase = { kind: 'live', cursor, acks };
+  session.phase = acks ? LIVE_WITH_ACKS : LIVE;
+  session.cursor = cursor;
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
 }
 

@@ -24,10 +24,9 @@ export interface Replaying {
   stalled: boolean;
 }
 
-/** At the actor's position. Gets each version as it is delivered. */
+/** At the actor's position, or ahead of it (`Session.cursor`). Gets each version as it is delivered. */
 export interface Live {
   readonly kind: 'live';
-  cursor: number;
   readonly acks: boolean;
 }
 
@@ -39,13 +38,18 @@ export type Phase = Awaiting | Replaying | Live | Closed;
 
 export const AWAITING: Awaiting = Object.freeze({ kind: 'awaiting' });
 export const CLOSED: Closed = Object.freeze({ kind: 'closed' });
+/** All live sessions share these: a million of them may be held. */
+export const LIVE: Live = Object.freeze({ kind: 'live', acks: false });
+export const LIVE_WITH_ACKS: Live = Object.freeze({ kind: 'live', acks: true });
 
 /**
- * A phase object is replaced, never reused: an answer that comes back carrying a phase which is no longer the
+ * The phase of a replay is replaced, never reused: an answer that comes back carrying a phase which is no longer the
  * session's belongs to an earlier `hello` and is dropped.
  */
 export class Session {
   phase: Phase = AWAITING;
+  /** While live: every version up to this one is sent, or was never owed. */
+  cursor = 0;
   /** When the last `hello` was taken, ms; 0 before the first. */
   helloAt = 0;
 

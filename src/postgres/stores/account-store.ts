@@ -18,7 +18,7 @@ import type {
   StoredPassword,
 } from '../../account/ports.js';
 import type { PasswordProof } from '../../protocol/password-proof.js';
-import { ask, askOne } from '../ask.js';
+import { arrayOf, ask, askOne } from '../ask.js';
 
 /** Columns of a device out of `from`: an alias, or a value of the row's type in parentheses. */
 const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.glyph, ${from}.pubkey, ${from}.cert,
@@ -134,7 +134,11 @@ export class AccountStore implements BootstrapStore, DeviceStore, ChallengeStore
   async touch(seen: readonly Seen[]): Promise<void> {
     await ask(this.pool, {
       text: 'SELECT touch_devices($1, $2, $3)',
-      values: [seen.map(({ tenantId }) => tenantId), seen.map(({ deviceId }) => deviceId), seen.map(({ at }) => at)],
+      values: [
+        arrayOf(seen.map(({ tenantId }) => tenantId)),
+        arrayOf(seen.map(({ deviceId }) => deviceId)),
+        arrayOf(seen.map(({ at }) => at)),
+      ],
     });
   }
 
