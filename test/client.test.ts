@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { DeviceApi } from '../src/client/api.js';
-import { backoffMs, RECONNECT } from '../src/client/backoff.js';
+import { backoffMs, RECONNECT } from '../src/client/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/client/cursor.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
 import { Http } from '../src/client/http.js';

@@ -8,32 +8,11 @@ import { NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ApiError } from './errors.js';
-import { asError, type DeviceEvents, type Emit } from './events.js';
-import { Followers } from './follow.js';
+import { asError, type BinLabel, type BinView, type DeviceEvents, type Emit } from './events.js';
+import { Followers, type Subscription } from './follow.js';
 import type { Library } from './library.js';
 import type { BinRow } from './replies.js';
-import type { Subscription } from './shelf.js';
 import type { Writer } from './writer.js';
-
-/** What a user gives a bin. */
-export interface BinLabel {
-  readonly name: string;
-  readonly emoji?: string;
-}
-
-/** A bin as its user sees it. Times are ms. */
-export interface BinView {
-  readonly id: string;
-  readonly slug: string;
-  readonly createdAt: number;
-  readonly updatedAt: number;
-  /** Live items, as the server counts; null where the reply does not say. */
-  readonly itemCount: number | null;
-  /** Null: nobody has named the bin, or its name does not open (see `readable`). */
-  readonly label: BinLabel | null;
-  /** False: there is a label and it does not verify. */
-  readonly readable: boolean;
-}
 
 /** What the bins need of their device. */
 export interface BinsOptions {

@@ -1,8 +1,7 @@
 /** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
 import type { Clock } from '../protocol/clock.js';
-import { backoffMs, RETRY, type Random } from './backoff.js';
+import { backoffMs, delay, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
-import { delay, type Fetch } from './platform.js';
 import { count, cut, nullable, object, shallow, type Read } from './reader.js';
 
 /** One request, below the retries. */

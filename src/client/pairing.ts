@@ -18,12 +18,11 @@ import type { Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
 import { isGlyph, wireBytes, type DeviceApi } from './api.js';
-import { backoffMs, RETRY } from './backoff.js';
+import { backoffMs, delay, RETRY } from './platform.js';
 import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { asError } from './events.js';
 import { ownHost, type Identity, type SavableIdentity } from './identity.js';
-import { delay } from './platform.js';
 import type { PairRequest } from './replies.js';
 import type { Roster } from './roster.js';
 

@@ -1,13 +1,12 @@
 /**
- * Keys for devices that joined (contract 9): when they are added, and what is told of it. The work itself is in
- * `missing-keys.ts`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
+ * Keys for devices that joined (contract 9): when they are added, and what is told of it. The work itself is
+ * `Writer.rewrapMissing`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import type { Random } from './backoff.js';
+import { delay, type Random } from './platform.js';
 import { ClientError, isPassing, QueuedError } from './errors.js';
 import { asError, type Emit } from './events.js';
-import { delay } from './platform.js';
 import type { Roster } from './roster.js';
 import type { Writer } from './writer.js';
 

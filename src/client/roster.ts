@@ -11,10 +11,9 @@ import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes, type DeviceApi } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
 import { asError, type Emit } from './events.js';
-import { Followers } from './follow.js';
+import { Followers, type Subscription } from './follow.js';
 import type { Identity } from './identity.js';
 import type { DeviceEntry } from './replies.js';
-import type { Subscription } from './shelf.js';
 
 /**
  * What a person compares between two screens: 128 bits of BLAKE2b over id and public key, as eight groups of four hex

@@ -13,6 +13,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
 import { asError, type ItemView } from './events.js';
+import type { Subscription } from './follow.js';
 import { damagedItem, rowSeen } from './library.js';
 import type { Outbox } from './outbox.js';
 import { breathe } from './platform.js';
@@ -38,14 +39,6 @@ export interface ShelfOptions {
   readonly reader: Reader;
   /** Told of listeners that throw, of a store that fails, and of items in it that do not open. */
   readonly onProblem: (error: Error) => void;
-}
-
-/** Something that is followed until it is closed. */
-export interface Subscription<T> {
-  /** The last result. */
-  readonly current: readonly T[];
-  /** Nothing is told after this. */
-  close(): void;
 }
 
 /** Queries of one device at a time. */

@@ -4,10 +4,9 @@
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
+import { backoffMs, type OpenSocket, type Random, RECONNECT, RETRY_AFTER_MAX_MS, type SocketPort } from './platform.js';
 import type { Cursor } from './cursor.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
-import type { OpenSocket, SocketPort } from './platform.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */

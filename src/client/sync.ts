@@ -4,12 +4,11 @@
  */
 import { Serial } from '../protocol/serial.js';
 import type { DeviceApi } from './api.js';
-import { stopsReading } from './burden.js';
+import { type Replica, stopsReading } from './replica.js';
 import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
-import { asError, type Emit, type Named } from './events.js';
+import { asError, type Emit, type Listed, type Named } from './events.js';
 import type { Outbox } from './outbox.js';
-import type { Listed, Replica } from './replica.js';
 import type { Sender } from './sender.js';
 import type { Held } from './store/store.js';
 import type { Change, Completeness, Frame } from './wire.js';

@@ -4,7 +4,7 @@
  * bins, which it does not, are left out.
  */
 import { join } from 'node:path';
-import type { BinView } from '../../client/bins.js';
+import type { BinView } from '../../client/events.js';
 import { array, count, nonEmpty, object } from '../../client/reader.js';
 import { readDevices, type DeviceEntry } from '../../client/replies.js';
 import { toBase64Url } from '../../protocol/base64.js';

@@ -10,7 +10,7 @@ import { PAYLOAD_MAX } from '../payloads/large.js';
 import { holdsFile } from '../payloads/shapes.js';
 import type { DownloadUrl } from '../replies.js';
 import { downloadBlob, type DownloadPorts } from './download.js';
-import { blobAddress } from './signed-url.js';
+import { blobAddress } from './exchange.js';
 import type { BlobSource, TransferOptions } from './source.js';
 import { uploadBlob, type UploadedBlob, type UploadPorts } from './upload.js';
 

@@ -6,8 +6,7 @@ import { ApiError, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
 import type { Fetch } from '../platform.js';
 import type { DownloadUrl } from '../replies.js';
-import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
-import { blobAddress } from './signed-url.js';
+import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
 import type { BlobProgress, TransferOptions } from './source.js';
 
 /** What a download needs of its device. */

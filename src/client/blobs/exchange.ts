@@ -1,10 +1,12 @@
-/** One exchange with a store of blobs, over an address that was signed for it. Nothing of the device goes with it. */
-import type { Clock } from '../../protocol/clock.js';
-import { backoffMs, RETRY, type Random } from '../backoff.js';
+/**
+ * One exchange with a store of blobs, over an address that was signed for it. The server names the address and is not
+ * trusted, so it may lead anywhere: no token goes there, no redirect is followed, and nothing but http is spoken.
+ */
+import type { JsonObject } from '../../crypto/payload.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { asError } from '../events.js';
-import { delay } from '../platform.js';
-import { Pace } from './pace.js';
+import { backoffMs, delay, type Random, RETRY } from '../platform.js';
 
 /** Attempts at a transfer, each begun anew, in which nothing was gained. */
 const ATTEMPTS_MAX = 5;
@@ -120,4 +122,94 @@ const isRefusedAddress = (error: Error): boolean =>
 export function expectNoRedirect(response: Response): void {
   if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400))
     throw new ProtocolError('the address that the server names for a blob leads elsewhere', { code: 'bad_url' });
+}
+
+/** In so long a time of waiting, ms, so many bytes must pass. */
+const WINDOW_MS = 60_000;
+const WINDOW_BYTES = 16 * 1024;
+
+/**
+ * How slow a transfer may be: a store that gives a byte now and then must not hold a device for ever. Counts the time
+ * that is spent waiting for the other side; that of one's own work does not count.
+ */
+export class Pace {
+  private timer: Timer | undefined;
+  private begun = 0;
+  private waited = 0;
+  private bytes = 0;
+
+  /** `stop` is called where the other side is too slow. */
+  constructor(
+    private readonly clock: Clock,
+    private readonly stop: (error: NetworkError) => void,
+  ) {}
+
+  /** From now on the other side is waited for. `extraMs`: longer than usual, once. */
+  wait(extraMs = 0): void {
+    this.timer?.cancel();
+    this.begun = this.clock.now();
+    this.timer = this.clock.setTimer(Math.max(0, WINDOW_MS - this.waited) + extraMs, () =>
+      this.stop(new NetworkError('timeout', `fewer than ${WINDOW_BYTES} bytes in ${WINDOW_MS} ms`)),
+    );
+  }
+
+  /** The other side has done its part: so many bytes. */
+  got(bytes: number): void {
+    this.end();
+    this.waited += Math.max(0, this.clock.now() - this.begun);
+    this.bytes += bytes;
+    if (this.bytes < WINDOW_BYTES) return;
+    this.bytes = 0;
+    this.waited = 0;
+  }
+
+  /** Nothing is waited for any more. */
+  end(): void {
+    this.timer?.cancel();
+    this.timer = undefined;
+  }
+}
+
+const badUrl = (what: string): ProtocolError =>
+  new ProtocolError(`the server names ${what} for a blob`, { code: 'bad_url' });
+
+/**
+ * The address, where it is one that may be asked: https, or http where the server itself is reached so. Throws
+ * `ProtocolError` `bad_url`; the message never has the address, which is a right by itself.
+ */
+export function blobAddress(url: string, baseUrl: string): URL {
+  if (!URL.canParse(url)) throw badUrl('something that is no address');
+  const parsed = new URL(url);
+  const plain = parsed.protocol === 'http:' && new URL(baseUrl).protocol === 'http:';
+  if (parsed.protocol !== 'https:' && !plain) throw badUrl('an address of a scheme that is not allowed');
+  if (parsed.username !== '' || parsed.password !== '') throw badUrl('an address with a user name');
+  parsed.hash = '';
+  return parsed;
+}
+
+/** Headers that stores ask for. Others (cookies, framing, another host) could make one request mean two things. */
+const ALLOWED = /^(content-type|content-md5|content-disposition|cache-control|if-none-match|x-[a-z0-9-]{1,60})$/;
+const VALUE = /^[\x20-\x7e]{0,1024}$/;
+const HEADERS_MAX = 32;
+
+/**
+ * What the server wants to be sent with an upload, lower-case names. `content-length` and `host`, which are signed too
+ * and which every platform sets by itself, are left out where they are right. Throws `ProtocolError` `bad_url`.
+ */
+export function uploadHeaders(
+  told: JsonObject | null,
+  { url, size }: { readonly url: URL; readonly size: number },
+): Record<string, string> {
+  const entries = Object.entries(told ?? {});
+  if (entries.length > HEADERS_MAX) throw badUrl('too many headers');
+  const headers: Record<string, string> = {};
+  for (const [given, value] of entries) {
+    const name = given.toLowerCase();
+    if (name === 'content-length' && String(value) === String(size)) continue;
+    if (name === 'host' && value === url.host) continue;
+    if (!ALLOWED.test(name) || typeof value !== 'string' || !VALUE.test(value))
+      throw badUrl('a header that is not allowed');
+    headers[name] = value;
+  }
+  return headers;
 }

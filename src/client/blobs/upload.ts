@@ -7,8 +7,15 @@ import { ClientError } from '../errors.js';
 import { asError } from '../events.js';
 import { refusalOf } from '../http.js';
 import type { Fetch, SendBody } from '../platform.js';
-import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
-import { blobAddress, uploadHeaders } from './signed-url.js';
+import {
+  blobAddress,
+  Exchange,
+  type ExchangePorts,
+  expectNoRedirect,
+  Retries,
+  UNNAMED,
+  uploadHeaders,
+} from './exchange.js';
 import { portionsOf, type BlobSource, type TransferOptions } from './source.js';
 
 /** What an upload needs of its device. */
