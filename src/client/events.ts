@@ -3,7 +3,6 @@ import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import type { ProtocolError, Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
-import type { LineState } from './socket.js';
 import type { Held, QuarantineReason } from './store/store.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */
@@ -65,6 +64,13 @@ export interface Listed {
   readonly version: number;
   readonly held: number | null;
 }
+
+/** How the line stands; `retryInMs` from now. */
+export type LineState =
+  | { readonly state: 'connecting' }
+  | { readonly state: 'connected' }
+  | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
+  | { readonly state: 'closed' };
 
 /** Event name to what its listeners get. */
 export interface DeviceEvents {

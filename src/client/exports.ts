@@ -36,12 +36,12 @@ export type {
   DeviceEvents,
   EventName,
   ItemView,
+  LineState,
   Listener,
   Named,
   RewrapProgress,
 } from './events.js';
 export type { Standing } from './standing.js';
-export type { LineState } from './socket.js';
 export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export { SEARCHED } from './search.js';
 export type { Subscription } from './follow.js';

@@ -1,22 +1,15 @@
 /** What a change makes of an item: whether its tag holds, what is told of it, and what is kept. Stores nothing. */
 import { checkDeleteTag } from '../crypto/item-tag.js';
-import { openItem, type Reader } from '../crypto/item.js';
+import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
-import type { Emit, ItemView } from './events.js';
+import type { ItemView } from './events.js';
 import { holdsFile } from './payloads/shapes.js';
 import type { Entry, QuarantineReason } from './store/store.js';
 import type { Change } from './wire.js';
-
-/** What judging needs of its device. */
-export interface JudgeOptions {
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly emit: Emit;
-}
+import type { Core } from './core.js';
 
 /** A change that says itself what the item is now. */
 export type Stated = Exclude<Change, { kind: 'ack' }>;
@@ -29,7 +22,7 @@ export interface Telling {
 
 /** See above. */
 export class Judge {
-  constructor(private readonly options: JudgeOptions) {}
+  constructor(private readonly options: Pick<Core, 'sodium' | 'reader' | 'emit'>) {}
 
   /** True where a row's tag holds and it opens. */
   opens(row: LiveItem): boolean {
@@ -148,7 +141,7 @@ const sameContent = (one: LiveItem, other: LiveItem): boolean =>
 
 /**
  * What no honest server does within one history: bring back a deleted item, or give older or other content under the
- * same time (contract 5, order of decisions). `sig` does not cover the version, so a lying server could replay an old
+ * same time (RETRY-02, RETRY-06). `sig` does not cover the version, so a lying server could replay an old
  * state of an item; this finds it. A delete without a tag is no proof: newer content shows that it was the server's own.
  * After a reset (version 0) a deleted item may be back, and the newer content that is held here is not lost for an older
  * one: a server can call any lie a restore.

@@ -51,12 +51,17 @@ export class Outbox {
   }
 
   /**
-   * The newest changes as of now, for who goes through a store and is on the way for a while: an entry read from now on
-   * and the own change of now make a state that was or is; with a change that was forgotten meanwhile they might not.
+   * Every item once, those that only an own change made too. The own changes are those of the beginning: an entry read
+   * from then on makes with them a state that was or is; with a change that was forgotten meanwhile it might not.
    */
-  frozen(): Pick<Outbox, 'newest' | 'ids'> {
-    const byId = new Map(this.byId);
-    return { newest: (id, entry) => onTop(byId.get(id), entry), ids: () => [...byId.keys()] };
+  async *everything(): AsyncGenerator<Seen & { readonly id: string }, void, undefined> {
+    const left = new Map(this.byId);
+    for await (const entry of this.store.entries()) {
+      const { id } = entry;
+      yield { id, entry, own: onTop(left.get(id), entry) };
+      left.delete(id);
+    }
+    for (const [id, changes] of left) yield { id, entry: undefined, own: onTop(changes, undefined) };
   }
 
   /**

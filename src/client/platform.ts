@@ -21,7 +21,7 @@ export interface OpenSocket {
   resume?(): void;
 }
 
-/** Bytes of a frame that is read. None of the contract comes near it: an item is 64 KB of ciphertext and 1,000 keys. */
+/** Bytes of a frame that is read. None of the protocol comes near it: an item is 64 KB of ciphertext and 1,000 keys. */
 export const FRAME_MAX = 1024 * 1024;
 
 /** Opens WebSockets. */

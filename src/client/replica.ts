@@ -9,18 +9,10 @@ import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, type Cursor, passed, restarted } from './cursor.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { Judge, type JudgeOptions, lastGood, sameSig, type Stated } from './judge.js';
-import type { Outbox } from './outbox.js';
-import type { Entry, Held, Pending, Store } from './store/store.js';
+import { Judge, lastGood, sameSig, type Stated } from './judge.js';
+import { unversioned, type Entry, type Held, type Pending } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
-
-/** What the local copy stands on. */
-export interface ReplicaOptions extends JudgeOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  /** The first change above a version, from the server: for an `ack` of content that is not here. */
-  readonly fetchNext: (since: number) => Promise<Change | undefined>;
-}
+import type { Core } from './core.js';
 
 /** What one call of `apply` gathers before it stores it in one step. */
 interface Draft {
@@ -42,7 +34,12 @@ export class Replica {
   private readonly burden = new Burden();
   private readonly judge: Judge;
 
-  constructor(private readonly options: ReplicaOptions) {
+  constructor(
+    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
+      /** The first change above a version, from the server: for an `ack` of content that is not here. */
+      readonly fetchNext: (since: number) => Promise<Change | undefined>;
+    },
+  ) {
     this.judge = new Judge(options);
   }
 
@@ -169,13 +166,9 @@ export class Replica {
     this.burden.end();
   }
 
-  /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
-  async unversioned(): Promise<readonly string[]> {
-    const ids: string[] = [];
-    for await (const { id, state, version } of this.options.store.entries()) {
-      if (state !== 'deleted' && version === 0) ids.push(id);
-    }
-    return ids;
+  /** After a reset has been replayed: what the new history does not have. */
+  unversioned(): Promise<readonly string[]> {
+    return unversioned(this.options.store);
   }
 
   /**

@@ -1,16 +1,15 @@
 /**
  * Sends what is in the outbox, in one loop: what gathers while a request is under way goes out together as a batch,
- * which counts as one write (contract 5). A change is dropped only when the server has refused it for good.
+ * which counts as one write. A change is dropped only when the server has refused it for good.
  */
-import { type Reader, rewrapItem } from '../crypto/item.js';
-import type { Sodium } from '../crypto/sodium.js';
+import { rewrapItem } from '../crypto/item.js';
 import { text } from '../protocol/bytes.js';
-import type { Clock, Timer } from '../protocol/clock.js';
+import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
-import { backoffMs, type Random, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
+import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import {
   ApiError,
   ClientError,
@@ -20,24 +19,13 @@ import {
   retryAfterMs,
   UncertifiedDeviceError,
 } from './errors.js';
-import { asError, type Emit } from './events.js';
-import type { NewChange, Outbox } from './outbox.js';
+import { asError } from './events.js';
+import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import { type Pending, pendingWrite } from './store/store.js';
 import { writeBody } from './wire.js';
-
-/** What the sender needs of its device. */
-export interface SenderOptions {
-  readonly api: DeviceApi;
-  readonly outbox: Outbox;
-  readonly roster: Roster;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly emit: Emit;
-}
+import type { Core } from './core.js';
 
 /** Who holds it: between a `reset` and the end of its replay no base is known; the `owner` looks at the server first. */
 type Hold = 'reset' | 'owner';
@@ -102,7 +90,11 @@ export class Sender {
   /** What ended it. */
   private closed: Error | undefined;
 
-  constructor(private readonly options: SenderOptions) {}
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
+      readonly roster: Roster;
+    },
+  ) {}
 
   /**
    * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this

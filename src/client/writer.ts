@@ -4,19 +4,9 @@
  */
 import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
-import {
-  moveTag,
-  openItem,
-  rewrapItem,
-  sealBlobItem,
-  sealItem,
-  type PlainPayload,
-  type Reader,
-} from '../crypto/item.js';
+import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealItem } from '../crypto/item.js';
 import { payloadObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
-import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
@@ -25,14 +15,14 @@ import { bytesSource, type BlobSource, type TransferOptions } from './blobs/sour
 import type { UploadedBlob } from './blobs/upload.js';
 import { ApiError, ClientError, isConflict } from './errors.js';
 import type { RewrapProgress } from './events.js';
-import type { Outbox } from './outbox.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
 import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
-import type { Entry, Pending, Store } from './store/store.js';
+import type { Entry, Pending } from './store/store.js';
 import { ulid } from './ulid.js';
+import type { Core } from './core.js';
 
 /** A new item, or new content of one. Transfer options are those of its upload, where there is one. */
 export interface PutRequest extends TransferOptions {
@@ -64,19 +54,6 @@ export interface RewrapOptions {
   readonly onProgress?: (progress: RewrapProgress) => void;
 }
 
-/** What the writer needs of its device. */
-export interface WriterOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  readonly sender: Sender;
-  readonly roster: Roster;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly deviceId: string;
-  readonly blobs: Pick<Blobs, 'upload'>;
-  readonly clock: Clock;
-}
-
 /** What a write names beside its payload: an uploaded blob, and the ts of what the item was when the upload began. */
 interface Attached extends UploadedBlob {
   readonly seen: number;
@@ -103,7 +80,14 @@ const OVERWRITES_MAX = 3;
 export class Writer {
   private readonly preparing = new Serial();
 
-  constructor(private readonly options: WriterOptions) {}
+  constructor(
+    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
+      readonly deviceId: string;
+      readonly sender: Sender;
+      readonly roster: Roster;
+      readonly blobs: Pick<Blobs, 'upload'>;
+    },
+  ) {}
 
   /**
    * Creates or replaces an item. Resolves when the server has it durably. Throws `PayloadError` and
@@ -318,7 +302,7 @@ export class Writer {
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
-  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5). */
+  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (RETRY-06). */
   private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
     return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }

@@ -1,5 +1,5 @@
 /**
- * Pairing, both sides' computations (contract 9). E is the existing device, N the new one, and the server between them
+ * Pairing, both sides' computations (the reference, Pairing). E is the existing device, N the new one, and the server between them
  * may lie: it never learns the visible words, and neither side takes a key on its word.
  *
  * E: `drawPairCode`, `judgeJoin`, the user compares name and digits, `releaseMasterKey`.
@@ -29,7 +29,7 @@ export interface PairCode {
   readonly codeKey: Uint8Array;
 }
 
-/** What both sides must agree on, T of the contract. */
+/** What both sides must agree on, T of the reference, Pairing. */
 export interface PairTranscript {
   readonly wireCode: string;
   /** The host the new device dialled, lower case, without port: see `hostOf`. */

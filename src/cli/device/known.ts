@@ -36,7 +36,7 @@ export async function readKnown(folder: string): Promise<Known> {
       label: null,
       readable: true,
     }));
-    return { devices: readDevices(value, KNOWN_FILE).devices, bins };
+    return { devices: readDevices(value, KNOWN_FILE), bins };
   } catch {
     // Not readable as what it should be, for whatever reason: the next reading of the server replaces it.
     return NOTHING;

@@ -5,7 +5,7 @@ import { text } from '../../protocol/bytes.js';
 import { isBinId } from '../../protocol/ids.js';
 import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
-import { ProtocolError } from '../errors.js';
+import { CodedError, ProtocolError } from '../errors.js';
 import type { BinLabel } from '../events.js';
 import { PAYLOAD_MAX } from '../payloads/large.js';
 import { PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
@@ -22,6 +22,26 @@ import {
   string,
   ulidText,
 } from '../reader.js';
+
+/** Why an archive is not read. */
+export type ArchiveFault =
+  /** Neither an archive nor a plain export. */
+  | 'not_archive'
+  /** A form that this version does not know. */
+  | 'unsupported'
+  /** Not under these twelve words, or the header is damaged: nobody can tell the two apart. */
+  | 'wrong_words'
+  /** A chunk does not open, or something follows the end. */
+  | 'damaged'
+  /** The end is missing. */
+  | 'truncated'
+  /** A record has a form that no export writes. */
+  | 'bad_record';
+
+/** An archive that is refused, whole. The message quotes nothing of its content. */
+export class ArchiveError extends CodedError<ArchiveFault> {
+  override readonly name = 'ArchiveError';
+}
 
 /** Which vault it is, and when it was written. The first record. */
 export interface ArchiveManifest {
@@ -257,30 +277,4 @@ export function readPlain(json: string): readonly ArchiveRecord[] {
     for (const one of records) order.next(one);
     return records;
   });
-}
-
-export type ArchiveFault =
-  /** Neither an archive nor a plain export. */
-  | 'not_archive'
-  /** A form that this version does not know. */
-  | 'unsupported'
-  /** Not under these twelve words, or the header is damaged: nobody can tell the two apart. */
-  | 'wrong_words'
-  /** A chunk does not open, or something follows the end. */
-  | 'damaged'
-  /** The end is missing. */
-  | 'truncated'
-  /** A record has a form that no export writes. */
-  | 'bad_record';
-
-/** An archive that is refused, whole. The message quotes nothing of its content. */
-export class ArchiveError extends Error {
-  override readonly name = 'ArchiveError';
-
-  constructor(
-    readonly code: ArchiveFault,
-    message: string,
-  ) {
-    super(message);
-  }
 }

@@ -2,11 +2,12 @@
  * One exchange with a store of blobs, over an address that was signed for it. The server names the address and is not
  * trusted, so it may lead anywhere: no token goes there, no redirect is followed, and nothing but http is spoken.
  */
+import type { Core } from '../core.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { asError } from '../events.js';
-import { backoffMs, delay, type Random, RETRY } from '../platform.js';
+import { backoffMs, delay, RETRY } from '../platform.js';
 
 /** Attempts at a transfer, each begun anew, in which nothing was gained. */
 const ATTEMPTS_MAX = 5;
@@ -16,12 +17,7 @@ const REFUSALS_MAX = 3;
 const WAIT_MAX_MS = 65_000;
 
 /** What both directions need of their device. */
-export interface ExchangePorts {
-  readonly clock: Clock;
-  readonly random: Random;
-  /** Aborted when the device is closed. */
-  readonly lifetime: AbortSignal;
-}
+export type ExchangePorts = Pick<Core, 'clock' | 'random' | 'lifetime' | 'fetch' | 'baseUrl'>;
 
 /** Said to every store, in both directions. */
 export const UNNAMED = {
@@ -37,14 +33,15 @@ export class Exchange {
   readonly signal: AbortSignal;
   readonly pace: Pace;
   private readonly stop = new AbortController();
-  private readonly ends: readonly AbortSignal[];
   /** What went wrong on this side: whatever the platform says then, this is why. */
   private own: Error | undefined;
 
-  constructor({ clock, lifetime }: ExchangePorts, signal: AbortSignal | undefined) {
-    this.ends = signal === undefined ? [lifetime] : [signal, lifetime];
-    this.signal = AbortSignal.any([...this.ends, this.stop.signal]);
-    this.pace = new Pace(clock, (error) => this.fail(error));
+  constructor(
+    private readonly ports: ExchangePorts,
+    private readonly caller: AbortSignal | undefined,
+  ) {
+    this.signal = AbortSignal.any([eitherOf(caller, ports.lifetime), this.stop.signal]);
+    this.pace = new Pace(ports.clock, (error) => this.fail(error));
   }
 
   /** Ends it, with the error that its caller is told. */
@@ -61,16 +58,21 @@ export class Exchange {
 
   /** What a failure of the platform means: told by whoever ended it, else the network's. */
   meaning(error: unknown): Error {
-    if (this.own !== undefined) return this.own;
-    const [first] = this.ends;
-    if (this.ends.some(({ aborted }) => aborted))
-      return first?.aborted === true && this.ends.length > 1
-        ? new ClientError('cancelled', 'the transfer was cancelled')
-        : new ClientError('closed', 'the device was closed');
+    const told = this.own ?? endOf(this.caller, this.ports.lifetime);
+    if (told !== undefined) return told;
     if (error instanceof TypeError || asError(error).name === 'AbortError')
       return new NetworkError('network', 'the transfer was cut off', { cause: error });
     return asError(error);
   }
+}
+
+const eitherOf = (caller: AbortSignal | undefined, lifetime: AbortSignal): AbortSignal =>
+  AbortSignal.any(caller === undefined ? [lifetime] : [caller, lifetime]);
+
+/** Who ended a transfer on purpose: its caller, or the device. */
+function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
+  if (signal?.aborted === true) return new ClientError('cancelled', 'the transfer was cancelled');
+  return lifetime.aborted ? new ClientError('closed', 'the device was closed') : undefined;
 }
 
 /** Decides whether a transfer that failed is begun anew, and waits before it. */
@@ -102,11 +104,8 @@ export class Retries {
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(told, backoffMs(this.failures++, RETRY, random));
-    const ends = AbortSignal.any(this.signal === undefined ? [lifetime] : [this.signal, lifetime]);
-    await delay(clock, wait, ends).catch(() => {
-      throw this.signal?.aborted === true
-        ? new ClientError('cancelled', 'the transfer was cancelled')
-        : new ClientError('closed', 'the device was closed');
+    await delay(clock, wait, eitherOf(this.signal, lifetime)).catch((cause: unknown) => {
+      throw endOf(this.signal, lifetime) ?? asError(cause);
     });
   }
 }
