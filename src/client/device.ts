@@ -258,10 +258,8 @@ export class Device {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
     const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
-    await this.parts.core.api.setPassword(
-      await stretched(password),
-      current === null ? null : await stretched(current),
-    );
+    const { api } = this.parts.core;
+    await api.setPassword(await stretched(password), current === null ? null : await stretched(current));
   }
 
   /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */

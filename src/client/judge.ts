@@ -7,7 +7,7 @@ import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
 import type { ItemView } from './events.js';
 import { holdsFile } from './payloads/shapes.js';
-import type { Entry, QuarantineReason } from './store/store.js';
+import type { Entry, QuarantinedEntry, QuarantineReason } from './store/store.js';
 import type { Change } from './wire.js';
 import type { Core } from './core.js';
 
@@ -58,12 +58,7 @@ export class Judge {
   }
 
   private quarantined(
-    found: {
-      readonly id: string;
-      readonly version: number;
-      readonly reason: QuarantineReason;
-      readonly row: LiveItem | null;
-    },
+    found: Omit<QuarantinedEntry, 'state' | 'kept'>,
     before: Entry | undefined,
     telling: Telling,
   ): Entry {

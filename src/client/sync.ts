@@ -266,9 +266,8 @@ export class Sync {
       throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
     }
     const { complete, held } = outcome;
-    const lacking = { itemCount: at.itemCount - held.itemCount, versionSum: at.versionSum - held.versionSum };
-    const told = this.told;
-    const known = told !== undefined && told.itemCount === lacking.itemCount && told.versionSum === lacking.versionSum;
+    const lacking = lackingIn(at, held);
+    const known = this.told?.itemCount === lacking.itemCount && this.told.versionSum === lacking.versionSum;
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
@@ -286,10 +285,7 @@ export class Sync {
 
   private missing(at: Held, held: Held): void {
     const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
-    const lacking = {
-      itemCount: expected.itemCount - held.itemCount,
-      versionSum: expected.versionSum - held.versionSum,
-    };
+    const lacking = lackingIn(at, held);
     // Of exactly one item the version is the difference of the sums; of more, nobody can say.
     const one = lacking.itemCount === 1 ? [{ id: null, version: lacking.versionSum }] : [];
     const named = [...this.unlisted, ...one];
@@ -349,3 +345,8 @@ export class Sync {
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }
+
+const lackingIn = (at: Held, held: Held): Held => ({
+  itemCount: at.itemCount - held.itemCount,
+  versionSum: at.versionSum - held.versionSum,
+});
