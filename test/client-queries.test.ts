@@ -36,7 +36,7 @@ async function shelf(store = new MemoryStore()) {
   const { emit } = new Emitter(onProblem);
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
-  const made = new Shelf({ store, outbox, sodium, reader, onProblem });
+  const made = new Shelf({ outbox, sodium, reader, onProblem });
   const library = new Library({ store, outbox, sodium: nodeSodium, reader, onProblem });
   let version = 0;
   const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>

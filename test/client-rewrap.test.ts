@@ -2,14 +2,13 @@
 import t from 'tap';
 import { DeviceApi } from '../src/client/api.js';
 import { ApiError, NetworkError } from '../src/client/errors.js';
-import { Emitter } from '../src/client/events.js';
+import { Emitter, type RewrapProgress } from '../src/client/events.js';
 import type { Call } from '../src/client/http.js';
 import { Outbox } from '../src/client/outbox.js';
 import { Rewrapper } from '../src/client/rewrap.js';
 import { Roster } from '../src/client/roster.js';
 import { Sender } from '../src/client/sender.js';
 import { MemoryStore, type Entry } from '../src/client/store/store.js';
-import type { RewrapProgress } from '../src/client/missing-keys.js';
 import { Writer } from '../src/client/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';

@@ -2,14 +2,15 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { DeviceApi } from '../src/client/api.js';
-import { backoffMs, RECONNECT } from '../src/client/backoff.js';
+import { backoffMs, RECONNECT } from '../src/client/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/client/cursor.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/client/errors.js';
 import { Http } from '../src/client/http.js';
 import { Roster } from '../src/client/roster.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
-import { Line, type LineState } from '../src/client/socket.js';
+import type { LineState } from '../src/client/events.js';
+import { Line } from '../src/client/socket.js';
 import { pendingWrite } from '../src/client/store/store.js';
 import { ulid } from '../src/client/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/client/wire.js';

@@ -11,213 +11,132 @@ import type {
   PairWrapBody,
   RecoverBody,
 } from '../protocol/requests.js';
-import type { Call, HttpReply } from './http.js';
+import type { Call, HttpRequest } from './http.js';
 import type { Reader } from './reader.js';
 import * as replies from './replies.js';
 
 /** Text of a body that holds bytes elsewhere: the wire's base64url. */
 export const wireBytes = toBase64Url;
 
-interface Send {
-  readonly method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
-  readonly path: string;
-  readonly query?: Readonly<Record<string, string | number | null>>;
-  readonly body?: unknown;
-  /** In the place of `body`: JSON that is text already. */
-  readonly json?: string;
-  /** Default: true for GET only. */
-  readonly repeatable?: boolean;
-  readonly timeoutMs?: number;
-  readonly signal?: AbortSignal;
-}
-
-async function ask(call: Call, send: Send): Promise<HttpReply> {
-  const method = send.method ?? (send.body === undefined ? 'GET' : 'POST');
-  return call({ ...send, method, repeatable: send.repeatable ?? method === 'GET' });
-}
-
-async function read<T>(call: Call, send: Send, reader: Reader<T>): Promise<T> {
-  return reader((await ask(call, send)).body, send.path);
-}
-
 /** A held call is answered after 25 s at the latest; the rest is the network's. */
 const HELD_MS = PAIR_HOLD_MS + 15_000;
 
-/** The endpoints without a token. */
-export class PublicApi {
-  constructor(private readonly call: Call) {}
+/** An endpoint is a declaration: its path, what reads the answer, and what is sent. */
+class Endpoints {
+  constructor(protected readonly call: Call) {}
 
-  status(): Promise<replies.ServiceStatus> {
-    return read(this.call, { path: '/service/status' }, replies.readStatus);
-  }
+  readonly passwordExists = () => this.ask('/password/exists', replies.readExists);
 
-  /** Not repeated: a second call after a lost reply would find the server claimed, by us (see `Claim`). */
-  bootstrap(body: BootstrapBody) {
-    return read(this.call, { path: '/devices/bootstrap', body }, replies.readClaimed);
-  }
-
-  pairFetchEpk(code: string) {
-    return read(this.call, { path: '/devices/pair-fetch-epk', body: { code }, repeatable: true }, replies.readPairEpk);
-  }
-
-  /** Waits up to 25 s for the existing device; 'pending' while it has not decided. */
-  async pairFetchNpk(body: PairFetchNpkBody, signal?: AbortSignal) {
-    const send = { path: '/devices/pair-fetch-npk', body, repeatable: true, timeoutMs: HELD_MS, signal };
-    const reply = await ask(this.call, send);
-    return reply.status === 202 ? 'pending' : replies.readPaired(reply.body, send.path);
-  }
-
-  reauthChallenge(deviceId: string) {
-    const send = { path: '/devices/reauth/challenge', body: { deviceId }, repeatable: true };
-    return read(this.call, send, replies.readReauthChallenge);
-  }
-
-  /** Not repeated: a challenge works once. */
-  reauth(body: { readonly deviceId: string; readonly challengeId: string; readonly answer: Uint8Array }) {
-    const send = { path: '/devices/reauth', body: { ...body, answer: wireBytes(body.answer) } };
-    return read(this.call, send, replies.readToken);
-  }
-
-  recoverChallenge() {
-    return read(
-      this.call,
-      { path: '/devices/recover/challenge', body: {}, repeatable: true },
-      replies.readRecoverChallenge,
-    );
-  }
-
-  recover(body: RecoverBody) {
-    return read(this.call, { path: '/devices/recover', body }, replies.readRecovered);
-  }
-
-  async passwordExists(): Promise<boolean> {
-    return (await read(this.call, { path: '/password/exists' }, replies.readExists)).exists;
-  }
-
-  /** Not repeated: each attempt counts against the limit. */
-  async passwordTicket(password: string, pubkey: Uint8Array): Promise<string> {
-    const body = { password, pubkey: wireBytes(pubkey) };
-    return (await read(this.call, { path: '/password/verify', body }, replies.readTicket)).ticket;
+  /** GET where nothing is sent, else POST, where `more` does not say. Repeatable by default: GET only. */
+  protected async ask<T>(path: string, reader: Reader<T>, more: Partial<HttpRequest> = {}): Promise<T> {
+    const method = more.body === undefined && more.json === undefined ? 'GET' : 'POST';
+    const { body } = await this.call({ path, method, repeatable: method === 'GET', ...more });
+    return reader(body, path);
   }
 }
 
-/** The endpoints of a paired device: `call` adds its token. */
-export class DeviceApi {
-  constructor(private readonly call: Call) {}
+/** The endpoints without a token. */
+export class PublicApi extends Endpoints {
+  readonly status = () => this.ask('/service/status', replies.readStatus);
 
+  /** Not repeated: a second call after a lost reply would find the server claimed, by us (see `Claim`). */
+  readonly bootstrap = (body: BootstrapBody) => this.ask('/devices/bootstrap', replies.readClaimed, { body });
+
+  readonly pairFetchEpk = (code: string) =>
+    this.ask('/devices/pair-fetch-epk', replies.readPairEpk, { body: { code }, repeatable: true });
+
+  /** Waits up to 25 s for the existing device; 'pending' while it has not decided. */
+  async pairFetchNpk(body: PairFetchNpkBody, signal?: AbortSignal) {
+    const path = '/devices/pair-fetch-npk';
+    const reply = await this.call({ method: 'POST', path, body, repeatable: true, timeoutMs: HELD_MS, signal });
+    return reply.status === 202 ? 'pending' : replies.readPaired(reply.body, path);
+  }
+
+  readonly reauthChallenge = (deviceId: string) =>
+    this.ask('/devices/reauth/challenge', replies.readReauthChallenge, { body: { deviceId }, repeatable: true });
+
+  /** Not repeated: a challenge works once. */
+  readonly reauth = (body: { readonly deviceId: string; readonly challengeId: string; readonly answer: Uint8Array }) =>
+    this.ask('/devices/reauth', replies.readToken, { body: { ...body, answer: wireBytes(body.answer) } });
+
+  readonly recoverChallenge = () =>
+    this.ask('/devices/recover/challenge', replies.readRecoverChallenge, { body: {}, repeatable: true });
+
+  readonly recover = (body: RecoverBody) => this.ask('/devices/recover', replies.readClaimed, { body });
+
+  /** Not repeated: each attempt counts against the limit. */
+  readonly passwordTicket = (password: string, pubkey: Uint8Array) =>
+    this.ask('/password/verify', replies.readTicket, { body: { password, pubkey: wireBytes(pubkey) } });
+}
+
+/** The endpoints of a paired device: `call` adds its token. */
+export class DeviceApi extends Endpoints {
   /** The same, each call one request: for loops that try again by themselves. */
   get once(): DeviceApi {
     return new DeviceApi((request) => this.call({ ...request, once: true }));
   }
 
-  me(): Promise<replies.Me> {
-    return read(this.call, { path: '/me' }, replies.readMe);
-  }
+  readonly me = () => this.ask('/me', replies.readMe);
+  readonly ticket = () => this.ask('/ws-ticket', replies.readTicket, { body: {}, repeatable: true });
 
-  async ticket(): Promise<string> {
-    return (await read(this.call, { path: '/ws-ticket', body: {}, repeatable: true }, replies.readTicket)).ticket;
-  }
-
-  /** Creates or replaces an item; `body` as JSON of `writeBody`. Repeatable: the same write again is recognised (contract 5). */
-  write(body: string): Promise<replies.Stored> {
-    return read(this.call, { method: 'POST', path: '/items', json: body, repeatable: true }, replies.readStored);
-  }
+  /** Creates or replaces an item; `json` of `writeBody`. Repeatable: the same write again is recognised (RETRY-01). */
+  readonly write = (json: string) => this.ask('/items', replies.readStored, { json, repeatable: true });
 
   /** Up to 100 bodies, each as JSON of `writeBody`, 1 MiB in all, each judged alone. */
-  batch(bodies: readonly string[]) {
-    const json = `{"items":[${bodies.join(',')}]}`;
-    return read(this.call, { method: 'POST', path: '/items/batch', json, repeatable: true }, replies.readBatch);
-  }
+  readonly batch = (bodies: readonly string[]) =>
+    this.ask('/items/batch', replies.readBatch, { json: `{"items":[${bodies.join(',')}]}`, repeatable: true });
 
-  remove(id: string, sig: Uint8Array): Promise<replies.Stored> {
-    const send = { method: 'DELETE', path: `/items/${id}`, body: { sig: wireBytes(sig) }, repeatable: true } as const;
-    return read(this.call, send, replies.readStored);
-  }
+  readonly remove = (id: string, sig: Uint8Array) => {
+    const body = { sig: wireBytes(sig) };
+    return this.ask(`/items/${id}`, replies.readStored, { method: 'DELETE', body, repeatable: true });
+  };
 
-  move(id: string, to: { readonly binId: string; readonly version: number; readonly sig: Uint8Array }) {
+  readonly move = (id: string, to: { readonly binId: string; readonly version: number; readonly sig: Uint8Array }) => {
     const body = { ...to, sig: wireBytes(to.sig) };
-    return read(this.call, { path: `/items/${id}/reconcile`, body, repeatable: true }, replies.readStored);
-  }
+    return this.ask(`/items/${id}/reconcile`, replies.readStored, { body, repeatable: true });
+  };
 
   /** Throws `ProtocolError` `bad_listing` where rows and cursor do not fit together. */
-  async page(from: {
-    readonly since: number;
-    readonly epoch: string | null;
-    readonly limit?: number;
-  }): Promise<replies.Page> {
+  readonly page = async (from: { readonly since: number; readonly epoch: string | null; readonly limit?: number }) => {
     const query = { since: from.since, epoch: from.epoch, limit: from.limit ?? PAGE_DEFAULT_A };
-    const page = await read(this.call, { path: '/items', query, timeoutMs: 60_000 }, replies.readPage);
-    return replies.expectPage(page, from.since);
-  }
+    return replies.expectPage(await this.ask('/items', replies.readPage, { query, timeoutMs: 60_000 }), from.since);
+  };
 
   /** Repeated where the answer was lost: what the first one reserved is released when its address is late. */
-  uploadUrl(body: { readonly contentLength: number; readonly contentType: string }) {
-    return read(this.call, { path: '/blobs/upload-url', body, repeatable: true }, replies.readUploadUrl);
-  }
+  readonly uploadUrl = (body: { readonly contentLength: number; readonly contentType: string }) =>
+    this.ask('/blobs/upload-url', replies.readUploadUrl, { body, repeatable: true });
 
-  downloadUrl(ref: string): Promise<replies.DownloadUrl> {
-    return read(this.call, { path: `/blobs/${encodeURIComponent(ref)}/url` }, replies.readDownloadUrl);
-  }
+  readonly downloadUrl = (ref: string) => this.ask(`/blobs/${encodeURIComponent(ref)}/url`, replies.readDownloadUrl);
 
-  async devices(): Promise<readonly replies.DeviceEntry[]> {
-    return (await read(this.call, { path: '/devices' }, replies.readDevices)).devices;
-  }
-
-  async patchDevice(id: string, body: DevicePatchBody): Promise<void> {
-    await ask(this.call, { method: 'PATCH', path: `/devices/${id}`, body, repeatable: true });
-  }
-
-  async revoke(id: string): Promise<void> {
-    await ask(this.call, { path: `/devices/${id}/revoke`, body: {}, repeatable: true });
-  }
+  readonly devices = () => this.ask('/devices', replies.readDevices);
+  readonly patchDevice = (id: string, body: DevicePatchBody) =>
+    this.ask(`/devices/${id}`, replies.unread, { method: 'PATCH', body, repeatable: true });
+  readonly revoke = (id: string) => this.ask(`/devices/${id}/revoke`, replies.unread, { body: {}, repeatable: true });
 
   /** A repeat whose first attempt arrived may be a `conflict`, as any code in use: then another one is drawn. */
-  pairInit(code: string, epk: Uint8Array) {
-    const send = { path: '/devices/pair-init', body: { code, epk: wireBytes(epk) }, repeatable: true };
-    return read(this.call, send, replies.readPairInit);
-  }
+  readonly pairInit = (code: string, epk: Uint8Array) =>
+    this.ask('/devices/pair-init', replies.readPairInit, { body: { code, epk: wireBytes(epk) }, repeatable: true });
+  readonly pairRequests = () => this.ask('/devices/pair-requests', replies.readPairRequests);
+  readonly pairWrap = (body: PairWrapBody) =>
+    this.ask('/devices/pair-wrap', replies.unread, { body, repeatable: true });
 
-  async pairRequests(): Promise<readonly replies.PairRequest[]> {
-    return (await read(this.call, { path: '/devices/pair-requests' }, replies.readPairRequests)).requests;
-  }
-
-  async pairWrap(body: PairWrapBody): Promise<void> {
-    await ask(this.call, { path: '/devices/pair-wrap', body, repeatable: true });
-  }
-
-  async bins(): Promise<readonly replies.BinRow[]> {
-    return (await read(this.call, { path: '/bins' }, replies.readBins)).bins;
-  }
-
-  async createBin(body: BinCreateBody): Promise<replies.BinRow> {
-    return (await read(this.call, { path: '/bins', body }, replies.readBin)).bin;
-  }
-
-  async patchBin(id: string, body: BinPatchBody): Promise<replies.BinRow> {
-    const send = { method: 'PATCH', path: `/bins/${id}`, body, repeatable: true } as const;
-    return (await read(this.call, send, replies.readBin)).bin;
-  }
-
-  async removeBin(id: string): Promise<void> {
-    await ask(this.call, { method: 'DELETE', path: `/bins/${id}`, body: { force: false } });
-  }
+  readonly bins = () => this.ask('/bins', replies.readBins);
+  readonly createBin = (body: BinCreateBody) => this.ask('/bins', replies.readBin, { body });
+  readonly patchBin = (id: string, body: BinPatchBody) =>
+    this.ask(`/bins/${id}`, replies.readBin, { method: 'PATCH', body, repeatable: true });
+  readonly removeBin = (id: string) =>
+    this.ask(`/bins/${id}`, replies.unread, { method: 'DELETE', body: { force: false } });
 
   /** Both are what `stretchPassword` gives, never what the user typed. */
-  async setPassword(password: string, currentPassword: string | null): Promise<void> {
-    await ask(this.call, { path: '/password/set', body: { password, currentPassword } });
-  }
+  readonly setPassword = (password: string, currentPassword: string | null) =>
+    this.ask('/password/set', replies.unread, { body: { password, currentPassword } });
 
   /** As `setPassword`. Not repeated either: each attempt counts against the limit. */
-  async removePassword(currentPassword: string): Promise<void> {
-    await ask(this.call, { method: 'DELETE', path: '/password', body: { currentPassword } });
-  }
-
-  async passwordExists(): Promise<boolean> {
-    return (await read(this.call, { path: '/password/exists' }, replies.readExists)).exists;
-  }
+  readonly removePassword = (currentPassword: string) =>
+    this.ask('/password', replies.unread, { method: 'DELETE', body: { currentPassword } });
 }
 
 const GLYPHS: readonly string[] = ['laptop', 'phone', 'tablet', 'globe'] satisfies Glyph[];
 
-/** True for a glyph that the specification knows. */
+/** True for a glyph that the server takes. */
 export const isGlyph = (value: string): value is Glyph => GLYPHS.includes(value);

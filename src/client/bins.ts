@@ -1,51 +1,18 @@
-/** Bins with their names, which only devices can read (contract 6). */
+/** Bins with their names, which only devices can read. */
 import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { wireBytes, type DeviceApi } from './api.js';
+import { wireBytes } from './api.js';
 import { ApiError } from './errors.js';
-import { asError, type DeviceEvents, type Emit } from './events.js';
-import { Followers } from './follow.js';
+import { asError, type BinLabel, type BinView, type DeviceEvents } from './events.js';
+import { Followers, type Subscription } from './follow.js';
 import type { Library } from './library.js';
 import type { BinRow } from './replies.js';
-import type { Subscription } from './shelf.js';
 import type { Writer } from './writer.js';
-
-/** What a user gives a bin. */
-export interface BinLabel {
-  readonly name: string;
-  readonly emoji?: string;
-}
-
-/** A bin as its user sees it. Times are ms. */
-export interface BinView {
-  readonly id: string;
-  readonly slug: string;
-  readonly createdAt: number;
-  readonly updatedAt: number;
-  /** Live items, as the server counts; null where the reply does not say. */
-  readonly itemCount: number | null;
-  /** Null: nobody has named the bin, or its name does not open (see `readable`). */
-  readonly label: BinLabel | null;
-  /** False: there is a label and it does not verify. */
-  readonly readable: boolean;
-}
-
-/** What the bins need of their device. */
-export interface BinsOptions {
-  readonly api: DeviceApi;
-  readonly sodium: Sodium;
-  readonly masterKey: Uint8Array;
-  readonly library: Library;
-  readonly writer: Writer;
-  /** Catches up with the server. */
-  readonly pull: () => Promise<void>;
-  readonly emit: Emit;
-}
+import type { Core } from './core.js';
 
 /** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
 const ROUNDS_MAX = 3;
@@ -56,8 +23,15 @@ export class Bins {
 
   private readonly followers: Followers<BinView>;
 
-  constructor(private readonly options: BinsOptions) {
-    this.followers = new Followers(JSON.stringify, (error) => options.emit('problem', { error }));
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
+      readonly library: Library;
+      readonly writer: Writer;
+      /** Catches up with the server. */
+      readonly pull: () => Promise<void>;
+    },
+  ) {
+    this.followers = new Followers(JSON.stringify, options.onProblem);
   }
 
   async list(): Promise<readonly BinView[]> {
@@ -119,18 +93,17 @@ export class Bins {
 
   /** An own change: who follows hears of it also where no socket is there to tell. */
   private own<T>(result: T): T {
-    if (this.followers.any)
-      this.refresh('changed').catch((error: unknown) => this.options.emit('problem', { error: asError(error) }));
+    if (this.followers.any) this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
     return result;
   }
 
   private sealed(binId: string, label: BinLabel): string {
-    const { sodium, masterKey } = this.options;
+    const { sodium, reader } = this.options;
     if (!isDisplayName(label.name)) {
       throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
     }
     const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
-    return wireBytes(sealBinMeta(sodium, { masterKey, binId }, meta));
+    return wireBytes(sealBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta));
   }
 
   private view(row: BinRow): BinView {
@@ -140,9 +113,9 @@ export class Bins {
   }
 
   private opened(binId: string, meta: Uint8Array): BinLabel | null {
-    const { sodium, masterKey } = this.options;
+    const { sodium, reader } = this.options;
     try {
-      const { name, emoji } = openBinMeta(sodium, { masterKey, binId }, meta);
+      const { name, emoji } = openBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta);
       return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
     } catch (error) {
       if (error instanceof CryptoRefusal) return null;

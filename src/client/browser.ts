@@ -1,6 +1,6 @@
 /** The client library for browsers, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
 import type { nodePlatform as NodePlatform } from './node-platform.js';
-import { onlyInNode } from './other-platform.js';
+import { onlyInNode } from './platform.js';
 import type { openNodeStore as OpenNodeStore } from './store/node-store.js';
 
 export * from './exports.js';

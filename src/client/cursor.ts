@@ -1,5 +1,5 @@
 /**
- * Where a client stands in the tenant's history (contract 11). Pure.
+ * Where a client stands in the tenant's history (the reference, Sockets). Pure.
  *
  * The one rule: `since` says "I have everything up to here", so it moves only by what came through the ordered stream:
  * frames, `caught_up`, and pages of `GET /items`. It never moves to a version that is known from the reply to a write
@@ -20,7 +20,7 @@ export const FRESH: Cursor = { since: 0, epoch: null };
 
 /**
  * The cursor after an `item`, `delete` or `ack` frame of `version`; undefined when that version was applied before
- * and the frame must change nothing (specification, Events, rule 4).
+ * and the frame must change nothing.
  */
 export const passed = (cursor: Cursor, version: number): Cursor | undefined =>
   version > cursor.since ? { ...cursor, since: version } : undefined;

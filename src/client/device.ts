@@ -1,6 +1,6 @@
 /**
  * A device: what an application holds in its hand. It keeps itself in step with the other devices of its user over a
- * server that it does not trust with anything but delivery (specification, What the service does; contract 5, 9 to 11).
+ * server that it does not trust with anything but delivery (the reference, What is promised).
  */
 import { stretchPassword } from '../crypto/password.js';
 import type { JsonObject } from '../crypto/payload.js';
@@ -89,10 +89,9 @@ export class Device {
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
     this.standingReader = new StandingReader({
-      ...{ ...platform, store, outbox, library: this.parts.library, roster: this.roster, emitter: this.emitter },
+      ...{ ...this.parts.core, library: this.parts.library, roster: this.roster, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
-      clockOffset: () => this.parts.http.clockOffset,
     });
     if (options.held === true) this.parts.sender.hold('owner');
     this.emitter.on('problem', ({ error }) => onProblem(error));
@@ -126,17 +125,16 @@ export class Device {
    * `ProtocolError` `quarantine_full` or `endless_replay` where the server is not read any more.
    */
   async connect(): Promise<void> {
-    this.expectOpen();
-    this.connecting ??= this.begin();
-    await this.connecting;
+    const parts = this.open;
+    await (this.connecting ??= this.begin(parts));
   }
 
-  private begin(): Promise<void> {
+  private begin({ sync, line }: Parts): Promise<void> {
     const ended = new Promise<never>((_, reject) => {
       this.ended = reject;
     });
-    const connected = Promise.race([this.parts.sync.caughtUp(), ended]);
-    this.parts.line.start();
+    const connected = Promise.race([sync.caughtUp(), ended]);
+    line.start();
     return connected;
   }
 
@@ -165,8 +163,7 @@ export class Device {
 
   /** Catches up once over HTTP, without a socket. */
   pull(): Promise<void> {
-    this.expectOpen();
-    return this.parts.sync.pull();
+    return this.open.sync.pull();
   }
 
   /** Sends what is written, from now on and what waits: the end of `DeviceOptions.held`. */
@@ -179,14 +176,12 @@ export class Device {
    * needed. Null where the history moves on too fast to compare. Tells `repaired`, `missing` and `caught_up`.
    */
   check(): Promise<boolean | null> {
-    this.expectOpen();
-    return this.parts.sync.check();
+    return this.open.sync.check();
   }
 
   /** Reads the whole history again, judges anew what does not open, and compares. */
   resync(): Promise<void> {
-    this.expectOpen();
-    return this.parts.sync.resync();
+    return this.open.sync.resync();
   }
 
   /** See `Writer.put`. */
@@ -220,42 +215,36 @@ export class Device {
    * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
    */
   async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
-    this.expectOpen();
-    yield* this.parts.blobs.read(await this.parts.library.row(id), options);
+    yield* this.open.blobs.read(await this.parts.library.row(id), options);
   }
 
   /** An item's whole payload, from its blob where it lies there: of a large text or code (see `ItemView.blob`). */
   async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
-    this.expectOpen();
-    const row = await this.parts.library.row(id);
+    const row = await this.open.library.row(id);
     const cut = row.blob !== null && !holdsFile(row.type);
     return cut ? this.parts.blobs.payload(row, options) : this.parts.library.opened(row).payload;
   }
 
   /** Where the ciphertext of an item's blob is to be had for some minutes, without a token. See `Blobs.url`. */
   async blobUrl(id: string): Promise<DownloadUrl> {
-    this.expectOpen();
-    return this.parts.blobs.url(await this.parts.library.row(id));
+    return this.open.blobs.url(await this.parts.library.row(id));
   }
 
   readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
   readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
   /** See `Shelf.query`: a live query. */
-  readonly query: Shelf['query'] = async (filter, listener) => {
-    this.expectOpen();
-    return this.parts.shelf.query(filter, listener);
-  };
+  readonly query: Shelf['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
   readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
 
   /** This device and the server's figures, as the server tells them. */
   me(): Promise<Me> {
-    return this.parts.api.me();
+    return this.parts.core.api.me();
   }
 
   /** Ends another device's access, or, with its own id, signs out. Throws `ApiError` `last_device`. */
   async revoke(id: string): Promise<void> {
     try {
-      await this.parts.api.revoke(id);
+      await this.parts.core.api.revoke(id);
     } catch (error) {
       // The reply was lost and the second attempt met the fact: signed out all the same.
       if (!(id === this.id && isRevoked(error))) throw error;
@@ -264,24 +253,25 @@ export class Device {
     else await this.roster.refresh();
   }
 
-  /** Sets or changes the account password. Only what is stretched from it leaves this device (contract 9). */
+  /** Sets or changes the account password. Only what is stretched from it leaves this device. */
   async setPassword(password: string, current: string | null = null): Promise<void> {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
     const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
-    await this.parts.api.setPassword(await stretched(password), current === null ? null : await stretched(current));
+    const { api } = this.parts.core;
+    await api.setPassword(await stretched(password), current === null ? null : await stretched(current));
   }
 
   /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */
   async removePassword(current: string): Promise<void> {
     const { sodium } = this.options.platform;
     const { tenantId } = this.identity;
-    await this.parts.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
+    await this.parts.core.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
   }
 
   /** True where an account password is set. */
   passwordExists(): Promise<boolean> {
-    return this.parts.api.passwordExists();
+    return this.parts.core.api.passwordExists();
   }
 
   /**
@@ -289,23 +279,13 @@ export class Device {
    * it gets its keys of all items at once.
    */
   async offerPairing(approve: (request: JoinApproval) => boolean | Promise<boolean>): Promise<PairingOffer> {
-    this.expectOpen();
-    const { sodium, clock } = this.options.platform;
-    const offer = await offerPairing(
-      {
-        api: this.parts.api,
-        sodium,
-        clock,
-        identity: this.identity,
-        roster: this.roster,
-        onRequest: (listener) => {
-          this.pairListeners.add(listener);
-          return () => this.pairListeners.delete(listener);
-        },
-        onProblem: this.options.onProblem,
-      },
-      approve,
-    );
+    const { core, roster } = this.open;
+    const onRequest = (listener: (request: PairRequest) => void): (() => void) => {
+      this.pairListeners.add(listener);
+      return () => this.pairListeners.delete(listener);
+    };
+    const { onProblem } = this.options;
+    const offer = await offerPairing({ ...core, identity: this.identity, roster, onRequest, onProblem }, approve);
     offer.joined.then(
       () => this.parts.rewrapper.now(),
       () => undefined,
@@ -318,8 +298,7 @@ export class Device {
    * `signal` ends it between two batches (`ClientError` `cancelled`); the next call goes on from there.
    */
   rewrap(signal?: AbortSignal): Promise<number> {
-    this.expectOpen();
-    return this.parts.rewrapper.run(signal);
+    return this.open.rewrapper.run(signal);
   }
 
   /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
@@ -328,8 +307,7 @@ export class Device {
   }
 
   private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
-    this.expectOpen();
-    return work(this.parts.writer);
+    return work(this.open.writer);
   }
 
   private receive(frame: Frame, size: number): void {
@@ -363,7 +341,7 @@ export class Device {
     for (const listener of [...this.pairListeners]) listener(request);
   }
 
-  /** After each `caught_up`: what may have changed while this device was away and is no item (contract 6). */
+  /** After each `caught_up`: what may have changed while this device was away and is no item. */
   private async refresh(): Promise<void> {
     this.parts.rewrapper.resume();
     await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
@@ -392,8 +370,10 @@ export class Device {
     this.ended(error);
   }
 
-  private expectOpen(): void {
+  /** The parts, of a device that can be used. */
+  private get open(): Parts {
     if (this.state === 'revoked') throw new ClientError('revoked', REVOKED);
     if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
+    return this.parts;
   }
 }

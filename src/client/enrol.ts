@@ -36,6 +36,12 @@ export interface Candidate {
   readonly host: string;
 }
 
+/** Who joins which tenant. */
+interface Joining {
+  readonly own: Candidate;
+  readonly tenantId: string;
+}
+
 /** Draws id and keys. Nothing is sent. */
 export function candidate({ platform, serverUrl }: Pick<NewDevice, 'platform' | 'serverUrl'>): Candidate {
   const http = new Http({ ...platform, baseUrl: serverUrl });
@@ -62,7 +68,7 @@ export interface Claim {
   readonly phrase: string;
   /**
    * Claims the server for this device. While it rejects with an error of `isUndecided`, call it again, for as long as
-   * you like: an earlier call may have gone through, and is then finished by re-authentication (contract 4). Any other
+   * you like: an earlier call may have gone through, and is then finished by re-authentication. Any other
    * error is the end: `ApiError` `bootstrap_already_done` where somebody was faster, `forbidden` for a wrong claim
    * token, `CryptoRefusal` where the server registered another device.
    */
@@ -93,11 +99,8 @@ export async function prepareClaim(device: NewDevice & { readonly claimToken?: s
     wrappedMasterKey: wireBytes(wrapMasterKey(sodium, masterKey, own.keys.publicKey)),
     claimToken: device.claimToken ?? null,
   };
-  const registration = new Registration(device.platform, { own, tenantId, send: () => own.api.bootstrap(body) });
-  return {
-    phrase,
-    register: async () => identityOf(device, { own, tenantId, masterKey, token: await registration.token() }),
-  };
+  const token = registering(device.platform, { own, tenantId }, () => own.api.bootstrap(body));
+  return { phrase, register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }) };
 }
 
 /** A recovery with its keys drawn. */
@@ -107,7 +110,7 @@ export interface Recovery {
    * Throws `ApiError` `forbidden` for a phrase that is not this tenant's, `PairingError` `password_required`.
    */
   register(): Promise<SavableIdentity>;
-  /** Forgets what the phrase gave. Call it when `register` has resolved, or is not called again (contract 9). */
+  /** Forgets what the phrase gave. Call it when `register` has resolved, or is not called again. */
   forget(): void;
 }
 
@@ -132,9 +135,9 @@ export async function prepareRecovery(device: RecoverRequest): Promise<Recovery>
     const keys = { pubkey: wireBytes(own.keys.publicKey), deviceCert: wireBytes(deviceCert) };
     return own.api.recover({ ...body, ...keys });
   };
-  const registration = new Registration(device.platform, { own, tenantId, send });
+  const token = registering(device.platform, { own, tenantId }, send);
   return {
-    register: async () => identityOf(device, { own, tenantId, masterKey, token: await registration.token() }),
+    register: async () => identityOf(device, { own, tenantId, masterKey, token: await token() }),
     forget: () => sodium.memzero(recovery.secretKey),
   };
 }
@@ -155,42 +158,32 @@ export async function recover(device: RecoverRequest): Promise<SavableIdentity> 
 
 type Registered = Awaited<ReturnType<PublicApi['bootstrap']>>;
 
-/** Registers one candidate, as often as its caller likes: where the outcome is unknown, the server is asked for it. */
-class Registration {
-  /** Set when an attempt ended with an unknown outcome: what the server then refuses may be our own second attempt. */
-  private doubtful = false;
-
-  constructor(
-    private readonly platform: Platform,
-    private readonly at: {
-      readonly own: Candidate;
-      readonly tenantId: string;
-      readonly send: () => Promise<Registered>;
-    },
-  ) {}
-
-  async token(): Promise<Token> {
+/**
+ * Registers one candidate, as often as its caller likes. After an attempt whose outcome is unknown, what the server
+ * refuses may be our own second attempt: then re-authentication tells whether it knows this device by now.
+ */
+function registering(
+  platform: Platform,
+  { own, tenantId }: Joining,
+  send: () => Promise<Registered>,
+): () => Promise<Token> {
+  let doubtful = false;
+  return async () => {
     try {
-      const reply = await this.at.send();
-      expectOwn(this.at.own, reply.device);
+      const reply = await send();
+      expectOwn(own, reply.device);
       return { text: reply.token, expiresAt: null };
-    } catch (error) {
-      if (isUndecided(error)) this.doubtful = true;
-      else if (!this.doubtful || !(error instanceof ApiError)) throw error;
-      return this.byReauthentication(error);
+    } catch (failure) {
+      if (isUndecided(failure)) doubtful = true;
+      else if (!doubtful || !(failure instanceof ApiError)) throw failure;
+      try {
+        return await reauthenticate(own.api, platform, { tenantId, deviceId: own.id, keys: own.keys });
+      } catch (error) {
+        // Not known here, at least not yet: then what the registration met with is what the caller should hear.
+        throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;
+      }
     }
-  }
-
-  /** A token, if the server knows this device by now (contract 4). */
-  private async byReauthentication(failure: unknown): Promise<Token> {
-    const { own, tenantId } = this.at;
-    try {
-      return await reauthenticate(own.api, this.platform, { tenantId, deviceId: own.id, keys: own.keys });
-    } catch (error) {
-      // Not known here, at least not yet: then what the registration met with is what the caller should hear.
-      throw error instanceof ApiError && error.code === 'device_not_found' ? failure : error;
-    }
-  }
+  };
 }
 
 /** Asks the user for the account password; null: none given. */
@@ -199,7 +192,7 @@ export type AskPassword = () => Promise<string | null>;
 /** A ticket where an account password is set, else null. Throws `PairingError` `password_required`. */
 export async function ticketFor(
   device: { readonly platform: Platform; readonly password?: AskPassword },
-  { own, tenantId }: { readonly own: Candidate; readonly tenantId: string },
+  { own, tenantId }: Joining,
 ): Promise<string | null> {
   if (!(await own.api.passwordExists())) return null;
   const typed = (await device.password?.()) ?? null;
@@ -211,15 +204,9 @@ export async function ticketFor(
 /** Everything a new device must keep. */
 export const identityOf = (
   device: Pick<NewDevice, 'name' | 'glyph'>,
-  made: { readonly own: Candidate; readonly tenantId: string; readonly masterKey: Uint8Array; readonly token: Token },
-): SavableIdentity =>
-  SavableIdentity.of({
-    serverUrl: made.own.http.baseUrl,
-    tenantId: made.tenantId,
-    deviceId: made.own.id,
-    name: device.name,
-    glyph: device.glyph,
-    keys: made.own.keys,
-    masterKey: made.masterKey,
-    token: made.token,
-  });
+  { own, tenantId, masterKey, token }: Joining & { readonly masterKey: Uint8Array; readonly token: Token },
+): SavableIdentity => {
+  const { name, glyph } = device;
+  const at = { serverUrl: own.http.baseUrl, tenantId, deviceId: own.id };
+  return SavableIdentity.of({ ...at, name, glyph, keys: own.keys, masterKey, token });
+};

@@ -1,7 +1,18 @@
-/** What a client's calls throw. Callers match on the class and on `code`, never on a message. */
+/** What a client's calls throw. */
 import type { RefusalReason } from '../crypto/refusal.js';
 
-/** A refusal by the server, as its error body says it (specification, Errors). */
+/** An error with a code. Callers match on the class and on `code`, never on a message. */
+export class CodedError<Code extends string> extends Error {
+  constructor(
+    readonly code: Code,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** A refusal by the server, as its error body says it (the reference, Errors). */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: string;
@@ -31,26 +42,26 @@ export class ApiError extends Error {
 }
 
 /** No answer came: the server is out of reach, or too slow. The request may have been carried out all the same. */
-export class NetworkError extends Error {
+export class NetworkError extends CodedError<'network' | 'timeout' | 'aborted'> {
   override readonly name = 'NetworkError';
   /** True where asking again at once is of no use: whoever asks has just looked whether the server is there. */
   readonly final: boolean;
 
   constructor(
-    readonly code: 'network' | 'timeout' | 'aborted',
+    code: NetworkError['code'],
     message: string,
     { final = false, ...options }: ErrorOptions & { readonly final?: boolean } = {},
   ) {
-    super(message, options);
+    super(code, message, options);
     this.final = final;
   }
 }
 
-/** What a server did that the contract forbids: no honest one does, so it is broken or it lies. */
+/** What a server did that the protocol forbids: no honest one does, so it is broken or it lies. */
 export type ProtocolFault =
-  /** An answer or a frame without the form that the contract gives it. */
+  /** An answer or a frame without the form that it must have. */
   | 'malformed'
-  /** An answer larger than any of the contract. */
+  /** An answer larger than any the protocol has. */
   | 'too_large'
   /** The reply to a write speaks of another item, or of a version that this write cannot have. */
   | 'wrong_reply'
@@ -71,17 +82,15 @@ export type ProtocolFault =
   /** The address for a blob is none that a client may use, or leads elsewhere. */
   | 'bad_url';
 
-/** An answer or a frame that breaks the contract. */
-export class ProtocolError extends Error {
+/** An answer or a frame that breaks the protocol. */
+export class ProtocolError extends CodedError<ProtocolFault> {
   override readonly name = 'ProtocolError';
-  readonly code: ProtocolFault;
 
   constructor(
     message: string,
     { code = 'malformed', ...options }: ErrorOptions & { readonly code?: ProtocolFault } = {},
   ) {
-    super(message, options);
-    this.code = code;
+    super(code, message, options);
   }
 }
 
@@ -98,7 +107,7 @@ export interface Uncertified {
 const NAMED_MAX = 10;
 
 /**
- * The server lists a device without a valid certificate, so nothing is sealed and nothing is written (contract 9).
+ * The server lists a device without a valid certificate, so nothing is sealed and nothing is written.
  * The way out: compare the fingerprint with the one on that device and call `certify`, or call `revoke`.
  */
 export class UncertifiedDeviceError extends Error {
@@ -134,16 +143,8 @@ export type PairingFailure =
   | 'password_required';
 
 /** A pairing that ended without a device. Nothing was released. */
-export class PairingError extends Error {
+export class PairingError extends CodedError<PairingFailure> {
   override readonly name = 'PairingError';
-
-  constructor(
-    readonly code: PairingFailure,
-    message: string,
-    options?: ErrorOptions,
-  ) {
-    super(message, options);
-  }
 }
 
 /** What a revoked device says to its user. */
@@ -159,7 +160,7 @@ export type ClientFailure =
   /** The server's history was replaced while a change was under way. */
   | 'reset'
   | 'unknown_item'
-  /** There is no restore (contract 5). */
+  /** There is no restore (RETRY-02). */
   | 'deleted_item'
   /** The item does not open any more, though it did when it was stored. */
   | 'damaged_item'
@@ -180,31 +181,23 @@ export type ClientFailure =
   | 'wrong_platform';
 
 /** A call that cannot be carried out as things stand on this device. */
-export class ClientError extends Error {
+export class ClientError extends CodedError<ClientFailure> {
   override readonly name = 'ClientError';
-
-  constructor(
-    readonly code: ClientFailure,
-    message: string,
-  ) {
-    super(message);
-  }
 }
 
 /** A write that could not be sent now. It waits in the outbox and goes out when the server is back. */
-export class QueuedError extends Error {
+export class QueuedError extends CodedError<'queued'> {
   override readonly name = 'QueuedError';
-  readonly code = 'queued';
 
   constructor(
     readonly id: string,
     cause: Error,
   ) {
-    super(`The change of ${id} waits in the outbox: ${cause.message}`, { cause });
+    super('queued', `The change of ${id} waits in the outbox: ${cause.message}`, { cause });
   }
 }
 
-/** Codes of contract 3 that say nothing against the request. A refusal inside a batch has its code and no status. */
+/** Codes of refusals that say nothing against the request. A refusal inside a batch has its code and no status. */
 const PASSING: ReadonlySet<string> = new Set(['rate_limited', 'internal', 'storage_unavailable', 'unavailable']);
 
 /** True for a failure that passes: no answer, too many requests, or a server (or its proxy) in trouble. */

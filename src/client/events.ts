@@ -1,13 +1,9 @@
 /** What a device tells its user's program as it happens. */
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
-import type { BinView } from './bins.js';
 import type { ProtocolError, Uncertified } from './errors.js';
 import type { DeviceEntry } from './replies.js';
-import type { Listed } from './replica.js';
-import type { LineState } from './socket.js';
 import type { Held, QuarantineReason } from './store/store.js';
-import type { RewrapProgress } from './missing-keys.js';
 
 /** An item, decrypted. `payload` null: a blob without metadata. */
 export interface ItemView {
@@ -35,6 +31,46 @@ export interface Named {
   readonly id: string;
   readonly version: number;
 }
+
+/** What a user gives a bin. */
+export interface BinLabel {
+  readonly name: string;
+  readonly emoji?: string;
+}
+
+/** A bin as its user sees it. Times are ms. */
+export interface BinView {
+  readonly id: string;
+  readonly slug: string;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  /** Live items, as the server counts; null where the reply does not say. */
+  readonly itemCount: number | null;
+  /** Null: nobody has named the bin, or its name does not open (see `readable`). */
+  readonly label: BinLabel | null;
+  /** False: there is a label and it does not verify. */
+  readonly readable: boolean;
+}
+
+/** How far re-wrapping is: items gone through, of those that lacked something when it began. */
+export interface RewrapProgress {
+  readonly done: number;
+  readonly total: number;
+}
+
+/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
+export interface Listed {
+  readonly id: string;
+  readonly version: number;
+  readonly held: number | null;
+}
+
+/** How the line stands; `retryInMs` from now. */
+export type LineState =
+  | { readonly state: 'connecting' }
+  | { readonly state: 'connected' }
+  | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
+  | { readonly state: 'closed' };
 
 /** Event name to what its listeners get. */
 export interface DeviceEvents {

@@ -30,21 +30,28 @@ export {
 export { StoreError, type StoreFault } from './store/error.js';
 export { CryptoRefusal, type RefusalReason } from '../crypto/refusal.js';
 export { reasonOf, REASONS, type HiddenReason, type Reason } from './reasons.js';
-export type { DeviceEvents, EventName, ItemView, Listener, Named } from './events.js';
+export type {
+  BinLabel,
+  BinView,
+  DeviceEvents,
+  EventName,
+  ItemView,
+  LineState,
+  Listener,
+  Named,
+  RewrapProgress,
+} from './events.js';
 export type { Standing } from './standing.js';
-export type { LineState } from './socket.js';
 export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export { SEARCHED } from './search.js';
-export type { Subscription } from './shelf.js';
+export type { Subscription } from './follow.js';
 export {
   SavableIdentity as Identity,
   type Identity as IdentityFields,
   type IdentityJson,
   type Token,
 } from './identity.js';
-export type { BinLabel, BinView } from './bins.js';
 export type { HiddenItem } from './library.js';
-export type { RewrapProgress } from './missing-keys.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
 export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
@@ -61,7 +68,7 @@ export {
   type Store,
 } from './store/store.js';
 export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive/archive.js';
-export { ArchiveError, type ArchiveFault } from './archive/error.js';
+export { ArchiveError, type ArchiveFault } from './archive/records.js';
 export type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './archive/records.js';
 export type { LevelStore } from './store/level-store.js';
 export type { OpenedStore, StoreRepair } from './store/open.js';

@@ -1,7 +1,14 @@
 /** Lists that are followed: who subscribes gets the list as it is, then each one that differs. */
 import { ClientError } from './errors.js';
 import { asError } from './events.js';
-import type { Subscription } from './shelf.js';
+
+/** Something that is followed until it is closed. */
+export interface Subscription<T> {
+  /** The last result. */
+  readonly current: readonly T[];
+  /** Nothing is told after this. */
+  close(): void;
+}
 
 /** Subscriptions of one list at a time. */
 export const FOLLOWERS_MAX = 64;

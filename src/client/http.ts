@@ -1,9 +1,8 @@
 /** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
 import type { Clock } from '../protocol/clock.js';
-import { backoffMs, RETRY, type Random } from './backoff.js';
+import { backoffMs, delay, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
-import { delay, type Fetch } from './platform.js';
-import { count, cut, nullable, object, shallow, type Read } from './reader.js';
+import { count, errorBody, field, type Read } from './reader.js';
 
 /** One request, below the retries. */
 export interface HttpRequest {
@@ -50,7 +49,7 @@ export interface HttpOptions {
 const TIMEOUT_MS = 15_000;
 /** Repeats after the first attempt. */
 const REPEATS_MAX = 4;
-/** Bytes of a reply that are read. A page ends at about 4 MiB (contract 5); what is larger fills this device's memory. */
+/** Bytes of a reply that are read. A page ends at about 4 MiB; what is larger fills this device's memory. */
 const REPLY_MAX = 16 * 1024 * 1024;
 /** A server that asks for a longer wait than this gets its refusal handed to the caller instead. */
 const WAIT_MAX_MS = 65_000;
@@ -60,7 +59,7 @@ const WAIT_MAX_MS = 65_000;
  */
 const PATIENCE_MS = 4 * WAIT_MAX_MS;
 
-const readError = object({ error: object({ code: cut(100), message: cut(2_000), details: nullable(shallow) }) });
+const readError = field('error', errorBody);
 
 /** The server's address in the one form that everything else is built on: no query, no fragment, no slash at the end. */
 export function baseOf(url: string): string {
@@ -98,12 +97,11 @@ export class Http {
 
   /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
   async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
-    const ends = [request.signal, this.options.lifetime].filter((signal) => signal !== undefined);
-    const cancel = ends.length === 0 ? undefined : AbortSignal.any(ends);
+    const cancel = AbortSignal.any([request.signal, this.options.lifetime].filter((signal) => signal !== undefined));
     const tried: Tried = { repeats: 0, waitedMs: 0 };
     for (;;) {
       try {
-        return await this.attempt({ ...request, signal: cancel }, token);
+        return await this.attempt(request, token, cancel);
       } catch (error) {
         const wait = this.waitBefore(tried, request, error);
         if (wait === undefined) throw error;
@@ -131,20 +129,16 @@ export class Http {
     return Math.max(asked, backoffMs(tried.repeats++, RETRY, this.options.random));
   }
 
-  private async attempt(request: HttpRequest, token: string | null): Promise<HttpReply> {
+  private async attempt(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
     const stop = new AbortController();
     const limit = request.timeoutMs ?? TIMEOUT_MS;
     const timer = this.options.clock.setTimer(limit, () =>
       stop.abort(new NetworkError('timeout', `no answer from ${request.path} within ${limit} ms`)),
     );
-    const cancelled = (): void => stop.abort(new NetworkError('aborted', `${request.path} was cancelled`));
-    if (request.signal?.aborted === true) cancelled();
-    request.signal?.addEventListener('abort', cancelled, { once: true });
     try {
-      return await this.exchange(request, token, stop.signal);
+      return await this.exchange(request, token, AbortSignal.any([stop.signal, cancel]));
     } finally {
       timer.cancel();
-      request.signal?.removeEventListener('abort', cancelled);
     }
   }
 
@@ -168,6 +162,7 @@ export class Http {
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       if (signal.reason instanceof NetworkError) throw signal.reason;
+      if (signal.aborted) throw new NetworkError('aborted', `${request.path} was cancelled`);
       // The platform knows more than that: a program's own way to the server may be shut.
       if (error instanceof NetworkError) throw error;
       throw new NetworkError('network', `${request.method} ${request.path} got no answer`, { cause: error });
@@ -204,7 +199,7 @@ function headersOf(hasBody: boolean, token: string | null): Record<string, strin
   };
 }
 
-/** The whole reply as text. Throws `ProtocolError` for one that is larger than any of the contract. */
+/** The whole reply as text. Throws `ProtocolError` for one that is larger than any the protocol has. */
 async function readCapped({ body }: Response): Promise<string> {
   if (body === null) return '';
   const reader = body.getReader();
@@ -235,9 +230,9 @@ function settle(request: HttpRequest, response: Response, text: string): HttpRep
 }
 
 /** The error body, or for a proxy's error page, which has none of ours, what its status says. */
-function errorOf(response: Response, text: string): Read<typeof readError>['error'] {
+function errorOf(response: Response, text: string): Read<typeof readError> {
   try {
-    return readError(JSON.parse(text), '').error;
+    return readError(JSON.parse(text), '');
   } catch {
     return {
       code: `http_${response.status}`,
@@ -251,7 +246,7 @@ function errorOf(response: Response, text: string): Read<typeof readError>['erro
 export const refusalOf = async (response: Response): Promise<ApiError> =>
   refusal(response, errorOf(response, await readCapped(response)));
 
-function refusal(response: Response, error: Read<typeof readError>['error']): ApiError {
+function refusal(response: Response, error: Read<typeof readError>): ApiError {
   const seconds = response.headers.get('retry-after');
   return new ApiError({
     code: error.code,

@@ -9,7 +9,7 @@ import { ClientError, ProtocolError } from './errors.js';
 import { baseOf } from './http.js';
 import { bytes, count, nonEmpty, nullable, object, record, string, tokenText } from './reader.js';
 
-/** A device after bootstrap, pairing or recovery. Holds neither the phrase nor anything the phrase alone gives (contract 9). */
+/** A device after bootstrap, pairing or recovery. Holds neither the phrase nor anything the phrase alone gives. */
 export interface Identity {
   /** Address of the server, as `baseOf` gives it. */
   readonly serverUrl: string;
@@ -38,19 +38,13 @@ const VERSION = 1;
 const FORMAT = `${SERVICE_NAME}-identity`;
 
 /** An identity as JSON: what `JSON.stringify` makes of one, and `parse` reads. As secret as the identity. */
-export interface IdentityJson {
+export interface IdentityJson extends Omit<Identity, 'keys' | 'masterKey'> {
   readonly format: string;
   readonly version: typeof VERSION;
-  readonly serverUrl: string;
-  readonly tenantId: string;
-  readonly deviceId: string;
-  readonly name: string;
-  readonly glyph: Glyph;
   /** 32 bytes each, base64url. */
   readonly publicKey: string;
   readonly secretKey: string;
   readonly masterKey: string;
-  readonly token: Token;
 }
 
 const readSaved = object({
@@ -84,7 +78,15 @@ export class SavableIdentity implements Identity {
   /** An identity of its parts. Throws `ClientError` `bad_identity` where one is not of its kind. */
   static of(fields: Identity): SavableIdentity {
     if (fields instanceof SavableIdentity) return fields;
-    const { keys, masterKey, token } = readParts(fields);
+    const { keys, masterKey, token } = reading(() => {
+      // Whoever reads an identity from JSON without `parse` has something else than the types say.
+      const parts = record(fields, '');
+      return {
+        keys: record(parts['keys'], 'keys'),
+        masterKey: parts['masterKey'],
+        token: record(parts['token'], 'token'),
+      };
+    });
     for (const [path, key] of [
       ['keys.publicKey', keys['publicKey']],
       ['keys.secretKey', keys['secretKey']],
@@ -120,19 +122,19 @@ export class SavableIdentity implements Identity {
 
   /** The same device with a newer token. */
   withToken(token: Token): SavableIdentity {
-    const { serverUrl, tenantId, deviceId, name, glyph, keys, masterKey } = this;
-    return new SavableIdentity({ serverUrl, tenantId, deviceId, name, glyph, keys, masterKey, token });
+    const { ...fields } = this;
+    return new SavableIdentity({ ...fields, token });
   }
 
   /** The saved form; `JSON.stringify` calls it. */
   toJSON(): IdentityJson {
-    const { serverUrl, tenantId, deviceId, name, glyph, keys, masterKey, token } = this;
+    const { keys, masterKey, token, ...named } = this;
     const secret = {
       publicKey: toBase64Url(keys.publicKey),
       secretKey: toBase64Url(keys.secretKey),
       masterKey: toBase64Url(masterKey),
     };
-    return { format: FORMAT, version: VERSION, serverUrl, tenantId, deviceId, name, glyph, ...secret, token };
+    return { format: FORMAT, version: VERSION, ...named, ...secret, token };
   }
 }
 
@@ -156,17 +158,6 @@ function reading<T>(read: () => T): T {
     throw error;
   }
 }
-
-/** Whoever reads an identity from JSON without `parse` has something else than the types say. */
-const readParts = (fields: unknown) =>
-  reading(() => {
-    const parts = record(fields, '');
-    return {
-      keys: record(parts['keys'], 'keys'),
-      masterKey: parts['masterKey'],
-      token: record(parts['token'], 'token'),
-    };
-  });
 
 /** The host that this device dials, as pairing and recovery bind it. */
 export const ownHost = (identity: Pick<Identity, 'serverUrl'>): string => hostOf(identity.serverUrl);

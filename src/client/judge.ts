@@ -1,22 +1,15 @@
 /** What a change makes of an item: whether its tag holds, what is told of it, and what is kept. Stores nothing. */
 import { checkDeleteTag } from '../crypto/item-tag.js';
-import { openItem, type Reader } from '../crypto/item.js';
+import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
+import { equalBytes } from '../protocol/bytes.js';
 import type { LiveItem } from '../protocol/item.js';
-import type { Emit, ItemView } from './events.js';
-import { contradiction, isNews, keptOf } from './judgement.js';
+import type { ItemView } from './events.js';
 import { holdsFile } from './payloads/shapes.js';
-import type { Entry, QuarantineReason } from './store/store.js';
+import type { Entry, QuarantinedEntry, QuarantineReason } from './store/store.js';
 import type { Change } from './wire.js';
-
-/** What judging needs of its device. */
-export interface JudgeOptions {
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly emit: Emit;
-}
+import type { Core } from './core.js';
 
 /** A change that says itself what the item is now. */
 export type Stated = Exclude<Change, { kind: 'ack' }>;
@@ -29,7 +22,7 @@ export interface Telling {
 
 /** See above. */
 export class Judge {
-  constructor(private readonly options: JudgeOptions) {}
+  constructor(private readonly options: Pick<Core, 'sodium' | 'reader' | 'emit'>) {}
 
   /** True where a row's tag holds and it opens. */
   opens(row: LiveItem): boolean {
@@ -65,12 +58,7 @@ export class Judge {
   }
 
   private quarantined(
-    found: {
-      readonly id: string;
-      readonly version: number;
-      readonly reason: QuarantineReason;
-      readonly row: LiveItem | null;
-    },
+    found: Omit<QuarantinedEntry, 'state' | 'kept'>,
     before: Entry | undefined,
     telling: Telling,
   ): Entry {
@@ -131,3 +119,49 @@ export const viewOf = (row: LiveItem, payload: JsonObject | null, pending = fals
   payload,
   blob: row.blob === null ? null : { ref: row.blob.ref, holds: holdsFile(row.type) ? 'file' : 'payload' },
 });
+
+/** The last state of an item that did verify. */
+export const keptOf = (entry: Entry | undefined): LiveItem | null =>
+  entry === undefined ? null : entry.state === 'live' ? entry.row : entry.kept;
+
+const sameBytes = (a: Uint8Array | undefined, b: Uint8Array | undefined): boolean =>
+  a === undefined || b === undefined ? a === b : equalBytes(a, b);
+
+const sameContent = (one: LiveItem, other: LiveItem): boolean =>
+  one.ts === other.ts &&
+  sameBytes(one.inline?.ct, other.inline?.ct) &&
+  sameBytes(one.inline?.nonce, other.inline?.nonce) &&
+  one.blob?.ref === other.blob?.ref &&
+  sameBytes(one.blob?.nonce, other.blob?.nonce);
+
+/**
+ * What no honest server does within one history: bring back a deleted item, or give older or other content under the
+ * same time (RETRY-02, RETRY-06). `sig` does not cover the version, so a lying server could replay an old
+ * state of an item; this finds it. A delete without a tag is no proof: newer content shows that it was the server's own.
+ * After a reset (version 0) a deleted item may be back, and the newer content that is held here is not lost for an older
+ * one: a server can call any lie a restore.
+ */
+export function contradiction(row: LiveItem, before: Entry | undefined): QuarantineReason | undefined {
+  if (before === undefined) return undefined;
+  const kept = keptOf(before);
+  if (before.state === 'deleted') {
+    const newer = !before.tagged && (kept === null || kept.ts < row.ts);
+    return before.version === 0 || newer ? undefined : 'resurrected';
+  }
+  if (kept === null || kept.ts < row.ts || sameContent(kept, row)) return undefined;
+  return before.version === 0 && kept.ts === row.ts ? undefined : 'rolled_back';
+}
+
+/** What is known of an item from before a state that did not verify. */
+export const lastGood = (entry: Entry): Entry | undefined => {
+  const row = keptOf(entry);
+  return row === null ? undefined : { id: entry.id, version: row.version, state: 'live', row };
+};
+
+/** The tag covers everything that a user sees: two states that differ in anything else are re-wraps. */
+export const sameSig = (one: LiveItem, other: LiveItem): boolean =>
+  sameBytes(one.sig ?? undefined, other.sig ?? undefined);
+
+/** A re-wrap changes nothing that a user sees. */
+export const isNews = (row: LiveItem, before: Entry | undefined): boolean =>
+  before?.state !== 'live' || before.row.binId !== row.binId || !sameContent(before.row, row);

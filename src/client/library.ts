@@ -1,25 +1,15 @@
 /** The items as their owner sees them: the stream's state with this device's own changes on top, decrypted. */
-import { openItem, type Reader } from '../crypto/item.js';
+import { openItem } from '../crypto/item.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import type { LiveItem } from '../protocol/item.js';
 import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
-import type { Outbox, Seen } from './outbox.js';
+import type { Seen } from './outbox.js';
 import { newestFirst } from './query.js';
 import { viewOf } from './judge.js';
 import type { HiddenReason } from './reasons.js';
-import type { Entry, Store } from './store/store.js';
-
-/** What the library reads from. */
-export interface LibraryOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  /** Told of items in the store that do not open any more. */
-  readonly onProblem: (error: Error) => void;
-}
+import { unversioned } from './store/store.js';
+import type { Core } from './core.js';
 
 /** An item that is not shown, why, and whether a last good state of it was kept (`kept` reads it). */
 export interface HiddenItem {
@@ -29,60 +19,50 @@ export interface HiddenItem {
   readonly kept: boolean;
 }
 
-type OwnChanges = Pick<Outbox, 'newest'>;
-
-interface ListedFrom {
-  readonly own: OwnChanges;
-  readonly binId?: string;
-}
-
 /** Reading; nothing here changes anything. */
 export class Library {
-  constructor(private readonly options: LibraryOptions) {}
+  constructor(private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
    * An item, or undefined where there is none, where it is deleted and where it does not verify. Throws `ClientError`
    * `damaged_item` where the store gives back something else than it was given.
    */
   async get(id: string): Promise<ItemView | undefined> {
-    const { outbox, store } = this.options;
-    return this.view(await store.get(id), id, { own: outbox });
+    const row = await this.seen(id);
+    return row === undefined ? undefined : this.shown(row, row.pending);
   }
 
   /** An item as it stands, still sealed. Throws `ClientError` `unknown_item`. */
   async row(id: string): Promise<LiveItem> {
-    const { outbox, store } = this.options;
-    const row = rowOf(await store.get(id), id, outbox);
+    const row = await this.seen(id);
     if (row === undefined) throw new ClientError('unknown_item', `there is no item ${id}`);
     return row;
   }
 
-  /** All items, or those of a bin, newest first. */
-  async list(filter: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
-    const own = this.options.outbox.frozen();
+  /** All items, or those of a bin, newest first. A damaged one is told of and left out: the others are none the worse. */
+  async list({ binId }: { readonly binId?: string } = {}): Promise<readonly ItemView[]> {
     const views: ItemView[] = [];
-    const left = new Set(own.ids());
-    const add = (entry: Entry | undefined, id: string): void => {
-      const view = this.listed(entry, id, { own, binId: filter.binId });
-      if (view !== undefined) views.push(view);
-    };
-    for await (const entry of this.options.store.entries()) {
-      left.delete(entry.id);
-      add(entry, entry.id);
+    for await (const seen of this.options.outbox.everything()) {
+      const row = rowSeen(seen);
+      if (row === undefined || (binId !== undefined && row.binId !== binId)) continue;
+      try {
+        views.push(this.shown(row, row.pending));
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        this.options.onProblem(error);
+      }
     }
-    for (const id of left) add(undefined, id);
     return views.sort(newestFirst);
   }
 
   /** Ids of a bin's items, those that do not verify too: whoever empties a bin must name them all. */
   async idsIn(binId: string): Promise<readonly string[]> {
-    const own = this.options.outbox.frozen();
-    const ids = new Set(own.ids().filter((id) => rowOf(undefined, id, own)?.binId === binId));
-    for await (const entry of this.options.store.entries()) {
-      const row = rowOf(entry, entry.id, own) ?? (entry.state === 'quarantined' ? entry.row : null);
-      if (row?.binId === binId) ids.add(entry.id);
+    const ids: string[] = [];
+    for await (const { id, entry, own } of this.options.outbox.everything()) {
+      const row = rowSeen({ entry, own }) ?? (entry?.state === 'quarantined' ? entry.row : null);
+      if (row?.binId === binId) ids.push(id);
     }
-    return [...ids];
+    return ids;
   }
 
   /** Bins that hold an item which is here. Nothing is decrypted for it. */
@@ -106,11 +86,8 @@ export class Library {
   }
 
   /** Items held here that the server's history does not know, while no replay may still bring them: see `republish`. */
-  async orphaned(): Promise<readonly string[]> {
-    const ids: string[] = [];
-    for await (const { id, state, version } of this.options.store.entries())
-      if (state !== 'deleted' && version === 0) ids.push(id);
-    return ids;
+  orphaned(): Promise<readonly string[]> {
+    return unversioned(this.options.store);
   }
 
   /** A row of this device, opened: of a change that was refused, for one. Throws `CryptoRefusal`. */
@@ -125,21 +102,10 @@ export class Library {
     return row === null ? undefined : this.shown(row, false);
   }
 
-  private view(entry: Entry | undefined, id: string, { own, binId }: ListedFrom): ItemView | undefined {
-    const row = rowOf(entry, id, own);
-    if (row === undefined || (binId !== undefined && row.binId !== binId)) return undefined;
-    return this.shown(row, row.pending);
-  }
-
-  /** As `view`; a damaged item is told of and left out, since the others are none the worse for it. */
-  private listed(entry: Entry | undefined, id: string, from: ListedFrom): ItemView | undefined {
-    try {
-      return this.view(entry, id, from);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      this.options.onProblem(error);
-      return undefined;
-    }
+  private async seen(id: string): Promise<ReturnType<typeof rowSeen>> {
+    const { outbox, store } = this.options;
+    const entry = await store.get(id);
+    return rowSeen({ entry, own: outbox.newest(id, entry) });
   }
 
   private shown(row: LiveItem, pending: boolean): ItemView {
@@ -151,9 +117,6 @@ export class Library {
     }
   }
 }
-
-const rowOf = (entry: Entry | undefined, id: string, changes: OwnChanges): ReturnType<typeof rowSeen> =>
-  rowSeen({ entry, own: changes.newest(id, entry) });
 
 /** An item as its owner sees it: the own change on top, else the stream's state; undefined where neither shows one. */
 export function rowSeen({ entry, own }: Seen): (LiveItem & { readonly pending: boolean }) | undefined {

@@ -1,6 +1,6 @@
 /** Why a server cannot be reached, in plain words: Node's codes of sockets, names and certificates. */
 import { errorCode } from '../protocol/error-code.js';
-import type { NetworkError } from './errors.js';
+import { CodedError, type NetworkError } from './errors.js';
 
 /** How a certificate of one's own authority becomes one that holds: by the variable that Node reads when it starts. */
 export const TRUST_IT = 'if the authority is your own, set NODE_EXTRA_CA_CERTS=/path/ca.pem to its root certificate';
@@ -43,16 +43,8 @@ export const isCertificateCode = (code: string): boolean => Object.hasOwn(CERTIF
  * A certificate that does not hold, with which one it is. Its message is for the person at the device: the names in it
  * are the server's words.
  */
-export class CertificateError extends Error {
+export class CertificateError extends CodedError<string> {
   override readonly name = 'CertificateError';
-
-  constructor(
-    readonly code: string,
-    message: string,
-    options: ErrorOptions,
-  ) {
-    super(message, options);
-  }
 }
 
 /**

@@ -93,7 +93,6 @@ function shownBy(socket: TLSSocket): Shown {
   return { chain, verdict: socket.authorized ? '' : text };
 }
 
-const SELF_SIGNED: ReadonlySet<string> = new Set(['DEPTH_ZERO_SELF_SIGNED_CERT']);
 const NO_AUTHORITY: ReadonlySet<string> = new Set([
   'SELF_SIGNED_CERT_IN_CHAIN',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
@@ -120,7 +119,7 @@ export function faultsOf(
     if (now < from) faults.push({ kind: 'not_yet_valid', which: subjectOf, at: from, named: '' });
   }
   const last = chain.at(-1) ?? own;
-  if (SELF_SIGNED.has(verdict)) faults.push({ kind: 'self_signed', which, named: '' });
+  if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
   else if (NO_AUTHORITY.has(verdict)) {
     // Its own certificate alone says nothing of who else is missing; one that comes with its issuers has all but the root.
     const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';

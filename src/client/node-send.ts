@@ -2,6 +2,7 @@
 import { request as requestHttp, type ClientRequest, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
+import { asError } from './events.js';
 import type { SendBody, StreamedPut } from './platform.js';
 
 /** Answers that have no body by their status. */
@@ -64,7 +65,5 @@ export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
         reject(new TypeError('the store answers with something that is not HTTP', { cause }));
       }
     });
-    feed(outgoing, body, () => answered).catch((error: unknown) =>
-      outgoing.destroy(error instanceof Error ? error : new Error(String(error))),
-    );
+    feed(outgoing, body, () => answered).catch((error: unknown) => outgoing.destroy(asError(error)));
   });

@@ -1,6 +1,6 @@
 /** The client library for Node, as the package gives it: `@service/server/client`. What is not named here may change at any time. */
 import type { browserPlatform as BrowserPlatform } from './browser-platform.js';
-import { onlyInBrowsers } from './other-platform.js';
+import { onlyInBrowsers } from './platform.js';
 import type { openBrowserStore as OpenBrowserStore } from './store/browser-store.js';
 
 export * from './exports.js';

@@ -1,10 +1,9 @@
 /** This device's own changes on their way (see `store/store.ts`): what is not sent, what is under way, what is acknowledged. */
-import type { Clock } from '../protocol/clock.js';
-import { delay } from './platform.js';
 import { equalBytes } from '../protocol/bytes.js';
+import type { Clock } from '../protocol/clock.js';
 import type { LiveItem } from '../protocol/item.js';
+import { delay } from './platform.js';
 import type { Entry, Pending, Store } from './store/store.js';
-import { Touched } from './touched.js';
 
 /** `Omit` that keeps a union a union. */
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
@@ -52,12 +51,17 @@ export class Outbox {
   }
 
   /**
-   * The newest changes as of now, for who goes through a store and is on the way for a while: an entry read from now on
-   * and the own change of now make a state that was or is; with a change that was forgotten meanwhile they might not.
+   * Every item once, those that only an own change made too. The own changes are those of the beginning: an entry read
+   * from then on makes with them a state that was or is; with a change that was forgotten meanwhile it might not.
    */
-  frozen(): Pick<Outbox, 'newest' | 'ids'> {
-    const byId = new Map(this.byId);
-    return { newest: (id, entry) => onTop(byId.get(id), entry), ids: () => [...byId.keys()] };
+  async *everything(): AsyncGenerator<Seen & { readonly id: string }, void, undefined> {
+    const left = new Map(this.byId);
+    for await (const entry of this.store.entries()) {
+      const { id } = entry;
+      yield { id, entry, own: onTop(left.get(id), entry) };
+      left.delete(id);
+    }
+    for (const [id, changes] of left) yield { id, entry: undefined, own: onTop(changes, undefined) };
   }
 
   /**
@@ -239,4 +243,60 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
   const last = changes?.at(-1);
   if (last === undefined) return undefined;
   return last.version !== null && entry !== undefined && entry.version >= last.version ? undefined : last;
+}
+
+/** More ids than this, and everything is looked at again instead. */
+const IDS_MAX = 10_000;
+
+/** What was touched since somebody last asked. `all`: every item may be another. */
+export interface TouchedItems {
+  readonly all: boolean;
+  readonly ids: readonly string[];
+}
+
+/**
+ * Which items may look different now: whoever changes the stream's entry or an own change on top of it says so here,
+ * after the change can be read; live queries look again. Gathers ids for one listener; without one it keeps nothing.
+ */
+export class Touched {
+  private ids = new Set<string>();
+  private everything = false;
+  private wake: (() => void) | undefined;
+
+  /** Calls `wake` at each mark; the result ends that. There is one listener at a time. */
+  listen(wake: () => void): () => void {
+    this.wake = wake;
+    return () => {
+      this.wake = undefined;
+      this.ids = new Set();
+      this.everything = false;
+    };
+  }
+
+  /** These items were changed, all in one step. */
+  mark(ids: Iterable<string>): void {
+    if (this.wake === undefined) return;
+    for (const id of ids) this.ids.add(id);
+    if (this.ids.size > IDS_MAX) {
+      this.markAll();
+      return;
+    }
+    if (this.ids.size > 0) this.wake();
+  }
+
+  /** Any item may be another: a reset, for one. */
+  markAll(): void {
+    if (this.wake === undefined) return;
+    this.everything = true;
+    this.ids = new Set();
+    this.wake();
+  }
+
+  /** What was touched, and forgets it. */
+  take(): TouchedItems {
+    const taken = { all: this.everything, ids: this.everything ? [] : [...this.ids] };
+    this.ids = new Set();
+    this.everything = false;
+    return taken;
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * Pairing over a server that may lie (contract 9). E, the existing device, shows six words; N, the new one, is told
+ * Pairing over a server that may lie (the reference, Pairing). E, the existing device, shows six words; N, the new one, is told
  * them. The server relays, learns neither the words nor the key, and admits one guess.
  */
 import {
@@ -13,17 +13,17 @@ import {
   type PairLink,
 } from '../crypto/pairing.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { KeyPair, Sodium } from '../crypto/sodium.js';
+import type { KeyPair } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
 import { isDisplayName, isUlid } from '../protocol/ids.js';
 import { PAIR_SESSION_MS } from '../protocol/limits.js';
-import { isGlyph, wireBytes, type DeviceApi } from './api.js';
-import { backoffMs, RETRY } from './backoff.js';
+import { isGlyph, wireBytes } from './api.js';
+import type { Core } from './core.js';
+import { backoffMs, delay, RETRY } from './platform.js';
 import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { asError } from './events.js';
-import { ownHost, type Identity, type SavableIdentity } from './identity.js';
-import { delay } from './platform.js';
+import { ownHost, type SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
 import type { Roster } from './roster.js';
 
@@ -48,16 +48,13 @@ export interface PairingOffer {
 }
 
 /** What E's side needs of its device. */
-export interface OfferHost {
-  readonly api: DeviceApi;
-  readonly sodium: Sodium;
-  readonly clock: Clock;
-  readonly identity: Identity;
+export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
   readonly roster: Roster;
   /** Hands on every `pair_request` frame; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
-  readonly onProblem: (error: Error) => void;
 }
+
+type Approve = (request: JoinApproval) => boolean | Promise<boolean>;
 
 /** How often E asks for requests beside listening: its socket may be down. */
 const POLL_MS = 2_000;
@@ -74,13 +71,10 @@ interface Session {
  * E: draws a code, registers it, and waits for one new device. `approve` is asked once, after everything that can be
  * checked by machine has held. One request ends the session whatever comes of it: a second one would be a second guess.
  */
-export async function offerPairing(
-  host: OfferHost,
-  approve: (request: JoinApproval) => boolean | Promise<boolean>,
-): Promise<PairingOffer> {
+export async function offerPairing(host: OfferHost, approve: Approve): Promise<PairingOffer> {
   const session = await openSession(host);
   const stop = new AbortController();
-  const joined = decide(host, { session, approve, stop }).finally(() => {
+  const joined = decide(host, session, { approve, cancelled: stop.signal }).finally(() => {
     stop.abort();
     host.sodium.memzero(session.code.codeKey);
     host.sodium.memzero(session.keys.secretKey);
@@ -112,18 +106,14 @@ async function openSession({ api, sodium, clock }: OfferHost): Promise<Session> 
 
 async function decide(
   host: OfferHost,
-  offer: {
-    readonly session: Session;
-    readonly approve: (request: JoinApproval) => boolean | Promise<boolean>;
-    readonly stop: AbortController;
-  },
+  session: Session,
+  { approve, cancelled }: { readonly approve: Approve; readonly cancelled: AbortSignal },
 ): Promise<string> {
-  const { session, approve, stop } = offer;
   try {
-    const request = await firstRequest(host, session, stop.signal);
+    const request = await firstRequest(host, session, cancelled);
     const link = await judged(host, session, request);
     const { deviceId, name, glyph } = link.transcript;
-    const approved = await unlessAborted(stop.signal, approve({ deviceId, name, glyph, digits: link.digits }));
+    const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
     expectTime(host, session);
     if (!approved) throw new PairingError('rejected', 'the user of this device said no');
     await release(host, session, link);
@@ -208,12 +198,9 @@ async function release(host: OfferHost, session: Session, link: PairLink): Promi
   const released = releaseMasterKey(sodium, link, identity.masterKey);
   sodium.memzero(link.secret);
   try {
-    await api.pairWrap({
-      code: session.code.wireCode,
-      wrappedMasterKey: wireBytes(released.wrappedMasterKey),
-      deviceCert: wireBytes(released.deviceCert),
-      confirmation: wireBytes(released.confirmation),
-    });
+    const { wrappedMasterKey, deviceCert, confirmation } = released;
+    const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
+    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: wireBytes(confirmation) });
   } catch (error) {
     // The first reply may be lost after the device joined, and a second attempt is refused then. The list knows.
     const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);

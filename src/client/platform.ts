@@ -1,7 +1,7 @@
-/** What a client needs from where it runs. Node and browsers bind the same ports; tests bind stand-ins. */
+/** What a client needs from where it runs, and how it waits. Node and browsers bind the same ports; tests bind stand-ins. */
 import type { Sodium } from '../crypto/sodium.js';
 import type { Clock } from '../protocol/clock.js';
-import type { Random } from './backoff.js';
+import { ClientError } from './errors.js';
 
 /** What a socket tells its owner. `closed` comes exactly once, also when the connection never opened. */
 export interface SocketEvents {
@@ -21,7 +21,7 @@ export interface OpenSocket {
   resume?(): void;
 }
 
-/** Bytes of a frame that is read. None of the contract comes near it: an item is 64 KB of ciphertext and 1,000 keys. */
+/** Bytes of a frame that is read. None of the protocol comes near it: an item is 64 KB of ciphertext and 1,000 keys. */
 export const FRAME_MAX = 1024 * 1024;
 
 /** Opens WebSockets. */
@@ -81,3 +81,42 @@ export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
 
 const abortReason = (signal: AbortSignal | undefined): Error =>
   signal?.reason instanceof Error ? signal.reason : new Error('aborted');
+
+/** A number from 0 (included) to 1 (excluded), as `Math.random` gives it. */
+export type Random = () => number;
+
+/** Between which waits a backoff grows. */
+export interface BackoffLimits {
+  /** Longest first wait, ms. */
+  readonly firstMs: number;
+  /** Longest wait of all, ms. */
+  readonly maxMs: number;
+}
+
+/** Near 1 s at first, near 60 s at most. */
+export const RECONNECT: BackoffLimits = { firstMs: 1_000, maxMs: 60_000 };
+
+/** For a request that is tried again while its caller waits. */
+export const RETRY: BackoffLimits = { firstMs: 250, maxMs: 8_000 };
+
+/** The longest wait that a server may ask of what goes on in the background: it cannot switch a device off for a day. */
+export const RETRY_AFTER_MAX_MS = 15 * 60_000;
+
+/**
+ * The wait before attempt `attempt` (0 is the first retry), in whole ms: it doubles up to the limit, and half of it is
+ * chance, so that devices which lost the same server do not come back in step.
+ */
+export function backoffMs(attempt: number, limits: BackoffLimits, random: Random): number {
+  const longest = Math.min(limits.maxMs, limits.firstMs * 2 ** Math.min(attempt, 30));
+  return Math.round(longest * (0.5 + random() / 2));
+}
+
+/** Stands in an entry for a function of the other platform, so that a program for both compiles with either. */
+const elsewhere = (name: string, needs: string, instead: string) => (): never => {
+  throw new ClientError('wrong_platform', `${name} works in ${needs} only: use ${instead} here`);
+};
+
+/** Of a function of Node, called elsewhere. */
+export const onlyInNode = (name: string, instead: string) => elsewhere(name, 'Node', instead);
+/** Of a function of browsers, called elsewhere. */
+export const onlyInBrowsers = (name: string, instead: string) => elsewhere(name, 'browsers', instead);

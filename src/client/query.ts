@@ -36,13 +36,7 @@ export interface QueryUpdate {
 }
 
 /** What is known of an item without decrypting it. `sig` covers all content: the same tag is the same content. */
-export interface Head {
-  readonly id: string;
-  readonly binId: string;
-  readonly type: ContentType;
-  readonly ts: number;
-  readonly version: number;
-  readonly pending: boolean;
+export interface Head extends Pick<ItemView, 'id' | 'binId' | 'type' | 'ts' | 'version' | 'pending'> {
   readonly sig: Uint8Array | null;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Readers of JSON that a server sent: each takes an unknown value and gives a typed one, or throws `ProtocolError`
- * with the path. A server is not trusted to keep to its own contract. Unknown keys are ignored: newer servers add some.
+ * with the path. A server is not trusted to keep to the protocol. Unknown keys are ignored: newer servers add some.
  */
 import { decodeBase64 } from '../protocol/base64.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
@@ -133,3 +133,12 @@ export const object =
     }
     return out as { readonly [K in keyof S]: Read<S[K]> };
   };
+
+/** One field of an object. */
+export const field =
+  <T>(key: string, inner: Reader<T>): Reader<T> =>
+  (value, path) =>
+    object({ [key]: inner })(value, path)[key] as T;
+
+/** What an error body says of itself; bounded, since it is shown and logged. */
+export const errorBody = object({ code: cut(100), message: cut(2_000), details: nullable(shallow) });

@@ -7,7 +7,7 @@ import type { QuarantineReason } from './store/store.js';
 /** Why an item that is here is not shown. */
 export type HiddenReason =
   | QuarantineReason
-  /** It was deleted by somebody who did not prove to hold the master key (contract 10). */
+  /** It was deleted by somebody who did not prove to hold the master key. */
   | 'untagged_delete';
 
 /** One reason, in plain words. */

@@ -6,30 +6,13 @@
  * must be called one after the other; `Sync` sees to that.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { Burden, isBurden } from './burden.js';
-import { caughtUp, passed, restarted, type Cursor } from './cursor.js';
+import { caughtUp, type Cursor, passed, restarted } from './cursor.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
-import type { Named } from './events.js';
-import { Judge, type JudgeOptions, type Stated } from './judge.js';
-import { lastGood, sameSig } from './judgement.js';
-import type { Outbox } from './outbox.js';
-import type { Entry, Held, Pending, Store } from './store/store.js';
+import type { Listed, Named } from './events.js';
+import { Judge, lastGood, sameSig, type Stated } from './judge.js';
+import { unversioned, type Entry, type Held, type Pending } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
-
-/** What the local copy stands on. */
-export interface ReplicaOptions extends JudgeOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  /** The first change above a version, from the server: for an `ack` of content that is not here. */
-  readonly fetchNext: (since: number) => Promise<Change | undefined>;
-}
-
-/** A row of a listing that was newer than what is held; `held`: the version that is, null where there was nothing. */
-export interface Listed {
-  readonly id: string;
-  readonly version: number;
-  readonly held: number | null;
-}
+import type { Core } from './core.js';
 
 /** What one call of `apply` gathers before it stores it in one step. */
 interface Draft {
@@ -51,7 +34,12 @@ export class Replica {
   private readonly burden = new Burden();
   private readonly judge: Judge;
 
-  constructor(private readonly options: ReplicaOptions) {
+  constructor(
+    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
+      /** The first change above a version, from the server: for an `ack` of content that is not here. */
+      readonly fetchNext: (since: number) => Promise<Change | undefined>;
+    },
+  ) {
     this.judge = new Judge(options);
   }
 
@@ -178,13 +166,9 @@ export class Replica {
     this.burden.end();
   }
 
-  /** Live entries whose version is not known: after a reset has been replayed, what the new history does not have. */
-  async unversioned(): Promise<readonly string[]> {
-    const ids: string[] = [];
-    for await (const { id, state, version } of this.options.store.entries()) {
-      if (state !== 'deleted' && version === 0) ids.push(id);
-    }
-    return ids;
+  /** After a reset has been replayed: what the new history does not have. */
+  unversioned(): Promise<readonly string[]> {
+    return unversioned(this.options.store);
   }
 
   /**
@@ -345,3 +329,69 @@ function put(draft: Draft, before: Entry | undefined, entry: Entry): void {
   draft.entries.set(entry.id, entry);
   draft.burden += Number(isBurden(entry)) - Number(isBurden(before));
 }
+
+/** Items in quarantine of which no state was ever good. Each takes some hundred bytes (`headOnly`). */
+export const QUARANTINED_MAX = 20_000;
+/** Changes of one catching-up that bring nothing: not verified, or of an item that came already. */
+export const IDLE_MAX = 100_000;
+
+/** True for an entry that only the server's word stands for. */
+export const isBurden = (entry: Entry | undefined): boolean => entry?.state === 'quarantined' && entry.kept === null;
+
+/**
+ * What a server can make a device take that nothing of its user vouches for: rows without a tag that holds, the same
+ * items again and again. A lying server makes any amount of it, so it is bounded, and at the bound reading stops.
+ * What bears the user's tag needs no bound: a server cannot make it. The counts are of one device, in one program.
+ */
+export class Burden {
+  /** Undefined: nothing was quarantined yet, so nobody has counted. */
+  private quarantined: number | undefined;
+  private idle = 0;
+  /** The cursor when catching up began; undefined: what comes now is live, and as much as there is. */
+  private begunAt: number | undefined;
+
+  /** Catching up begins, at this cursor. */
+  begin(since: number): void {
+    this.begunAt = since;
+    this.idle = 0;
+  }
+
+  /** Everything is here. */
+  end(): void {
+    this.begunAt = undefined;
+  }
+
+  /** True where an item has come in this catching-up already: an honest replay brings each once. */
+  cameAlready(before: Entry | undefined): boolean {
+    return this.begunAt !== undefined && before !== undefined && before.version > this.begunAt;
+  }
+
+  /** A change brought nothing. Throws `ProtocolError` `endless_replay`. */
+  idled(): void {
+    if (this.begunAt === undefined || ++this.idle <= IDLE_MAX) return;
+    throw new ProtocolError(
+      `the server sent more than ${IDLE_MAX} changes that bring nothing: reading was stopped, what is here stays`,
+      { code: 'endless_replay' },
+    );
+  }
+
+  /** Before `more` items go into quarantine. `count`: how many are in it. Throws `ProtocolError` `quarantine_full`. */
+  async expectRoom(more: number, count: () => Promise<number>): Promise<void> {
+    if (more <= 0) return;
+    this.quarantined ??= await count();
+    if (this.quarantined + more <= QUARANTINED_MAX) return;
+    throw new ProtocolError(
+      `more than ${QUARANTINED_MAX} items of the server do not verify: reading was stopped, what is here stays`,
+      { code: 'quarantine_full' },
+    );
+  }
+
+  /** So many more are in quarantine now; fewer where it is negative. */
+  changed(by: number): void {
+    if (this.quarantined !== undefined) this.quarantined += by;
+  }
+}
+
+/** True for what ends reading: to go on would be to be filled up. */
+export const stopsReading = (error: unknown): error is ProtocolError =>
+  error instanceof ProtocolError && (error.code === 'quarantine_full' || error.code === 'endless_replay');

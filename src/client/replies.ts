@@ -1,4 +1,4 @@
-/** What the endpoints answer, as typed values (specification, Endpoints; contract 4, 6, 9, 9b). */
+/** What the endpoints answer, as typed values (the reference, HTTP). */
 import { ApiError, ProtocolError } from './errors.js';
 import { BLOB_REF } from '../protocol/ids.js';
 import {
@@ -7,11 +7,11 @@ import {
   boolean,
   bytes,
   count,
-  cut,
+  errorBody,
+  field,
   nullable,
   object,
   record,
-  shallow,
   short,
   string,
   tokenText,
@@ -28,6 +28,9 @@ const BINS_READ_MAX = 10_000;
 /** Ids that the server draws and that are no ULIDs have no length of their own. */
 const ID_MAX = 256;
 
+/** An answer that says nothing beyond its status. */
+export const unread: Reader<void> = () => undefined;
+
 /** A device as bootstrap, pairing and recovery answer it. */
 const deviceFields = { id: ulidText, name: string, glyph: string, pubkey: bytes(), pairedAt: count } as const;
 const device = object(deviceFields);
@@ -42,14 +45,12 @@ const deviceEntry = object({
   current: boolean,
 });
 /** `GET /devices`. */
-export const readDevices = object({ devices: array(deviceEntry, DEVICES_MAX) });
+export const readDevices = field('devices', array(deviceEntry, DEVICES_MAX));
 /** One device of the list; the list is a claim of the server. */
 export type DeviceEntry = Read<typeof deviceEntry>;
 
-/** `POST /devices/bootstrap`. */
+/** `POST /devices/bootstrap` and `POST /devices/recover`. */
 export const readClaimed = object({ device, token: tokenText });
-/** `POST /devices/recover`. */
-export const readRecovered = readClaimed;
 
 /** `POST /devices/pair-fetch-npk`, once the existing device has decided. */
 export const readPaired = object({
@@ -65,7 +66,8 @@ export const readPairInit = object({ lookupId: string, code: string, expiresAt: 
 /** `POST /devices/pair-fetch-epk`. */
 export const readPairEpk = object({ epk: bytes(), expiresAt: count, tenantId: short(ID_MAX) });
 
-const pairRequest = object({
+/** A `pair_request` frame. */
+export const readPairRequest = object({
   code: string,
   deviceId: nullable(string),
   host: nullable(string),
@@ -75,11 +77,9 @@ const pairRequest = object({
   attestation: bytes(),
 });
 /** What a new device asks for, as a frame and in `GET /devices/pair-requests`. */
-export type PairRequest = Read<typeof pairRequest>;
-/** A `pair_request` frame. */
-export const readPairRequest: Reader<PairRequest> = pairRequest;
+export type PairRequest = Read<typeof readPairRequest>;
 /** `GET /devices/pair-requests`. */
-export const readPairRequests = object({ requests: array(pairRequest, DEVICES_MAX) });
+export const readPairRequests = field('requests', array(readPairRequest, DEVICES_MAX));
 
 /** `POST /devices/reauth/challenge`. */
 export const readReauthChallenge = object({ challengeId: short(ID_MAX), challenge: bytes() });
@@ -88,11 +88,11 @@ export const readToken = object({ token: tokenText, expiresAt: count });
 /** `POST /devices/recover/challenge`. */
 export const readRecoverChallenge = object({ challengeId: short(ID_MAX), challenge: bytes(), tenantId: short(ID_MAX) });
 /** `POST /ws-ticket` and `POST /password/verify`. */
-export const readTicket = object({ ticket: tokenText });
+export const readTicket = field('ticket', tokenText);
 /** `GET /password/exists`. */
-export const readExists = object({ exists: boolean });
+export const readExists = field('exists', boolean);
 
-/** `GET /service/status`. */
+/** `GET /service/status`. A server whose database is down answers 503 instead, which is an `ApiError`. */
 export const readStatus = object({
   version: string,
   mode: string,
@@ -101,9 +101,6 @@ export const readStatus = object({
   epoch: nullable(string),
   database: string,
 });
-/** How the server stands. A server whose database is down answers 503 instead, which is an `ApiError`. */
-export type ServiceStatus = Read<typeof readStatus>;
-
 /** `GET /me`. */
 export const readMe = object({
   device: object({ id: ulidText, name: string, glyph: string, pairedAt: count }),
@@ -115,7 +112,7 @@ export const readMe = object({
     itemCount: count,
     deviceCount: count,
     devicesOnline: count,
-    /** Head, sum of the live items' versions at it, and the history they count in; absent in the bare specification. */
+    /** Head, sum of the live items' versions at it, and the history they count in; absent where a server does not say. */
     headVersion: nullable(count),
     versionSum: nullable(count),
     epoch: nullable(epochText),
@@ -135,9 +132,9 @@ const bin = object({
 /** A bin as the server has it: `meta` is opaque to it. */
 export type BinRow = Read<typeof bin>;
 /** `POST /bins`, `PATCH /bins/:id`. */
-export const readBin = object({ bin });
+export const readBin = field('bin', bin);
 /** `GET /bins`. */
-export const readBins = object({ bins: array(bin, BINS_READ_MAX) });
+export const readBins = field('bins', array(bin, BINS_READ_MAX));
 
 /** Any item write that was accepted. */
 export const readStored = object({ id: ulidText, version: count });
@@ -166,13 +163,12 @@ export const readDownloadUrl = object({ url: short(URL_MAX), expiresAt: count, s
 /** Where a blob is to be had, until when (ms), and how many bytes it has there; null: the server does not say. */
 export type DownloadUrl = Read<typeof readDownloadUrl>;
 
-const batchError = object({ code: cut(100), message: cut(2_000), details: nullable(shallow) });
-const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(batchError) });
-const readResults = object({ results: array(batchResult) });
+const batchResult = object({ id: nullable(string), version: nullable(count), error: nullable(errorBody) });
+const readResults = field('results', array(batchResult));
 
 /** The outcome of each write of a batch, in the order of the writes: what is stored, or the refusal. */
 export const readBatch: Reader<(Stored | ApiError)[]> = (value, path) =>
-  readResults(value, path).results.map(({ id, version, error }, at) =>
+  readResults(value, path).map(({ id, version, error }, at) =>
     error === null
       ? { id: ulidText(id, `results[${at}].id`), version: count(version, `results[${at}].version`) }
       : new ApiError({ code: error.code, status: 0, message: error.message, details: error.details ?? {} }),
@@ -197,7 +193,7 @@ export const readPage: Reader<Page> = (value, path) => ({
 });
 
 /**
- * A page as the contract has it: rows by rising version above `since`, and the next page begins where the last row
+ * A page as it must be: rows by rising version above `since`, and the next page begins where the last row
  * ends. The head is always some item's latest version, so this holds for the last page as well. Throws `ProtocolError`
  * `bad_listing`: otherwise a server could move a cursor past what it did not send, or never come to an end.
  */

@@ -1,26 +1,17 @@
 /**
- * Keys for devices that joined (contract 9): when they are added, and what is told of it. The work itself is in
- * `missing-keys.ts`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
+ * Keys for devices that joined: when they are added, and what is told of it. The work itself is
+ * `Writer.rewrapMissing`. What is missing is found anew each time, so a run that was cut off is resumed by another one.
  */
-import type { Clock, Timer } from '../protocol/clock.js';
+import type { Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import type { Random } from './backoff.js';
-import { ClientError, isPassing, QueuedError } from './errors.js';
-import { asError, type Emit } from './events.js';
 import { delay } from './platform.js';
+import { ClientError, isPassing, QueuedError } from './errors.js';
+import { asError } from './events.js';
 import type { Roster } from './roster.js';
 import type { Writer } from './writer.js';
+import type { Core } from './core.js';
 
-/** What re-wrapping needs of its device. */
-export interface RewrapperOptions {
-  readonly writer: Pick<Writer, 'rewrapMissing'>;
-  readonly roster: Pick<Roster, 'refresh'>;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly emit: Emit;
-}
-
-/** Devices other than the one that paired re-wrap after so long what is still missing (contract 9). */
+/** Devices other than the one that paired re-wrap after so long what is still missing. */
 const REWRAP_AFTER_MS = 10 * 60_000;
 /** So that they do not all begin at once. */
 const REWRAP_SPREAD_MS = 60_000;
@@ -36,7 +27,12 @@ export class Rewrapper {
   private owed = false;
   private ended = false;
 
-  constructor(private readonly options: RewrapperOptions) {}
+  constructor(
+    private readonly options: Pick<Core, 'clock' | 'random' | 'emit'> & {
+      readonly writer: Pick<Writer, 'rewrapMissing'>;
+      readonly roster: Pick<Roster, 'refresh'>;
+    },
+  ) {}
 
   /**
    * Adds what is missing now; a call during a run shares it. Resolves with the number of items that got keys; rejects

@@ -1,5 +1,5 @@
 /**
- * The tenant's devices, and which of them get keys (contract 9). The server's list is a claim: a device counts only
+ * The tenant's devices, and which of them get keys. The server's list is a claim: a device counts only
  * when its certificate holds under the master key. One that does not stops every write until the user has decided.
  */
 import { certifyDevice, isCertified, type ListedDevice } from '../crypto/device.js';
@@ -8,13 +8,12 @@ import type { Sodium } from '../crypto/sodium.js';
 import { equalBytes, lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
-import { wireBytes, type DeviceApi } from './api.js';
+import { wireBytes } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
-import { asError, type Emit } from './events.js';
-import { Followers } from './follow.js';
-import type { Identity } from './identity.js';
+import { asError } from './events.js';
+import { Followers, type Subscription } from './follow.js';
 import type { DeviceEntry } from './replies.js';
-import type { Subscription } from './shelf.js';
+import type { Core } from './core.js';
 
 /**
  * What a person compares between two screens: 128 bits of BLAKE2b over id and public key, as eight groups of four hex
@@ -28,16 +27,6 @@ export function fingerprintOfDevice(
   return fingerprintText(sodium.blake2b(FINGERPRINT_BYTES, input));
 }
 
-/** What the roster needs of its device. */
-export interface RosterOptions {
-  readonly api: DeviceApi;
-  readonly sodium: Sodium;
-  readonly identity: Identity;
-  readonly emit: Emit;
-  /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
-  readonly remembered?: readonly DeviceEntry[];
-}
-
 /** Devices seen revoked that are remembered. A server that names ever new ones is not read any further. */
 const REVOKED_MAX = 20_000;
 
@@ -45,12 +34,17 @@ const REVOKED_MAX = 20_000;
 export class Roster {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
-  /** Devices that were seen revoked. Nothing brings one back (contract 9), so one that stands is the server's doing. */
+  /** Devices that were seen revoked. Nothing brings one back, so one that stands is the server's doing. */
   private readonly revoked = new Set<string>();
 
   private readonly followers: Followers<DeviceEntry>;
 
-  constructor(private readonly options: RosterOptions) {
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit'> & {
+      /** The list of an earlier program: believed until the first reading, so that a device out of reach of its server writes. */
+      readonly remembered?: readonly DeviceEntry[];
+    },
+  ) {
     this.followers = new Followers(listText, (error) => options.emit('problem', { error }));
     this.known = options.remembered;
     for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
@@ -114,7 +108,7 @@ export class Roster {
 
   /**
    * Whom to seal a new write for. As `recipients`; where the list was never read and the server is out of reach, this
-   * device alone: the write waits, and the server names the devices it misses when it goes out (contract 5), which then
+   * device alone: the write waits, and the server names the devices it misses when it goes out (RETRY-08), which then
    * get their keys as `recipients` allows.
    */
   async sealFor(): Promise<readonly ListedDevice[]> {

@@ -3,7 +3,7 @@ import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
 
 /**
- * The payload fields that a search looks at, by content type (contract 7). What is secret (`password.secret`) is left
+ * The payload fields that a search looks at, by content type (SDK-07). What is secret (`password.secret`) is left
  * out, so that a list of hits never shows by itself what a password is.
  */
 export const SEARCHED: Readonly<Record<ContentType, readonly string[]>> = {

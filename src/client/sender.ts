@@ -1,14 +1,15 @@
 /**
  * Sends what is in the outbox, in one loop: what gathers while a request is under way goes out together as a batch,
- * which counts as one write (contract 5). A change is dropped only when the server has refused it for good.
+ * which counts as one write. A change is dropped only when the server has refused it for good.
  */
-import { rewrapItem, type Reader } from '../crypto/item.js';
-import type { Sodium } from '../crypto/sodium.js';
-import type { Clock, Timer } from '../protocol/clock.js';
+import { rewrapItem } from '../crypto/item.js';
+import { text } from '../protocol/bytes.js';
+import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
+import { BATCH_WRITES_MAX, BODY_MAX_BATCH } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import type { DeviceApi } from './api.js';
-import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
+import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import {
   ApiError,
   ClientError,
@@ -18,24 +19,13 @@ import {
   retryAfterMs,
   UncertifiedDeviceError,
 } from './errors.js';
-import { asError, type Emit } from './events.js';
-import { fitting, type Load, type PendingWrite } from './load.js';
-import type { NewChange, Outbox } from './outbox.js';
+import { asError } from './events.js';
+import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
-import type { Pending } from './store/store.js';
-
-/** What the sender needs of its device. */
-export interface SenderOptions {
-  readonly api: DeviceApi;
-  readonly outbox: Outbox;
-  readonly roster: Roster;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly emit: Emit;
-}
+import { type Pending, pendingWrite } from './store/store.js';
+import { writeBody } from './wire.js';
+import type { Core } from './core.js';
 
 /** Who holds it: between a `reset` and the end of its replay no base is known; the `owner` looks at the server first. */
 type Hold = 'reset' | 'owner';
@@ -100,7 +90,11 @@ export class Sender {
   /** What ended it. */
   private closed: Error | undefined;
 
-  constructor(private readonly options: SenderOptions) {}
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
+      readonly roster: Roster;
+    },
+  ) {}
 
   /**
    * Keeps a change and sends it. Resolves when it is kept, rejects where it cannot be. It is in the outbox before this
@@ -383,3 +377,30 @@ function expectOutcome(sent: Pending | undefined, stored: Stored): Stored {
 }
 
 const isRewrap = (pending: Pending): boolean => pending.kind === 'write' && pending.rewrap;
+
+/** A change that writes an item. */
+export type PendingWrite = Extract<Pending, { kind: 'write' }>;
+
+/** One request's worth of changes; of writes also the bodies, which are made once. */
+export type Load =
+  | { readonly kind: 'writes'; readonly sent: readonly PendingWrite[]; readonly bodies: readonly string[] }
+  | { readonly kind: 'single'; readonly sent: readonly [Exclude<Pending, PendingWrite>] };
+
+/** Room for the JSON around the writes of a batch. */
+const BATCH_BYTES = BODY_MAX_BATCH - 1024;
+
+/** As many writes from the front as one batch takes, with their bodies. A single one goes alone, whatever its size. */
+export function fitting(ready: readonly Pending[]): Load & { readonly kind: 'writes' } {
+  const sent: PendingWrite[] = [];
+  const bodies: string[] = [];
+  let bytes = 0;
+  for (const pending of ready) {
+    if (pending.kind !== 'write') continue;
+    const body = JSON.stringify(writeBody(pendingWrite(pending)));
+    bytes += text(body).length + 1;
+    if (sent.length > 0 && (bytes > BATCH_BYTES || sent.length >= BATCH_WRITES_MAX)) break;
+    sent.push(pending);
+    bodies.push(body);
+  }
+  return { kind: 'writes', sent, bodies };
+}

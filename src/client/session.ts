@@ -1,33 +1,20 @@
 /**
- * The device's right to call: its token, renewed by the device's own key (contract 4).
+ * The device's right to call: its token, renewed by the device's own key (the reference, HTTP).
  * Renewal needs no user: the server seals a challenge to the device, and only this device can answer it.
  */
 import { answerReauthChallenge } from '../crypto/reauth.js';
-import type { Sodium } from '../crypto/sodium.js';
-import type { Clock } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { PublicApi } from './api.js';
 import { ApiError, ClientError, isPassing, isRevoked, REVOKED } from './errors.js';
 import type { Http, HttpReply, HttpRequest } from './http.js';
 import type { Identity, Token } from './identity.js';
 import type { Platform } from './platform.js';
+import type { Core } from './core.js';
 
 /** A token is renewed when less than this is left, or less than a tenth of a life that is shorter than ten days. */
 const RENEW_BEFORE_MS = 24 * 3_600_000;
 /** Nor is renewal on account of its age tried more often than this, whatever a server with another clock says. */
 const RENEW_GAP_MS = 60_000;
-
-/** What a session needs, and whom it tells. */
-export interface SessionOptions {
-  readonly http: Http;
-  readonly sodium: Sodium;
-  readonly clock: Clock;
-  readonly identity: Identity;
-  /** Told of each new token, to be kept with the identity. */
-  readonly onToken: (token: Token) => void;
-  /** Told once, when the server says that this device is revoked. */
-  readonly onRevoked: () => void;
-}
 
 /** Calls in the device's name. `call` may be handed around as a plain function. */
 export class Session {
@@ -37,7 +24,15 @@ export class Session {
   private renewAt: number | null;
   private revoked = false;
 
-  constructor(private readonly options: SessionOptions) {
+  constructor(
+    private readonly options: Pick<Core, 'sodium' | 'clock' | 'identity'> & {
+      readonly http: Http;
+      /** Told of each new token, to be kept with the identity. */
+      readonly onToken: (token: Token) => void;
+      /** Told once, when the server says that this device is revoked. */
+      readonly onRevoked: () => void;
+    },
+  ) {
     this.token = options.identity.token;
     this.renewAt = renewalTime(this.token);
   }

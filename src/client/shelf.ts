@@ -5,16 +5,15 @@
  * enters a result, or when a text is looked for in it, and never again while its tag is the same. All work is done in
  * one line, so each query gets its results in the order of events; what is touched meanwhile comes together next.
  */
-import { openItem, type Reader } from '../crypto/item.js';
+import { openItem } from '../crypto/item.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
 import { asError, type ItemView } from './events.js';
+import type { Subscription } from './follow.js';
 import { damagedItem, rowSeen } from './library.js';
-import type { Outbox } from './outbox.js';
 import { breathe } from './platform.js';
 import {
   changesBetween,
@@ -28,25 +27,7 @@ import {
 } from './query.js';
 import { viewOf } from './judge.js';
 import { found } from './search.js';
-import type { Entry, Store } from './store/store.js';
-
-/** What the index reads from, and whom it tells. */
-export interface ShelfOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  /** Told of listeners that throw, of a store that fails, and of items in it that do not open. */
-  readonly onProblem: (error: Error) => void;
-}
-
-/** Something that is followed until it is closed. */
-export interface Subscription<T> {
-  /** The last result. */
-  readonly current: readonly T[];
-  /** Nothing is told after this. */
-  close(): void;
-}
+import type { Core } from './core.js';
 
 /** Queries of one device at a time. */
 export const QUERIES_MAX = 64;
@@ -93,7 +74,7 @@ export class Shelf {
   private stale = false;
   private unlisten: (() => void) | undefined;
 
-  constructor(private readonly options: ShelfOptions) {}
+  constructor(private readonly options: Pick<Core, 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
    * Follows a query. The first result is told before this resolves; then each one that differs. Throws `RangeError`
@@ -177,22 +158,14 @@ export class Shelf {
 
   /** Everything anew: also what the index does not know to have changed. */
   private async reload(): Promise<readonly Change[]> {
-    const { store, outbox } = this.options;
     const before = this.heads ?? new Map<string, Head>();
     const { life } = this;
     const after = new Map<string, Head>();
     // What changes while this goes on is touched, and looked at in the next round.
-    const own = outbox.frozen();
-    const put = (entry: Entry | undefined, id: string): void => {
-      const head = headOf(rowSeen({ entry, own: own.newest(id, entry) }));
-      if (head !== undefined) after.set(id, head);
-    };
-    const left = new Set(own.ids());
-    for await (const entry of store.entries()) {
-      left.delete(entry.id);
-      put(entry, entry.id);
+    for await (const seen of this.options.outbox.everything()) {
+      const head = headOf(rowSeen(seen));
+      if (head !== undefined) after.set(seen.id, head);
     }
-    for (const id of left) put(undefined, id);
     // Where all queries were closed meanwhile nobody listened for a while: this index may have missed something.
     if (this.life === life) this.heads = after;
     return [...new Set([...before.keys(), ...after.keys()])].flatMap((id) =>

@@ -1,13 +1,14 @@
 /**
- * The device's line to the server (contract 11): ticket, connection, `hello`, heartbeat, and all over again when it
+ * The device's line to the server (the reference, Sockets): ticket, connection, `hello`, heartbeat, and all over again when it
  * breaks. It hands frames on in order and knows nothing of items; where to start from is asked anew for each `hello`.
  */
-import type { Clock, Timer } from '../protocol/clock.js';
+import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { backoffMs, RECONNECT, RETRY_AFTER_MAX_MS, type Random } from './backoff.js';
+import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
 import type { Cursor } from './cursor.js';
+import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
-import type { OpenSocket, SocketPort } from './platform.js';
+import { asError, type LineState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */
@@ -29,21 +30,9 @@ const TOO_MANY_FRAMES = 4429;
 const GOOD_AFTER_CAUGHT_UP_MS = 10_000;
 const GOOD_AFTER_MS = 60_000;
 
-/** How the line stands; `retryInMs` from now. */
-export type LineState =
-  | { readonly state: 'connecting' }
-  | { readonly state: 'connected' }
-  | { readonly state: 'waiting'; readonly retryInMs: number; readonly reason: string }
-  | { readonly state: 'closed' };
-
 /** What the line needs, and whom it tells. */
-export interface LineOptions {
-  /** The server's base URL, http or https. */
-  readonly baseUrl: string;
-  readonly sockets: SocketPort;
-  readonly clock: Clock;
-  readonly random: Random;
-  /** A ticket for one connection: the token never stands in a URL (contract 4). */
+export interface LineOptions extends Pick<Core, 'baseUrl' | 'sockets' | 'clock' | 'random' | 'onProblem'> {
+  /** A ticket for one connection: the token never stands in a URL. */
   readonly ticket: () => Promise<string>;
   /** Gets a new token, after the server closed because the old one ran out. */
   readonly renew: () => Promise<void>;
@@ -53,8 +42,6 @@ export interface LineOptions {
   readonly onFrame: (frame: Frame, size: number) => void;
   readonly onState: (state: LineState) => void;
   readonly onRevoked: () => void;
-  /** Anything that went wrong on the way and does not end the line. */
-  readonly onProblem: (error: Error) => void;
 }
 
 /** One connection's life; what belongs to an older one is recognised by identity and ignored. */
@@ -266,5 +253,3 @@ export class Line {
     return settled || heardAt - openedAt >= GOOD_AFTER_MS;
   }
 }
-
-const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

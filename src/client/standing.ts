@@ -1,17 +1,14 @@
 /** How a device stands, in one look: for a status line, and for the command line's `doctor`. */
 import { fingerprintOfMaster } from '../crypto/fingerprint.js';
-import type { Sodium } from '../crypto/sodium.js';
-import type { Clock } from '../protocol/clock.js';
 import type { Cursor } from './cursor.js';
 import type { ProtocolFault, Uncertified } from './errors.js';
-import type { DeviceEvents, Emitter } from './events.js';
+import type { DeviceEvents, Emitter, LineState } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
-import type { Outbox } from './outbox.js';
 import type { HiddenReason } from './reasons.js';
 import { fingerprintOfDevice, type Roster } from './roster.js';
-import type { LineState } from './socket.js';
-import type { Held, Store } from './store/store.js';
+import type { Held } from './store/store.js';
+import type { Core } from './core.js';
 
 /** A device's state. Times and ages are ms, by this device's clock unless the field says otherwise. */
 export interface Standing {
@@ -55,20 +52,6 @@ export interface Standing {
   readonly masterFingerprint: string;
 }
 
-/** What a standing is read from. */
-export interface StandingOptions {
-  readonly sodium: Sodium;
-  readonly clock: Clock;
-  readonly store: Store;
-  readonly outbox: Outbox;
-  readonly library: Library;
-  readonly roster: Roster;
-  readonly emitter: Emitter;
-  readonly identity: () => Identity;
-  readonly state: () => Standing['state'];
-  readonly clockOffset: () => number | null;
-}
-
 /** Remembers the last of what is told once, and reads the rest when it is asked. */
 export class StandingReader {
   private line: LineState = { state: 'closed' };
@@ -78,7 +61,15 @@ export class StandingReader {
   /** `missing` belongs to the `caught_up` that comes next. */
   private missingIsNew = false;
 
-  constructor(private readonly options: StandingOptions) {
+  constructor(
+    private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
+      readonly library: Library;
+      readonly roster: Roster;
+      readonly emitter: Emitter;
+      readonly identity: () => Identity;
+      readonly state: () => Standing['state'];
+    },
+  ) {
     const { emitter, clock } = options;
     emitter.on('line', (state) => {
       this.line = state;

@@ -3,35 +3,14 @@
  * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
  */
 import { Serial } from '../protocol/serial.js';
-import type { DeviceApi } from './api.js';
-import { stopsReading } from './burden.js';
+import { type Replica, stopsReading } from './replica.js';
 import type { Cursor } from './cursor.js';
 import { ProtocolError } from './errors.js';
-import { asError, type Emit, type Named } from './events.js';
-import type { Outbox } from './outbox.js';
-import type { Listed, Replica } from './replica.js';
+import { asError, type Listed, type Named } from './events.js';
 import type { Sender } from './sender.js';
 import type { Held } from './store/store.js';
 import type { Change, Completeness, Frame } from './wire.js';
-
-/** What the stream is applied to, and what it may ask for. */
-export interface SyncOptions {
-  readonly api: DeviceApi;
-  readonly replica: Replica;
-  readonly outbox: Outbox;
-  readonly sender: Sender;
-  readonly emit: Emit;
-  /** Breaks the connection and connects anew: what was lost on the way comes again. */
-  readonly reconnect: (reason: string) => void;
-  /** Stops or resumes the reading of frames. */
-  readonly flow: (reading: boolean) => void;
-  /** The connection has brought everything. */
-  readonly caughtUp: () => void;
-  /** Told where the server is not read any more: what it sends would fill this device up. */
-  readonly halt: (error: ProtocolError) => void;
-  /** Devices and bins are read again. */
-  readonly refresh: () => Promise<void>;
-}
+import type { Core } from './core.js';
 
 /** Applied and stored in one step. */
 const BATCH_MAX = 256;
@@ -41,7 +20,7 @@ const QUEUE_MAX = 2_000;
 const NAMED_MAX = 1_000;
 /** A history that moves on between every two looks is not compared for ever. */
 const COMPARE_MAX = 5;
-/** The same of their size, characters: the largest frames of the contract have some hundred thousand. */
+/** The same of their size, characters: the largest frames have some hundred thousand. */
 const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
 /** A browser's socket cannot be stopped: with so many times that in hand they are let go, and come again from the cursor. */
 const QUEUE_FULL = 4;
@@ -72,7 +51,22 @@ export class Sync {
   private unlisted: readonly Named[] = [];
   private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
 
-  constructor(private readonly options: SyncOptions) {}
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
+      readonly replica: Replica;
+      readonly sender: Sender;
+      /** Breaks the connection and connects anew: what was lost on the way comes again. */
+      readonly reconnect: (reason: string) => void;
+      /** Stops or resumes the reading of frames. */
+      readonly flow: (reading: boolean) => void;
+      /** The connection has brought everything. */
+      readonly caughtUp: () => void;
+      /** Told where the server is not read any more: what it sends would fill this device up. */
+      readonly halt: (error: ProtocolError) => void;
+      /** Devices and bins are read again. */
+      readonly refresh: () => Promise<void>;
+    },
+  ) {}
 
   /** A frame of the ordered stream; `size`: characters of its text. */
   receive(frame: StreamFrame, size = 0): void {
@@ -191,7 +185,7 @@ export class Sync {
     for (let tries = 0; tries < COMPARE_MAX; tries++) {
       const { server } = await this.options.api.me();
       const { headVersion, versionSum, epoch, itemCount } = server;
-      // A server that follows the specification alone does not say.
+      // These fields may be absent.
       if (headVersion === null || versionSum === null || epoch === null) return null;
       const at = { version: headVersion, epoch, itemCount, versionSum };
       const found = await this.options.replica.compare(at);
@@ -272,9 +266,8 @@ export class Sync {
       throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
     }
     const { complete, held } = outcome;
-    const lacking = { itemCount: at.itemCount - held.itemCount, versionSum: at.versionSum - held.versionSum };
-    const told = this.told;
-    const known = told !== undefined && told.itemCount === lacking.itemCount && told.versionSum === lacking.versionSum;
+    const lacking = lackingIn(at, held);
+    const known = this.told?.itemCount === lacking.itemCount && this.told.versionSum === lacking.versionSum;
     if (!complete && !this.listing && !known) {
       await this.refetch();
       this.listing = true;
@@ -292,10 +285,7 @@ export class Sync {
 
   private missing(at: Held, held: Held): void {
     const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
-    const lacking = {
-      itemCount: expected.itemCount - held.itemCount,
-      versionSum: expected.versionSum - held.versionSum,
-    };
+    const lacking = lackingIn(at, held);
     // Of exactly one item the version is the difference of the sums; of more, nobody can say.
     const one = lacking.itemCount === 1 ? [{ id: null, version: lacking.versionSum }] : [];
     const named = [...this.unlisted, ...one];
@@ -355,3 +345,8 @@ export class Sync {
     if (count > 0) this.options.emit('repaired', { count, items: repaired });
   }
 }
+
+const lackingIn = (at: Held, held: Held): Held => ({
+  itemCount: at.itemCount - held.itemCount,
+  versionSum: at.versionSum - held.versionSum,
+});

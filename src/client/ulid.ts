@@ -1,4 +1,4 @@
-/** ULIDs (specification, Conventions): 48 bits of time, then 80 random bits, as upper-case Crockford base 32. */
+/** ULIDs: 48 bits of time, then 80 random bits, as upper-case Crockford base 32. */
 
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 const TIME_CHARS = 10;

@@ -13,13 +13,13 @@ const keysText = (keys: SealedKeys): Record<string, string> =>
 
 const masterText = (wrap: MasterWrap): MasterBody => ({ nonce: toBase64Url(wrap.nonce), ct: toBase64Url(wrap.ct) });
 
-/** The seal of an item: in the envelope where there is one, else at top level (contract 5). */
+/** The seal of an item: in the envelope where there is one, else at top level (ITEM-18). */
 const sealText = (write: ItemWrite): { master?: MasterBody; sig?: string } => ({
   ...(write.master === null ? {} : { master: masterText(write.master) }),
   ...(write.sig === null ? {} : { sig: toBase64Url(write.sig) }),
 });
 
-/** The body of an item write. The same write always gives the same text, which makes a retry a retry (contract 5). */
+/** The body of an item write. The same write always gives the same text, which makes a retry a retry (RETRY-01). */
 export function writeBody(write: ItemWrite): ItemBodyA {
   const { inline, blob } = write;
   const envelope: EnvelopeBody | null =
@@ -119,7 +119,7 @@ export type Change =
   /** An item that says which it is, and of which nothing else can be read. */
   | { readonly kind: 'unreadable'; readonly version: number; readonly id: string; readonly problem: string };
 
-/** Where the history stood at `caught_up`: its head, and what a client must hold then (contract 11). */
+/** Where the history stood at `caught_up`: its head, and what a client must hold then (the reference, Sockets). */
 export interface Completeness {
   readonly version: number;
   readonly epoch: string;
@@ -127,7 +127,7 @@ export interface Completeness {
   readonly versionSum: number;
 }
 
-/** A server frame, read. `other` is one that this client has no use for (contract 11: ignored). */
+/** A server frame, read. `other` is one that this client has no use for, and ignores. */
 export type Frame =
   | { readonly kind: 'change'; readonly change: Change }
   | { readonly kind: 'caught_up'; readonly at: Completeness }
@@ -142,7 +142,7 @@ export type Frame =
 
 const named = object({ id: ulidText, version });
 const deleteFrame = object({ id: ulidText, version, sig: nullable(bytes()) });
-/** An epoch is kept and goes back in every `hello`, which must stay small (contract 11). */
+/** An epoch is kept and goes back in every `hello`, which must stay small. */
 const EPOCH_MAX = 256;
 /** The name of a history. */
 export const epochText = short(EPOCH_MAX);
@@ -162,7 +162,7 @@ export function itemChange(value: unknown, typeKey: 'type' | 'itemType'): Change
   }
 }
 
-/** A text frame from the server. Throws `ProtocolError` for one that breaks the contract. */
+/** A text frame from the server. Throws `ProtocolError` for one that breaks the protocol. */
 export function readFrame(text: string): Frame {
   let value: unknown;
   try {

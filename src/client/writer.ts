@@ -2,35 +2,27 @@
  * Makes this device's changes: seals, tags, names the version they were made against, and hands them to the sender.
  * Changes are prepared one after the other, so that each sees the one before it.
  */
+import type { ListedDevice } from '../crypto/device.js';
 import { makeDeleteTag } from '../crypto/item-tag.js';
-import {
-  moveTag,
-  openItem,
-  rewrapItem,
-  sealBlobItem,
-  sealItem,
-  type PlainPayload,
-  type Reader,
-} from '../crypto/item.js';
+import { moveTag, openItem, type PlainPayload, rewrapItem, sealBlobItem, sealItem } from '../crypto/item.js';
 import { payloadObject } from '../crypto/payload.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import type { Sodium } from '../crypto/sodium.js';
-import type { Clock } from '../protocol/clock.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
+import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
 import type { Blobs } from './blobs/blobs.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
 import { ApiError, ClientError, isConflict } from './errors.js';
-import { MissingKeys, type RewrapOptions } from './missing-keys.js';
-import type { Outbox } from './outbox.js';
+import type { RewrapProgress } from './events.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
 import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { Roster } from './roster.js';
 import type { Sender, Submitted } from './sender.js';
-import type { Entry, Pending, Store } from './store/store.js';
+import type { Entry, Pending } from './store/store.js';
 import { ulid } from './ulid.js';
+import type { Core } from './core.js';
 
 /** A new item, or new content of one. Transfer options are those of its upload, where there is one. */
 export interface PutRequest extends TransferOptions {
@@ -53,17 +45,13 @@ export interface PutRequest extends TransferOptions {
   readonly onConflict?: 'fail' | 'overwrite';
 }
 
-/** What the writer needs of its device. */
-export interface WriterOptions {
-  readonly store: Store;
-  readonly outbox: Outbox;
-  readonly sender: Sender;
-  readonly roster: Roster;
-  readonly sodium: Sodium;
-  readonly reader: Reader;
-  readonly deviceId: string;
-  readonly blobs: Pick<Blobs, 'upload'>;
-  readonly clock: Clock;
+/** How re-wrapping is done. */
+export interface RewrapOptions {
+  /** Ends it between two batches. */
+  readonly signal?: AbortSignal;
+  /** Waited for between two batches, so that the rate limit leaves room for the user's own writes. */
+  readonly pause?: () => Promise<void>;
+  readonly onProgress?: (progress: RewrapProgress) => void;
 }
 
 /** What a write names beside its payload: an uploaded blob, and the ts of what the item was when the upload began. */
@@ -92,11 +80,14 @@ const OVERWRITES_MAX = 3;
 export class Writer {
   private readonly preparing = new Serial();
 
-  private readonly missing: MissingKeys;
-
-  constructor(private readonly options: WriterOptions) {
-    this.missing = new MissingKeys({ ...options, inTurn: (prepare) => this.preparing.run(prepare) });
-  }
+  constructor(
+    private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
+      readonly deviceId: string;
+      readonly sender: Sender;
+      readonly roster: Roster;
+      readonly blobs: Pick<Blobs, 'upload'>;
+    },
+  ) {}
 
   /**
    * Creates or replaces an item. Resolves when the server has it durably. Throws `PayloadError` and
@@ -230,9 +221,52 @@ export class Writer {
     });
   }
 
-  /** Adds keys that items lack. Resolves with the number of items, and throws, as `MissingKeys.addAll` does. */
-  rewrapMissing(options?: RewrapOptions): Promise<number> {
-    return this.missing.addAll(options);
+  /**
+   * Adds what is missing to the items held: keys of devices that joined, and the master wrap. Goes through all items, a
+   * batch after the other; nothing is remembered between two runs. Resolves with the number of items that were mended,
+   * when the server has them all. An item that another device mends first is left alone, and so is one whose key this
+   * device cannot prove. Rejects with the signal's reason between two batches, and with the first failure that is no
+   * conflict; what was sent by then stays sent.
+   */
+  async rewrapMissing({ signal, pause, onProgress }: RewrapOptions = {}): Promise<number> {
+    const devices = await this.options.roster.recipients();
+    const ids: string[] = [];
+    for await (const entry of this.options.store.entries()) if (lacksSomething(entry, devices)) ids.push(entry.id);
+    const total = ids.length;
+    let mended = 0;
+    if (total > 0) onProgress?.({ done: 0, total });
+    for (let done = 0; done < total;) {
+      signal?.throwIfAborted();
+      if (done > 0) await pause?.();
+      const batch = ids.slice(done, done + BATCH_WRITES_MAX);
+      mended += await this.rewrapBatch(batch, devices);
+      done += batch.length;
+      onProgress?.({ done, total });
+    }
+    return mended;
+  }
+
+  private async rewrapBatch(ids: readonly string[], devices: readonly ListedDevice[]): Promise<number> {
+    const waiting: Promise<Stored>[] = [];
+    for (const id of ids) {
+      const submitted = await this.preparing.run(() => this.rewrapOne(id, devices));
+      if (submitted !== undefined) waiting.push(submitted.outcome);
+    }
+    this.options.sender.kick();
+    const outcomes = await Promise.allSettled(waiting);
+    const refused = outcomes.filter((outcome) => outcome.status === 'rejected');
+    for (const { reason } of refused) if (!isConflict(reason)) throw reason;
+    return outcomes.length - refused.length;
+  }
+
+  private async rewrapOne(id: string, devices: readonly ListedDevice[]): Promise<Submitted | undefined> {
+    const { outbox, sodium, reader, sender } = this.options;
+    const { entry, own } = await outbox.look(id);
+    if (entry?.state !== 'live' || own !== undefined || !lacksSomething(entry, devices)) return undefined;
+    const payload = rewrapped(() => rewrapItem(sodium, entry.row, { ...reader, devices }));
+    if (payload === null) return undefined;
+    const row = { ...entry.row, ...payload };
+    return sender.submit({ kind: 'write', id, base: entry.version, row, rewrap: true }, { gather: true });
   }
 
   /** How an item stands, own changes included. Nothing may be awaited between this and `submit`. */
@@ -268,7 +302,7 @@ export class Writer {
     return sender.submit({ kind: 'write', id, base, row, rewrap: false });
   }
 
-  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (contract 5). */
+  /** Later than whatever it replaces, also where this clock is behind: an earlier write would be refused (RETRY-06). */
   private laterThan(request: PutRequest, latest: Latest, over: Obstacle | null): number {
     return Math.max(request.ts ?? this.options.clock.now(), (latest.row?.ts ?? 0) + 1, (over?.ts ?? 0) + 1);
   }
@@ -350,4 +384,22 @@ function newerThan(error: unknown, now: number): Obstacle | null {
   const { version, ts } = error.details;
   const sound = isCount(version) && isCount(ts) && version > 0 && ts <= now + AHEAD_MAX_MS;
   return sound ? { version, ts } : null;
+}
+
+/** The cheap question first: `rewrapItem` verifies a tag before it looks, and a whole store is gone through here. */
+const lacksSomething = (entry: Entry, devices: readonly ListedDevice[]): boolean =>
+  entry.state === 'live' && entry.version > 0 && lacksKeys(entry.row, devices);
+
+const lacksKeys = (row: LiveItem, devices: readonly ListedDevice[]): boolean =>
+  row.master === null ||
+  devices.some(({ id }) => row.inline?.keys.has(id) === false || row.blob?.keys.has(id) === false);
+
+/** An item whose key this device cannot prove is not re-wrapped; a device that can does it. */
+function rewrapped<T>(make: () => T): T | null {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof CryptoRefusal && error.reason !== 'uncertified_device') return null;
+    throw error;
+  }
 }

@@ -1,15 +1,15 @@
-/** A bin's name and emoji, which only the devices can read (contract 6). */
+/** A bin's name and emoji, which only the devices can read (CRYPTO-11). */
 import { concat, text } from '../protocol/bytes.js';
 import { AEAD_TAG_BYTES, BIN_META_MAX, KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
-import { b32, expectLength, type Sodium } from './sodium.js';
+import { b32, erasing, expectLength, type Sodium } from './sodium.js';
 
 const KEY_CONTEXT = text(`${SERVICE_NAME}-bin-meta-v1`);
 
-function metaKey(sodium: Sodium, masterKey: Uint8Array): Uint8Array {
+function withMetaKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
   expectLength('master key', masterKey, KEY_BYTES);
-  return b32(sodium, KEY_CONTEXT, masterKey);
+  return erasing(sodium, b32(sodium, KEY_CONTEXT, masterKey), use);
 }
 
 /** What bin meta is sealed under and bound to. */
@@ -29,23 +29,18 @@ export function sealBinMeta(sodium: Sodium, context: BinMetaContext, meta: JsonO
     throw new CryptoRefusal('too_large', `bin meta passes ${BIN_META_MAX} bytes`);
   }
   const nonce = sodium.random(NONCE_BYTES);
-  const key = metaKey(sodium, context.masterKey);
-  const ct = sodium.aeadEncrypt({ message, aad: text(context.binId), nonce, key });
-  sodium.memzero(key);
+  const aad = text(context.binId);
+  const ct = withMetaKey(sodium, context.masterKey, (key) => sodium.aeadEncrypt({ message, aad, nonce, key }));
   return concat([nonce, ct]);
 }
 
 /** Opens bin meta. Throws `bad_ct` or `bad_payload`. */
 export function openBinMeta(sodium: Sodium, context: BinMetaContext, sealed: Uint8Array): JsonObject {
   if (sealed.length < NONCE_BYTES + AEAD_TAG_BYTES) throw new CryptoRefusal('bad_ct', 'bin meta is too short');
-  const key = metaKey(sodium, context.masterKey);
-  const message = sodium.aeadDecrypt({
-    message: sealed.subarray(NONCE_BYTES),
-    aad: text(context.binId),
-    nonce: sealed.subarray(0, NONCE_BYTES),
-    key,
-  });
-  sodium.memzero(key);
+  const [nonce, ct] = [sealed.subarray(0, NONCE_BYTES), sealed.subarray(NONCE_BYTES)];
+  const message = withMetaKey(sodium, context.masterKey, (key) =>
+    sodium.aeadDecrypt({ message: ct, aad: text(context.binId), nonce, key }),
+  );
   if (message === undefined) throw new CryptoRefusal('bad_ct', 'bin meta does not open under this master key and bin');
   return payloadObject(message);
 }

@@ -1,6 +1,6 @@
 /**
  * The bytes of a blob: chunks of 64 KiB, each encrypted by itself, so that a file of any size passes through a device
- * that holds one chunk of it (contract 8; the reference, Cryptography, Blobs). The construction is STREAM of Hoang,
+ * that holds one chunk of it (the reference, Cryptography). The construction is STREAM of Hoang,
  * Reyhanitabar, Rogaway and Vizár, "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (2015).
  *
  * What must never be: that a part of a blob, or its chunks in another order, is taken for the whole. Each nonce has the
@@ -22,7 +22,7 @@ const CHUNKS_MAX = 2 ** 32;
 
 /**
  * Bytes of a blob in one piece that are read: it authenticates as a whole, so it is held as a whole. Ours are never in
- * one piece; a client that follows the specification alone writes them so.
+ * one piece; other clients may write them so.
  */
 const ONE_PIECE_MAX = 64 * 1024 * 1024;
 
@@ -53,7 +53,7 @@ export interface BlobSecret {
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */
   readonly nonce: Uint8Array;
-  /** UTF-8 `type|ts` (contract 10). */
+  /** UTF-8 `type|ts` (CRYPTO-07). */
   readonly aad: Uint8Array;
 }
 

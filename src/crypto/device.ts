@@ -2,7 +2,7 @@
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
-import { b32, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
+import { b32, erasing, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
 
 const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
 const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
@@ -26,20 +26,15 @@ export interface OwnDevice {
   readonly keys: KeyPair;
 }
 
-/** Runs `use` with the certificate key, B32("service-device-cert-v1", key = master), and erases it (contract 9). */
+/** Runs `use` with the certificate key, B32("service-device-cert-v1", key = master), and erases it. */
 function withCertKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
   expectLength('master key', masterKey, KEY_BYTES);
-  const key = b32(sodium, CERT_KEY_CONTEXT, masterKey);
-  try {
-    return use(key);
-  } finally {
-    sodium.memzero(key);
-  }
+  return erasing(sodium, b32(sodium, CERT_KEY_CONTEXT, masterKey), use);
 }
 
 const certInput = (device: DeviceIdentity): Uint8Array => lengthPrefixed(CERT_CONTEXT, device.id, device.publicKey);
 
-/** deviceCert: crypto_auth(LP("service-device-v1", deviceId, npk), certificate key), 32 bytes (contract 9). */
+/** deviceCert: crypto_auth(LP("service-device-v1", deviceId, npk), certificate key), 32 bytes (CRYPTO-20). */
 export function certifyDevice(sodium: Sodium, masterKey: Uint8Array, device: DeviceIdentity): Uint8Array {
   expectLength('device public key', device.publicKey, PUBLIC_KEY_BYTES);
   return withCertKey(sodium, masterKey, (key) => sodium.auth(certInput(device), key));

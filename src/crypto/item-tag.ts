@@ -1,10 +1,10 @@
-/** The item tag `sig` and the delete tag: what they cover, byte by byte, and their check (contract 10). */
+/** The item tag `sig` and the delete tag: what they cover, byte by byte, and their check (the reference, Cryptography). */
 import { compareBytes, lengthPrefixed, text } from '../protocol/bytes.js';
 import type { Blob, ContentType, Payload } from '../protocol/item.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { itemMacKey } from './master-key.js';
 import { CryptoRefusal } from './refusal.js';
-import type { Sodium } from './sodium.js';
+import { erasing, type Sodium } from './sodium.js';
 
 const ITEM_CONTEXT = `${SERVICE_NAME}-item-sig-v1`;
 const DELETE_CONTEXT = `${SERVICE_NAME}-item-delete-v1`;
@@ -49,14 +49,8 @@ export function itemTagInput(item: ItemHead & Pick<Payload, 'inline' | 'blob'>):
 
 const deleteTagInput = (id: string): Uint8Array => lengthPrefixed(DELETE_CONTEXT, id);
 
-function withMacKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T {
-  const key = itemMacKey(sodium, masterKey);
-  try {
-    return use(key);
-  } finally {
-    sodium.memzero(key);
-  }
-}
+const withMacKey = <T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8Array) => T): T =>
+  erasing(sodium, itemMacKey(sodium, masterKey), use);
 
 /** The tag of an item, 32 bytes. */
 export const makeItemTag = (

@@ -1,5 +1,5 @@
 /**
- * Items as the clients seal and open them (specification, Encryption rules; contract 10). The server never runs this.
+ * Items as the clients seal and open them (the reference, Cryptography). The server never runs this.
  *
  * Two rules hold throughout. Nothing is done with an item before its tag holds: opening, moving and re-wrapping check
  * it first, since a client that signed what it had not verified would make a forgery genuine. And no key is sealed to
@@ -27,7 +27,7 @@ export interface Reader {
   readonly device: OwnDevice | null;
 }
 
-/** A payload: an object, or its JSON text as UTF-8 bytes (contract 7). */
+/** A payload: an object, or its JSON text as UTF-8 bytes. */
 export type PlainPayload = JsonObject | Uint8Array;
 
 /**
@@ -65,7 +65,7 @@ function encryptInline(
 const sealKeys = (sodium: Sodium, key: Uint8Array, devices: readonly ListedDevice[]): SealedKeys =>
   new Map(devices.map((device) => [device.id, sodium.seal(key, device.publicKey)]));
 
-/** `master`: secretbox of the item key under the master key (contract 10). */
+/** `master`: secretbox of the item key under the master key (CRYPTO-08). */
 function wrapForMaster(sodium: Sodium, key: Uint8Array, masterKey: Uint8Array): MasterWrap {
   const nonce = sodium.random(NONCE_BYTES);
   return { nonce, ct: sodium.secretbox(key, nonce, masterKey) };
@@ -108,8 +108,8 @@ export const blobEncryptor = (sodium: Sodium, draft: BlobDraft): BlobEncryptor =
   new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
 
 /**
- * Seals the item of an uploaded blob, with its small metadata beside it, or none (null): one item key opens both
- * (contract 5). Type and ts are the draft's, since the blob's AAD has them already. Throws as `sealItem`.
+ * Seals the item of an uploaded blob, with its small metadata beside it, or none (null): one item key opens both.
+ * Type and ts are the draft's, since the blob's AAD has them already. Throws as `sealItem`.
  */
 export function sealBlobItem(
   sodium: Sodium,
@@ -213,7 +213,7 @@ export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader):
 }
 
 /**
- * The tag of an item that moves to another bin (contract 5, reconcile).
+ * The tag of an item that moves to another bin.
  * Throws `no_sig` and `bad_sig` of the item as it is.
  */
 export function moveTag(
@@ -237,7 +237,7 @@ function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; d
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
- * if it had none; null where nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (contract 5).
+ * if it had none; null where nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04).
  * A key is passed on only if it is proven to be this item's: it decrypts the inline part, or the tag covers it.
  * Throws as `openItem`, and `uncertified_device`.
  */

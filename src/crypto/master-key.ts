@@ -1,4 +1,4 @@
-/** The phrase, and what comes from it: the master key and the recovery key (contract 9, 10). */
+/** The phrase, and what comes from it: the master key and the recovery key. */
 import { mnemonicToSeed } from '@scure/bip39';
 import { text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
@@ -60,7 +60,7 @@ export async function keysOfPhrase(sodium: Sodium, phrase: string): Promise<Phra
   }
 }
 
-/** The item MAC key: B32(master, key = "service-item-mac-v1"). Here the master key is the message (contract 10). */
+/** The item MAC key: B32(master, key = "service-item-mac-v1"). Here the master key is the message (CRYPTO-06). */
 export function itemMacKey(sodium: Sodium, masterKey: Uint8Array): Uint8Array {
   expectLength('master key', masterKey, KEY_BYTES);
   return b32(sodium, masterKey, MAC_CONTEXT);

@@ -1,5 +1,5 @@
 /**
- * Pairing, both sides' computations (contract 9). E is the existing device, N the new one, and the server between them
+ * Pairing, both sides' computations (the reference, Pairing). E is the existing device, N the new one, and the server between them
  * may lie: it never learns the visible words, and neither side takes a key on its word.
  *
  * E: `drawPairCode`, `judgeJoin`, the user compares name and digits, `releaseMasterKey`.
@@ -29,7 +29,7 @@ export interface PairCode {
   readonly codeKey: Uint8Array;
 }
 
-/** What both sides must agree on, T of the contract. */
+/** What both sides must agree on, T of the reference, Pairing. */
 export interface PairTranscript {
   readonly wireCode: string;
   /** The host the new device dialled, lower case, without port: see `hostOf`. */
@@ -52,12 +52,7 @@ export interface PairLink {
 }
 
 /** What the server hands E about a new device. */
-export interface JoinRequest {
-  readonly deviceId: string;
-  readonly host: string;
-  readonly npk: Uint8Array;
-  readonly name: string;
-  readonly glyph: string;
+export interface JoinRequest extends Omit<PairTranscript, 'wireCode' | 'epk'> {
   readonly attestation: Uint8Array;
 }
 
@@ -184,18 +179,11 @@ export function requestJoin(
   },
 ): { readonly link: PairLink; readonly attestation: Uint8Array } {
   const { code, host, epk, device } = join;
+  const { id: deviceId, keys, name, glyph } = device;
   const link = pairLink(
     sodium,
-    {
-      wireCode: code.wireCode,
-      host,
-      epk,
-      npk: device.keys.publicKey,
-      deviceId: device.id,
-      name: device.name,
-      glyph: device.glyph,
-    },
-    { codeKey: code.codeKey, secretKey: device.keys.secretKey, otherPublic: epk },
+    { wireCode: code.wireCode, host, epk, npk: keys.publicKey, deviceId, name, glyph },
+    { codeKey: code.codeKey, secretKey: keys.secretKey, otherPublic: epk },
   );
   return { link, attestation: attestationOf(sodium, link) };
 }

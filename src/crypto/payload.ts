@@ -1,4 +1,4 @@
-/** JSON objects as encrypted plaintext: item payloads (contract 7) and bin meta (contract 6). */
+/** JSON objects as encrypted plaintext: item payloads and bin meta. */
 import { text } from '../protocol/bytes.js';
 import { CryptoRefusal } from './refusal.js';
 

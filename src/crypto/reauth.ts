@@ -1,4 +1,4 @@
-/** Re-authentication: a device whose token ran out proves that it still holds its secret key (contract 4). */
+/** Re-authentication: a device whose token ran out proves that it still holds its secret key. */
 import { lengthPrefixed } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';

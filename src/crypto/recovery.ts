@@ -1,4 +1,4 @@
-/** Recovery when all devices are gone: a signature by the key that only the phrase gives (contract 9). */
+/** Recovery when all devices are gone: a signature by the key that only the phrase gives (CRYPTO-24). */
 import { lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';

@@ -3,22 +3,22 @@
 export type RefusalReason =
   /** A key, nonce or signature has a length that no honest party sends. */
   | 'bad_length'
-  /** An X25519 public key of low order: the shared secret would be known to everybody (contract 9). */
+  /** An X25519 public key of low order: the shared secret would be known to everybody. */
   | 'low_order'
   /** Words that are not a code or a phrase: wrong count, unknown word or wrong checksum. */
   | 'bad_words'
   | 'empty_password'
   /** Plaintext or ciphertext over the limit of the protocol. */
   | 'too_large'
-  // Items (contract 10).
+  // Items.
   | 'no_sig'
   | 'bad_sig'
   | 'no_key'
   | 'bad_ct'
   | 'bad_payload'
-  /** A device whose certificate does not hold would get the item key (contract 9). */
+  /** A device whose certificate does not hold would get the item key. */
   | 'uncertified_device'
-  // Pairing, recovery and re-authentication (contract 4, 9).
+  // Pairing, recovery and re-authentication.
   | 'wrong_host'
   | 'known_device'
   | 'wrong_device'

@@ -3,17 +3,17 @@
  * of Node, and runs there as well, so that the tests hold it to the same vectors.
  */
 import library from 'libsodium-wrappers-sumo';
-import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
+import { AEAD_TAG_BYTES, SIG_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 import {
   expectLength,
   expectWithin,
-  PUBLIC_KEY_BYTES,
+  lengthChecked,
   SALT_BYTES,
   SEAL_OVERHEAD,
   SIGNATURE_BYTES,
-  SIGN_SECRET_BYTES,
   type Argon2Input,
+  type KeyPair,
   type Sodium,
 } from './sodium.js';
 
@@ -27,7 +27,9 @@ const DOES_NOT_OPEN: ReadonlySet<string> = new Set([
 /** What they throw for a low-order point, once lengths are known to be right: scalar multiplication and sealed box. */
 const LOW_ORDER: ReadonlySet<string> = new Set(['weak public key', 'invalid usage']);
 
-function opened(open: () => Uint8Array): Uint8Array | undefined {
+/** `length`: of the plaintext; negative where the box is too short to be one. */
+function opened(length: number, open: () => Uint8Array): Uint8Array | undefined {
+  if (length < 0) return undefined;
   try {
     return open();
   } catch (error) {
@@ -47,86 +49,10 @@ function onCurve(compute: () => Uint8Array): Uint8Array {
   }
 }
 
-const expectKey = (key: Uint8Array): void => expectLength('key', key, KEY_BYTES);
-const expectNonce = (nonce: Uint8Array): void => expectLength('nonce', nonce, NONCE_BYTES);
-
-const secretKeyPart: Pick<
-  Sodium,
-  'aeadEncrypt' | 'aeadDecrypt' | 'secretbox' | 'secretboxOpen' | 'auth' | 'authVerify'
-> = {
-  aeadEncrypt({ message, aad, nonce, key }) {
-    expectKey(key);
-    expectNonce(nonce);
-    return library.crypto_aead_xchacha20poly1305_ietf_encrypt(message, aad, null, nonce, key);
-  },
-  aeadDecrypt({ message, aad, nonce, key }) {
-    expectKey(key);
-    expectNonce(nonce);
-    if (message.length < AEAD_TAG_BYTES) return undefined;
-    return opened(() => library.crypto_aead_xchacha20poly1305_ietf_decrypt(null, message, aad, nonce, key));
-  },
-  secretbox(message, nonce, key) {
-    expectKey(key);
-    expectNonce(nonce);
-    return library.crypto_secretbox_easy(message, nonce, key);
-  },
-  secretboxOpen(box, nonce, key) {
-    expectKey(key);
-    expectNonce(nonce);
-    if (box.length < AEAD_TAG_BYTES) return undefined;
-    return opened(() => library.crypto_secretbox_open_easy(box, nonce, key));
-  },
-  auth(message, key) {
-    expectKey(key);
-    return library.crypto_auth(message, key);
-  },
-  authVerify(tag, message, key) {
-    expectKey(key);
-    return tag.length === SIG_BYTES && library.crypto_auth_verify(tag, message, key);
-  },
-};
-
-const publicKeyPart: Pick<
-  Sodium,
-  'seal' | 'sealOpen' | 'boxKeyPair' | 'scalarmult' | 'scalarmultBase' | 'signKeyPair' | 'sign' | 'signVerify'
-> = {
-  seal(message, publicKey) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return onCurve(() => library.crypto_box_seal(message, publicKey));
-  },
-  sealOpen(sealed, { publicKey, secretKey }) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    expectKey(secretKey);
-    if (sealed.length < SEAL_OVERHEAD) return undefined;
-    return opened(() => library.crypto_box_seal_open(sealed, publicKey, secretKey));
-  },
-  boxKeyPair() {
-    const { publicKey, privateKey } = library.crypto_box_keypair();
-    return { publicKey, secretKey: privateKey };
-  },
-  scalarmult(secretKey, publicKey) {
-    expectKey(secretKey);
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return onCurve(() => library.crypto_scalarmult(secretKey, publicKey));
-  },
-  scalarmultBase(secretKey) {
-    expectKey(secretKey);
-    return library.crypto_scalarmult_base(secretKey);
-  },
-  signKeyPair(seed) {
-    expectLength('seed', seed, KEY_BYTES);
-    const { publicKey, privateKey } = library.crypto_sign_seed_keypair(seed);
-    return { publicKey, secretKey: privateKey };
-  },
-  sign(message, secretKey) {
-    expectLength('signing key', secretKey, SIGN_SECRET_BYTES);
-    return library.crypto_sign_detached(message, secretKey);
-  },
-  signVerify(signature, message, publicKey) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return signature.length === SIGNATURE_BYTES && library.crypto_sign_verify_detached(signature, message, publicKey);
-  },
-};
+const pairOf = ({ publicKey, privateKey }: { publicKey: Uint8Array; privateKey: Uint8Array }): KeyPair => ({
+  publicKey,
+  secretKey: privateKey,
+});
 
 function argon2({ length, password, salt, ops, memoryBytes }: Argon2Input): Uint8Array {
   expectLength('salt', salt, SALT_BYTES);
@@ -134,24 +60,39 @@ function argon2({ length, password, salt, ops, memoryBytes }: Argon2Input): Uint
   return library.crypto_pwhash(length, password, salt, ops, memoryBytes, library.crypto_pwhash_ALG_ARGON2ID13);
 }
 
-const browserSodium: Sodium = {
-  ...secretKeyPart,
-  ...publicKeyPart,
+const raw: Sodium = {
   random: (length) => library.randombytes_buf(length),
-  hmacSha256(message, key) {
-    expectKey(key);
-    return library.crypto_auth_hmacsha256(message, key);
-  },
+  aeadEncrypt: ({ message, aad, nonce, key }) =>
+    library.crypto_aead_xchacha20poly1305_ietf_encrypt(message, aad, null, nonce, key),
+  aeadDecrypt: ({ message, aad, nonce, key }) =>
+    opened(message.length - AEAD_TAG_BYTES, () =>
+      library.crypto_aead_xchacha20poly1305_ietf_decrypt(null, message, aad, nonce, key),
+    ),
+  secretbox: (message, nonce, key) => library.crypto_secretbox_easy(message, nonce, key),
+  secretboxOpen: (box, nonce, key) =>
+    opened(box.length - AEAD_TAG_BYTES, () => library.crypto_secretbox_open_easy(box, nonce, key)),
+  auth: (message, key) => library.crypto_auth(message, key),
+  authVerify: (tag, message, key) => tag.length === SIG_BYTES && library.crypto_auth_verify(tag, message, key),
+  seal: (message, publicKey) => onCurve(() => library.crypto_box_seal(message, publicKey)),
+  sealOpen: (sealed, { publicKey, secretKey }) =>
+    opened(sealed.length - SEAL_OVERHEAD, () => library.crypto_box_seal_open(sealed, publicKey, secretKey)),
+  boxKeyPair: () => pairOf(library.crypto_box_keypair()),
+  scalarmult: (secretKey, publicKey) => onCurve(() => library.crypto_scalarmult(secretKey, publicKey)),
+  scalarmultBase: (secretKey) => library.crypto_scalarmult_base(secretKey),
+  signKeyPair: (seed) => pairOf(library.crypto_sign_seed_keypair(seed)),
+  sign: (message, secretKey) => library.crypto_sign_detached(message, secretKey),
+  signVerify: (signature, message, publicKey) =>
+    signature.length === SIGNATURE_BYTES && library.crypto_sign_verify_detached(signature, message, publicKey),
+  hmacSha256: (message, key) => library.crypto_auth_hmacsha256(message, key),
   sha256: (message) => library.crypto_hash_sha256(message),
-  blake2b(length, message, key) {
-    if (key !== undefined) expectWithin('BLAKE2b key', key, [16, 64]);
-    return library.crypto_generichash(length, message, key ?? null);
-  },
+  blake2b: (length, message, key) => library.crypto_generichash(length, message, key ?? null),
   // WASM has no thread pool: this blocks for some tenths of a second, so a page should call it from a worker.
   argon2id13: (input) => Promise.resolve(input).then(argon2),
   equal: (a, b) => a.length === b.length && library.memcmp(a, b),
   memzero: (bytes) => library.memzero(bytes),
 };
+
+const browserSodium = lengthChecked(raw);
 
 /** The port over WASM, once the module is compiled. A page needs `script-src 'wasm-unsafe-eval'`. */
 export async function loadBrowserSodium(): Promise<Sodium> {

@@ -2,16 +2,18 @@
 import { createHash, createHmac } from 'node:crypto';
 import native from 'sodium-native';
 import { text } from '../protocol/bytes.js';
-import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SIG_BYTES } from '../protocol/limits.js';
+import { AEAD_TAG_BYTES, KEY_BYTES, SIG_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 import {
   expectLength,
   expectWithin,
+  lengthChecked,
   PUBLIC_KEY_BYTES,
   SALT_BYTES,
   SEAL_OVERHEAD,
   SIGNATURE_BYTES,
   SIGN_SECRET_BYTES,
+  type KeyPair,
   type PasswordHasher,
   type Sodium,
 } from './sodium.js';
@@ -45,24 +47,21 @@ function opened(length: number, open: (out: Buffer) => boolean): Uint8Array | un
   return open(view(out)) ? out : undefined;
 }
 
-const expectKey = (key: Uint8Array): void => expectLength('key', key, KEY_BYTES);
-const expectNonce = (nonce: Uint8Array): void => expectLength('nonce', nonce, NONCE_BYTES);
+function keyPair(secretBytes: number, write: (publicKey: Buffer, secretKey: Buffer) => void): KeyPair {
+  const publicKey = new Uint8Array(PUBLIC_KEY_BYTES);
+  const secretKey = new Uint8Array(secretBytes);
+  write(view(publicKey), view(secretKey));
+  return { publicKey, secretKey };
+}
 
-const secretKeyPart: Pick<
-  Sodium,
-  'aeadEncrypt' | 'aeadDecrypt' | 'secretbox' | 'secretboxOpen' | 'auth' | 'authVerify'
-> = {
-  aeadEncrypt({ message, aad, nonce, key }) {
-    expectKey(key);
-    expectNonce(nonce);
-    return filled(message.length + AEAD_TAG_BYTES, (out) => {
+const raw: Sodium = {
+  random: (length) => filled(length, (out) => native.randombytes_buf(out)),
+  aeadEncrypt: ({ message, aad, nonce, key }) =>
+    filled(message.length + AEAD_TAG_BYTES, (out) => {
       native.crypto_aead_xchacha20poly1305_ietf_encrypt(out, view(message), view(aad), null, view(nonce), view(key));
-    });
-  },
-  aeadDecrypt({ message, aad, nonce, key }) {
-    expectKey(key);
-    expectNonce(nonce);
-    return opened(message.length - AEAD_TAG_BYTES, (out) => {
+    }),
+  aeadDecrypt: ({ message, aad, nonce, key }) =>
+    opened(message.length - AEAD_TAG_BYTES, (out) => {
       try {
         native.crypto_aead_xchacha20poly1305_ietf_decrypt(out, null, view(message), view(aad), view(nonce), view(key));
         return true;
@@ -70,102 +69,45 @@ const secretKeyPart: Pick<
         if (error instanceof Error && error.message === 'could not verify data') return false;
         throw error;
       }
-    });
-  },
-  secretbox(message, nonce, key) {
-    expectKey(key);
-    expectNonce(nonce);
-    return filled(message.length + AEAD_TAG_BYTES, (out) => {
-      native.crypto_secretbox_easy(out, view(message), view(nonce), view(key));
-    });
-  },
-  secretboxOpen(box, nonce, key) {
-    expectKey(key);
-    expectNonce(nonce);
-    return opened(box.length - AEAD_TAG_BYTES, (out) =>
+    }),
+  secretbox: (message, nonce, key) =>
+    filled(message.length + AEAD_TAG_BYTES, (out) =>
+      native.crypto_secretbox_easy(out, view(message), view(nonce), view(key)),
+    ),
+  secretboxOpen: (box, nonce, key) =>
+    opened(box.length - AEAD_TAG_BYTES, (out) =>
       native.crypto_secretbox_open_easy(out, view(box), view(nonce), view(key)),
-    );
-  },
-  auth(message, key) {
-    expectKey(key);
-    return filled(SIG_BYTES, (out) => native.crypto_auth(out, view(message), view(key)));
-  },
-  authVerify(tag, message, key) {
-    expectKey(key);
-    return tag.length === SIG_BYTES && native.crypto_auth_verify(view(tag), view(message), view(key));
-  },
-};
-
-const publicKeyPart: Pick<
-  Sodium,
-  'seal' | 'sealOpen' | 'boxKeyPair' | 'scalarmult' | 'scalarmultBase' | 'signKeyPair' | 'sign' | 'signVerify'
-> = {
-  seal(message, publicKey) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return onCurve(message.length + SEAL_OVERHEAD, (out) => {
-      native.crypto_box_seal(out, view(message), view(publicKey));
-    });
-  },
-  sealOpen(sealed, { publicKey, secretKey }) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    expectKey(secretKey);
-    return opened(sealed.length - SEAL_OVERHEAD, (out) =>
+    ),
+  auth: (message, key) => filled(SIG_BYTES, (out) => native.crypto_auth(out, view(message), view(key))),
+  authVerify: (tag, message, key) =>
+    tag.length === SIG_BYTES && native.crypto_auth_verify(view(tag), view(message), view(key)),
+  seal: (message, publicKey) =>
+    onCurve(message.length + SEAL_OVERHEAD, (out) => native.crypto_box_seal(out, view(message), view(publicKey))),
+  sealOpen: (sealed, { publicKey, secretKey }) =>
+    opened(sealed.length - SEAL_OVERHEAD, (out) =>
       native.crypto_box_seal_open(out, view(sealed), view(publicKey), view(secretKey)),
-    );
-  },
-  boxKeyPair() {
-    const publicKey = new Uint8Array(PUBLIC_KEY_BYTES);
-    const secretKey = new Uint8Array(KEY_BYTES);
-    native.crypto_box_keypair(view(publicKey), view(secretKey));
-    return { publicKey, secretKey };
-  },
-  scalarmult(secretKey, publicKey) {
-    expectKey(secretKey);
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return onCurve(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult(out, view(secretKey), view(publicKey)));
-  },
-  scalarmultBase(secretKey) {
-    expectKey(secretKey);
-    return filled(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult_base(out, view(secretKey)));
-  },
-  signKeyPair(seed) {
-    expectLength('seed', seed, KEY_BYTES);
-    const publicKey = new Uint8Array(PUBLIC_KEY_BYTES);
-    const secretKey = new Uint8Array(SIGN_SECRET_BYTES);
-    native.crypto_sign_seed_keypair(view(publicKey), view(secretKey), view(seed));
-    return { publicKey, secretKey };
-  },
-  sign(message, secretKey) {
-    expectLength('signing key', secretKey, SIGN_SECRET_BYTES);
-    return filled(SIGNATURE_BYTES, (out) => native.crypto_sign_detached(out, view(message), view(secretKey)));
-  },
-  signVerify(signature, message, publicKey) {
-    expectLength('public key', publicKey, PUBLIC_KEY_BYTES);
-    return (
-      signature.length === SIGNATURE_BYTES &&
-      native.crypto_sign_verify_detached(view(signature), view(message), view(publicKey))
-    );
-  },
-};
-
-/** The port over sodium-native; ready at once. */
-export const nodeSodium: Sodium = {
-  ...secretKeyPart,
-  ...publicKeyPart,
-  random: (length) => filled(length, (out) => native.randombytes_buf(out)),
+    ),
+  boxKeyPair: () => keyPair(KEY_BYTES, (publicKey, secretKey) => native.crypto_box_keypair(publicKey, secretKey)),
+  scalarmult: (secretKey, publicKey) =>
+    onCurve(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult(out, view(secretKey), view(publicKey))),
+  scalarmultBase: (secretKey) => filled(PUBLIC_KEY_BYTES, (out) => native.crypto_scalarmult_base(out, view(secretKey))),
+  signKeyPair: (seed) =>
+    keyPair(SIGN_SECRET_BYTES, (publicKey, secretKey) =>
+      native.crypto_sign_seed_keypair(publicKey, secretKey, view(seed)),
+    ),
+  sign: (message, secretKey) =>
+    filled(SIGNATURE_BYTES, (out) => native.crypto_sign_detached(out, view(message), view(secretKey))),
+  signVerify: (signature, message, publicKey) =>
+    signature.length === SIGNATURE_BYTES &&
+    native.crypto_sign_verify_detached(view(signature), view(message), view(publicKey)),
   // sodium-native has no HMAC-SHA-256; Node's own is as good.
-  hmacSha256(message, key) {
-    expectKey(key);
-    return new Uint8Array(createHmac('sha256', key).update(message).digest());
-  },
+  hmacSha256: (message, key) => new Uint8Array(createHmac('sha256', key).update(message).digest()),
   sha256: (message) => new Uint8Array(createHash('sha256').update(message).digest()),
-  blake2b(length, message, key) {
-    if (key !== undefined) expectWithin('BLAKE2b key', key, [16, 64]);
-    return filled(length, (out) => {
+  blake2b: (length, message, key) =>
+    filled(length, (out) => {
       if (key === undefined) native.crypto_generichash(out, view(message));
       else native.crypto_generichash(out, view(message), view(key));
-    });
-  },
+    }),
   async argon2id13({ length, password, salt, ops, memoryBytes }) {
     expectLength('salt', salt, SALT_BYTES);
     // The library reads the first byte's address, which an empty password does not have.
@@ -188,6 +130,9 @@ export const nodeSodium: Sodium = {
   memzero: (bytes) => native.sodium_memzero(view(bytes)),
 };
 
+/** The port over sodium-native; ready at once. */
+export const nodeSodium: Sodium = lengthChecked(raw);
+
 /** A callback call of the library as a promise of its second argument. */
 function settled<T>(start: (done: (error: Error | null, value?: T) => void) => void): Promise<T | undefined> {
   return new Promise((resolve, reject) => {
@@ -200,7 +145,7 @@ function settled<T>(start: (done: (error: Error | null, value?: T) => void) => v
 
 /**
  * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core a
- * call. How many run at once is the caller's matter (contract 9: a bounded queue).
+ * call. How many run at once is the caller's matter (a bounded queue).
  */
 export const nodePasswordHasher: PasswordHasher = {
   async hash(password) {

@@ -1,10 +1,11 @@
 /**
  * The port to libsodium. Two bindings implement it: `sodium-node` (sodium-native) and `sodium-browser` (libsodium's
- * own WASM build). Everything else in this folder is pure computation over it and runs in either (contract 10).
+ * own WASM build). Everything else in this folder is pure computation over it and runs in either.
  *
- * Conventions of both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length`;
+ * Conventions of both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
  * opening anything that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
  */
+import { KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 
 /** X25519 and Ed25519 alike. */
@@ -18,7 +19,7 @@ export const SIGN_SECRET_BYTES = 64;
 /** What a sealed box adds: an ephemeral public key and a Poly1305 tag. */
 export const SEAL_OVERHEAD = 48;
 
-/** Argon2id cost of every stretched secret in the contract: 3 passes over 64 MiB. */
+/** Argon2id cost of every stretched secret: 3 passes over 64 MiB. */
 export const ARGON2_OPS = 3;
 export const ARGON2_MEMORY_BYTES = 64 * 1024 * 1024;
 
@@ -112,11 +113,58 @@ export function expectWithin(what: string, bytes: Uint8Array, range: readonly [m
   }
 }
 
-/** B32(msg, key) of the contract: BLAKE2b-32 keyed (contract 9). */
+const expectKey = (key: Uint8Array): void => expectLength('key', key, KEY_BYTES);
+const expectPublicKey = (key: Uint8Array): void => expectLength('public key', key, PUBLIC_KEY_BYTES);
+
+function expectKeyAndNonce(key: Uint8Array, nonce: Uint8Array): void {
+  expectKey(key);
+  expectLength('nonce', nonce, NONCE_BYTES);
+}
+
+/** What is refused before a binding is called: the libraries fail in ways of their own, or not at all. */
+const CHECKS: { readonly [Name in keyof Sodium]?: (...args: Parameters<Sodium[Name]>) => void } = {
+  aeadEncrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
+  aeadDecrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
+  secretbox: (_message, nonce, key) => expectKeyAndNonce(key, nonce),
+  secretboxOpen: (_box, nonce, key) => expectKeyAndNonce(key, nonce),
+  auth: (_message, key) => expectKey(key),
+  authVerify: (_tag, _message, key) => expectKey(key),
+  hmacSha256: (_message, key) => expectKey(key),
+  blake2b: (_length, _message, key) => key !== undefined && expectWithin('BLAKE2b key', key, [16, 64]),
+  seal: (_message, publicKey) => expectPublicKey(publicKey),
+  sealOpen(_sealed, { publicKey, secretKey }) {
+    expectPublicKey(publicKey);
+    expectKey(secretKey);
+  },
+  scalarmult(secretKey, publicKey) {
+    expectKey(secretKey);
+    expectPublicKey(publicKey);
+  },
+  scalarmultBase: (secretKey) => expectKey(secretKey),
+  signKeyPair: (seed) => expectLength('seed', seed, KEY_BYTES),
+  sign: (_message, secretKey) => expectLength('signing key', secretKey, SIGN_SECRET_BYTES),
+  signVerify: (_signature, _message, publicKey) => expectPublicKey(publicKey),
+};
+
+/** A binding that refuses keys and nonces of another length than its library takes. */
+export function lengthChecked(binding: Sodium): Sodium {
+  const calls = binding as unknown as Readonly<Record<string, (...args: unknown[]) => unknown>>;
+  const checks = CHECKS as Readonly<Record<string, (...args: unknown[]) => void>>;
+  const checked = Object.entries(checks).map(([name, check]) => [
+    name,
+    (...args: unknown[]) => {
+      check(...args);
+      return calls[name]?.(...args);
+    },
+  ]);
+  return { ...binding, ...(Object.fromEntries(checked) as Partial<Sodium>) };
+}
+
+/** B32(msg, key): BLAKE2b-32 keyed (the reference, Cryptography). */
 export const b32 = (sodium: Sodium, message: Uint8Array, key: Uint8Array): Uint8Array =>
   sodium.blake2b(32, message, key);
 
-/** Argon2id with the one cost the contract uses; the salt is BLAKE2b-16 of `saltInput` (contract 9, 10). */
+/** Argon2id with the one cost that is used everywhere; the salt is BLAKE2b-16 of `saltInput`. */
 export function stretch(
   sodium: Sodium,
   input: { readonly length: number; readonly password: Uint8Array; readonly saltInput: Uint8Array },
@@ -128,4 +176,13 @@ export function stretch(
     ops: ARGON2_OPS,
     memoryBytes: ARGON2_MEMORY_BYTES,
   });
+}
+
+/** What `use` gives with a key that is erased after. */
+export function erasing<T>(sodium: Sodium, key: Uint8Array, use: (key: Uint8Array) => T): T {
+  try {
+    return use(key);
+  } finally {
+    sodium.memzero(key);
+  }
 }

@@ -1,6 +1,6 @@
 /**
  * Bytes as BIP39 English words, by BIP39's own rule: one checksum bit, taken from SHA-256, for every 32 bits. Eight
- * bytes are six words (pairing codes, contract 9), sixteen are twelve (the recovery phrase, contract 10).
+ * bytes are six words (pairing codes), sixteen are twelve (the recovery phrase).
  */
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { CryptoRefusal } from './refusal.js';
@@ -17,7 +17,7 @@ export interface Words {
 
 /**
  * What a person typed, in the form that is compared: NFKD, lower case, every run of hyphens and white space one
- * space (contract 9). Hyphens are all of Unicode's dashes, which phones put in place of the typed one.
+ * space (CRYPTO-13). Hyphens are all of Unicode's dashes, which phones put in place of the typed one.
  */
 export function normalizeWords(value: string): string {
   return value

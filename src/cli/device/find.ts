@@ -1,6 +1,5 @@
 /** From what a person typed to the one item, bin or device that is meant. */
-import type { BinView } from '../../client/bins.js';
-import type { ItemView } from '../../client/events.js';
+import type { BinView, ItemView } from '../../client/events.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { OpenDevice } from './context.js';
 import { harmless } from './output.js';

@@ -1,8 +1,13 @@
 /** A file to be imported: an archive or a plain export, read as often as needed, one record at a time. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { isArchive, readArchive, type ByteSource } from '../../client/archive/archive.js';
-import { ArchiveError } from '../../client/archive/error.js';
-import { readPlain, type ArchivedBin, type ArchiveManifest, type ArchiveRecord } from '../../client/archive/records.js';
+import {
+  type ArchivedBin,
+  ArchiveError,
+  type ArchiveManifest,
+  type ArchiveRecord,
+  readPlain,
+} from '../../client/archive/records.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { errorCode } from '../../protocol/error-code.js';

@@ -4,7 +4,7 @@
  * bins, which it does not, are left out.
  */
 import { join } from 'node:path';
-import type { BinView } from '../../client/bins.js';
+import type { BinView } from '../../client/events.js';
 import { array, count, nonEmpty, object } from '../../client/reader.js';
 import { readDevices, type DeviceEntry } from '../../client/replies.js';
 import { toBase64Url } from '../../protocol/base64.js';
@@ -36,7 +36,7 @@ export async function readKnown(folder: string): Promise<Known> {
       label: null,
       readable: true,
     }));
-    return { devices: readDevices(value, KNOWN_FILE).devices, bins };
+    return { devices: readDevices(value, KNOWN_FILE), bins };
   } catch {
     // Not readable as what it should be, for whatever reason: the next reading of the server replaces it.
     return NOTHING;

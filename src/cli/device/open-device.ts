@@ -1,6 +1,6 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what the server has meanwhile. */
 import { existsSync } from 'node:fs';
-import type { BinView } from '../../client/bins.js';
+import { asError, type BinView } from '../../client/events.js';
 import { Device } from '../../client/device.js';
 import { isPassing, NetworkError } from '../../client/errors.js';
 import type { Identity } from '../../client/identity.js';
@@ -8,7 +8,6 @@ import { delay } from '../../client/platform.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { StoreRepair } from '../../client/store/open.js';
 import type { Store } from '../../client/store/store.js';
-import { asError } from '../../client/events.js';
 import { Saver } from '../../files/saver.js';
 import type { Timer } from '../../protocol/clock.js';
 import type { Context, OpenDevice, Profile, Sync } from './context.js';

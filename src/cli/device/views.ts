@@ -1,6 +1,5 @@
 /** Items and devices as they are printed: in tables, and as JSON. */
-import type { BinView } from '../../client/bins.js';
-import type { ItemView } from '../../client/events.js';
+import type { BinView, ItemView } from '../../client/events.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';

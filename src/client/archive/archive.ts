@@ -9,8 +9,7 @@ import { b32, SALT_BYTES, type Sodium } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
 import { ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
-import { decodeRecord, encodeRecord, RecordOrder, type ArchiveRecord } from './records.js';
-import { ArchiveError } from './error.js';
+import { ArchiveError, type ArchiveRecord, decodeRecord, encodeRecord, RecordOrder } from './records.js';
 
 /** Where an archive is written to; called one after the other. */
 export type ByteSink = (bytes: Uint8Array) => Promise<void>;

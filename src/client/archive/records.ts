@@ -1,15 +1,14 @@
 /** What an export holds, as records: in an archive one line of JSON each, in a plain export one document of them. */
-import { nestedDeeper, PAYLOAD_DEPTH_MAX, type JsonObject } from '../../crypto/payload.js';
+import { type JsonObject, nestedDeeper, PAYLOAD_DEPTH_MAX } from '../../crypto/payload.js';
 import { toBase64Url } from '../../protocol/base64.js';
 import { text } from '../../protocol/bytes.js';
 import { isBinId } from '../../protocol/ids.js';
-import { isContentType, type ContentType } from '../../protocol/item.js';
+import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
-import { ArchiveError } from './error.js';
-import type { BinLabel } from '../bins.js';
+import { CodedError, ProtocolError } from '../errors.js';
+import type { BinLabel } from '../events.js';
 import { PAYLOAD_MAX } from '../payloads/large.js';
 import { PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
-import { ProtocolError } from '../errors.js';
 import {
   array,
   boolean,
@@ -18,11 +17,31 @@ import {
   nonEmpty,
   nullable,
   object,
+  type Reader,
   record,
   string,
   ulidText,
-  type Reader,
 } from '../reader.js';
+
+/** Why an archive is not read. */
+export type ArchiveFault =
+  /** Neither an archive nor a plain export. */
+  | 'not_archive'
+  /** A form that this version does not know. */
+  | 'unsupported'
+  /** Not under these twelve words, or the header is damaged: nobody can tell the two apart. */
+  | 'wrong_words'
+  /** A chunk does not open, or something follows the end. */
+  | 'damaged'
+  /** The end is missing. */
+  | 'truncated'
+  /** A record has a form that no export writes. */
+  | 'bad_record';
+
+/** An archive that is refused, whole. The message quotes nothing of its content. */
+export class ArchiveError extends CodedError<ArchiveFault> {
+  override readonly name = 'ArchiveError';
+}
 
 /** Which vault it is, and when it was written. The first record. */
 export interface ArchiveManifest {

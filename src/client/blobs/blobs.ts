@@ -1,28 +1,22 @@
 /** Blobs as a device's owner has them: the bytes of an item's file, and payloads too large for an item. */
-import { blobDecryptor, type BlobDraft, type Reader } from '../../crypto/item.js';
+import { blobDecryptor, type BlobDraft } from '../../crypto/item.js';
 import { payloadObject, type JsonObject } from '../../crypto/payload.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { concat } from '../../protocol/bytes.js';
 import type { Blob, LiveItem } from '../../protocol/item.js';
-import type { DeviceApi } from '../api.js';
+import type { Core } from '../core.js';
 import { ClientError } from '../errors.js';
 import { PAYLOAD_MAX } from '../payloads/large.js';
 import { holdsFile } from '../payloads/shapes.js';
 import type { DownloadUrl } from '../replies.js';
 import { downloadBlob, type DownloadPorts } from './download.js';
-import { blobAddress } from './signed-url.js';
+import { blobAddress } from './exchange.js';
 import type { BlobSource, TransferOptions } from './source.js';
 import { uploadBlob, type UploadedBlob, type UploadPorts } from './upload.js';
 
-/** What blobs need of their device. */
-export interface BlobsOptions extends UploadPorts, DownloadPorts {
-  readonly api: DeviceApi;
-  readonly reader: Reader;
-}
-
 /** Uploads and downloads. */
 export class Blobs {
-  constructor(private readonly options: BlobsOptions) {}
+  constructor(private readonly options: UploadPorts & DownloadPorts & Pick<Core, 'reader'>) {}
 
   /** See `uploadBlob`. */
   upload(head: Pick<BlobDraft, 'type' | 'ts'>, source: BlobSource, options?: TransferOptions): Promise<UploadedBlob> {

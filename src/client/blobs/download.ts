@@ -1,25 +1,18 @@
 /** Downloading: a blob is decrypted as it comes, and no byte is handed on before its chunk has authenticated. */
 import { plainBlobSize, type BlobDecryptor } from '../../crypto/blob-stream.js';
 import { AEAD_TAG_BYTES } from '../../protocol/limits.js';
-import type { DeviceApi } from '../api.js';
+import type { Core } from '../core.js';
 import { ApiError, NetworkError, ProtocolError } from '../errors.js';
 import { refusalOf } from '../http.js';
-import type { Fetch } from '../platform.js';
 import type { DownloadUrl } from '../replies.js';
-import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
-import { blobAddress } from './signed-url.js';
+import { blobAddress, Exchange, type ExchangePorts, expectNoRedirect, Retries, UNNAMED } from './exchange.js';
 import type { BlobProgress, TransferOptions } from './source.js';
 
 /** What a download needs of its device. */
-export interface DownloadPorts extends ExchangePorts {
-  readonly api: Pick<DeviceApi, 'downloadUrl'>;
-  readonly fetch: Fetch;
-  readonly baseUrl: string;
-  /** See `Http.clockOffset`. */
-  readonly clockOffset: () => number | null;
-}
+export type DownloadPorts = ExchangePorts &
+  Pick<Core, 'clockOffset'> & { readonly api: Pick<Core['api'], 'downloadUrl'> };
 
-/** An address with less life than this is not used (specification, Blobs), ms. */
+/** An address with less life than this is not used, ms. */
 const REFRESH_BEFORE_MS = 60_000;
 
 /** One blob, on its way here. */

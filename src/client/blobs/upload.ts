@@ -1,24 +1,25 @@
 /** Uploading: a source is encrypted and sent chunk by chunk, under a fresh key and to a fresh address at each attempt. */
 import { sealedBlobSize } from '../../crypto/blob-stream.js';
 import { blobEncryptor, draftBlob, type BlobDraft } from '../../crypto/item.js';
-import type { Sodium } from '../../crypto/sodium.js';
-import type { DeviceApi } from '../api.js';
+import type { Core } from '../core.js';
 import { ClientError } from '../errors.js';
 import { asError } from '../events.js';
 import { refusalOf } from '../http.js';
 import type { Fetch, SendBody } from '../platform.js';
-import { Exchange, expectNoRedirect, Retries, UNNAMED, type ExchangePorts } from './exchange.js';
-import { blobAddress, uploadHeaders } from './signed-url.js';
+import {
+  blobAddress,
+  Exchange,
+  type ExchangePorts,
+  expectNoRedirect,
+  Retries,
+  UNNAMED,
+  uploadHeaders,
+} from './exchange.js';
 import { portionsOf, type BlobSource, type TransferOptions } from './source.js';
 
 /** What an upload needs of its device. */
-export interface UploadPorts extends ExchangePorts {
-  readonly api: Pick<DeviceApi, 'uploadUrl'>;
-  readonly sodium: Sodium;
-  readonly fetch: Fetch;
-  readonly sendBody?: SendBody;
-  readonly baseUrl: string;
-}
+export type UploadPorts = ExchangePorts &
+  Pick<Core, 'sodium' | 'sendBody'> & { readonly api: Pick<Core['api'], 'uploadUrl'> };
 
 /** A blob that the store has, and that no item names yet. Whoever holds it erases `draft.key` in the end. */
 export interface UploadedBlob {

@@ -1,4 +1,4 @@
-/** Payloads that do not fit into an item: the whole goes into a blob, and a short form of it stays beside (contract 7, 8). */
+/** Payloads that do not fit into an item: the whole goes into a blob, and a short form of it stays beside. */
 import { payloadBytes, payloadObject, type JsonObject } from '../../crypto/payload.js';
 import type { PlainPayload } from '../../crypto/item.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';

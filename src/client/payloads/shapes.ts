@@ -1,4 +1,4 @@
-/** The ten shapes of contract 7: what a payload of each type holds, checked before it is sealed. Pure. */
+/** The ten shapes (the reference, Content types): what a payload of each type holds, checked before it is sealed. Pure. */
 import type { JsonObject } from '../../crypto/payload.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
@@ -7,7 +7,7 @@ import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js'
 /** What a field holds. */
 export type FieldKind = 'text' | 'number';
 
-/** A type's fields; `main` is what a pipe gets, and must say something; `file`: its content is a file's bytes (contract 8). */
+/** A type's fields; `main` is what a pipe gets, and must say something; `file`: its content is a file's bytes. */
 interface Shape {
   readonly fields: Readonly<Record<string, FieldKind>>;
   readonly main: readonly string[];
@@ -30,7 +30,7 @@ const SHAPES: Readonly<Record<ContentType, Shape>> = {
 /** Fields that are masked on a screen, never searched and never shown in lists. */
 const SECRET: Readonly<Partial<Record<ContentType, readonly string[]>>> = { password: ['secret'] };
 
-/** Bytes of a payload's JSON that an item holds by itself (contract 5). */
+/** Bytes of a payload's JSON that an item holds by itself (ITEM-08). */
 export const PAYLOAD_INLINE_MAX = INLINE_CIPHERTEXT_MAX - AEAD_TAG_BYTES;
 
 /** A payload that is not of its type's shape, or a type that is none. The message names the field and never its value. */

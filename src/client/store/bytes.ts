@@ -110,17 +110,21 @@ export class RecordReader {
 export const checksumOf = (record: Uint8Array): number =>
   new DataView(record.buffer, record.byteOffset, record.byteLength).getUint32(record.length - 4);
 
-const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let sum = byte;
-  for (let bit = 0; bit < 8; bit++) sum = sum & 1 ? (sum >>> 1) ^ 0xedb88320 : sum >>> 1;
-  return sum;
-});
-
-/** CRC-32 (ISO-HDLC, as in zip): against accidents, not against anybody. `seed`: the sum so far. */
-export function crc32(bytes: Uint8Array, seed = 0): number {
-  let sum = ~seed;
-  for (let at = 0; at < bytes.length; at++) {
-    sum = (TABLE[(sum ^ (bytes[at] ?? 0)) & 255] ?? 0) ^ (sum >>> 8);
-  }
-  return ~sum >>> 0;
+/** A CRC-32 with this polynomial, bits reversed; `seed`: the sum so far. */
+export function crcWith(polynomial: number): (bytes: Uint8Array, seed?: number) => number {
+  const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+    let sum = byte;
+    for (let bit = 0; bit < 8; bit++) sum = sum & 1 ? (sum >>> 1) ^ polynomial : sum >>> 1;
+    return sum;
+  });
+  return (bytes, seed = 0) => {
+    let sum = ~seed;
+    for (let at = 0; at < bytes.length; at++) {
+      sum = (table[(sum ^ (bytes[at] ?? 0)) & 255] ?? 0) ^ (sum >>> 8);
+    }
+    return ~sum >>> 0;
+  };
 }
+
+/** CRC-32 (ISO-HDLC, as in zip): against accidents, not against anybody. */
+export const crc32 = crcWith(0xedb88320);

@@ -11,7 +11,6 @@ import { DURABLE, scanned, type Level, type Operation } from './level.js';
 import {
   CHANGES,
   changeKey,
-  countedVersion,
   decodeChange,
   decodeEntry,
   decodeState,
@@ -21,10 +20,12 @@ import {
   ENTRIES,
   entryKey,
   ownerSeed,
+  NO_SUMS,
   STATE_KEY,
-  tallied,
+  summed,
   type StoreOwner,
   type StoreState,
+  type StoreSums,
 } from './records.js';
 import type { Batch, Entry, Held, Pending, Store } from './store.js';
 
@@ -33,17 +34,6 @@ type Plan = Map<string, Uint8Array | undefined>;
 
 const operationsOf = (plan: Plan): Operation[] =>
   [...plan].map(([key, value]) => (value === undefined ? { type: 'del', key } : { type: 'put', key, value }));
-
-const emptyState = (owner: StoreOwner, batches: number): StoreState => ({
-  owner,
-  batches,
-  generation: 0,
-  cursor: FRESH,
-  itemCount: 0,
-  versionSum: 0,
-  entries: { count: 0, sum: 0 },
-  changes: { count: 0, sum: 0 },
-});
 
 /** What the database below may need beside the common interface. */
 export interface LevelStoreOptions {
@@ -230,23 +220,11 @@ export class LevelStore implements Store {
     if (keys.length === 0 && same && generation === this.state.generation) {
       return { next: this.state, operations: [], undo: [] };
     }
-    let { itemCount, versionSum } = batch.forgetVersions === true ? { itemCount: 0, versionSum: 0 } : this.state;
-    let { entries, changes } = this.state;
+    let sums: StoreSums = batch.forgetVersions === true ? { ...this.state, itemCount: 0, versionSum: 0 } : this.state;
     const at = { owner: this.seed, generation };
-    for (const [key, after] of plan) {
-      const before = old.get(key);
-      if (key < ENTRIES.lt) {
-        const was = before === undefined ? 0 : countedVersion(key, before, at);
-        const is = after === undefined ? 0 : countedVersion(key, after, at);
-        itemCount += Number(is > 0) - Number(was > 0);
-        versionSum += is - was;
-        entries = tallied(entries, before, after);
-      } else {
-        changes = tallied(changes, before, after);
-      }
-    }
+    for (const [key, after] of plan) sums = summed(sums, { key, before: old.get(key), after }, at);
     const batches = this.state.batches + 1;
-    const next = { ...this.state, batches, generation, cursor, itemCount, versionSum, entries, changes };
+    const next = { ...this.state, ...sums, batches, generation, cursor };
     const operations = operationsOf(plan.set(STATE_KEY, encodeState(next)));
     return { next, operations, undo: operationsOf(old) };
   }
@@ -267,30 +245,15 @@ export async function readState(level: Level): Promise<StoreState | undefined> {
 }
 
 /** What a state should say, by the records themselves. */
-async function counted(
-  level: Level,
-  { owner, generation }: StoreState,
-): Promise<Pick<StoreState, 'itemCount' | 'versionSum' | 'entries' | 'changes'>> {
+async function counted(level: Level, { owner, generation }: StoreState): Promise<StoreSums> {
   const at = { owner: ownerSeed(owner), generation };
-  let [itemCount, versionSum] = [0, 0];
-  let entries = { count: 0, sum: 0 };
-  let changes = { count: 0, sum: 0 };
-  for await (const [key, record] of scanned(level, {})) {
+  let sums = NO_SUMS;
+  for await (const [key, after] of scanned(level, {})) {
     if (key === STATE_KEY) continue;
-    if (key >= ENTRIES.gte && key < ENTRIES.lt) {
-      const { state, version } = decodeEntry(key, record, at);
-      const counts = state !== 'deleted' && version > 0;
-      itemCount += Number(counts);
-      versionSum += counts ? version : 0;
-      entries = tallied(entries, undefined, record);
-    } else if (key >= CHANGES.gte && key < CHANGES.lt) {
-      decodeChange(key, record, at.owner);
-      changes = tallied(changes, undefined, record);
-    } else {
-      throw storeError('damaged', 'it holds something that no store of this service writes');
-    }
+    sums = summed(sums, { key, after }, at);
+    if (key >= CHANGES.gte) decodeChange(key, after, at.owner);
   }
-  return { itemCount, versionSum, entries, changes };
+  return sums;
 }
 
 /** Whose changes are to be put into a new store, and how many batches the one before it had. */
@@ -302,14 +265,11 @@ export interface NewStore {
 
 /** Makes a store in an empty database, in one step. Throws `StoreError`. */
 export async function createStore(level: Level, { owner, batches, changes }: NewStore): Promise<void> {
-  const seed = ownerSeed(owner);
-  let state = emptyState(owner, batches + 1);
-  const plan: Plan = new Map();
-  for (const change of changes) {
-    const record = encodeChange(change, seed);
-    plan.set(changeKey(change.seq), record);
-    state = { ...state, changes: tallied(state.changes, undefined, record) };
-  }
+  const at = { owner: ownerSeed(owner), generation: 0 };
+  const plan: Plan = new Map(changes.map((change) => [changeKey(change.seq), encodeChange(change, at.owner)]));
+  let sums = NO_SUMS;
+  for (const [key, after] of plan) sums = summed(sums, { key, after }, at);
+  const state = { ...sums, owner, batches: batches + 1, generation: 0, cursor: FRESH };
   try {
     await level.batch(operationsOf(plan.set(STATE_KEY, encodeState(state))), DURABLE);
   } catch (error) {

@@ -4,6 +4,7 @@
  * be gone unnoticed. (Format: LevelDB, doc/log_format.md.)
  */
 import { readFile } from 'node:fs/promises';
+import { crcWith } from './bytes.js';
 
 const BLOCK = 32 * 1024;
 /** Checksum (4), length (2), type (1). */
@@ -11,17 +12,11 @@ const HEADER = 7;
 /** Complete, first, middle, last. */
 const TYPES = 4;
 
-const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let sum = byte;
-  for (let bit = 0; bit < 8; bit++) sum = sum & 1 ? (sum >>> 1) ^ 0x82f63b78 : sum >>> 1;
-  return sum;
-});
+const crc32c = crcWith(0x82f63b78);
 
 /** CRC-32C, masked as LevelDB stores it. */
 function masked(bytes: Uint8Array): number {
-  let sum = ~0;
-  for (const byte of bytes) sum = (TABLE[(sum ^ byte) & 255] ?? 0) ^ (sum >>> 8);
-  sum = ~sum >>> 0;
+  const sum = crc32c(bytes);
   return (((sum >>> 15) | (sum << 17)) + 0xa282ead8) >>> 0;
 }
 

@@ -9,7 +9,7 @@ import { isContentType, type LiveItem, type SealedKeys } from '../../protocol/it
 import type { Cursor } from '../cursor.js';
 import { checksumOf, crc32, RecordReader, RecordWriter } from './bytes.js';
 import { storeError } from './error.js';
-import type { Entry, Pending, QuarantineReason } from './store.js';
+import type { Entry, Held, Pending, QuarantineReason } from './store.js';
 
 /** Raise it with every change of the records below, and read the older ones. */
 export const FORMAT = 1;
@@ -21,26 +21,40 @@ export interface StoreOwner {
 }
 
 /** The state of a store beside its entries and changes; stored anew in each batch. */
-export interface StoreState {
+export interface StoreState extends StoreSums {
   readonly owner: StoreOwner;
   /** Batches applied since the store began; never falls. */
   readonly batches: number;
   /** Entries of an earlier one count as version 0, so that a reset need not rewrite them all. */
   readonly generation: number;
   readonly cursor: Cursor;
-  readonly itemCount: number;
-  readonly versionSum: number;
-  /** Of all entries: how many, and the sum of their checksums modulo 2^32: a record that is lost is missed. */
+}
+
+/** What the records of a store add up to. */
+export interface StoreSums extends Held {
   readonly entries: Tally;
-  /** The same of the own changes. */
   readonly changes: Tally;
 }
 
-/** How many records, and the sum of their checksums modulo 2^32. */
-export interface Tally {
+/** How many records, and the sum of their checksums modulo 2^32: a record that is lost is missed. */
+interface Tally {
   readonly count: number;
   readonly sum: number;
 }
+
+/** Whose records, by the seed of their checksums, and the generation whose versions count. */
+export interface RecordsOf {
+  readonly owner: number;
+  readonly generation: number;
+}
+
+/** The sums of nothing. */
+export const NO_SUMS: StoreSums = {
+  itemCount: 0,
+  versionSum: 0,
+  entries: { count: 0, sum: 0 },
+  changes: { count: 0, sum: 0 },
+};
 
 /** Key of the store's state. */
 export const STATE_KEY = 'm';
@@ -58,8 +72,7 @@ export const ownerSeed = ({ tenantId, deviceId }: StoreOwner): number => crc32(t
 
 const seedOf = (key: string, owner: number): number => crc32(text(key), owner);
 
-/** The tally with a record put in the place of another one; undefined: none. */
-export const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
+const tallied = (tally: Tally, before: Uint8Array | undefined, after: Uint8Array | undefined): Tally => ({
   count: tally.count + Number(after !== undefined) - Number(before !== undefined),
   sum: (tally.sum + (after ? checksumOf(after) : 0) - (before ? checksumOf(before) : 0)) >>> 0,
 });
@@ -84,7 +97,7 @@ export function encodeEntry(entry: Entry, generation: number, owner: number): Ui
 }
 
 /** An entry out of its record. Throws `StoreError` `damaged`. */
-export function decodeEntry(key: string, record: Uint8Array, at: { owner: number; generation: number }): Entry {
+export function decodeEntry(key: string, record: Uint8Array, at: RecordsOf): Entry {
   const read = new RecordReader(record, seedOf(key, at.owner));
   const id = key.slice(1);
   const head = read.byte();
@@ -216,10 +229,27 @@ export function decodeState(record: Uint8Array): StoreState {
   return { owner, batches, generation, cursor: { since, epoch }, itemCount, versionSum, entries, changes };
 }
 
-/** The version that an entry's record adds to the sum; 0 where it is deleted, or its version is not known. */
-export function countedVersion(key: string, record: Uint8Array, at: { owner: number; generation: number }): number {
-  const read = new RecordReader(record, seedOf(key, at.owner));
-  const state = STATES[read.byte() & 3];
-  const generation = read.int();
-  return state === 'deleted' || generation !== at.generation ? 0 : read.int();
+/** The version that an entry's record adds to the sum; 0 for none, one that is deleted, or has no version now. */
+function countedVersion(key: string, record: Uint8Array | undefined, at: RecordsOf): number {
+  if (record === undefined) return 0;
+  const { state, version } = decodeEntry(key, record, at);
+  return state === 'deleted' ? 0 : version;
+}
+
+/** The sums with a record put in the place of another one; undefined: none. Throws `StoreError` `damaged`. */
+export function summed(
+  sums: StoreSums,
+  { key, before, after }: { readonly key: string; readonly before?: Uint8Array; readonly after?: Uint8Array },
+  at: RecordsOf,
+): StoreSums {
+  if (key >= CHANGES.gte && key < CHANGES.lt) return { ...sums, changes: tallied(sums.changes, before, after) };
+  if (key < ENTRIES.gte || key >= ENTRIES.lt)
+    throw storeError('damaged', 'it holds something that no store of this service writes');
+  const [was, is] = [countedVersion(key, before, at), countedVersion(key, after, at)];
+  return {
+    ...sums,
+    entries: tallied(sums.entries, before, after),
+    itemCount: sums.itemCount + Number(is > 0) - Number(was > 0),
+    versionSum: sums.versionSum + is - was,
+  };
 }

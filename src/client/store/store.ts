@@ -17,7 +17,7 @@ export type QuarantineReason =
   | 'bad_row'
   /** The content is older than what was here before, under a newer version: only a server could do that. */
   | 'rolled_back'
-  /** The item was deleted before, and there is no restore (contract 5). */
+  /** The item was deleted before, and there is no restore (RETRY-02). */
   | 'resurrected';
 
 interface Known {
@@ -85,7 +85,7 @@ export interface Batch {
   readonly pending?: readonly Pending[];
   /** `seq`s that are done with. */
   readonly done?: readonly number[];
-  /** Sets the version of every entry to 0 first: another history begins (contract 11). */
+  /** Sets the version of every entry to 0 first: another history begins. */
   readonly forgetVersions?: boolean;
 }
 
@@ -119,6 +119,13 @@ export interface Store {
    * calls may succeed (a full disk has room again).
    */
   apply(batch: Batch): Promise<void>;
+}
+
+/** Entries whose version is not known: what the server's history does not have, once a replay cannot bring it any more. */
+export async function unversioned(store: Store): Promise<readonly string[]> {
+  const ids: string[] = [];
+  for await (const { id, state, version } of store.entries()) if (state !== 'deleted' && version === 0) ids.push(id);
+  return ids;
 }
 
 const countsFor = (entry: Entry | undefined): boolean =>

@@ -1,5 +1,5 @@
 /** `bins`: what items lie in. */
-import type { BinLabel, BinView } from '../../../client/bins.js';
+import type { BinLabel, BinView } from '../../../client/events.js';
 import { BIN_SLUG, isDisplayName } from '../../../protocol/ids.js';
 import { ulid } from '../../../client/ulid.js';
 import { confirmed } from '../confirm.js';

@@ -1,6 +1,5 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
-import { ArchiveError } from '../../../client/archive/error.js';
-import type { ArchivedItem, ArchiveRecord } from '../../../client/archive/records.js';
+import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../../client/archive/records.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';

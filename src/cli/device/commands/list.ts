@@ -1,7 +1,6 @@
 /** `list`: the items, newest first. */
 import { InvalidArgumentError } from 'commander';
-import type { BinView } from '../../../client/bins.js';
-import type { ItemView } from '../../../client/events.js';
+import type { BinView, ItemView } from '../../../client/events.js';
 import type { Context } from '../context.js';
 import { findBin } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';

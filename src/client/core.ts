@@ -1,0 +1,27 @@
+/** What the parts of a device stand on. Each part names what it takes of it. */
+import type { Reader } from '../crypto/item.js';
+import type { DeviceApi } from './api.js';
+import type { Emit } from './events.js';
+import type { Identity } from './identity.js';
+import type { Outbox } from './outbox.js';
+import type { Platform } from './platform.js';
+import type { Store } from './store/store.js';
+
+/** Everything that several parts share. Tests make parts of less. */
+export interface Core extends Platform {
+  readonly identity: Identity;
+  /** Opens items: the master key and this device's own keys. */
+  readonly reader: Reader;
+  readonly store: Store;
+  readonly outbox: Outbox;
+  readonly api: DeviceApi;
+  readonly emit: Emit;
+  /** Told of what fails in the background and goes on. */
+  readonly onProblem: (error: Error) => void;
+  /** Aborted when the device is closed. */
+  readonly lifetime: AbortSignal;
+  /** Address of the server. */
+  readonly baseUrl: string;
+  /** See `Http.clockOffset`. */
+  readonly clockOffset: () => number | null;
+}
