@@ -1,11 +1,11 @@
-/** What every command of `service-admin` is given, and how it is hung into the program. */
-import type { Command } from 'commander';
+/** What every command of `service-admin` is given, and what all of them ask first. */
 import { readConfig, type Config } from '../../config/config.js';
 import { hasCluster } from '../../postgres/embedded/process.js';
 import { migrate } from '../../postgres/migrate.js';
 import { OperatorStore } from '../../postgres/stores/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
+import type { ProgramCommand } from '../command.js';
+import { CommandError, EXIT, type Terminal } from '../device/terminal.js';
 import { withDatabase, type OperatorDatabase } from './database.js';
 
 /** The program's name, as it is typed. */
@@ -28,17 +28,8 @@ export interface AdminContext {
   withReady<T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T>;
 }
 
-/** A command's work. What it resolves with is the program's exit code; nothing is `EXIT.ok`. */
-export type AdminWork<A extends readonly unknown[]> = (
-  context: AdminContext,
-  ...args: A
-) => Promise<void> | Promise<ExitCode>;
-
-/** Makes commander's action out of a command's work. */
-export type AdminRun = <A extends readonly unknown[]>(work: AdminWork<A>) => (...args: A) => Promise<void>;
-
-/** What a command's file exports. */
-export type AdminRegister = (program: Command, run: AdminRun) => void;
+/** The program, or one of its commands. */
+export type AdminCommand = ProgramCommand<AdminContext>;
 
 /** See `AdminContext`. */
 export function adminContext(terminal: Terminal, version: string): AdminContext {

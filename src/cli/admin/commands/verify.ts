@@ -1,5 +1,4 @@
 /** `service-admin verify`: is the database sound, or a backup whole? */
-import type { Command } from 'commander';
 import { pino } from 'pino';
 import { verifyArchive } from '../../../backup/archive.js';
 import type { Comparison } from '../../../blobs/reaper.js';
@@ -8,15 +7,14 @@ import type { Discrepancy } from '../../../postgres/stores/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { reaperOf } from '../../../compose/blobs.js';
 import { counted, show, table } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
-import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
-import { aboutBackup, countsLine, countsOf } from '../figures.js';
+import { aboutBackup, countsLine, countsOf } from '../standing.js';
 import { progressOf, sized } from '../progress.js';
 
 /** Adds the command. */
-export function registerVerify(program: Command, run: AdminRun): void {
+export function registerVerify(program: AdminCommand): void {
   program
     .command('verify')
     .summary('compare the figures of the database with its rows, and blobs with their store; or check a backup')
@@ -26,8 +24,8 @@ export function registerVerify(program: Command, run: AdminRun): void {
         'manifest instead. Changes nothing',
     )
     .argument('[file]', 'a backup')
-    .addHelpText('after', examples(`${ADMIN_NAME} verify`, `${ADMIN_NAME} verify service.tar.gz`))
-    .action(run((context, file?: string) => (file === undefined ? verifyRows(context) : verifyFile(context, file))));
+    .examples('verify', 'verify service.tar.gz')
+    .does((context, file?: string) => (file === undefined ? verifyRows(context) : verifyFile(context, file)));
 }
 
 async function verifyFile({ terminal }: AdminContext, file: string): Promise<ExitCode> {

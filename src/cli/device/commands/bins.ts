@@ -3,12 +3,10 @@ import type { BinLabel, BinView } from '../../../client/bins.js';
 import { BIN_SLUG, isDisplayName } from '../../../protocol/ids.js';
 import { ulid } from '../../../client/ulid.js';
 import { confirmed } from '../confirm.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
-import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, show, table } from '../output.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName } from '../views.js';
 
@@ -20,17 +18,17 @@ interface AddOptions {
 }
 
 /** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
-export const registerBins: Register = (program, run) => {
+export function registerBins(program: DeviceCommand): void {
   const bins = program
     .command('bins')
     .summary('list, add, rename and remove bins')
     .description('Lists the bins, or changes them. Their names are encrypted; their slugs are not.')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins`, `${PROGRAM_NAME} bins add Shopping --emoji 🛒`));
+    .examples('bins', 'bins add Shopping --emoji 🛒');
   bins
     .command('list', { isDefault: true })
     .alias('ls')
     .summary('list the bins')
-    .action(run((context) => list(context)));
+    .does((context) => list(context));
   bins
     .command('add <name>')
     .summary('a new bin')
@@ -39,23 +37,23 @@ export const registerBins: Register = (program, run) => {
     )
     .option('--emoji <emoji>', 'shown before the name')
     .option('--slug <slug>', 'what to type for it; the server can read it')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins add "To read" --emoji 📚 --slug reading`))
-    .action(run(add));
+    .examples('bins add "To read" --emoji 📚 --slug reading')
+    .does(add);
   bins
     .command('rename <bin> <name>')
     .summary('another name for a bin')
     .description('Gives a bin another name. Its slug stays.')
     .option('--emoji <emoji>', 'another emoji ("": none)')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins rename reading "Read later"`))
-    .action(run(rename));
+    .examples('bins rename reading "Read later"')
+    .does(rename);
   bins
     .command('rm <bin>')
     .summary('remove a bin and what is in it')
     .description('Removes a bin and every item in it, on all devices. There is no way back.')
     .option('-y, --yes', 'do not ask')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins rm reading`))
-    .action(run(remove));
-};
+    .examples('bins rm reading')
+    .does(remove);
+}
 
 const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({
   id,

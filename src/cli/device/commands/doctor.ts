@@ -2,16 +2,14 @@
 import { InvalidArgumentError } from 'commander';
 import { asError } from '../../../client/events.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
-import type { Context } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
 import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
 import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
-import { PROGRAM_NAME } from '../names.js';
 import { harmless } from '../output.js';
-import { examples, type Register } from '../run.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
 const IDLE_DEFAULT_S = 5;
@@ -24,15 +22,15 @@ function seconds(text: string): number {
 }
 
 /** `doctor`. */
-export const registerDoctor: Register = (program, run) => {
+export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
     .summary('what is wrong, and how to mend it')
     .description('Say what is wrong, and how to mend it')
     .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
-    .addHelpText('after', examples(`${PROGRAM_NAME} doctor`, `${PROGRAM_NAME} doctor --idle 120 --json`))
-    .action(run(runDoctor));
-};
+    .examples('doctor', 'doctor --idle 120 --json')
+    .does(runDoctor);
+}
 
 /** A look at one thing, over the net or not. */
 type Probe = (patient: Patient) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;

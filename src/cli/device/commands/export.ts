@@ -16,13 +16,12 @@ import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import { text } from '../../../protocol/bytes.js';
 import { BINS_MAX } from '../../../protocol/limits.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted } from '../output.js';
 import { paced } from '../progress.js';
-import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
@@ -56,7 +55,7 @@ interface Output {
 const BUFFER_BYTES = 64 * 1024;
 
 /** `export <file>`. */
-export const registerExport: Register = (program, run) => {
+export function registerExport(program: DeviceCommand): void {
   program
     .command('export')
     .summary('the whole vault as one file, encrypted under the twelve words')
@@ -66,11 +65,9 @@ export const registerExport: Register = (program, run) => {
     .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
-    .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
-    .action(
-      run((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file })),
-    );
-};
+    .examples('export vault.archive', 'export --plain vault.json')
+    .does((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file }));
+}
 
 /** Writes the vault into a file. Throws `CommandError`; then there is no file. */
 export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {

@@ -1,11 +1,9 @@
 /** `get`: one item. */
 import type { ItemView } from '../../../client/events.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
-import { PROGRAM_NAME } from '../names.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
-import { examples, type Register } from '../run.js';
 import { expectFile, saveBlob, saveText } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { sizeText } from '../transfer.js';
@@ -22,7 +20,7 @@ interface Options {
 const MASK = '********';
 
 /** `get <id>`. */
-export const registerGet: Register = (program, run) => {
+export function registerGet(program: DeviceCommand): void {
   program
     .command('get <id>')
     .summary('read an item')
@@ -35,17 +33,9 @@ export const registerGet: Register = (program, run) => {
     .option('-o, --output <path>', 'write the file, or the text, there: a name, a folder, or - for standard output')
     .option('--force', 'with --output: replace a file of that name')
     .option('--local', 'ask the server nothing')
-    .addHelpText(
-      'after',
-      examples(
-        `${PROGRAM_NAME} get 01J9ZC4`,
-        `${PROGRAM_NAME} get 01J9ZC4 --field user`,
-        `${PROGRAM_NAME} get 01J9ZC4 | wl-copy`,
-        `${PROGRAM_NAME} get 01J9ZC4 --output ~/Downloads`,
-      ),
-    )
-    .action(run(get));
-};
+    .examples('get 01J9ZC4', 'get 01J9ZC4 --field user', 'get 01J9ZC4 | wl-copy', 'get 01J9ZC4 --output ~/Downloads')
+    .does(get);
+}
 
 async function get(context: Context, id: string, options: Options): Promise<void> {
   const { terminal } = context;

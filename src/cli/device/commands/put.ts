@@ -6,7 +6,7 @@ import type { JsonObject } from '../../../crypto/payload.js';
 import type { ContentType } from '../../../protocol/item.js';
 import { isUlid } from '../../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../../protocol/limits.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { textDetected, type Detected } from '../../../client/payloads/detect.js';
 import { PAYLOAD_MAX } from '../../../client/payloads/large.js';
 import { mainField, PAYLOAD_INLINE_MAX, payloadSize } from '../../../client/payloads/shapes.js';
@@ -18,7 +18,6 @@ import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, paletteOf, show } from '../output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT, type Terminal } from '../terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
@@ -42,7 +41,7 @@ interface One extends Omit<Options, 'file'> {
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
 /** `put [text...]`. */
-export const registerPut: Register = (program, run) => {
+export function registerPut(program: DeviceCommand): void {
   program
     .command('put [text...]')
     .summary('write an item: a text, a link, a file, a password, ...')
@@ -60,20 +59,17 @@ export const registerPut: Register = (program, run) => {
     .option('--bin <bin>', 'where to: slug, id or name (default: inbox)')
     .option('--id <id>', 'write over this item instead of a new one')
     .option('--overwrite', 'with --id: also where another device changed the item meanwhile')
-    .addHelpText(
-      'after',
-      examples(
-        `${PROGRAM_NAME} put "milk, bread"`,
-        `${PROGRAM_NAME} put https://example.org --bin reading`,
-        `${PROGRAM_NAME} put --file holiday.mp4`,
-        `${PROGRAM_NAME} put --bin work --file notes/*.txt`,
-        `tar c notes | ${PROGRAM_NAME} put --file - --type file --set name=notes.tar`,
-        `git diff | ${PROGRAM_NAME} put --type code --set lang=diff`,
-        `${PROGRAM_NAME} put --type password --set service=mail --set user=me@example.org`,
-      ),
+    .examples(
+      'put "milk, bread"',
+      'put https://example.org --bin reading',
+      'put --file holiday.mp4',
+      'put --bin work --file notes/*.txt',
+      'tar c notes | $0 put --file - --type file --set name=notes.tar',
+      'git diff | $0 put --type code --set lang=diff',
+      'put --type password --set service=mail --set user=me@example.org',
     )
-    .action(run(put));
-};
+    .does(put);
+}
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], ...rest } = options;

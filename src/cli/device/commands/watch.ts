@@ -2,15 +2,13 @@
 import type { Device } from '../../../client/device.js';
 import type { ItemView } from '../../../client/events.js';
 import { isRevoked, ClientError } from '../../../client/errors.js';
-import type { Context } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { withCopy } from '../open-device.js';
 import { harmless, paletteOf, widthOf } from '../output.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
-import { positive } from './list.js';
+import { positive } from './items.js';
 
 interface Options {
   readonly count?: number;
@@ -21,7 +19,7 @@ interface Options {
 const BIN_WIDTH = 14;
 
 /** `watch`. */
-export const registerWatch: Register = (program, run) => {
+export function registerWatch(program: DeviceCommand): void {
   program
     .command('watch')
     .summary('see changes as they happen, newest last')
@@ -32,9 +30,9 @@ export const registerWatch: Register = (program, run) => {
     .option('--count <count>', 'end after so many changes, with exit code 0', positive)
     .option('--last <count>', 'begin with so many items that are here already', positive)
     .option('--show', 'with --json: secrets too')
-    .addHelpText('after', examples(`${PROGRAM_NAME} watch --last 10`, `${PROGRAM_NAME} watch --json --count 1`))
-    .action(run(watch));
-};
+    .examples('watch --last 10', 'watch --json --count 1')
+    .does(watch);
+}
 
 async function watch(context: Context, options: Options): Promise<void> {
   await withCopy(context, async ({ device }) => {
