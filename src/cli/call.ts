@@ -70,7 +70,7 @@ function ended(
   const { message, hint, code } = failure;
   const exitCode = terminal.interrupted.aborted ? EXIT.interrupted : failure.exitCode;
   terminal.progress('');
-  if (terminal.json) call.fail({ error: { code, message, ...(hint === undefined ? {} : { hint }) } });
+  if (terminal.json) call.fail({ error: { code, message, hint } });
   else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
   else if (error instanceof Declined) terminal.note(message);
   else {

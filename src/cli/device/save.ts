@@ -9,14 +9,14 @@ import { CommandError, EXIT } from './terminal.js';
 import { meter } from './transfer.js';
 
 /** Which item goes where. */
-interface Saving {
+export interface Saving {
   readonly item: ItemView;
   readonly output: string;
   readonly force: boolean;
 }
 
 /** What was written: the path, or null for standard output. */
-export interface Saved {
+interface Saved {
   readonly file: string | null;
   readonly size: number;
 }
@@ -58,55 +58,34 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
 }
 
 /**
- * Downloads an item's blob into `output`: a file, a folder in which it gets its own name, or `-` for standard output. A
- * file appears under its name when its last byte has authenticated; what goes to standard output is authenticated piece
- * by piece, and is whole only where this resolves. Throws `CommandError`, and what `Device.blob` throws.
+ * Writes an item's blob, or its `text`, to `output`: a file, a folder in which it gets its own name, or `-` for standard
+ * output. A file appears under its name when its last byte has authenticated; what goes to standard output is
+ * authenticated piece by piece, and is whole only where this resolves. Throws `CommandError`, and what `Device.blob` throws.
  */
-export async function saveBlob(
+export async function saveItem(
   { terminal, platform }: Context,
   { device }: OpenDevice,
-  { item, output, force }: Saving,
+  { item, output, force, text }: Saving & { readonly text?: string | undefined },
 ): Promise<Saved> {
   const file = output === '-' ? undefined : await targetOf(output, item);
   const target = file === undefined ? undefined : await NewFile.create(file, force);
   const bar = meter({ terminal, clock: platform.clock }, 'Getting');
+  const onProgress = target === undefined ? undefined : bar.onProgress;
+  const blob = () => device.blob(item.id, { signal: terminal.interrupted, onProgress });
   let size = 0;
   try {
-    const options = { signal: terminal.interrupted, onProgress: target === undefined ? undefined : bar.onProgress };
-    for await (const bytes of device.blob(item.id, options)) {
+    for await (const bytes of text === undefined ? blob() : [Buffer.from(text)]) {
       size += bytes.length;
       await (target === undefined ? terminal.write(bytes) : target.write(bytes));
     }
-    bar.ended();
   } catch (error) {
-    bar.ended();
     await target?.abandon();
     throw error;
+  } finally {
+    bar.ended();
   }
   await target?.finish();
   return { file: file ?? null, size };
-}
-
-/** Writes the text of an item as `saveBlob` writes a file. */
-export async function saveText(
-  { terminal }: Context,
-  { item, output, force, bytes }: Saving & { readonly bytes: Uint8Array },
-): Promise<Saved> {
-  const size = bytes.length;
-  if (output === '-') {
-    await terminal.write(bytes);
-    return { file: null, size };
-  }
-  const file = await targetOf(output, item);
-  const target = await NewFile.create(file, force);
-  try {
-    await target.write(bytes);
-  } catch (error) {
-    await target.abandon();
-    throw error;
-  }
-  await target.finish();
-  return { file, size };
 }
 
 /** Throws for an item that has no file. */

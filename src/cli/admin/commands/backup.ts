@@ -55,13 +55,12 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
-  const kept = local === undefined ? {} : { blobs: local.contents() };
   const manifest = await withReady(({ url }) =>
     withBucketList(settings, options.objects, (objects) =>
       dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
-        const listed = objects === undefined ? {} : { objects };
-        const source = { tables, read: countingRead(read, rows), bytes, version, ...about, ...kept, ...listed };
+        const blobs = local?.contents();
+        const source = { tables, read: countingRead(read, rows), bytes, version, ...about, blobs, objects };
         return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
           goOn(terminal);
           progress(done, total);
@@ -73,11 +72,10 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   const { size } = await stat(path);
   const counts = Object.fromEntries(rows);
   const { objects } = manifest;
-  const listed = objects === undefined ? {} : { objects: listData(objects) };
-  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), ...listed }, () => [
+  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), objects: listData(objects) }, () => [
     `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
       `(deleted ones too)${blobsLine(manifest)}; ${sized(size)}.`,
-    ...(objects === undefined ? [] : [`With the ${aboutList(objects)}.`]),
+    objects !== undefined && `With the ${aboutList(objects)}.`,
   ]);
   const { tokenSecret } = settings;
   if (storageKind !== 'local') {

@@ -65,7 +65,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     ...refusedBlobs.map(
       ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${harmless(why)}).`,
     ),
-    ...(missing === 0 ? [] : [`${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`]),
+    missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);
   // The others ran all the same, and what they did is told above.
   if (faults.length > 0) throw faults[0];

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../../client/address.js';
 import { prepareClaim, prepareRecovery } from '../../../client/enrol.js';
+import type { Identity } from '../../../client/identity.js';
 import { join as joinBy } from '../../../client/pairing.js';
 import { decodeWords, normalizeWords } from '../../../crypto/words.js';
 import { confirmed } from '../confirm.js';
@@ -32,6 +33,21 @@ interface ClaimOptions extends NewcomerOptions {
 const TRIES = 3;
 const WORDS_A_ROW = 4;
 
+/** Keeps the identity that a command ended with, and says who this is now. */
+async function kept(
+  { terminal, profile }: Context,
+  identity: Identity,
+  { event, as = 'a device', next }: { readonly event: string; readonly as?: string; readonly next: string },
+): Promise<void> {
+  await profile.keep(identity);
+  terminal.progress('');
+  const { serverUrl, deviceId, name } = identity;
+  show(terminal, { event, server: serverUrl, deviceId, name, profile: profile.name }, () => [
+    `${paletteOf(terminal).good('Done.')} This is "${name}", ${as} of ${serverUrl}.`,
+  ]);
+  if (!terminal.json) terminal.note(next);
+}
+
 /** `claim [url]`. */
 export function registerClaim(program: DeviceCommand): void {
   const command = program.command('claim [url]');
@@ -49,7 +65,7 @@ export function registerClaim(program: DeviceCommand): void {
 }
 
 async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
-  const { terminal, profile } = context;
+  const { terminal } = context;
   if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
     throw new CommandError(
       EXIT.usage,
@@ -61,18 +77,13 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   await alone(context, async () => {
     await expectNobody(context);
     const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
-    const prepared = await prepareClaim({ ...device, ...(claimToken === undefined ? {} : { claimToken }) });
+    const prepared = await prepareClaim({ ...device, claimToken });
     showPhrase(terminal, prepared.phrase);
     if (options.showPhrase !== true) await askBack(context, prepared.phrase.split(' '));
     const stands = 'It may have gone through: if a new claim is refused, come back with the words (`recover`).';
-    const identity = await registered(context, () => prepared.register(), stands);
-    await profile.keep(identity);
-    const { serverUrl, deviceId, name } = identity;
-    if (terminal.json) terminal.data({ event: 'claimed', server: serverUrl, deviceId, name, profile: profile.name });
-    else {
-      terminal.print(`${paletteOf(terminal).good('Done.')} This is "${name}", the first device of ${serverUrl}.`);
-      terminal.note(`Write something: ${PROGRAM_NAME} put "hello"   Another device: ${PROGRAM_NAME} pair`);
-    }
+    const next = `Write something: ${PROGRAM_NAME} put "hello"   Another device: ${PROGRAM_NAME} pair`;
+    const said = { event: 'claimed', as: 'the first device', next };
+    await kept(context, await registered(context, () => prepared.register(), stands), said);
   });
 }
 
@@ -142,30 +153,21 @@ export async function joinCommand(
   words: readonly string[],
   options: NewcomerOptions,
 ): Promise<void> {
-  const { terminal, profile } = context;
+  const { terminal } = context;
   const offer = given === undefined ? undefined : readOfferText(given);
   const device = await newcomer(context, offer?.url ?? given, options);
   await alone(context, async () => {
     await expectNobody(context);
-    const typed = offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context));
-    const password = passwordFrom(context, options.passwordFile);
     const request = {
       ...device,
-      words: typed,
-      password,
+      words: offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context)),
+      password: passwordFrom(context, options.passwordFile),
       signal: terminal.interrupted,
       onDigits: (digits: string) => showDigits(terminal, digits),
     };
     try {
       const identity = await forgiving(context, () => joinBy(request));
-      await profile.keep(identity);
-      terminal.progress('');
-      const { serverUrl, deviceId, name } = identity;
-      if (terminal.json) terminal.data({ event: 'joined', server: serverUrl, deviceId, name, profile: profile.name });
-      else {
-        terminal.print(`${paletteOf(terminal).good('Done.')} This is "${name}", a device of ${serverUrl}.`);
-        terminal.note(`See what is there: ${PROGRAM_NAME} list`);
-      }
+      await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
     } finally {
       terminal.progress('');
     }
@@ -213,7 +215,7 @@ export function registerRecover(program: DeviceCommand): void {
 }
 
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
-  const { terminal, profile, platform } = context;
+  const { terminal, platform } = context;
   const device = await newcomer(context, url, options);
   await alone(context, async () => {
     await expectNobody(context);
@@ -225,14 +227,8 @@ async function recover(context: Context, url: string | undefined, options: Recov
     try {
       const stands = 'It may have gone through: look at the device list later, and revoke what nobody holds.';
       const identity = await registered(context, () => forgiving(context, () => recovery.register()), stands);
-      await profile.keep(identity);
-      const { serverUrl, deviceId, name } = identity;
-      if (terminal.json)
-        terminal.data({ event: 'recovered', server: serverUrl, deviceId, name, profile: profile.name });
-      else {
-        terminal.print(`${paletteOf(terminal).good('Done.')} This is "${name}", a device of ${serverUrl}.`);
-        terminal.note(`Look who else is a device, and revoke what is lost: ${PROGRAM_NAME} devices`);
-      }
+      const next = `Look who else is a device, and revoke what is lost: ${PROGRAM_NAME} devices`;
+      await kept(context, identity, { event: 'recovered', next });
     } finally {
       recovery.forget();
       terminal.progress('');

@@ -4,7 +4,7 @@ import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
-import { expectFile, saveBlob, saveText } from '../save.js';
+import { expectFile, saveItem, type Saving } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
@@ -56,7 +56,7 @@ async function get(context: Context, id: string, options: Options): Promise<void
       const around = await surroundings(context, open);
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
-      else if (givesFile(terminal, item, options)) await saveBlob(context, open, { item, output: '-', force: false });
+      else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
       else await printContent(context, item);
     },
     { sync },
@@ -78,21 +78,16 @@ async function whole({ device }: OpenDevice, item: ItemView, { local }: Options)
 const notHere = (what: string): CommandError =>
   new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
 
-async function saved(
-  context: Context,
-  open: OpenDevice,
-  what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
-): Promise<void> {
+async function saved(context: Context, open: OpenDevice, what: Saving): Promise<void> {
   const { terminal } = context;
-  const text = what.item.blob?.holds === 'file' ? undefined : textIn(what.item);
-  if (text === undefined) expectFile(what.item);
-  if (what.output === '-' && terminal.json)
+  const { item, output } = what;
+  const text = item.blob?.holds === 'file' ? undefined : textIn(item);
+  if (text === undefined) expectFile(item);
+  if (output === '-' && terminal.json)
     throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
-  const { file, size } = await (text === undefined
-    ? saveBlob(context, open, what)
-    : saveText(context, { ...what, bytes: Buffer.from(text) }));
+  const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
-  show(terminal, { id: what.item.id, file, size }, () => [
+  show(terminal, { id: item.id, file, size }, () => [
     `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
   ]);
 }

@@ -1,6 +1,5 @@
 /** Items: listed, found, moved and deleted. */
 import { InvalidArgumentError } from 'commander';
-import type { BinView } from '../../../client/bins.js';
 import type { ItemView } from '../../../client/events.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
 import { confirmed } from '../confirm.js';
@@ -29,69 +28,34 @@ export function positive(value: string): number {
   return number;
 }
 
-/** `list`. */
-export function registerList(program: DeviceCommand): void {
+/** A command that lists items. */
+const listing = (program: DeviceCommand, name: string, description: string): DeviceCommand =>
   program
-    .command('list')
-    .alias('ls')
-    .summary('list items, newest first')
-    .description('Lists items, newest first.')
+    .command(name)
+    .description(description)
     .option('--bin <bin>', 'those of a bin: slug, id or name')
     .option('--type <type>', 'those of a type')
     .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
-    .option('--local', 'ask the server nothing')
+    .option('--local', 'ask the server nothing');
+
+/** `list`. */
+export function registerList(program: DeviceCommand): void {
+  listing(program, 'list', 'Lists items, newest first.')
+    .alias('ls')
+    .summary('list items, newest first')
     .examples('list', 'list --bin shopping --type text --limit 5')
-    .does(list);
-}
-
-/**
- * Keeps the items of a bin and of a type, where one is given. Throws `CommandError` for a type that there is not; what
- * it gives throws for a bin that there is not.
- */
-export function narrowed(
-  options: Pick<Options, 'bin' | 'type'>,
-): (items: readonly ItemView[], bins: readonly BinView[]) => readonly ItemView[] {
-  const type = options.type === undefined ? undefined : contentType(options.type);
-  return (items, bins) => {
-    const binId = options.bin === undefined ? undefined : findBin(bins, options.bin).id;
-    return items.filter(
-      (item) => (binId === undefined || item.binId === binId) && (type === undefined || item.type === type),
+    .does((context, options: Options) =>
+      listItems(context, options, { empty: 'Nothing there.', left: 'older ones are not listed', fits: () => true }),
     );
-  };
-}
-
-async function list(context: Context, options: Options): Promise<void> {
-  const narrow = narrowed(options);
-  const sync = options.local === true ? 'local' : 'catch up';
-  await context.withDevice(
-    async (open) => {
-      const around = await surroundings(context, open);
-      const all = await open.device.list();
-      const fitting = narrow(all, around.bins);
-      const items = fitting.slice(0, options.limit);
-      showItems(context, items, { ...around, all, empty: 'Nothing there.' });
-      if (fitting.length > items.length) {
-        context.terminal.note(`${fitting.length - items.length} older ones are not listed (--limit).`);
-      }
-      await noteHidden(context.terminal, open);
-    },
-    { sync },
-  );
 }
 
 /** `search <text...>`. */
 export function registerSearch(program: DeviceCommand): void {
-  program
-    .command('search <text...>')
+  const description =
+    'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
+    'happens on this machine.';
+  listing(program, 'search <text...>', description)
     .summary('find items by their content')
-    .description(
-      'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
-        'happens on this machine.',
-    )
-    .option('--bin <bin>', 'those of a bin: slug, id or name')
-    .option('--type <type>', 'those of a type')
-    .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
-    .option('--local', 'ask the server nothing')
     .examples('search cafe milano', 'search --bin work --type code invoice')
     .does(search);
 }
@@ -99,19 +63,34 @@ export function registerSearch(program: DeviceCommand): void {
 async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
   const wanted = folding(words.join(' ')).split(' ').filter(Boolean);
   if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what is looked for?');
-  const narrow = narrowed(options);
-  const sync = options.local === true ? 'local' : 'catch up';
+  const fits = (item: ItemView): boolean => holds(item, wanted);
+  await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
+}
+
+/** `empty`: said where there is none; `left`: of those beyond the limit. */
+interface Asked {
+  readonly empty: string;
+  readonly left: string;
+  readonly fits: (item: ItemView) => boolean;
+}
+
+/** Lists the items that fit, of the bin and the type that are named. Throws `CommandError` where there is no such. */
+async function listItems(context: Context, options: Options, { empty, left, fits }: Asked): Promise<void> {
+  const type = options.type === undefined ? undefined : contentType(options.type);
+  const { terminal } = context;
   await context.withDevice(
     async (open) => {
       const around = await surroundings(context, open);
       const all = await open.device.list();
-      const found = narrow(all, around.bins).filter((item) => holds(item, wanted));
-      showItems(context, found.slice(0, options.limit), { ...around, all, empty: 'Nothing found.' });
-      if (found.length > options.limit)
-        context.terminal.note(`${found.length - options.limit} more are not listed (--limit).`);
-      await noteHidden(context.terminal, open);
+      const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
+      const found = all.filter(
+        (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
+      );
+      showItems(context, found.slice(0, options.limit), { ...around, all, empty });
+      if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
+      await noteHidden(terminal, open);
     },
-    { sync },
+    { sync: options.local === true ? 'local' : 'catch up' },
   );
 }
 

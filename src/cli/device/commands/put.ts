@@ -77,7 +77,7 @@ async function put(context: Context, words: readonly string[], options: Options)
     await putAll(context, files, { ...rest, words });
     return;
   }
-  const one: One = { ...rest, words, ...(files[0] === undefined ? {} : { file: files[0] }) };
+  const one: One = { ...rest, words, file: files[0] };
   const found = await contentOf(context, one);
   try {
     // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
@@ -179,7 +179,7 @@ async function sent(context: Context, { found, open, one }: Writing): Promise<Pu
       throw error;
     })
     .finally(bar.ended);
-  return { ...outcome, type, binId: target.binId, ...(content === undefined ? {} : { size: content.size }) };
+  return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
 /** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */
