@@ -38,20 +38,12 @@ export function registerTenants(program: AdminCommand): void {
     .option('--limit <count>', 'so many at most', limitOf, LIMIT)
     .examples('tenants list', 'tenants list --after anna --limit 50')
     .does(list);
-  tenants
-    .command('suspend')
+  stateCommand(tenants, 'suspend', 'suspended')
     .summary('a tenant reads and deletes nothing, writes nothing, until it is active again')
-    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds')
-    .argument('[slug]', SLUG)
-    .examples('tenants suspend anna')
-    .does((context, slug?: string) => setState(context, slug, 'suspended'));
-  tenants
-    .command('activate')
+    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds');
+  stateCommand(tenants, 'activate', 'active')
     .summary('make a tenant active again')
-    .description('Make a suspended or inactive tenant active again')
-    .argument('[slug]', SLUG)
-    .examples('tenants activate anna')
-    .does((context, slug?: string) => setState(context, slug, 'active'));
+    .description('Make a suspended or inactive tenant active again');
   tenants
     .command('delete')
     .summary('delete a tenant with all it has, for good')
@@ -65,12 +57,17 @@ export function registerTenants(program: AdminCommand): void {
     .does(remove);
 }
 
-interface ListOptions {
-  readonly after?: string;
-  readonly limit: number;
-}
+const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'suspended'): AdminCommand =>
+  parent
+    .command(name)
+    .argument('[slug]', SLUG)
+    .examples(`tenants ${name} anna`)
+    .does((context, slug?: string) => setState(context, slug, state));
 
-async function list({ terminal, withReady }: AdminContext, { after = '', limit }: ListOptions): Promise<void> {
+async function list(
+  { terminal, withReady }: AdminContext,
+  { after = '', limit }: { readonly after?: string; readonly limit: number },
+): Promise<void> {
   const found = await withReady(({ store }) => store.tenants(after, limit + 1));
   const rows = found.slice(0, limit);
   const more = found.length > limit;

@@ -3,7 +3,7 @@ import type { BinLabel, BinView } from '../../../client/bins.js';
 import { BIN_SLUG, isDisplayName } from '../../../protocol/ids.js';
 import { ulid } from '../../../client/ulid.js';
 import { confirmed } from '../confirm.js';
-import type { Context, DeviceCommand, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, harmless, show, table } from '../output.js';
@@ -12,11 +12,6 @@ import { binName } from '../views.js';
 
 const EMOJI_MAX = 16;
 
-interface AddOptions {
-  readonly emoji?: string;
-  readonly slug?: string;
-}
-
 /** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
 export function registerBins(program: DeviceCommand): void {
   const bins = program
@@ -24,11 +19,7 @@ export function registerBins(program: DeviceCommand): void {
     .summary('list, add, rename and remove bins')
     .description('Lists the bins, or changes them. Their names are encrypted; their slugs are not.')
     .examples('bins', 'bins add Shopping --emoji 🛒');
-  bins
-    .command('list', { isDefault: true })
-    .alias('ls')
-    .summary('list the bins')
-    .does((context) => list(context));
+  bins.command('list', { isDefault: true }).alias('ls').summary('list the bins').does(list);
   bins
     .command('add <name>')
     .summary('a new bin')
@@ -95,15 +86,13 @@ function labelOf(name: string, emoji: string | undefined): BinLabel {
   return { name: name.trim(), ...(emoji === undefined || emoji === '' ? {} : { emoji }) };
 }
 
-/** Changes of bins are asked of the server at once: they do not wait in the outbox as items do. */
-async function onlineBins(open: OpenDevice): Promise<readonly BinView[]> {
-  return open.device.bins.list();
-}
-
-async function add(context: Context, name: string, options: AddOptions): Promise<void> {
+async function add(
+  context: Context,
+  name: string,
+  { emoji, slug }: { readonly emoji?: string; readonly slug?: string },
+): Promise<void> {
   const { terminal, platform } = context;
-  const label = labelOf(name, options.emoji);
-  const { slug } = options;
+  const label = labelOf(name, emoji);
   if (slug !== undefined && !BIN_SLUG.test(slug)) {
     throw new CommandError(EXIT.usage, 'a slug is small letters, digits and hyphens, 63 at most');
   }
@@ -122,7 +111,7 @@ async function rename(
 ): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const before = findBin(await onlineBins(open), typed);
+    const before = findBin(await open.device.bins.list(), typed);
     const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
     show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
   });
@@ -131,7 +120,7 @@ async function rename(
 async function remove(context: Context, typed: string, { yes }: { readonly yes?: boolean }): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const bins = await onlineBins(open);
+    const bins = await open.device.bins.list();
     const bin = findBin(bins, typed);
     const items = (await open.device.list({ binId: bin.id })).length;
     const name = harmless(binName(bins, bin.id));

@@ -56,7 +56,6 @@ async function watch(context: Context, options: Options): Promise<void> {
 
 class Printer {
   private around: Surroundings = { bins: [], devices: [] };
-  private printed = 0;
   private waiting = false;
 
   constructor(
@@ -68,24 +67,18 @@ class Printer {
   /** Listens until there is enough, the user has enough, or the device is revoked. */
   follow(): Promise<void> {
     const { terminal } = this.context;
+    let printed = 0;
     return new Promise((resolve, reject) => {
-      const enough = (): void => {
-        this.printed++;
-        if (this.options.count !== undefined && this.printed >= this.options.count) resolve();
+      const { count = Infinity } = this.options;
+      const told = (print: () => void): void => {
+        if (printed >= count) return;
+        print();
+        if (++printed >= count) resolve();
       };
-      const full = (): boolean => this.options.count !== undefined && this.printed >= this.options.count;
       this.device.on('bins', ({ bins }) => (this.around = { ...this.around, bins }));
       this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
-      this.device.on('item', (item) => {
-        if (full()) return;
-        this.item(item, 'item');
-        enough();
-      });
-      this.device.on('delete', ({ id, version }) => {
-        if (full()) return;
-        this.deleted(id, version);
-        enough();
-      });
+      this.device.on('item', (item) => told(() => this.item(item, 'item')));
+      this.device.on('delete', ({ id, version }) => told(() => this.deleted(id, version)));
       this.device.on('line', (line) => this.line(line));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
       const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
@@ -113,8 +106,9 @@ class Printer {
   }
 
   ready(): void {
-    if (!this.context.terminal.json) this.context.terminal.note('Watching. Ctrl-C ends it.');
-    else this.context.terminal.data({ event: 'ready' });
+    const { terminal } = this.context;
+    if (terminal.json) terminal.data({ event: 'ready' });
+    else terminal.note('Watching. Ctrl-C ends it.');
   }
 
   private item(item: ItemView, event: 'item' | 'known'): void {
@@ -124,12 +118,8 @@ class Printer {
       terminal.data({ event, ...itemFacts(item, this.around), payload });
       return;
     }
-    this.print(
-      item.ts,
-      binName(this.around.bins, item.binId),
-      `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`,
-      item.id,
-    );
+    const what = `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`;
+    this.print(item.ts, binName(this.around.bins, item.binId), what, item.id);
   }
 
   private deleted(id: string, version: number): void {
