@@ -1,9 +1,9 @@
 /** What `put` is given, as content of a type: a text, or a file of any size, which is read when it is sent and never held. */
 import { createReadStream } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { BlobSource } from '../../client/blobs/source.js';
-import { type Detected, textDetected } from '../../client/payloads/detect.js';
+import { textDetected, type Detected } from '../../client/payloads/detect.js';
 import { PAYLOAD_MAX } from '../../client/payloads/large.js';
 import { holdsFile, PAYLOAD_INLINE_MAX } from '../../client/payloads/shapes.js';
 import type { JsonObject } from '../../crypto/payload.js';

@@ -16,12 +16,27 @@ import { confirmed } from '../../device/confirm.js';
 import { NewFile } from '../../device/new-file.js';
 import { counted, show } from '../../device/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
-import { aboutList, comparedLines, compareWithStore, exitOf, listData, withBucketList } from '../bucket-list.js';
-import { type AdminContext, type AdminCommand, goOn } from '../context.js';
-import { type OperatorDatabase, withDatabase } from '../database.js';
-import { aboutBackup, countsLine, countsOf } from '../standing.js';
+import {
+  aboutList,
+  comparedLines,
+  compareWithStore,
+  exitOf,
+  listData,
+  withBucketList,
+  type Comparing,
+} from '../bucket-list.js';
+import { goOn, type AdminContext, type AdminCommand } from '../context.js';
+import { withDatabase, type OperatorDatabase } from '../database.js';
+import {
+  aboutBackup,
+  countsLine,
+  countsOf,
+  newestSchema,
+  requireEmpty,
+  requireNoServer,
+  schemaOf,
+} from '../standing.js';
 import { progressOf, sized } from '../progress.js';
-import { newestSchema, requireEmpty, requireNoServer, schemaOf } from '../standing.js';
 
 /** Adds the command. */
 export function registerBackup(program: AdminCommand): void {
@@ -190,14 +205,11 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   return exitOf(objects);
 }
 
-interface Putting {
-  readonly file: string;
-  readonly manifest: Manifest;
-  readonly settings: Config;
-}
-
 /** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */
-async function putBlobs({ terminal }: AdminContext, { file, manifest, settings }: Putting): Promise<number> {
+async function putBlobs(
+  { terminal }: AdminContext,
+  { file, manifest, settings }: Omit<Comparing, 'pool'>,
+): Promise<number> {
   const { blobs = [] } = manifest;
   if (blobs.length === 0) return 0;
   if (settings.storageKind !== 'local') {
@@ -235,14 +247,12 @@ async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
   }
 }
 
-interface Preparing {
-  readonly manifest: Manifest;
-  readonly options: RestoreOptions;
-}
-
 /** Makes sure that nothing is lost unasked, and brings the schema to the backup's. */
-async function prepare({ terminal }: AdminContext, database: OperatorDatabase, about: Preparing): Promise<void> {
-  const { manifest, options } = about;
+async function prepare(
+  { terminal }: AdminContext,
+  database: OperatorDatabase,
+  { manifest, options }: { readonly manifest: Manifest; readonly options: RestoreOptions },
+): Promise<void> {
   const found = await schemaOf(database);
   if (found > manifest.schema) {
     throw new CommandError(

@@ -10,7 +10,7 @@ import { SQL_FOLDER } from '../../../root.js';
 import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
-import { type AdminContext, type AdminCommand, goOn } from '../context.js';
+import { goOn, type AdminContext, type AdminCommand } from '../context.js';
 import { progressOf, sized } from '../progress.js';
 
 /** Adds the command. */

@@ -9,7 +9,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { confirmed } from '../../device/confirm.js';
 import { relative, show, table } from '../../device/output.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
-import { ADMIN_NAME, type AdminContext, type AdminCommand, goOn, tenantNamed } from '../context.js';
+import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized } from '../progress.js';
 
 const LIMIT = 1_000;

@@ -1,4 +1,4 @@
-/** May browsers on other origins use the signed URLs (contract 4, `CORS_ORIGINS`)? */
+/** May browsers on other origins use the signed URLs (the reference, Configuration, `CORS_ORIGINS`)? */
 import type { SignedRequest } from '../../../blobs/ports.js';
 import { ask, type StoreAnswer } from './requests.js';
 import type { Verdict } from './verdict.js';

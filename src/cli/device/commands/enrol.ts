@@ -14,11 +14,11 @@ import {
   forgiving,
   newcomer,
   newcomerOptions,
-  type NewcomerOptions,
   passwordFrom,
   passwordOption,
   registered,
   secretFrom,
+  type NewcomerOptions,
 } from '../newcomer.js';
 import { alone, noDevice } from '../open-device.js';
 import { paletteOf, show } from '../output.js';

@@ -78,10 +78,24 @@ async function put(context: Context, words: readonly string[], options: Options)
     return;
   }
   const one: One = { ...rest, words, file: files[0] };
+  await withContent(context, one, (found) =>
+    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
+    context.withDevice(
+      async (open) => {
+        const item = await sent(context, { found, open, one });
+        show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+        noteQueued(context.terminal, [item]);
+      },
+      { sync: 'later' },
+    ),
+  );
+}
+
+/** Runs `work` with the content, and closes that. */
+async function withContent<T>(context: Context, one: One, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
   try {
-    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
-    await context.withDevice((open) => write(context, { found, open, one }), { sync: 'later' });
+    return await work(found);
   } finally {
     await found.content?.close();
   }
@@ -99,7 +113,10 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
   await context.withDevice(async (open) => {
     for (const file of files) {
       try {
-        items.push(await putOne(context, open, { ...rest, file }));
+        const one = { ...rest, file };
+        const item = { ...(await withContent(context, one, (found) => sent(context, { found, open, one }))), file };
+        if (!terminal.json) terminal.print(writtenLine(terminal, item));
+        items.push(item);
       } catch (error) {
         if (terminal.interrupted.aborted) throw error;
         const failure = failureOf(error);
@@ -119,18 +136,6 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
   throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
 }
 
-async function putOne(context: Context, open: OpenDevice, one: One & { readonly file: string }): Promise<Put> {
-  const { terminal } = context;
-  const found = await contentOf(context, one);
-  try {
-    const item = { ...(await sent(context, { found, open, one })), file: one.file };
-    if (!terminal.json) terminal.print(writtenLine(terminal, item));
-    return item;
-  } finally {
-    await found.content?.close();
-  }
-}
-
 interface Writing {
   readonly found: Found;
   readonly open: OpenDevice;
@@ -143,13 +148,6 @@ interface Put extends Written {
   readonly binId: string;
   readonly size?: number;
   readonly file?: string;
-}
-
-async function write(context: Context, writing: Writing): Promise<void> {
-  const { terminal } = context;
-  const item = await sent(context, writing);
-  show(terminal, item, () => [writtenLine(terminal, item)]);
-  noteQueued(terminal, [item]);
 }
 
 const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
