@@ -6,7 +6,7 @@ import type { Config } from '../../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
 import { counted } from '../device/output.js';
 import { CommandError, EXIT } from '../device/terminal.js';
-import type { OperatorDatabase } from './database.js';
+import type { OperatorDatabase } from './context.js';
 
 /** Number of the last migration that this version knows. */
 export const newestSchema = async (): Promise<number> =>

@@ -1,6 +1,6 @@
 /** Shell completion, made from the program itself at each call: it cannot know other commands than there are. */
 import { Argument, type Command } from 'commander';
-import type { DeviceCommand } from './context.js';
+import type { DeviceCommand } from './command.js';
 import { show } from './output.js';
 
 /** The shells that completion is made for. */

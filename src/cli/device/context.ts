@@ -3,7 +3,6 @@ import type { Device } from '../../client/device.js';
 import type { Identity } from '../../client/identity.js';
 import type { Platform } from '../../client/platform.js';
 import type { Store } from '../../client/store/store.js';
-import type { ProgramCommand } from '../command.js';
 import type { Terminal } from './terminal.js';
 
 /**
@@ -64,6 +63,3 @@ export interface Context {
    */
   withDevice<T>(work: (open: OpenDevice) => Promise<T>, options?: OpenOptions): Promise<T>;
 }
-
-/** The program, or one of its commands. */
-export type DeviceCommand = ProgramCommand<Context>;

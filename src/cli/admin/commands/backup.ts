@@ -25,8 +25,7 @@ import {
   withBucketList,
   type Comparing,
 } from '../bucket-list.js';
-import { goOn, type AdminContext, type AdminCommand } from '../context.js';
-import { withDatabase, type OperatorDatabase } from '../database.js';
+import { goOn, withDatabase, type AdminContext, type AdminCommand, type OperatorDatabase } from '../context.js';
 import {
   aboutBackup,
   countsLine,
@@ -36,7 +35,7 @@ import {
   requireNoServer,
   schemaOf,
 } from '../standing.js';
-import { progressOf, sized } from '../progress.js';
+import { progressOf, sized, stoppable } from '../progress.js';
 
 /** Adds the command. */
 export function registerBackup(program: AdminCommand): void {
@@ -66,7 +65,7 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   const path = resolve(file);
   await requirePlace(path, options.force === true);
   const rows = new Map<string, number>();
-  const progress = progressOf(terminal, 'Backing up');
+  const progress = stoppable(terminal, progressOf(terminal, 'Backing up'));
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
@@ -76,10 +75,7 @@ async function backup(context: AdminContext, file: string, options: BackupOption
         const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
         const blobs = local?.contents();
         const source = { tables, read: countingRead(read, rows), bytes, version, ...about, blobs, objects };
-        return writeArchive(path, { ...source, createdAt: systemClock.now() }, (done, total) => {
-          goOn(terminal);
-          progress(done, total);
-        });
+        return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress);
       }),
     ),
   );
@@ -179,14 +175,8 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
     // First: then no row ever names a blob that is not there.
     blobs = await putBlobs(context, { file, manifest, settings: read });
     terminal.progress('');
-    const progress = progressOf(terminal, 'Restoring');
-    await restoreDatabase(
-      database.url,
-      readArchive(file, manifest, (done, total) => {
-        goOn(terminal);
-        progress(done, total);
-      }),
-    );
+    const progress = stoppable(terminal, progressOf(terminal, 'Restoring'));
+    await restoreDatabase(database.url, readArchive(file, manifest, progress));
     terminal.progress('Checking the schema and the figures');
     await migrate({ url: database.url, folder: SQL_FOLDER });
     // The backup's own schema may have been too old to be asked.
@@ -221,11 +211,7 @@ async function putBlobs(
     );
   }
   const store = localStore(settings, '');
-  const progress = progressOf(terminal, 'Restoring blobs');
-  const onProgress = (done: number, total: number): void => {
-    goOn(terminal);
-    progress(done, total);
-  };
+  const onProgress = stoppable(terminal, progressOf(terminal, 'Restoring blobs'));
   return restoreBlobs({ path: file, manifest, onProgress }, (name) => {
     const [tenantId = '', ref = ''] = name.split('/');
     return store.create({ tenantId, ref });

@@ -11,7 +11,7 @@ import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
 import { goOn, type AdminContext, type AdminCommand } from '../context.js';
-import { progressOf, sized } from '../progress.js';
+import { progressOf, sized, stoppable } from '../progress.js';
 
 /** Adds the command. */
 export function registerMigrate(program: AdminCommand): void {
@@ -143,7 +143,6 @@ const SAID: Readonly<Partial<Record<UpgradeStep, string>>> = {
 async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void> {
   const { dataDir, from, to, keptAs } = plan;
   const password = await keptSecret(dataDir, 'database-password');
-  const progress = progressOf(terminal, 'Copying');
   const { epoch, figures } = await alone(plan, terminal, () =>
     upgrade(plan, {
       password,
@@ -153,10 +152,7 @@ async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void
         if (step !== 'keep' && step !== 'place') goOn(terminal);
         terminal.progress(SAID[step] ?? '');
       },
-      onProgress: (done, total) => {
-        goOn(terminal);
-        progress(done, total);
-      },
+      onProgress: stoppable(terminal, progressOf(terminal, 'Copying')),
     }),
   );
   terminal.progress('');

@@ -2,7 +2,8 @@
 import { InvalidArgumentError } from 'commander';
 import { asError } from '../../../client/events.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
-import type { Context, DeviceCommand } from '../context.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
 import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';

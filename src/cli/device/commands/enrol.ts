@@ -6,8 +6,8 @@ import type { Identity } from '../../../client/identity.js';
 import { join as joinBy } from '../../../client/pairing.js';
 import { decodeWords, normalizeWords } from '../../../crypto/words.js';
 import { confirmed } from '../confirm.js';
-import type { Context, DeviceCommand } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import {
   askedWords,
   expectNobody,

@@ -2,7 +2,8 @@
 import { ArchiveError } from '../../../client/archive/error.js';
 import type { ArchivedItem, ArchiveRecord } from '../../../client/archive/records.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
-import type { Context, DeviceCommand, OpenDevice } from '../context.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';

@@ -2,8 +2,8 @@
 import { offerText } from '../../../client/address.js';
 import type { Device } from '../../../client/device.js';
 import type { JoinApproval, PairingOffer } from '../../../client/pairing.js';
-import type { Context, DeviceCommand } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';

@@ -1,7 +1,7 @@
 /** `password`: the account password, which pairing and recovery then need. */
 import { ApiError } from '../../../client/errors.js';
-import type { Context, DeviceCommand } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../output.js';
 import { CommandError, EXIT, type Terminal } from '../terminal.js';

@@ -2,7 +2,8 @@
 import type { Device } from '../../../client/device.js';
 import type { ItemView } from '../../../client/events.js';
 import { isRevoked, ClientError } from '../../../client/errors.js';
-import type { Context, DeviceCommand } from '../context.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import { withCopy } from '../open-device.js';
 import { harmless, paletteOf, widthOf } from '../output.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
