@@ -58,7 +58,7 @@ export interface Comparing {
 }
 
 /** A comparison, or why there is none. */
-export type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
+type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
 
 /**
  * Compares the list in the archive with the blob store; undefined where the archive has none. The rows are restored by

@@ -17,7 +17,7 @@ import { CommandError, EXIT, type Terminal } from '../device/terminal.js';
 export const ADMIN_NAME = 'service-admin';
 
 /** A database whose schema is the one this version works with, and the statements on it. */
-export interface ReadyDatabase extends OperatorDatabase {
+interface ReadyDatabase extends OperatorDatabase {
   readonly store: OperatorStore;
 }
 

@@ -82,17 +82,9 @@ export async function countsOf(pool: pg.Pool): Promise<Counts> {
 export const countsLine = ({ tenants, devices, items }: Counts): string =>
   [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
 
-/** What a backup says of itself. `createdAt`: ISO 8601; `bytes`: of all rows, unpacked. */
-export interface AboutBackup {
-  readonly createdAt: string;
-  readonly version: string;
-  readonly schema: number;
-  readonly postgres: string;
-  readonly bytes: number;
-}
-
-/** See above. The manifest is verified; its texts are for a person. */
-export function aboutBackup({ createdAt, version, schema, postgres, parts }: Manifest): AboutBackup {
-  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
-  return { createdAt: new Date(createdAt).toISOString(), version, schema, postgres, bytes };
-}
+/** What a backup says of itself. `createdAt`: ISO 8601; `bytes`: of all rows, unpacked. The texts are for a person. */
+export const aboutBackup = ({ createdAt, version, schema, postgres, parts }: Manifest) => ({
+  createdAt: new Date(createdAt).toISOString(),
+  ...{ version, schema, postgres },
+  bytes: parts.reduce((sum, part) => sum + part.bytes, 0),
+});

@@ -4,8 +4,8 @@ import type { DeviceCommand } from './command.js';
 import { show } from './output.js';
 
 /** The shells that completion is made for. */
-export const SHELLS = ['bash', 'zsh', 'fish'] as const;
-export type Shell = (typeof SHELLS)[number];
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
+type Shell = (typeof SHELLS)[number];
 
 /** One command as completion sees it. */
 interface Node {

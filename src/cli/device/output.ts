@@ -39,7 +39,7 @@ export function fitted(text: string, columns: number): string {
 }
 
 /** One column. The last one takes what is left of the line. */
-export interface Column {
+interface Column {
   readonly title: string;
   readonly paint?: (text: string) => string;
 }

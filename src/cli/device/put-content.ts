@@ -115,7 +115,7 @@ export const described = (found: Found, fields: JsonObject): JsonObject =>
     : { ...found.payload, ...fields };
 
 /** Bytes that are handed on in portions, and a place to put back in order. */
-export interface HeldSource extends BlobSource {
+interface HeldSource extends BlobSource {
   /** Once, at the end. */
   close(): Promise<void>;
 }
@@ -123,7 +123,7 @@ export interface HeldSource extends BlobSource {
 const READ_BYTES = 256 * 1024;
 
 /** An open file; what takes its name meanwhile is not sent in its place. */
-export class FileSource implements HeldSource {
+class FileSource implements HeldSource {
   private constructor(
     private readonly handle: FileHandle,
     private readonly path: string,

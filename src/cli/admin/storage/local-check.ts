@@ -11,7 +11,7 @@ import { COMMON, StoreRun, type StoreCheck } from './run.js';
 import { adviceFor, NotOk, type Verdict } from './verdict.js';
 
 /** What is checked. */
-export interface LocalCheck extends StoreCheck {
+interface LocalCheck extends StoreCheck {
   readonly store: LocalStore & StoreCheck['store'];
   /** Where the running server is reached. */
   readonly origin: string;

@@ -16,30 +16,18 @@ export interface StoreAnswer {
   readonly code: string | undefined;
 }
 
-/** What is asked. */
-export interface StoreQuestion {
-  readonly method: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Uint8Array<ArrayBuffer>;
-}
-
 /**
  * Asks; no redirection is followed, as no client would send a signed request elsewhere.
  * @throws StoreFault where there is no answer.
  */
-export async function ask(url: string, { method, headers = {}, body }: StoreQuestion): Promise<StoreAnswer> {
-  const call = `${method} at the store`;
+export async function ask(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>): Promise<StoreAnswer> {
+  const call = `${init.method} at the store`;
   const stop = new AbortController();
   // Not `AbortSignal.timeout`: its timer keeps no process waiting, and a request that hangs alone would end it in silence.
   const timer = setTimeout(() => stop.abort(new DOMException('no answer in time', 'TimeoutError')), ANSWER_MAX_MS);
   try {
-    const answer = await fetch(url, {
-      method,
-      headers,
-      ...(body === undefined ? {} : { body }),
-      redirect: 'manual',
-      signal: stop.signal,
-    });
+    const { method, headers, body } = init;
+    const answer = await fetch(url, { method, headers, body, redirect: 'manual', signal: stop.signal });
     const text = await cappedBody(answer, BODY_MAX_BYTES);
     return { status: answer.status, headers: answer.headers, body: text, code: codeIn(text.toString('latin1')) };
   } catch (error) {

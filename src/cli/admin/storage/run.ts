@@ -200,7 +200,7 @@ export class StoreRun {
 }
 
 /** URLs as a client gets them. */
-export interface CorsCheck {
+interface CorsCheck {
   readonly upload: SignedRequest;
   readonly download: SignedRequest;
   readonly origins: readonly string[];
@@ -215,7 +215,7 @@ const OWN: ReadonlySet<string> = new Set(['content-length', 'host']);
 const listOf = (text: string | null): string[] => (text ?? '').split(',').map((part) => part.trim().toLowerCase());
 
 /** One verdict for each origin. Rejects with a fault where the store does not answer. */
-export async function corsVerdicts({ upload, download, origins }: CorsCheck): Promise<readonly Verdict[]> {
+async function corsVerdicts({ upload, download, origins }: CorsCheck): Promise<readonly Verdict[]> {
   if (origins.length === 0) {
     return [{ check: 'CORS', outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' }];
   }

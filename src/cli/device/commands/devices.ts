@@ -14,32 +14,16 @@ import { alone } from '../open-device.js';
 import { harmless, paletteOf, relative, show } from '../output.js';
 import { CommandError, EXIT } from '../terminal.js';
 
-/** A device as its user should see it. Times are ms. */
-export interface DeviceFacts {
-  readonly id: string;
-  readonly name: string;
-  readonly glyph: string;
-  readonly thisDevice: boolean;
-  readonly online: boolean;
-  readonly pairedAt: number;
-  readonly lastSeenAt: number | null;
-  readonly revokedAt: number | null;
-  /** A device with the master key vouches for it. */
-  readonly certified: boolean;
-  readonly fingerprint: string;
-}
-
-/** The device list with what this device itself finds out about each. */
-export const deviceFacts = (
-  { sodium }: Pick<Platform, 'sodium'>,
-  identity: Identity,
-  devices: readonly DeviceEntry[],
-): readonly DeviceFacts[] =>
-  devices.map(({ id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, pubkey, cert }) => ({
+/** A device as its user should see it, with what this device itself finds out about it. Times are ms. */
+const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEntry) => {
+  const { id, name, glyph, online, pairedAt, lastSeenAt, revokedAt, pubkey, cert } = device;
+  return {
     ...{ id, name, glyph, thisDevice: id === identity.deviceId, online, pairedAt, lastSeenAt, revokedAt },
+    /** A device with the master key vouches for it. */
     certified: isCertified(sodium, identity.masterKey, { id, publicKey: pubkey, cert }),
     fingerprint: fingerprintOfDevice(sodium, { id, pubkey }),
-  }));
+  };
+};
 
 /** `devices`. */
 export function registerDevices(program: DeviceCommand): void {
@@ -59,14 +43,14 @@ async function devices(context: Context, options: { readonly all?: boolean }): P
   const { terminal, platform, profile } = context;
   await context.withDevice(async ({ device, identity, current }) => {
     const entries = current ? await device.roster.refresh() : ((await readKnown(profile.folder)).devices ?? []);
-    const listed = deviceFacts(platform, identity, entries).filter(
-      ({ revokedAt }) => options.all === true || revokedAt === null,
-    );
+    const listed = entries
+      .filter(({ revokedAt }) => options.all === true || revokedAt === null)
+      .map((entry) => deviceFacts(platform, identity, entry));
     show(terminal, { devices: listed }, () => listed.flatMap((one) => linesOf(context, one)));
   });
 }
 
-function linesOf({ terminal, platform }: Context, device: DeviceFacts): string[] {
+function linesOf({ terminal, platform }: Context, device: ReturnType<typeof deviceFacts>): string[] {
   const { bold, dim, good, bad } = paletteOf(terminal);
   const now = platform.clock.now();
   const { online, lastSeenAt, revokedAt, thisDevice, certified } = device;

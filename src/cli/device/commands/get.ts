@@ -85,7 +85,8 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { terminal } = context;
   const { item, output } = what;
   const text = item.blob?.holds === 'file' ? undefined : textIn(item);
-  if (text === undefined) expectFile(item);
+  if (text === undefined && item.blob?.holds !== 'file')
+    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Leave --output out.', { code: 'no_blob' });
   if (output === '-' && terminal.json)
     throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
   const { file, size } = await saveItem(context, open, { ...what, text });
@@ -165,16 +166,10 @@ function printCard(
 }
 
 /** Which item goes where. */
-export interface Saving {
+interface Saving {
   readonly item: ItemView;
   readonly output: string;
   readonly force: boolean;
-}
-
-/** What was written: the path, or null for standard output. */
-interface Saved {
-  readonly file: string | null;
-  readonly size: number;
 }
 
 /** File systems take names of 255 bytes; a temporary one beside it has some more than its own. */
@@ -216,13 +211,14 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
 /**
  * Writes an item's blob, or its `text`, to `output`: a file, a folder in which it gets its own name, or `-` for standard
  * output. A file appears under its name when its last byte has authenticated; what goes to standard output is
- * authenticated piece by piece, and is whole only where this resolves. Throws `CommandError`, and what `Device.blob` throws.
+ * authenticated piece by piece, and is whole only where this resolves. Gives the path, null for standard output.
+ * Throws `CommandError`, and what `Device.blob` throws.
  */
-export async function saveItem(
+async function saveItem(
   { terminal, platform }: Context,
   { device }: OpenDevice,
   { item, output, force, text }: Saving & { readonly text?: string | undefined },
-): Promise<Saved> {
+): Promise<{ readonly file: string | null; readonly size: number }> {
   const file = output === '-' ? undefined : await targetOf(output, item);
   const target = file === undefined ? undefined : await NewFile.create(file, force);
   const bar = meter({ terminal, clock: platform.clock }, 'Getting');
@@ -242,10 +238,4 @@ export async function saveItem(
   }
   await target?.finish();
   return { file: file ?? null, size };
-}
-
-/** Throws for an item that has no file. */
-export function expectFile(item: ItemView): void {
-  if (item.blob?.holds !== 'file')
-    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Leave --output out.', { code: 'no_blob' });
 }

@@ -38,7 +38,7 @@ export const readFigures = object({
 export type Figures = Read<typeof readFigures>;
 
 /** One look at the server's clock: its time, and between when and when it was read. */
-export interface TimeProbe {
+interface TimeProbe {
   readonly serverTime: number;
   readonly resolutionMs: number;
   readonly sentAt: number;
