@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';
 import t from 'tap';
-import { fileNameOf } from '../src/cli/device/save.js';
+import { fileNameOf } from '../src/cli/device/commands/get.js';
 import { Spool } from '../src/cli/device/spool.js';
 import { EXIT } from '../src/cli/device/terminal.js';
 import { meter, sizeText } from '../src/cli/device/transfer.js';

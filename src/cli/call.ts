@@ -1,5 +1,6 @@
 /** How one call of a command-line program runs and ends: arguments to commander, errors to message and exit code. */
-import { CommanderError, type Command } from 'commander';
+import { CommanderError, type Command, type OptionValues } from 'commander';
+import type { Run } from './command.js';
 import type { Failure } from './device/failure.js';
 import { onScreen, paletteOf } from './device/output.js';
 import { Declined, EXIT, type ExitCode, type Terminal } from './device/terminal.js';
@@ -18,19 +19,22 @@ export interface ProgramCall {
 }
 
 /** The program that is called. */
-export interface CalledProgram {
-  /** Its commands; each calls `done` with its exit code. */
-  readonly build: (terminal: Terminal, done: (code: ExitCode) => void) => Command;
+export interface CalledProgram<C> {
+  readonly programOf: (run: Run<C>) => Command;
+  /** What each command is given; `options`: those of the program. */
+  readonly contextOf: (terminal: Terminal, options: OptionValues) => C;
   readonly failureOf: (error: unknown) => Failure;
 }
 
 /** Runs one call to its end. Never rejects: whatever happens is told on the terminal and in the exit code. */
-export async function runCall(call: ProgramCall, { build, failureOf }: CalledProgram): Promise<ExitCode> {
+export async function runCall<C>(call: ProgramCall, called: CalledProgram<C>): Promise<ExitCode> {
   // Also for what goes wrong before commander has understood the arguments.
   const json = call.argv.slice(0, endOfOptions(call.argv)).includes('--json');
   const terminal = call.terminal(json);
   let code: ExitCode = EXIT.ok;
-  const program = build(terminal, (given) => (code = given));
+  const program = called.programOf((work) => async (...args) => {
+    code = (await work(called.contextOf(terminal, program.opts()), ...args)) ?? EXIT.ok;
+  });
   quietly(program, call.write);
   try {
     if (call.argv.length === 0) {
@@ -40,7 +44,7 @@ export async function runCall(call: ProgramCall, { build, failureOf }: CalledPro
     await program.parseAsync([...call.argv], { from: 'user' });
     return terminal.interrupted.aborted ? EXIT.interrupted : code;
   } catch (error) {
-    return ended(error, { terminal, call, failureOf });
+    return ended(error, call, { terminal, failure: called.failureOf(error) });
   }
 }
 
@@ -55,20 +59,18 @@ function quietly(command: Command, write: (text: string) => void): void {
   for (const child of command.commands) quietly(child, write);
 }
 
-interface Ending extends Pick<CalledProgram, 'failureOf'> {
-  readonly terminal: Terminal;
-  readonly call: ProgramCall;
-}
-
-function ended(error: unknown, { terminal, call, failureOf }: Ending): ExitCode {
+function ended(
+  error: unknown,
+  call: ProgramCall,
+  { terminal, failure }: { readonly terminal: Terminal; readonly failure: Failure },
+): ExitCode {
   if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok;
   // `program help nothing` and a command without its sub-command print help: that is their message.
   if (error instanceof CommanderError && error.code === 'commander.help') return EXIT.usage;
-  const failure = failureOf(error);
   const { message, hint, code } = failure;
   const exitCode = terminal.interrupted.aborted ? EXIT.interrupted : failure.exitCode;
   terminal.progress('');
-  if (terminal.json) call.fail({ error: { code, message, ...(hint === undefined ? {} : { hint }) } });
+  if (terminal.json) call.fail({ error: { code, message, hint } });
   else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
   else if (error instanceof Declined) terminal.note(message);
   else {

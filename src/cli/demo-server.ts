@@ -1,5 +1,6 @@
 /** A server of the demo's own: a process on a free port, with its data in a temporary folder that goes with it. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +40,7 @@ export async function startDemoServer(): Promise<DemoServer> {
     RATE_WRITE_PER_S: '100',
   };
   const child = spawn(process.execPath, ['--enable-source-maps', MAIN], {
-    env: { ...passedOn(), ...own },
+    env: { ...Object.fromEntries(PASSED_ON.map((name) => [name, process.env[name]])), ...own },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let log = '';
@@ -65,12 +66,6 @@ export async function startDemoServer(): Promise<DemoServer> {
   }
 }
 
-function passedOn(): NodeJS.ProcessEnv {
-  const env: NodeJS.ProcessEnv = {};
-  for (const name of PASSED_ON) if (process.env[name] !== undefined) env[name] = process.env[name];
-  return env;
-}
-
 /** The port that the server's own greeting names. */
 function listening(child: ChildProcess, log: () => string): Promise<number> {
   return new Promise((resolve, reject) => {
@@ -93,7 +88,7 @@ function listening(child: ChildProcess, log: () => string): Promise<number> {
 /** Asks the process to stop, insists after a while, and waits until it is gone. */
 async function ended(child: ChildProcess): Promise<void> {
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
-  const gone = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  const gone = once(child, 'exit');
   child.kill('SIGTERM');
   const insist = setTimeout(() => child.kill('SIGKILL'), STOP_WITHIN_MS);
   await gone;

@@ -58,7 +58,7 @@ export interface Comparing {
 }
 
 /** A comparison, or why there is none. */
-export type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
+type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
 
 /**
  * Compares the list in the archive with the blob store; undefined where the archive has none. The rows are restored by
@@ -104,13 +104,18 @@ export const aboutList = (list: ObjectList): string =>
   `list of ${counted(list.count, 'object')} (${sized(list.size)}) of the ${nameOf(list)}`;
 
 /** The list, for `--json`: without its parts. */
-export const listData = ({ store, bucket, prefix, count, size }: ObjectList): object => ({
-  ...{ store, bucket, prefix, count, size },
-});
+export const listData = (list: ObjectList | undefined): object | undefined => {
+  if (list === undefined) return undefined;
+  const { store, bucket, prefix, count, size } = list;
+  return { store, bucket, prefix, count, size };
+};
 
 /** A comparison in words. */
-export function comparedLines(terminal: Terminal, manifest: Manifest, found: Compared | undefined): readonly string[] {
-  const { objects } = manifest;
+export function comparedLines(
+  terminal: Terminal,
+  { objects }: Manifest,
+  found: Compared | undefined,
+): readonly (string | false)[] {
   if (objects === undefined || found === undefined) return [];
   const list = aboutList(objects);
   if ('failed' in found) {
@@ -119,44 +124,23 @@ export function comparedLines(terminal: Terminal, manifest: Manifest, found: Com
       `See \`${ADMIN_NAME} check-storage\`; then \`${ADMIN_NAME} verify\` names blobs that are missing or of another size.`,
     ];
   }
-  const { same, sizeOnly, added, examples } = found;
+  const { same, sizeOnly, added, missing, missingNamed, otherSize, otherChecksum, examples } = found;
   const wrong = exitOf(found) !== EXIT.ok;
   const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the size, and no checksum of the same kind to compare.`;
+  const named = missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; nobody needs the others`;
+  const columns = ['Tenant', 'Object', 'Differs', 'Item', 'Listed; found'].map((title) => ({ title }));
+  const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => {
+    const both = there === '' ? listed : `${listed}; ${there}`;
+    return [tenantId, ref, difference, itemId ?? '', both];
+  });
   return [
     `The backup has the ${list}: ${wrong ? `${same} of them are as listed.` : 'nothing differs.'}${more}`,
-    ...differenceLines(found),
-    ...(added === 0
-      ? []
-      : [`${counted(added, 'object')} added since: no difference, the nightly job removes what no item needs.`]),
-    ...(wrong
-      ? table(
-          terminal,
-          [
-            { title: 'Tenant' },
-            { title: 'Object' },
-            { title: 'Differs' },
-            { title: 'Item' },
-            { title: 'Listed; found' },
-          ],
-          examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => [
-            ...[tenantId, ref, difference, itemId ?? ''],
-            there === '' ? listed : `${listed}; ${there}`,
-          ]),
-        )
-      : []),
-    ...(wrong
-      ? ['Put these objects back from a copy or an older version of the bucket. Until then devices cannot get them.']
-      : []),
-  ];
-}
-
-function differenceLines({ missing, missingNamed, otherSize, otherChecksum }: ObjectComparison): readonly string[] {
-  const named = missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; nobody needs the others`;
-  return [
-    ...(missing === 0 ? [] : [`${counted(missing, 'object')} missing (${named}).`]),
-    ...(otherSize === 0 ? [] : [`${counted(otherSize, 'object')} of another size.`]),
-    ...(otherChecksum === 0
-      ? []
-      : [`${counted(otherChecksum, 'object')} with another checksum: the bytes were changed.`]),
+    missing > 0 && `${counted(missing, 'object')} missing (${named}).`,
+    otherSize > 0 && `${counted(otherSize, 'object')} of another size.`,
+    otherChecksum > 0 && `${counted(otherChecksum, 'object')} with another checksum: the bytes were changed.`,
+    added > 0 && `${counted(added, 'object')} added since: no difference, the nightly job removes what no item needs.`,
+    ...(wrong ? table(terminal, columns, rows) : []),
+    wrong &&
+      'Put these objects back from a copy or an older version of the bucket. Until then devices cannot get them.',
   ];
 }

@@ -1,18 +1,23 @@
-/** What every command of `service-admin` is given, and how it is hung into the program. */
-import type { Command } from 'commander';
+/** What every command of `service-admin` is given, the database it works on, and what all of them ask first. */
+import type pg from 'pg';
+import { pino } from 'pino';
+import { startEmbedded, type Stop } from '../../compose/database.js';
 import { readConfig, type Config } from '../../config/config.js';
+import { keptSecret } from '../../config/secrets.js';
+import { createPool } from '../../postgres/database.js';
+import { EmbeddedPostgres } from '../../postgres/embedded/embedded.js';
 import { hasCluster } from '../../postgres/embedded/process.js';
 import { migrate } from '../../postgres/migrate.js';
 import { OperatorStore } from '../../postgres/stores/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
-import { withDatabase, type OperatorDatabase } from './database.js';
+import type { ProgramCommand } from '../command.js';
+import { CommandError, EXIT, type Terminal } from '../device/terminal.js';
 
 /** The program's name, as it is typed. */
 export const ADMIN_NAME = 'service-admin';
 
 /** A database whose schema is the one this version works with, and the statements on it. */
-export interface ReadyDatabase extends OperatorDatabase {
+interface ReadyDatabase extends OperatorDatabase {
   readonly store: OperatorStore;
 }
 
@@ -28,17 +33,8 @@ export interface AdminContext {
   withReady<T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T>;
 }
 
-/** A command's work. What it resolves with is the program's exit code; nothing is `EXIT.ok`. */
-export type AdminWork<A extends readonly unknown[]> = (
-  context: AdminContext,
-  ...args: A
-) => Promise<void> | Promise<ExitCode>;
-
-/** Makes commander's action out of a command's work. */
-export type AdminRun = <A extends readonly unknown[]>(work: AdminWork<A>) => (...args: A) => Promise<void>;
-
-/** What a command's file exports. */
-export type AdminRegister = (program: Command, run: AdminRun) => void;
+/** The program, or one of its commands. */
+export type AdminCommand = ProgramCommand<AdminContext>;
 
 /** See `AdminContext`. */
 export function adminContext(terminal: Terminal, version: string): AdminContext {
@@ -103,4 +99,39 @@ export async function tenantNamed(store: OperatorStore, slug: string | undefined
 /** Throws where the person has interrupted: called between two steps that may be left undone. */
 export function goOn({ interrupted }: Terminal): void {
   if (interrupted.aborted) throw new CommandError(EXIT.interrupted, 'interrupted');
+}
+
+/** Where the database is, and whether a server may be at work on it. */
+export interface OperatorDatabase {
+  readonly url: string;
+  readonly pool: pg.Pool;
+  /** Embedded and started for this command alone: no server runs on it. */
+  readonly alone: boolean;
+}
+
+/**
+ * Runs `work` with the database of this configuration. An embedded one that no server has running is started for it
+ * and stopped again.
+ */
+export async function withDatabase<T>(config: Config, work: (database: OperatorDatabase) => Promise<T>): Promise<T> {
+  const stops: Stop[] = [];
+  try {
+    const { url, alone } = await locate(config, stops);
+    const pool = createPool({ url, name: 'service admin', size: 2, onIdleError: () => undefined });
+    stops.push(() => pool.end());
+    return await work({ url, pool, alone });
+  } finally {
+    for (const stop of stops.reverse()) await stop();
+  }
+}
+
+async function locate(config: Config, stops: Stop[]): Promise<{ url: string; alone: boolean }> {
+  if (config.databaseUrl !== null) return { url: config.databaseUrl, alone: false };
+  const { dataDir } = config;
+  const running = await EmbeddedPostgres.runningUrl({
+    dataDir,
+    password: await keptSecret(dataDir, 'database-password'),
+  });
+  if (running !== null) return { url: running, alone: false };
+  return { url: await startEmbedded({ config, log: pino({ level: 'silent' }) }, stops), alone: true };
 }

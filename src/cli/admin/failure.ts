@@ -13,23 +13,23 @@ import { EXIT } from '../device/terminal.js';
 
 const BACKUP_HINT = 'Nothing was changed. Take another backup.';
 
+type ErrorClass = abstract new (...args: never[]) => Error;
+
+/** Errors that the operator can do something about, each with how the program ends. */
+const KNOWN: readonly (readonly [error: ErrorClass, how: Omit<Failure, 'message'>])[] = [
+  [MigrationError, { exitCode: EXIT.refused, code: 'schema' }],
+  [ArchiveError, { exitCode: EXIT.untrusted, code: 'damaged', hint: BACKUP_HINT }],
+  [RestoreError, { exitCode: EXIT.untrusted, code: 'damaged', hint: BACKUP_HINT }],
+  [ClusterVersionError, { exitCode: EXIT.refused, code: 'postgres_version' }],
+  [DataDirInUseError, { exitCode: EXIT.unavailable, code: 'busy' }],
+];
+
 /** Any error as a failure. Connection strings, which hold passwords, are in none of these errors. */
 export function adminFailureOf(error: unknown): Failure {
-  if (error instanceof ConfigError) {
+  if (error instanceof ConfigError)
     return { exitCode: EXIT.usage, code: 'config', message: harmlessLines(error.message) };
-  }
-  if (error instanceof MigrationError) {
-    return { exitCode: EXIT.refused, code: 'schema', message: harmless(error.message) };
-  }
-  if (error instanceof ArchiveError || error instanceof RestoreError) {
-    return { exitCode: EXIT.untrusted, code: 'damaged', message: harmless(error.message), hint: BACKUP_HINT };
-  }
-  if (error instanceof ClusterVersionError) {
-    return { exitCode: EXIT.refused, code: 'postgres_version', message: harmless(error.message) };
-  }
-  if (error instanceof DataDirInUseError) {
-    return { exitCode: EXIT.unavailable, code: 'busy', message: harmless(error.message) };
-  }
+  const known = KNOWN.find(([kind]) => error instanceof kind);
+  if (known !== undefined && error instanceof Error) return { ...known[1], message: harmless(error.message) };
   return ofDatabase(error) ?? failureOf(error);
 }
 

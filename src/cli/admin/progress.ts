@@ -2,8 +2,17 @@
 import type { Progress } from '../../backup/archive.js';
 import { paced } from '../device/progress.js';
 import type { Terminal } from '../device/terminal.js';
+import { goOn } from './context.js';
 
 const WIDTH = 30;
+
+/** The same work, which ends here where the person has interrupted it. */
+export const stoppable =
+  (terminal: Terminal, progress: Progress): Progress =>
+  (done, total) => {
+    goOn(terminal);
+    progress(done, total);
+  };
 
 /** A bar, and how much it is of. */
 export function progressOf(terminal: Terminal, verb: string): Progress {

@@ -1,10 +1,12 @@
-/** How a database stands before a restore: its schema, what is in it, and who works on it. */
+/** What is in a database or a backup, in figures; how a database stands before a restore, and who works on it. */
+import type pg from 'pg';
 import { readdir } from 'node:fs/promises';
+import type { Manifest } from '../../backup/ports.js';
 import type { Config } from '../../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
+import { counted } from '../device/output.js';
 import { CommandError, EXIT } from '../device/terminal.js';
-import type { OperatorDatabase } from './database.js';
-import { countsLine, countsOf, type Counts } from './figures.js';
+import type { OperatorDatabase } from './context.js';
 
 /** Number of the last migration that this version knows. */
 export const newestSchema = async (): Promise<number> =>
@@ -57,3 +59,32 @@ export async function requireEmpty({ pool }: OperatorDatabase, force: boolean): 
     { code: 'not_empty' },
   );
 }
+
+/** Rows of what an operator asks for. Items: those that are not deleted. */
+export interface Counts {
+  readonly tenants: number;
+  readonly devices: number;
+  readonly items: number;
+}
+
+/** Counts what is in the database. */
+export async function countsOf(pool: pg.Pool): Promise<Counts> {
+  const { rows } = await pool.query<Counts>(
+    `SELECT (SELECT count(*) FROM tenants) AS tenants, (SELECT count(*) FROM devices WHERE revoked_at IS NULL) AS devices,
+      (SELECT coalesce(sum(item_count), 0)::bigint FROM tenants) AS items`,
+  );
+  const [counts] = rows;
+  if (counts === undefined) throw new Error('the database counted nothing');
+  return counts;
+}
+
+/** `2 tenants, 3 devices, 40 items`. */
+export const countsLine = ({ tenants, devices, items }: Counts): string =>
+  [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
+
+/** What a backup says of itself. `createdAt`: ISO 8601; `bytes`: of all rows, unpacked. The texts are for a person. */
+export const aboutBackup = ({ createdAt, version, schema, postgres, parts }: Manifest) => ({
+  createdAt: new Date(createdAt).toISOString(),
+  ...{ version, schema, postgres },
+  bytes: parts.reduce((sum, part) => sum + part.bytes, 0),
+});

@@ -1,9 +1,11 @@
 /** Shell completion, made from the program itself at each call: it cannot know other commands than there are. */
-import type { Command } from 'commander';
+import { Argument, type Command } from 'commander';
+import type { DeviceCommand } from './command.js';
+import { show } from './output.js';
 
 /** The shells that completion is made for. */
-export const SHELLS = ['bash', 'zsh', 'fish'] as const;
-export type Shell = (typeof SHELLS)[number];
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
+type Shell = (typeof SHELLS)[number];
 
 /** One command as completion sees it. */
 interface Node {
@@ -139,4 +141,18 @@ function fish(name: string, nodes: readonly Node[]): string {
     return [...commands, ...options];
   });
   return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
+}
+
+/** `completion <shell>`. */
+export function registerCompletion(program: DeviceCommand): void {
+  program
+    .command('completion')
+    .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS))
+    .summary('completion for bash, zsh or fish')
+    .description('Prints a script that lets a shell complete commands and options. It is made from the program itself.')
+    .examples('eval "$($0 completion bash)"        # in ~/.bashrc', 'completion fish | source')
+    .does(async ({ terminal }, shell: Shell) => {
+      const script = completionOf(program, shell);
+      show(terminal, { shell, script }, () => [script.trimEnd()]);
+    });
 }

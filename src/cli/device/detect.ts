@@ -5,46 +5,20 @@ import type { Detected } from '../../client/payloads/detect.js';
 import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 
-/** Extension to the name that `lang` takes. */
-const LANGUAGES: Readonly<Record<string, string>> = {
-  ...{
-    ts: 'typescript',
-    tsx: 'tsx',
-    mts: 'typescript',
-    js: 'javascript',
-    jsx: 'jsx',
-    mjs: 'javascript',
-    cjs: 'javascript',
-  },
-  ...{ py: 'python', rb: 'ruby', go: 'go', rs: 'rust', java: 'java', kt: 'kotlin', swift: 'swift', scala: 'scala' },
-  ...{
-    c: 'c',
-    h: 'c',
-    cc: 'cpp',
-    cpp: 'cpp',
-    hpp: 'cpp',
-    cs: 'csharp',
-    m: 'objectivec',
-    php: 'php',
-    pl: 'perl',
-    lua: 'lua',
-  },
-  ...{ sh: 'shell', bash: 'shell', zsh: 'shell', fish: 'fish', ps1: 'powershell', bat: 'batch' },
-  ...{ html: 'html', htm: 'html', css: 'css', scss: 'scss', xml: 'xml', vue: 'vue', sql: 'sql', graphql: 'graphql' },
-  ...{ md: 'markdown', markdown: 'markdown', tex: 'latex', csv: 'csv' },
-  ...{ json: 'json', yaml: 'yaml', yml: 'yaml', toml: 'toml', ini: 'ini', tf: 'terraform', proto: 'protobuf' },
-  ...{
-    hs: 'haskell',
-    ml: 'ocaml',
-    ex: 'elixir',
-    exs: 'elixir',
-    erl: 'erlang',
-    clj: 'clojure',
-    dart: 'dart',
-    r: 'r',
-    jl: 'julia',
-  },
-};
+/** The names that `lang` takes, each with the extensions of its files. */
+const LANGUAGES = `
+  typescript: ts mts; tsx: tsx; javascript: js mjs cjs; jsx: jsx; python: py; ruby: rb; go: go; rust: rs;
+  java: java; kotlin: kt; swift: swift; scala: scala; c: c h; cpp: cc cpp hpp; csharp: cs; objectivec: m;
+  php: php; perl: pl; lua: lua; shell: sh bash zsh; fish: fish; powershell: ps1; batch: bat; html: html htm;
+  css: css; scss: scss; xml: xml; vue: vue; sql: sql; graphql: graphql; markdown: md markdown; latex: tex;
+  csv: csv; json: json; yaml: yaml yml; toml: toml; ini: ini; terraform: tf; protobuf: proto; haskell: hs;
+  ocaml: ml; elixir: ex exs; erlang: erl; clojure: clj; dart: dart; r: r; julia: jl`;
+const LANGUAGE_OF: ReadonlyMap<string, string> = new Map(
+  LANGUAGES.split(';').flatMap((entry) => {
+    const [language = '', extensions = ''] = entry.trim().split(': ');
+    return extensions.split(' ').map((extension) => [extension, language] as const);
+  }),
+);
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
 /** A byte order mark is part of the content: what is put comes back as it was. */
@@ -71,7 +45,7 @@ export const textFile = (name: string, text: string): Detected => ({
 export function mediaType(name: string): ContentType | undefined {
   const [kind] = (mime.getType(name) ?? '').split('/');
   const media = kind === 'image' || kind === 'audio' || kind === 'video' ? kind : undefined;
-  return isSource(name) ? undefined : media;
+  return languageOf(name) === undefined ? media : undefined;
 }
 
 /** The payload of a file: what can be told without reading it. */
@@ -81,12 +55,10 @@ export function describeFile(type: ContentType, name: string, size: number): Jso
   return type === 'video' ? { title: name, mime: kind } : { label: name, mime: kind };
 }
 
-const isSource = (name: string): boolean => languageOf(name) !== undefined;
-
 /** The language of a source file by its name. `.ts` is TypeScript here, not a video. */
 export function languageOf(name: string): string | undefined {
   const lower = name.toLowerCase();
   const extension = extname(lower).slice(1);
   if (Object.hasOwn(NAMES, lower)) return NAMES[lower];
-  return Object.hasOwn(LANGUAGES, extension) ? LANGUAGES[extension] : undefined;
+  return LANGUAGE_OF.get(extension);
 }

@@ -26,7 +26,7 @@ export interface Survey {
 }
 
 /** Told how much of the file was read, from 0 to 1. */
-export type OnRead = (share: number) => void;
+type OnRead = (share: number) => void;
 
 /** An open file of either form. */
 export class ImportSource {

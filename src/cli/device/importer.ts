@@ -19,23 +19,26 @@ import type { Context, OpenDevice } from './context.js';
 import { CommandError, EXIT } from './terminal.js';
 
 /** What became of the items, by number. */
-export interface ImportCounts {
+const noCounts = () => ({
   /** With the server now. */
-  written: number;
+  written: 0,
   /** Of those, and of `same`: under a new id, since the old one was deleted here. */
-  renamed: number;
+  renamed: 0,
   /** Here already. */
-  same: number;
+  same: 0,
   /** Kept as it is here, since it is newer. */
-  newer: number;
+  newer: 0,
   /** Left out: its content is a file that this export does not hold. */
-  blobs: number;
+  blobs: 0,
   /** In the outbox: sent when the server is back. */
-  waiting: number;
+  waiting: 0,
   /** Refused for good, by code. */
-  refused: Map<string, number>;
-  bins: number;
-}
+  refused: new Map<string, number>(),
+  bins: 0,
+});
+
+/** See above. */
+export type ImportCounts = ReturnType<typeof noCounts>;
 
 type Outcome = 'written' | 'same' | 'newer';
 
@@ -45,6 +48,10 @@ const WINDOW = 200;
 const WINDOW_OFFLINE = 5_000;
 /** How long a server that asks for patience is waited for before the rest is left to the outbox. */
 const PATIENCE_MS = 2 * 60_000;
+const UNREACHABLE = [
+  'The server cannot be reached.',
+  'Run the same command again when it is back: it goes on where it stopped.',
+] as const;
 /** How often a deleted item may have come back and been deleted again. */
 const ROUNDS = 50;
 const SLUGS = 20;
@@ -86,23 +93,14 @@ const isSame = (item: ArchivedItem, here: ItemView): boolean =>
 
 /** One import; see above. */
 export class Importer {
-  readonly counts: ImportCounts = {
-    written: 0,
-    renamed: 0,
-    same: 0,
-    newer: 0,
-    blobs: 0,
-    waiting: 0,
-    refused: new Map(),
-    bins: 0,
-  };
+  readonly counts = noCounts();
   private readonly underWay = new Set<Promise<void>>();
   /** Ids whose write waits in the outbox. */
   private readonly queued = new Set<string>();
   private stopped: Error | undefined;
   private offline = false;
   private patience: Promise<void> | undefined;
-  private readonly movers = new Set<() => void>();
+  private readonly movers: (() => void)[] = [];
   private readonly ends: readonly (() => void)[];
 
   constructor(
@@ -119,14 +117,11 @@ export class Importer {
   /** Makes the bins that are missing. Throws `CommandError` where they cannot be made now: then nothing was written. */
   async bins(wanted: ReadonlyMap<string, ArchivedBin | undefined>): Promise<void> {
     const { bins } = this.open.device;
-    let existing: Awaited<ReturnType<typeof bins.list>>;
-    try {
-      existing = await bins.list();
-    } catch (error) {
+    const existing = await bins.list().catch((error: unknown) => {
       if (!isPassing(error)) throw error;
-      await this.expectKnown([...wanted.keys()]);
-      return;
-    }
+      return undefined;
+    });
+    if (existing === undefined) return this.expectKnown([...wanted.keys()]);
     const missing = [...wanted].filter(([id]) => existing.every((bin) => bin.id !== id));
     if (existing.length + missing.length > BINS_MAX)
       throw new CommandError(EXIT.refused, `There would be more than ${BINS_MAX} bins.`, 'Remove some and try again.');
@@ -209,10 +204,12 @@ export class Importer {
     // It was here when its content was asked for, and is not any more: the next run brings it.
     if (item.blob && content === undefined) return 'same';
     const { bin: binId, type, ts } = item;
+    const what =
+      content === undefined || holdsFile(type)
+        ? { payload: item.payload ?? {}, content }
+        : { payload: await payloadIn(content) };
     const signal = this.context.terminal.interrupted;
-    if (content === undefined || holdsFile(type))
-      await this.open.device.put({ id, binId, type, ts, payload: item.payload ?? {}, content, signal, asIs: true });
-    else await this.open.device.put({ id, binId, type, ts, payload: await payloadIn(content), signal, asIs: true });
+    await this.open.device.put({ id, binId, type, ts, ...what, signal, asIs: true });
     return 'written';
   }
 
@@ -242,7 +239,7 @@ export class Importer {
   /** A change of the outbox is with the server, or was refused for good. */
   private settled(id: string, error: Error | undefined): void {
     this.offline = false;
-    for (const moving of [...this.movers]) moving();
+    for (const moved of this.movers.splice(0)) moved();
     if (!this.queued.delete(id)) return;
     if (error === undefined) this.counts.written++;
     else this.refused(errorCode(error) || error.name);
@@ -253,26 +250,20 @@ export class Importer {
     const { terminal, platform } = this.context;
     const stop = new AbortController();
     const limits = AbortSignal.any([stop.signal, terminal.interrupted]);
-    return new Promise((resolve) => {
-      const end = (moved: boolean): void => {
-        this.movers.delete(moving);
-        stop.abort();
-        resolve(moved);
-      };
-      const moving = (): void => end(true);
-      this.movers.add(moving);
-      delay(platform.clock, PATIENCE_MS, limits).then(
-        () => end(false),
-        () => end(false),
-      );
-    });
+    const moved = new Promise<boolean>((resolve) => this.movers.push(() => resolve(true)));
+    const late = delay(platform.clock, PATIENCE_MS, limits).then(
+      () => false,
+      () => false,
+    );
+    return Promise.race([moved, late]).finally(() => stop.abort());
   }
 
   private failed(error: Error): void {
     if (error instanceof ApiError && OF_ONE_ITEM.has(error.code)) this.refused(error.code);
     else if (error instanceof CryptoRefusal && error.reason === 'too_large') this.refused('item_too_large');
     else if (error instanceof RangeError) this.refused('validation');
-    else this.stopped ??= isPassing(error) ? unreachable(error) : error;
+    else
+      this.stopped ??= isPassing(error) ? new CommandError(EXIT.unavailable, ...UNREACHABLE, { cause: error }) : error;
   }
 
   private refused(code: string): void {
@@ -313,14 +304,6 @@ export class Importer {
     );
   }
 }
-
-const unreachable = (cause: Error): CommandError =>
-  new CommandError(
-    EXIT.unavailable,
-    'The server cannot be reached.',
-    'Run the same command again when it is back: it goes on where it stopped.',
-    { cause },
-  );
 
 /** A payload that lay in a blob, as JSON. */
 async function payloadIn(content: BlobSource): Promise<Uint8Array> {

@@ -39,7 +39,7 @@ export function fitted(text: string, columns: number): string {
 }
 
 /** One column. The last one takes what is left of the line. */
-export interface Column {
+interface Column {
   readonly title: string;
   readonly paint?: (text: string) => string;
 }
@@ -100,8 +100,8 @@ const dateOf = (ms: number): string => (ms <= DATE_MAX ? new Date(ms).toISOStrin
 /** `1 item`, `2 items`. */
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** A result: the JSON document for scripts, else lines for a person. */
-export function show(terminal: Terminal, value: unknown, lines: () => readonly string[]): void {
+/** A result: the JSON document for scripts, else lines for a person; one that is false has nothing to say. */
+export function show(terminal: Terminal, value: unknown, lines: () => readonly (string | false)[]): void {
   if (terminal.json) terminal.data(value);
-  else for (const line of lines()) terminal.print(line);
+  else for (const line of lines()) if (line !== false) terminal.print(line);
 }

@@ -1,4 +1,4 @@
-/** Payloads as they are typed on a command line: read, held against the shapes of contract 7, refused in its words. */
+/** Payloads as they are typed on a command line: read, held against the shapes of the reference (Content types), refused in its words. */
 import { PAYLOAD_MAX } from '../../client/payloads/large.js';
 import {
   fieldsOf,

@@ -1,6 +1,7 @@
 /** How far a file is, on the line that a person watches. */
 import type { BlobProgress } from '../../client/blobs/source.js';
 import type { Clock } from '../../protocol/clock.js';
+import { paced } from './progress.js';
 import type { Terminal } from './terminal.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
@@ -17,7 +18,6 @@ export function sizeText(bytes: number): string {
 }
 
 const BAR = 20;
-const EVERY_MS = 100;
 
 /**
  * Tells a transfer's progress as a bar, with its speed; at most ten times a second. `ended` takes it away: in every
@@ -28,17 +28,15 @@ export function meter(
   what: string,
 ): { readonly onProgress: (progress: BlobProgress) => void; readonly ended: () => void } {
   const begun = clock.now();
-  let told = -Infinity;
+  const tell = paced(terminal, () => clock.now());
   return {
     ended: () => terminal.progress(''),
-    onProgress: ({ done, total }) => {
-      const now = clock.now();
-      if (now - told < EVERY_MS) return;
-      told = now;
-      const seconds = (now - begun) / 1_000;
-      const speed = seconds > 1 ? `  ${sizeText(Math.round(done / seconds))}/s` : '';
-      terminal.progress(`${what} ${barOf(done, total)}${speed}`);
-    },
+    onProgress: ({ done, total }) =>
+      tell(() => {
+        const seconds = (clock.now() - begun) / 1_000;
+        const speed = seconds > 1 ? `  ${sizeText(Math.round(done / seconds))}/s` : '';
+        return `${what} ${barOf(done, total)}${speed}`;
+      }),
   };
 }
 

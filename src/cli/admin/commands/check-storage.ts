@@ -1,5 +1,4 @@
 /** `service-admin check-storage`: can blobs be kept, by clients and by the server? */
-import type { Command } from 'commander';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Config } from '../../../config/config.js';
@@ -7,15 +6,14 @@ import { keptSecret } from '../../../config/secrets.js';
 import { publicUrl } from '../../../config/variables.js';
 import { localStore, openBucket } from '../../../objects/open.js';
 import { harmless, paletteOf, show } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
-import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
 import { checkBucket } from '../storage/bucket-check.js';
 import { checkLocal } from '../storage/local-check.js';
 import type { Outcome, Verdict } from '../storage/verdict.js';
 
 /** Adds the command. */
-export function registerCheckStorage(program: Command, run: AdminRun): void {
+export function registerCheckStorage(program: AdminCommand): void {
   program
     .command('check-storage')
     .summary('try the blob store out with real requests, and say what is wrong with it')
@@ -28,8 +26,8 @@ export function registerCheckStorage(program: Command, run: AdminRun): void {
       '--url <url>',
       'local store: where the running server is reached (default: PUBLIC_URL, else DOMAIN, else this machine)',
     )
-    .addHelpText('after', examples(`${ADMIN_NAME} check-storage`, `${ADMIN_NAME} --json check-storage`))
-    .action(run((context, options: { readonly url?: string }) => checkStorage(context, options)));
+    .examples('check-storage', '--json check-storage')
+    .does((context, options: { readonly url?: string }) => checkStorage(context, options));
 }
 
 async function checkStorage({ terminal, config }: AdminContext, options: { readonly url?: string }): Promise<ExitCode> {

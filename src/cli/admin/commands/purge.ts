@@ -1,5 +1,4 @@
 /** `service-admin purge`: the nightly jobs, now. */
-import type { Command } from 'commander';
 import { pino } from 'pino';
 import { blobJobs, type Refused } from '../../../compose/blobs.js';
 import { runJobs, type JobReport } from '../../../jobs/nightly.js';
@@ -7,12 +6,11 @@ import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { counted, harmless, show, table } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
-import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
+import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 
 /** Adds the command. */
-export function registerPurge(program: Command, run: AdminRun): void {
+export function registerPurge(program: AdminCommand): void {
   program
     .command('purge')
     .summary('run the nightly jobs now')
@@ -21,8 +19,8 @@ export function registerPurge(program: Command, run: AdminRun): void {
         'revoked devices, whatever has expired and blobs without use are removed, and the blobs are compared with their ' +
         'store. Servers may run meanwhile',
     )
-    .addHelpText('after', examples(`${ADMIN_NAME} purge`))
-    .action(run(purge));
+    .examples('purge')
+    .does(purge);
 }
 
 const WAIT = 'Wait until it is through, and look at its log.';
@@ -67,7 +65,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     ...refusedBlobs.map(
       ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${harmless(why)}).`,
     ),
-    ...(missing === 0 ? [] : [`${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`]),
+    missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);
   // The others ran all the same, and what they did is told above.
   if (faults.length > 0) throw faults[0];

@@ -1,12 +1,15 @@
-/** `service-admin tenants`: who is hosted here, and their state (contract 12). */
-import type { Command } from 'commander';
+/** Who is hosted here, their state, and ways back in for those who have lost theirs. */
 import { InvalidArgumentError } from 'commander';
+import { createHash, randomBytes } from 'node:crypto';
+import { apexOf, type Config } from '../../../config/config.js';
+import { claimLinkOf } from '../../../hosting/signup.js';
+import { AccountStore } from '../../../postgres/stores/account-store.js';
 import type { OperatorStore, TenantRow } from '../../../postgres/stores/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
+import { confirmed } from '../../device/confirm.js';
 import { relative, show, table } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { CommandError, EXIT } from '../../device/terminal.js';
-import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminRun } from '../context.js';
+import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized } from '../progress.js';
 
 const LIMIT = 1_000;
@@ -21,34 +24,26 @@ function limitOf(text: string): number {
 const SLUG = "the tenant's name; left out: the tenant of single mode";
 
 /** Adds the commands. */
-export function registerTenants(program: Command, run: AdminRun): void {
+export function registerTenants(program: AdminCommand): void {
   const tenants = program
     .command('tenants')
     .summary('list, suspend, activate and delete tenants')
     .description('The tenants of this service')
-    .addHelpText('after', examples(`${ADMIN_NAME} tenants list`, `${ADMIN_NAME} tenants suspend anna`));
+    .examples('tenants list', 'tenants suspend anna');
   tenants
     .command('list')
     .summary('every tenant with its state, devices, items and storage')
     .description('List tenants in the order of their names')
     .option('--after <slug>', 'only those after this name')
     .option('--limit <count>', 'so many at most', limitOf, LIMIT)
-    .addHelpText('after', examples(`${ADMIN_NAME} tenants list`, `${ADMIN_NAME} tenants list --after anna --limit 50`))
-    .action(run(list));
-  tenants
-    .command('suspend')
+    .examples('tenants list', 'tenants list --after anna --limit 50')
+    .does(list);
+  stateCommand(tenants, 'suspend', 'suspended')
     .summary('a tenant reads and deletes nothing, writes nothing, until it is active again')
-    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds')
-    .argument('[slug]', SLUG)
-    .addHelpText('after', examples(`${ADMIN_NAME} tenants suspend anna`))
-    .action(run((context, slug?: string) => setState(context, slug, 'suspended')));
-  tenants
-    .command('activate')
+    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds');
+  stateCommand(tenants, 'activate', 'active')
     .summary('make a tenant active again')
-    .description('Make a suspended or inactive tenant active again')
-    .argument('[slug]', SLUG)
-    .addHelpText('after', examples(`${ADMIN_NAME} tenants activate anna`))
-    .action(run((context, slug?: string) => setState(context, slug, 'active')));
+    .description('Make a suspended or inactive tenant active again');
   tenants
     .command('delete')
     .summary('delete a tenant with all it has, for good')
@@ -58,16 +53,21 @@ export function registerTenants(program: Command, run: AdminRun): void {
     )
     .argument('<slug>', "the tenant's name")
     .option('--confirm <slug>', 'the name once more, where nobody can be asked')
-    .addHelpText('after', examples(`${ADMIN_NAME} tenants delete anna`))
-    .action(run(remove));
+    .examples('tenants delete anna')
+    .does(remove);
 }
 
-interface ListOptions {
-  readonly after?: string;
-  readonly limit: number;
-}
+const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'suspended'): AdminCommand =>
+  parent
+    .command(name)
+    .argument('[slug]', SLUG)
+    .examples(`tenants ${name} anna`)
+    .does((context, slug?: string) => setState(context, slug, state));
 
-async function list({ terminal, withReady }: AdminContext, { after = '', limit }: ListOptions): Promise<void> {
+async function list(
+  { terminal, withReady }: AdminContext,
+  { after = '', limit }: { readonly after?: string; readonly limit: number },
+): Promise<void> {
   const found = await withReady(({ store }) => store.tenants(after, limit + 1));
   const rows = found.slice(0, limit);
   const more = found.length > limit;
@@ -132,4 +132,112 @@ async function removeAll({ terminal }: AdminContext, store: OperatorStore, tenan
   });
   terminal.progress('');
   if (verdict !== 'ok') throw gone();
+}
+
+/** As signup draws it. */
+const CLAIM_TOKEN_BYTES = 32;
+
+/** Adds the command. */
+export function registerClaimToken(program: AdminCommand): void {
+  program
+    .command('claim-token')
+    .summary('another claim link for a tenant that nobody has claimed')
+    .description(
+      'Print another claim link for a tenant that nobody has claimed; the one before is of no use then. ' +
+        'Whoever has the link owns the tenant: send it to its owner only',
+    )
+    .argument('<slug>', "the tenant's name")
+    .examples('claim-token anna')
+    .does(claimToken);
+}
+
+async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
+  const url = tenantUrl(config(), slug);
+  const token = randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
+  await withReady(async ({ store }) => {
+    const hash = createHash('sha256').update(token, 'utf8').digest();
+    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), hash);
+    if (verdict === 'ok') return;
+    throw new CommandError(
+      EXIT.refused,
+      `${slug} is claimed already: a link would open nothing`,
+      'Its owner comes back with another device or with the twelve words.',
+      { code: verdict },
+    );
+  });
+  const link = claimLinkOf({ url, claimToken: token });
+  show(terminal, { slug, url, claimToken: token, link }, () => [link]);
+  terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
+}
+
+/** Where the tenant is reached, made as signup makes it. */
+function tenantUrl(config: Config, slug: string): string {
+  const apex = apexOf(config);
+  if (apex === '') {
+    throw new CommandError(
+      EXIT.usage,
+      'claim links are for servers with several tenants',
+      'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
+    );
+  }
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
+  return `${protocol}//${slug}.${apex}${port === '' ? '' : `:${port}`}`;
+}
+
+/** Adds the command. */
+export function registerPasswordReset(program: AdminCommand): void {
+  program
+    .command('password-reset')
+    .summary('remove the account password of a tenant')
+    .description(
+      'Remove the account password of a tenant whose owner has forgotten it. Devices and items stay as they are; ' +
+        'until a device sets another one, pairing and recovery ask for none',
+    )
+    .argument('[slug]', "the tenant's name; left out: the tenant of single mode")
+    .examples('password-reset', 'password-reset anna')
+    .does(passwordReset);
+}
+
+async function passwordReset({ terminal, withReady }: AdminContext, slug: string | undefined): Promise<void> {
+  await withReady(async ({ store }) => {
+    const verdict = await store.removePassword(await tenantNamed(store, slug));
+    if (verdict !== 'ok') throw new CommandError(EXIT.notFound, 'the tenant has just been deleted');
+  });
+  show(terminal, { tenant: slug ?? null, password: false }, () => [
+    'The account password is removed. A device sets another one: service-device password set',
+  ]);
+}
+
+/** Adds the command. */
+export function registerBootstrapRestart(program: AdminCommand): void {
+  program
+    .command('bootstrap-restart')
+    .summary('make the server of single mode unclaimed again')
+    .description(
+      'Make the server of single mode unclaimed again: its devices, pairings, account password and recovery key go, ' +
+        'its items stay. Only the twelve words decrypt those, so whoever claims it next needs them',
+    )
+    .option('-y, --yes', 'do not ask')
+    .examples('bootstrap-restart')
+    .does(bootstrapRestart);
+}
+
+async function bootstrapRestart(
+  { terminal, withReady, config }: AdminContext,
+  { yes }: { readonly yes?: boolean },
+): Promise<void> {
+  if (config().tenantMode === 'multi') {
+    throw new CommandError(
+      EXIT.refused,
+      'a server with several tenants has no bootstrap restart',
+      `A claim link that was lost: \`${ADMIN_NAME} claim-token SLUG\`.`,
+      { code: 'multi_mode' },
+    );
+  }
+  await withReady(async ({ store, pool }) => {
+    const tenant = await tenantNamed(store, undefined);
+    await confirmed(terminal, 'Every device loses its access for good. Make the server unclaimed?', yes);
+    if (!(await new AccountStore(pool).restart(tenant))) throw new CommandError(EXIT.notFound, 'there is no tenant');
+  });
+  show(terminal, { claimed: false }, () => ['The server is unclaimed: the first device that claims it owns it.']);
 }

@@ -1,5 +1,4 @@
 /** `service-admin verify`: is the database sound, or a backup whole? */
-import type { Command } from 'commander';
 import { pino } from 'pino';
 import { verifyArchive } from '../../../backup/archive.js';
 import type { Comparison } from '../../../blobs/reaper.js';
@@ -8,15 +7,14 @@ import type { Discrepancy } from '../../../postgres/stores/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { reaperOf } from '../../../compose/blobs.js';
 import { counted, show, table } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
-import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
-import { aboutBackup, countsLine, countsOf } from '../figures.js';
+import { aboutBackup, countsLine, countsOf } from '../standing.js';
 import { progressOf, sized } from '../progress.js';
 
 /** Adds the command. */
-export function registerVerify(program: Command, run: AdminRun): void {
+export function registerVerify(program: AdminCommand): void {
   program
     .command('verify')
     .summary('compare the figures of the database with its rows, and blobs with their store; or check a backup')
@@ -26,8 +24,8 @@ export function registerVerify(program: Command, run: AdminRun): void {
         'manifest instead. Changes nothing',
     )
     .argument('[file]', 'a backup')
-    .addHelpText('after', examples(`${ADMIN_NAME} verify`, `${ADMIN_NAME} verify service.tar.gz`))
-    .action(run((context, file?: string) => (file === undefined ? verifyRows(context) : verifyFile(context, file))));
+    .examples('verify', 'verify service.tar.gz')
+    .does((context, file?: string) => (file === undefined ? verifyRows(context) : verifyFile(context, file)));
 }
 
 async function verifyFile({ terminal }: AdminContext, file: string): Promise<ExitCode> {
@@ -35,11 +33,10 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
   terminal.progress('');
   const about = aboutBackup(manifest);
   const { objects } = manifest;
-  const listed = objects === undefined ? {} : { objects: listData(objects) };
-  show(terminal, { file, whole: true, ...about, ...listed }, () => [
+  show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [
     `${file} is whole: every part is what its manifest says.`,
     `Made ${about.createdAt} by version ${about.version}, schema ${about.schema}.`,
-    ...(objects === undefined ? [] : [`It has the ${aboutList(objects)}.`]),
+    objects !== undefined && `It has the ${aboutList(objects)}.`,
   ]);
   return EXIT.ok;
 }
@@ -83,29 +80,22 @@ function figureLines(terminal: Terminal, counts: string, discrepancies: readonly
   return [`${counts}. These figures do not fit their rows:`, ...table(terminal, columns, rows)];
 }
 
-function blobLines(terminal: Terminal, found: Comparison): readonly string[] {
+function blobLines(terminal: Terminal, found: Comparison): readonly (string | false)[] {
   const { objects, strays, strayBytes, strangers, unremoved, missing, examples, whole } = found;
   if (!whole) return ['The comparison of the blobs was stopped.'];
   const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
   const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
   const unknown = strangers === 0 ? '' : `, ${strangers} of them of tenants that this database never had`;
+  const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed`;
+  const first = missing > rows.length ? '; the first of them' : '';
   return [
     `${counted(objects, 'object')} in the blob store${strays === 0 ? ', each of a blob' : ''}.`,
-    ...(strays === 0
-      ? []
-      : [
-          `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
-        ]),
-    ...(unremoved.count === 0
-      ? []
-      : [
-          `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed ` +
-            'from the store: may the server remove there? The nightly job tries again; see the log.',
-        ]),
-    ...(missing === 0
-      ? ['No blob is missing.']
-      : [`${counted(missing, 'blob')} missing in the store${missing > rows.length ? '; the first of them' : ''}:`]),
+    strays > 0 &&
+      `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
+    unremoved.count > 0 &&
+      `${kept} from the store: may the server remove there? The nightly job tries again; see the log.`,
+    missing === 0 ? 'No blob is missing.' : `${counted(missing, 'blob')} missing in the store${first}:`,
     ...(missing === 0 ? [] : table(terminal, columns, rows)),
-    ...(missing > 0 && objects === 0 ? ['The store is empty: is DATA_DIR, or the bucket, the one of the server?'] : []),
+    missing > 0 && objects === 0 && 'The store is empty: is DATA_DIR, or the bucket, the one of the server?',
   ];
 }

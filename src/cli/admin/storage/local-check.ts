@@ -7,35 +7,69 @@ import { storageUnavailable } from '../../../protocol/errors.js';
 import { StoreFault } from '../../../objects/fault.js';
 import type { LocalStore } from '../../../objects/local.js';
 import { ask } from './requests.js';
-import { StoreRun, type StoreCheck } from './run.js';
-import { adviceFor, type Verdict } from './verdict.js';
+import { COMMON, StoreRun, type StoreCheck } from './run.js';
+import { adviceFor, NotOk, type Verdict } from './verdict.js';
 
 /** What is checked. */
-export interface LocalCheck extends StoreCheck {
+interface LocalCheck extends StoreCheck {
   readonly store: LocalStore & StoreCheck['store'];
   /** Where the running server is reached. */
   readonly origin: string;
 }
 
-const CHECKS = [
-  'folder',
-  'server',
-  'write',
-  'HEAD',
-  'signed GET',
-  'range',
-  'altered URL',
-  'no signature',
-  'late URL',
-  'used URL',
-  'CORS',
-  'DELETE',
-] as const;
-
 /** Checks the local store through the server that runs at `origin`. Never rejects for faults: they are verdicts. */
 export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]> {
-  const tenantId = await tenantAt(check.origin);
-  return new LocalRun(check, tenantId).run(CHECKS);
+  const { store, origin } = check;
+  const tenant = await tenantAt(origin);
+  // What is left of it the nightly job removes: no row names it.
+  const probe = { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` };
+  const run = new StoreRun(check, [probe], origin);
+  const { body } = run;
+  const write = async (): Promise<string> => {
+    const draft = await store.create(probe);
+    try {
+      await draft.write(body);
+      await draft.commit();
+    } finally {
+      await draft.discard();
+    }
+    return 'written, flushed and renamed';
+  };
+  const unreserved = async (): Promise<string | undefined> => {
+    const upload = await run.upload(probe, body.length);
+    const answer = await ask(upload.url, { method: 'PUT', ...upload, body });
+    if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
+    run.accepted(answer, []);
+    return undefined;
+  };
+  return run.run({
+    checks: ['folder', 'server', 'write', ...COMMON, 'used URL', 'CORS', 'DELETE'],
+    opening: [
+      ['folder', () => folderSeen(store, probe.tenantId)],
+      ['server', () => serverSeen(run, origin, tenant)],
+    ],
+    writing: ['write', write],
+    uploads: [['used URL', unreserved]],
+  });
+}
+
+async function folderSeen(store: LocalStore, tenantId: string): Promise<string> {
+  const written = await writtenTo(store.folder, tenantId);
+  const strange = written.find(({ owner }) => owner !== process.getuid?.());
+  if (strange === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
+  // Whatever another user writes there, root too, the server could neither read nor remove.
+  const seen = `${strange.folder} belongs to another user`;
+  throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
+}
+
+async function serverSeen(run: StoreRun, origin: string, tenant: string | StoreFault): Promise<string> {
+  if (typeof tenant === 'string') {
+    await run.sign();
+    return `${origin} answers`;
+  }
+  const advice =
+    'Start the server; where it is reached by another address give --url (with many tenants: of a tenant).';
+  throw new NotOk({ outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
 }
 
 /** The tenant whose URLs the server takes there, or why there is none. */
@@ -47,60 +81,6 @@ async function tenantAt(origin: string): Promise<string | StoreFault> {
     return typeof id === 'string' ? id : new StoreFault('refused', `${origin} is no tenant's address (${status})`);
   } catch (error) {
     return error instanceof StoreFault ? error : new StoreFault('broken', `${origin} is another server`);
-  }
-}
-
-class LocalRun extends StoreRun {
-  constructor(
-    private readonly local: LocalCheck,
-    private readonly tenant: string | StoreFault,
-  ) {
-    // What is left of it the nightly job removes: no row names it.
-    super(local, { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` }, local.origin);
-  }
-
-  protected async opening(): Promise<boolean> {
-    const written = await this.tried('folder', () => writtenTo(this.local.store.folder, this.probe.tenantId));
-    if (written === undefined) return false;
-    const strange = written.find(({ owner }) => owner !== process.getuid?.());
-    if (strange !== undefined) {
-      // Whatever another user writes there, root too, the server could neither read nor remove.
-      const seen = `${strange.folder} belongs to another user`;
-      const advice = adviceFor('credentials', 'local');
-      this.add({ check: 'folder', outcome: 'failed', seen, reason: 'denied', advice });
-      return false;
-    }
-    this.ok('folder', `${written.map(({ folder }) => folder).join(', ')}: of this user`);
-    const { tenant } = this;
-    if (typeof tenant !== 'string') {
-      const advice =
-        'Start the server; where it is reached by another address give --url (with many tenants: of a tenant).';
-      this.add({ check: 'server', outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
-      return false;
-    }
-    this.ok('server', `${this.local.origin} answers`);
-    return (await this.signing('server')) !== undefined;
-  }
-
-  protected async writing(): Promise<void> {
-    const whole = await this.tried('write', async () => {
-      const draft = await this.local.store.create(this.probe);
-      try {
-        await draft.write(this.body);
-        return await draft.commit();
-      } finally {
-        await draft.discard();
-      }
-    });
-    if (whole !== true) return;
-    this.written = true;
-    this.ok('write', 'written, flushed and renamed');
-    const upload = await this.tried('used URL', () => this.upload(this.probe, this.body.length));
-    const answer =
-      upload && (await this.tried('used URL', () => ask(upload.url, { method: 'PUT', ...upload, body: this.body })));
-    if (answer === undefined) return;
-    if (answer.status === 403) this.ok('used URL', 'an upload that nobody reserved is refused (403)');
-    else this.accepted('used URL', answer, []);
   }
 }
 

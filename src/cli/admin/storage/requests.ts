@@ -1,6 +1,6 @@
 /** Requests of a check, made as a client would make them, and what of their answers counts. */
-import type { SignedRequest } from '../../../blobs/ports.js';
 import { connectionFault, StoreFault } from '../../../objects/fault.js';
+import { cappedBody } from '../../reply.js';
 
 /** Nobody waits longer for a few bytes. */
 const ANSWER_MAX_MS = 15_000;
@@ -16,31 +16,19 @@ export interface StoreAnswer {
   readonly code: string | undefined;
 }
 
-/** What is asked. */
-export interface StoreQuestion {
-  readonly method: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Uint8Array<ArrayBuffer>;
-}
-
 /**
  * Asks; no redirection is followed, as no client would send a signed request elsewhere.
  * @throws StoreFault where there is no answer.
  */
-export async function ask(url: string, { method, headers = {}, body }: StoreQuestion): Promise<StoreAnswer> {
-  const call = `${method} at the store`;
+export async function ask(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>): Promise<StoreAnswer> {
+  const call = `${init.method} at the store`;
   const stop = new AbortController();
   // Not `AbortSignal.timeout`: its timer keeps no process waiting, and a request that hangs alone would end it in silence.
   const timer = setTimeout(() => stop.abort(new DOMException('no answer in time', 'TimeoutError')), ANSWER_MAX_MS);
   try {
-    const answer = await fetch(url, {
-      method,
-      headers,
-      ...(body === undefined ? {} : { body }),
-      redirect: 'manual',
-      signal: stop.signal,
-    });
-    const text = await bounded(answer);
+    const { method, headers, body } = init;
+    const answer = await fetch(url, { method, headers, body, redirect: 'manual', signal: stop.signal });
+    const text = await cappedBody(answer, BODY_MAX_BYTES);
     return { status: answer.status, headers: answer.headers, body: text, code: codeIn(text.toString('latin1')) };
   } catch (error) {
     // `fetch` hides the reason one level down.
@@ -51,22 +39,11 @@ export async function ask(url: string, { method, headers = {}, body }: StoreQues
   }
 }
 
-async function bounded(answer: Response): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of answer.body ?? []) {
-    size += (chunk as Uint8Array).length;
-    if (size > BODY_MAX_BYTES) break;
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
 const codeIn = (text: string): string | undefined =>
   (/<Code>([A-Za-z]{1,64})<\/Code>/.exec(text) ?? /"code":\s*"([a-z_]{1,64})"/.exec(text))?.[1];
 
-/** The signed request, with one digit of its signature changed. */
-export const altered = ({ url }: SignedRequest): string =>
+/** A signed URL, with one digit of its signature changed. */
+export const altered = (url: string): string =>
   url.replace(/((?:signature|sig)=[^&]*)([^&])(&|$)/i, (_, begin: string, last: string, end: string) => {
     return `${begin}${last === '0' ? '1' : '0'}${end}`;
   });

@@ -2,11 +2,10 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../../blobs/ports.js';
+import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest } from '../../../blobs/ports.js';
 import { faultOf } from '../../../objects/fault.js';
-import { corsVerdicts } from './cors-check.js';
 import { altered, ask, type StoreAnswer } from './requests.js';
-import { adviceFor, failedBy, reasonOfAnswer, type StoreKind, type Verdict } from './verdict.js';
+import { adviceFor, NotOk, reasonOfAnswer, weak, wrong, type Verdict } from './verdict.js';
 
 /** What is checked. */
 export interface StoreCheck {
@@ -17,9 +16,25 @@ export interface StoreCheck {
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
+/** A check by its name: what it saw, where all is well (undefined: nothing is said of that). Throws `NotOk` and faults. */
+export type Step = readonly [check: string, probe: () => Promise<string | undefined>];
+
+/** What a kind of store adds to the checks that all have in common. */
+export interface Plan {
+  /** All checks, in the order in which those that were not made are told. */
+  readonly checks: readonly string[];
+  /** What has to be there before anything else: the first that fails ends it. */
+  readonly opening: readonly Step[];
+  /** Brings `body` into the store under `probe`. Where it fails, nothing else is tried. */
+  readonly writing: Step;
+  /** What must not be taken beside it. */
+  readonly uploads: readonly Step[];
+}
+
 /** Bytes of the blob that is written and read. */
 export const PROBE_BYTES = 100_000;
-const TYPE = 'application/octet-stream';
+/** Checks of every store. */
+export const COMMON = ['HEAD', 'signed GET', 'range', 'altered URL', 'no signature', 'late URL'] as const;
 const UPLOAD_MS = 15 * 60_000;
 const DOWNLOAD_MS = 5 * 60_000;
 const SHORT_MS = 1_000;
@@ -32,49 +47,38 @@ const NOT_VERIFIED =
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 
-/** An upload of so many bytes. */
-export const uploadOf = (size: number): UploadGrant => ({ size, contentType: TYPE, ...lasting(UPLOAD_MS) });
+/** True where a request was refused as one that must not work. */
+export const isRefusal = ({ status }: StoreAnswer): boolean => status >= 400 && status < 500;
 
 /** One check, step by step. A step that fails is a verdict, and what builds on it is left out. */
-export abstract class StoreRun {
-  readonly verdicts: Verdict[] = [];
-  protected readonly body = new Uint8Array(randomBytes(PROBE_BYTES));
-  protected readonly store: ObjectStore;
-  protected written = false;
-  private shortLived: SignedRequest | undefined;
+export class StoreRun {
+  readonly body = new Uint8Array(randomBytes(PROBE_BYTES));
+  private readonly verdicts: Verdict[] = [];
+  private readonly store: ObjectStore;
+  private short: SignedRequest | undefined;
   private shortSince = 0;
   private verifies = true;
-  private readonly kind: StoreKind;
 
-  /** `probe`: what is written; `origin`: see `ObjectStore`. */
+  /** `names`: what may be written, the blob that is read first; `origin`: see `ObjectStore`. */
   constructor(
     private readonly check: StoreCheck,
-    protected readonly probe: ObjectName,
-    protected readonly origin = '',
+    private readonly names: readonly [ObjectName, ...ObjectName[]],
+    private readonly origin = '',
   ) {
     this.store = check.store;
-    this.kind = check.store.kind;
   }
 
-  /** What has to be there before anything else. False: nothing else can work. */
-  protected abstract opening(): Promise<boolean>;
-
-  /** Brings `body` into the store under `probe`, and says so in `written`. */
-  protected abstract writing(): Promise<void>;
-
   /** Goes through all steps; what can no longer be told after a failure is `skipped`. */
-  async run(checks: readonly string[]): Promise<readonly Verdict[]> {
-    try {
-      if (await this.opening()) {
-        await this.writing();
-        if (this.written) {
-          await this.reading();
-          await this.refusing();
-          await this.browsers();
-        }
+  async run({ checks, opening, writing, uploads }: Plan): Promise<readonly Verdict[]> {
+    if ((await this.inTurn(opening)) && (await this.step(writing))) {
+      try {
+        for (const step of uploads) await this.step(step);
+        await this.reading();
+        await this.step(['CORS', () => this.browsers()]);
+      } finally {
+        // Also after a failure: nothing that was written stays.
+        await this.step(['DELETE', () => this.cleaning()]);
       }
-    } finally {
-      await this.cleaning();
     }
     for (const check of checks) {
       if (this.verdicts.some((verdict) => verdict.check.startsWith(check))) continue;
@@ -84,125 +88,177 @@ export abstract class StoreRun {
   }
 
   /** Signs the URL that is to be late at the end; the first thing that needs credentials. */
-  protected async signing(check: string): Promise<SignedRequest | undefined> {
-    this.shortLived = await this.tried(check, () => this.download(SHORT_MS));
+  async sign(): Promise<SignedRequest> {
+    this.short = await this.download(SHORT_MS);
     this.shortSince = Date.now();
-    return this.shortLived;
+    return this.short;
   }
 
-  protected upload(name: ObjectName, size: number): Promise<SignedRequest> {
-    return this.store.signUpload(name, uploadOf(size), this.origin);
+  /** A signed upload of so many bytes. */
+  upload(name: ObjectName, size: number): Promise<SignedRequest> {
+    const grant = { size, contentType: 'application/octet-stream', ...lasting(UPLOAD_MS) };
+    return this.store.signUpload(name, grant, this.origin);
+  }
+
+  /** The answer, where its status is one of these. Throws `NotOk`. */
+  accepted(answer: StoreAnswer, statuses: readonly number[]): StoreAnswer {
+    const { status, code } = answer;
+    if (statuses.includes(status)) return answer;
+    const reason = reasonOfAnswer(status, code, this.store.kind);
+    const seen = `refused: ${status}${code === undefined ? '' : ` ${code}`}`;
+    throw new NotOk({ outcome: 'failed', seen, reason, advice: adviceFor(reason, this.store.kind) });
   }
 
   private download(ms = DOWNLOAD_MS): Promise<SignedRequest> {
-    return this.store.signDownload(this.probe, lasting(ms), this.origin);
+    return this.store.signDownload(this.names[0], lasting(ms), this.origin);
+  }
+
+  private async inTurn(steps: readonly Step[]): Promise<boolean> {
+    for (const step of steps) if (!(await this.step(step))) return false;
+    return true;
+  }
+
+  /** Makes a check; false where it failed. */
+  private async step([check, probe]: Step): Promise<boolean> {
+    try {
+      const seen = await probe();
+      if (seen !== undefined) this.add({ check, outcome: 'ok', seen });
+      return true;
+    } catch (error) {
+      if (error instanceof NotOk) {
+        this.add({ check, ...error.verdict });
+        return error.verdict.outcome !== 'failed';
+      }
+      const fault = faultOf(error);
+      if (fault === undefined) throw error;
+      const { message: seen, reason } = fault;
+      this.add({ check, outcome: 'failed', seen, reason, advice: adviceFor(reason, this.store.kind) });
+      return false;
+    }
   }
 
   private async reading(): Promise<void> {
-    const { probe, store } = this;
-    const found = await this.tried('HEAD', () => store.head(probe).then((object) => ({ object })));
-    if (found !== undefined) {
-      if (found.object?.size === PROBE_BYTES) this.ok('HEAD', 'the size is the one declared');
-      else this.wrong('HEAD', found.object === undefined ? 'the upload is not there' : `${found.object.size} bytes`);
-    }
-    const url = (await this.tried('signed GET', () => this.download()))?.url;
-    if (url === undefined) return;
-    const whole = await this.tried('signed GET', () => ask(url, { method: 'GET' }));
-    if (whole !== undefined && this.accepted('signed GET', whole, [200])) {
-      if (whole.body.equals(this.body)) this.ok('signed GET', 'the same bytes came back');
-      else this.wrong('signed GET', 'other bytes came back');
-    }
-    const part = await this.tried('range', () => ask(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } }));
-    if (part === undefined || !this.accepted('range', part, [200, 206])) return;
-    if (part.status === 206 && part.body.equals(this.body.slice(50_000, 50_010)))
-      this.ok('range', 'ten bytes of the middle');
-    else this.weak('range', 'ranges are not served: a download that breaks off begins anew');
+    await this.step(['HEAD', () => this.heading()]);
+    let signed: SignedRequest | undefined;
+    await this.step([
+      'signed GET',
+      async () => {
+        signed = await this.download();
+        const { body } = this.accepted(await ask(signed.url, { method: 'GET' }), [200]);
+        return body.equals(this.body) ? 'the same bytes came back' : wrong('other bytes came back');
+      },
+    ]);
+    if (signed === undefined) return;
+    const { url } = signed;
+    await this.step(['range', () => this.ranging(url)]);
+    await this.step(['altered URL', () => this.mustRefuse('altered URL', altered(url))]);
+    await this.step(['no signature', () => this.mustRefuse('no signature', url.replace(/\?.*$/s, ''))]);
+    await sleep(Math.max(0, this.shortSince + 2 * SHORT_MS - Date.now()));
+    await this.step(['late URL', () => this.mustRefuse('late URL', this.short?.url ?? '')]);
+  }
+
+  private async heading(): Promise<string> {
+    const found = await this.store.head(this.names[0]);
+    if (found?.size === PROBE_BYTES) return 'the size is the one declared';
+    return wrong(found === undefined ? 'the upload is not there' : `${found.size} bytes`);
+  }
+
+  private async ranging(url: string): Promise<string> {
+    const part = await ask(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
+    const { status, body } = this.accepted(part, [200, 206]);
+    if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes of the middle';
+    return weak('ranges are not served: a download that breaks off begins anew');
   }
 
   /** What must not work. */
-  private async refusing(): Promise<void> {
-    const signed = await this.tried('altered URL', () => this.download());
-    if (signed === undefined) return;
-    this.verifies = await this.mustRefuse('altered URL', altered(signed));
-    await this.mustRefuse('no signature', signed.url.replace(/\?.*$/s, ''));
-    if (this.shortLived === undefined) return;
-    await sleep(Math.max(0, this.shortSince + 2 * SHORT_MS - Date.now()));
-    await this.mustRefuse('late URL', this.shortLived.url);
-  }
-
-  /** False: the store took it. */
-  private async mustRefuse(check: string, url: string): Promise<boolean> {
-    const answer = await this.tried(check, () => ask(url, { method: 'GET' }));
-    if (answer === undefined) return true;
-    if (answer.status >= 400 && answer.status < 500) {
-      this.ok(check, `refused (${answer.status})`);
-      return true;
-    }
-    const seen = `the store answered ${answer.status} instead of refusing`;
+  private async mustRefuse(check: string, url: string): Promise<string> {
+    const answer = await ask(url, { method: 'GET' });
+    if (isRefusal(answer)) return `refused (${answer.status})`;
     const advice = check === 'no signature' && this.verifies ? NOT_PUBLIC : NOT_VERIFIED;
-    this.add({ check, outcome: 'failed', seen, advice, reason: 'public' });
-    return false;
+    if (check === 'altered URL') this.verifies = false;
+    const seen = `the store answered ${answer.status} instead of refusing`;
+    throw new NotOk({ outcome: 'failed', seen, advice, reason: 'public' });
   }
 
-  private async browsers(): Promise<void> {
-    const upload = await this.tried('CORS', () => this.upload({ ...this.probe, ref: `${ulid()}.bin` }, 10));
-    const download = await this.tried('CORS', () => this.download());
-    if (upload === undefined || download === undefined) return;
-    const verdicts = await this.tried('CORS', () => corsVerdicts({ upload, download, origins: this.check.origins }));
-    for (const verdict of verdicts ?? []) this.add(verdict);
+  private async browsers(): Promise<undefined> {
+    const upload = await this.upload({ ...this.names[0], ref: `${ulid()}.bin` }, 10);
+    const download = await this.download();
+    const verdicts = await corsVerdicts({ upload, download, origins: this.check.origins });
+    for (const verdict of verdicts) this.add(verdict);
   }
 
-  /** Also after a failure: nothing that was written stays. */
-  private async cleaning(): Promise<void> {
-    if (!this.written) return;
-    const gone = await this.tried('DELETE', async () => {
-      for (const name of this.names()) await this.store.remove(name);
-      return (await this.store.head(this.probe)) === undefined;
-    });
-    if (gone === true) this.ok('DELETE', 'the object is gone');
-    else if (gone === false) this.wrong('DELETE', 'the object is still there');
+  private async cleaning(): Promise<string> {
+    for (const name of this.names) await this.store.remove(name);
+    const found = await this.store.head(this.names[0]);
+    return found === undefined ? 'the object is gone' : wrong('the object is still there');
   }
 
-  /** What may have been written. */
-  protected names(): readonly ObjectName[] {
-    return [this.probe];
-  }
-
-  /** Undefined after a fault, which is then a verdict. */
-  protected async tried<T>(check: string, work: () => Promise<T>): Promise<T | undefined> {
-    try {
-      return await work();
-    } catch (error) {
-      const fault = faultOf(error);
-      if (fault === undefined) throw error;
-      this.add(failedBy(check, fault, this.kind));
-      return undefined;
-    }
-  }
-
-  protected accepted(check: string, { status, code }: StoreAnswer, statuses: readonly number[]): boolean {
-    if (statuses.includes(status)) return true;
-    const reason = reasonOfAnswer(status, code, this.kind);
-    const seen = `refused: ${status}${code === undefined ? '' : ` ${code}`}`;
-    this.add({ check, outcome: 'failed', seen, reason, advice: adviceFor(reason, this.kind) });
-    return false;
-  }
-
-  protected ok(check: string, seen: string): void {
-    this.add({ check, outcome: 'ok', seen });
-  }
-
-  protected weak(check: string, seen: string): void {
-    this.add({ check, outcome: 'weak', seen });
-  }
-
-  private wrong(check: string, seen: string): void {
-    const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
-    this.add({ check, outcome: 'failed', seen, reason: 'wrong', advice });
-  }
-
-  protected add(verdict: Verdict): void {
+  private add(verdict: Verdict): void {
     this.verdicts.push(verdict);
     this.check.onVerdict(verdict);
   }
 }
+
+/** URLs as a client gets them. */
+interface CorsCheck {
+  readonly upload: SignedRequest;
+  readonly download: SignedRequest;
+  readonly origins: readonly string[];
+}
+
+/** An origin of nobody's: it passes where every origin does. */
+const ANYBODY = 'https://origin.example';
+
+/** A browser sets these itself and does not ask about them. */
+const OWN: ReadonlySet<string> = new Set(['content-length', 'host']);
+
+const listOf = (text: string | null): string[] => (text ?? '').split(',').map((part) => part.trim().toLowerCase());
+
+/** One verdict for each origin. Rejects with a fault where the store does not answer. */
+async function corsVerdicts({ upload, download, origins }: CorsCheck): Promise<readonly Verdict[]> {
+  if (origins.length === 0) {
+    return [{ check: 'CORS', outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' }];
+  }
+  const verdicts: Verdict[] = [];
+  for (const origin of origins.map((name) => (name === '*' ? ANYBODY : name))) {
+    verdicts.push(await verdictFor(origin, { upload, download }));
+  }
+  return verdicts;
+}
+
+async function verdictFor(origin: string, { upload, download }: Omit<CorsCheck, 'origins'>): Promise<Verdict> {
+  const needed = Object.keys(upload.headers).filter((name) => !OWN.has(name));
+  const headers = {
+    origin,
+    'access-control-request-method': 'PUT',
+    'access-control-request-headers': [...needed].sort().join(','),
+  };
+  const preflight = await ask(upload.url, { method: 'OPTIONS', headers });
+  const answer = await ask(download.url, { method: 'GET', headers: { origin } });
+  const missing = [...missingBefore(preflight, { origin, needed }), ...missingIn(answer, origin)];
+  const check = `CORS ${origin}`;
+  if (missing.length === 0) return { check, outcome: 'ok', seen: 'browsers may upload and download' };
+  const advice =
+    `Give the bucket a CORS rule: origin ${origin}, methods GET, HEAD and PUT, headers ${needed.join(', ')} and range, ` +
+    'exposing etag, content-length and content-range.';
+  return { check, outcome: 'failed', seen: `the bucket does not allow ${missing.join(', ')}`, reason: 'cors', advice };
+}
+
+/** The origin of an answer, as browsers compare it. */
+const allows = ({ headers }: StoreAnswer, origin: string): boolean =>
+  ['*', origin].includes(headers.get('access-control-allow-origin') ?? '');
+
+function missingBefore(
+  answer: StoreAnswer,
+  { origin, needed }: { origin: string; needed: readonly string[] },
+): string[] {
+  if (answer.status >= 300 || !allows(answer, origin)) return ['uploads of this origin'];
+  const methods = listOf(answer.headers.get('access-control-allow-methods'));
+  const named = listOf(answer.headers.get('access-control-allow-headers'));
+  const headers = needed.filter((name) => !named.includes(name) && !named.includes('*'));
+  const method = methods.includes('put') || methods.includes('*') ? [] : ['the method PUT'];
+  return [...method, ...headers.map((name) => `the header ${name}`)];
+}
+
+const missingIn = (answer: StoreAnswer, origin: string): string[] =>
+  allows(answer, origin) ? [] : ['downloads of this origin'];

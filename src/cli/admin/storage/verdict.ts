@@ -1,5 +1,5 @@
 /** What a check of the store found, in words for an operator. */
-import type { FaultReason, StoreFault } from '../../../objects/fault.js';
+import type { FaultReason } from '../../../objects/fault.js';
 import { reasonOfS3Code } from '../../../objects/s3-codes.js';
 
 /** `weak`: works, but the store does not hold a line that the server then holds alone. */
@@ -56,14 +56,23 @@ export function adviceFor(reason: FaultReason, kind: StoreKind): string {
   }
 }
 
-/** A failure that a fault of the binding explains. */
-export const failedBy = (check: string, fault: StoreFault, kind: StoreKind): Verdict => ({
-  check,
-  outcome: 'failed',
-  seen: fault.message,
-  reason: fault.reason,
-  advice: adviceFor(fault.reason, kind),
-});
+/** Thrown by a check that is not simply well. */
+export class NotOk extends Error {
+  constructor(readonly verdict: Omit<Verdict, 'check'>) {
+    super(verdict.seen);
+  }
+}
+
+/** It works, with less than it should. */
+export function weak(seen: string): never {
+  throw new NotOk({ outcome: 'weak', seen });
+}
+
+/** Something came back, and not what was put there. */
+export function wrong(seen: string): never {
+  const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
+  throw new NotOk({ outcome: 'failed', seen, reason: 'wrong', advice });
+}
 
 /** Why a store refused a signed request. Google answers a late URL with the code that S3 has for late credentials. */
 export function reasonOfAnswer(status: number, code: string | undefined, kind: StoreKind): FaultReason {

@@ -3,34 +3,24 @@ import type { BinLabel, BinView } from '../../../client/events.js';
 import { BIN_SLUG, isDisplayName } from '../../../protocol/ids.js';
 import { ulid } from '../../../client/ulid.js';
 import { confirmed } from '../confirm.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
-import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, show, table } from '../output.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName } from '../views.js';
 
 const EMOJI_MAX = 16;
 
-interface AddOptions {
-  readonly emoji?: string;
-  readonly slug?: string;
-}
-
 /** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
-export const registerBins: Register = (program, run) => {
+export function registerBins(program: DeviceCommand): void {
   const bins = program
     .command('bins')
     .summary('list, add, rename and remove bins')
     .description('Lists the bins, or changes them. Their names are encrypted; their slugs are not.')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins`, `${PROGRAM_NAME} bins add Shopping --emoji 🛒`));
-  bins
-    .command('list', { isDefault: true })
-    .alias('ls')
-    .summary('list the bins')
-    .action(run((context) => list(context)));
+    .examples('bins', 'bins add Shopping --emoji 🛒');
+  bins.command('list', { isDefault: true }).alias('ls').summary('list the bins').does(list);
   bins
     .command('add <name>')
     .summary('a new bin')
@@ -39,23 +29,23 @@ export const registerBins: Register = (program, run) => {
     )
     .option('--emoji <emoji>', 'shown before the name')
     .option('--slug <slug>', 'what to type for it; the server can read it')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins add "To read" --emoji 📚 --slug reading`))
-    .action(run(add));
+    .examples('bins add "To read" --emoji 📚 --slug reading')
+    .does(add);
   bins
     .command('rename <bin> <name>')
     .summary('another name for a bin')
     .description('Gives a bin another name. Its slug stays.')
     .option('--emoji <emoji>', 'another emoji ("": none)')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins rename reading "Read later"`))
-    .action(run(rename));
+    .examples('bins rename reading "Read later"')
+    .does(rename);
   bins
     .command('rm <bin>')
     .summary('remove a bin and what is in it')
     .description('Removes a bin and every item in it, on all devices. There is no way back.')
     .option('-y, --yes', 'do not ask')
-    .addHelpText('after', examples(`${PROGRAM_NAME} bins rm reading`))
-    .action(run(remove));
-};
+    .examples('bins rm reading')
+    .does(remove);
+}
 
 const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({
   id,
@@ -97,15 +87,13 @@ function labelOf(name: string, emoji: string | undefined): BinLabel {
   return { name: name.trim(), ...(emoji === undefined || emoji === '' ? {} : { emoji }) };
 }
 
-/** Changes of bins are asked of the server at once: they do not wait in the outbox as items do. */
-async function onlineBins(open: OpenDevice): Promise<readonly BinView[]> {
-  return open.device.bins.list();
-}
-
-async function add(context: Context, name: string, options: AddOptions): Promise<void> {
+async function add(
+  context: Context,
+  name: string,
+  { emoji, slug }: { readonly emoji?: string; readonly slug?: string },
+): Promise<void> {
   const { terminal, platform } = context;
-  const label = labelOf(name, options.emoji);
-  const { slug } = options;
+  const label = labelOf(name, emoji);
   if (slug !== undefined && !BIN_SLUG.test(slug)) {
     throw new CommandError(EXIT.usage, 'a slug is small letters, digits and hyphens, 63 at most');
   }
@@ -124,7 +112,7 @@ async function rename(
 ): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const before = findBin(await onlineBins(open), typed);
+    const before = findBin(await open.device.bins.list(), typed);
     const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
     show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
   });
@@ -133,7 +121,7 @@ async function rename(
 async function remove(context: Context, typed: string, { yes }: { readonly yes?: boolean }): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
-    const bins = await onlineBins(open);
+    const bins = await open.device.bins.list();
     const bin = findBin(bins, typed);
     const items = (await open.device.list({ binId: bin.id })).length;
     const name = harmless(binName(bins, bin.id));

@@ -1,18 +1,17 @@
-/** `service-device doctor`: what is wrong, and how to mend it. */
+/** `service-device doctor`: what is wrong, and how to mend it. What builds on a check that failed is named as not made. */
 import { InvalidArgumentError } from 'commander';
+import { asError } from '../../../client/events.js';
+import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
+import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { isProblem, type Finding } from '../doctor/finding.js';
-import { examine } from '../doctor/run.js';
-import { PROGRAM_NAME } from '../names.js';
+import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
+import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
+import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
+import { checkSocket } from '../doctor/socket.js';
+import { checkDevices, checkToken } from '../doctor/token.js';
+import { checkVault } from '../doctor/vault.js';
 import { harmless } from '../output.js';
-import { examples, type Register } from '../run.js';
 import { EXIT, type ExitCode } from '../terminal.js';
-
-/** Options of `doctor`. */
-export interface DoctorOptions {
-  /** Seconds that an idle connection is watched. */
-  readonly idle: number;
-}
 
 const IDLE_DEFAULT_S = 5;
 const IDLE_MAX_S = 3_600;
@@ -24,46 +23,105 @@ function seconds(text: string): number {
 }
 
 /** `doctor`. */
-export const registerDoctor: Register = (program, run) => {
+export function registerDoctor(program: DeviceCommand): void {
   program
     .command('doctor')
     .summary('what is wrong, and how to mend it')
     .description('Say what is wrong, and how to mend it')
     .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
-    .addHelpText('after', examples(`${PROGRAM_NAME} doctor`, `${PROGRAM_NAME} doctor --idle 120 --json`))
-    .action(run(runDoctor));
-};
+    .examples('doctor', 'doctor --idle 120 --json')
+    .does(runDoctor);
+}
 
-const WORD: Readonly<Record<Finding['status'], string>> = { ok: 'ok', warning: 'warning', problem: 'PROBLEM' };
-const COLOUR: Readonly<Record<Finding['status'], string>> = { ok: '32', warning: '33', problem: '31' };
+/** A look at one thing, over the net or not. */
+type Probe = (patient: Patient) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+
+/** The way to the server, each step with what the next one needs; a problem of the check that it is named by ends it. */
+const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
+  ['dns', checkName],
+  ['connection', checkConnection],
+  ['tls', checkTls],
+  ['server', checkServer],
+  ['token', checkToken],
+];
+
+/** What is asked of a server that knows this device, each by itself. */
+const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
+  ['devices', checkDevices],
+  ['upgrade', checkSocket],
+];
+
+/** Checks of which nothing is said where there is nothing to say. */
+const SILENT: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
 
 /** Runs all checks and prints them as they are made. `ok` only where there is no problem. */
-export async function runDoctor(context: Context, { idle }: DoctorOptions): Promise<ExitCode> {
-  const { terminal } = context;
-  const report = await examine(context, idle * 1_000, (finding) => {
-    if (!terminal.json) show(context, finding);
-  });
-  const problems = report.findings.filter(isProblem);
-  if (terminal.json) {
-    const { findings: checks, notChecked } = report;
-    terminal.data({ ok: problems.length === 0, checks, notChecked });
-  } else {
-    if (report.notChecked.length > 0)
-      terminal.print(`Not checked, since something before it failed: ${report.notChecked.join(', ')}.`);
-    terminal.print(summaryOf(problems.length));
+export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
+  const { terminal, platform } = context;
+  const checks: Finding[] = [];
+  const add = (found: Finding | readonly Finding[]): void => {
+    for (const finding of [found].flat()) {
+      checks.push(finding);
+      if (!terminal.json) show(context, finding);
+    }
+  };
+  for (const check of [checkSecrets, checkPermissions, checkDisk]) add(await check(context));
+  const { identity, here, finding } = await checkIdentity(context);
+  add(finding);
+  if (identity !== undefined) {
+    const fingerprint = fingerprintOfMaster(platform.sodium, identity.masterKey);
+    const same = `The vault's key has the fingerprint ${fingerprint}. It must be the same on all your devices.`;
+    add(about('fingerprint').ok(same));
+    await examine({ context, platform, identity, idleMs: idle * 1_000 }, checks, add);
   }
-  if (problems.length === 0) return EXIT.ok;
-  return report.deviceHere ? EXIT.failure : EXIT.notFound;
+  const notChecked = CHECKS.filter((name) => !SILENT.has(name) && checks.every(({ check }) => check !== name));
+  const problems = checks.filter(isProblem).length;
+  if (terminal.json) terminal.data({ ok: problems === 0, checks, notChecked });
+  else {
+    if (notChecked.length > 0)
+      terminal.print(`Not checked, since something before it failed: ${notChecked.join(', ')}.`);
+    const count = problems === 1 ? '1 problem was' : `${problems} problems were`;
+    terminal.print(problems === 0 ? 'No problem was found.' : `${count} found.`);
+  }
+  if (problems === 0) return EXIT.ok;
+  return here ? EXIT.failure : EXIT.notFound;
 }
 
-function summaryOf(problems: number): string {
-  if (problems === 0) return 'No problem was found.';
-  return problems === 1 ? '1 problem was found.' : `${problems} problems were found.`;
+/** Everything that needs a device: the way to its server as far as it leads, then the local copy. */
+async function examine(
+  patient: Patient,
+  checks: readonly Finding[],
+  add: (found: Finding | readonly Finding[]) => void,
+): Promise<void> {
+  const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
+  // Plain http is a problem, and no hindrance.
+  add(checkAddress(patient));
+  for (const [check, probe] of WAY) {
+    add(await probe(patient));
+    if (failed(check)) break;
+  }
+  const { session } = patient;
+  for (const [check, probe] of session === undefined ? [] : QUESTIONS) {
+    try {
+      add(await probe(patient));
+    } catch (error) {
+      // A server that answers nonsense to one question is no reason not to ask the others.
+      const what = `The server did not answer as it should (${asError(error).name}).`;
+      add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
+    }
+  }
+  add(await checkVault(patient, failed('upgrade') ? undefined : session?.figures));
 }
+
+const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: number]>> = {
+  ok: ['ok', 32],
+  warning: ['warning', 33],
+  problem: ['PROBLEM', 31],
+};
 
 function show({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
-  const word = WORD[status].padEnd(8);
-  const shown = terminal.colours ? `\u001b[${COLOUR[status]}m${word}\u001b[0m` : word;
+  const [word, colour] = WORDS[status];
+  const padded = word.padEnd(8);
+  const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;
   terminal.print(`${shown} ${check.padEnd(12)} ${harmless(what)}`);
   if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${harmless(mend)}`);
 }

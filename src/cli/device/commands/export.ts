@@ -16,13 +16,12 @@ import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
 import { text } from '../../../protocol/bytes.js';
 import { BINS_MAX } from '../../../protocol/limits.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../new-file.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
-import { PROGRAM_NAME } from '../names.js';
-import { counted } from '../output.js';
-import { paced } from '../progress.js';
-import { examples, type Register } from '../run.js';
+import { counted, onScreen, show } from '../output.js';
+import { paced, type Told } from '../progress.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
@@ -38,12 +37,6 @@ export interface ExportOptions {
   readonly files?: boolean;
 }
 
-/** What there is to export: names only, so that the items can be taken one after the other. */
-interface Inventory {
-  readonly items: readonly { readonly id: string }[];
-  readonly binIds: ReadonlySet<string>;
-}
-
 /** Where the records go. */
 interface Output {
   /** True: takes content, as parts. */
@@ -56,7 +49,7 @@ interface Output {
 const BUFFER_BYTES = 64 * 1024;
 
 /** `export <file>`. */
-export const registerExport: Register = (program, run) => {
+export function registerExport(program: DeviceCommand): void {
   program
     .command('export')
     .summary('the whole vault as one file, encrypted under the twelve words')
@@ -66,11 +59,9 @@ export const registerExport: Register = (program, run) => {
     .option('--no-files', 'leave the content of files out: what describes them is there')
     .option('--force', 'replace a file of that name')
     .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
-    .addHelpText('after', examples(`${PROGRAM_NAME} export vault.archive`, `${PROGRAM_NAME} export --plain vault.json`))
-    .action(
-      run((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file })),
-    );
-};
+    .examples('export vault.archive', 'export --plain vault.json')
+    .does((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file }));
+}
 
 /** Writes the vault into a file. Throws `CommandError`; then there is no file. */
 export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {
@@ -81,11 +72,12 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
     if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
     const output = await outputOf(context, options, open);
     try {
-      const counts = await writeAll(context, { open, output, files: options.files !== false });
+      const exporting = new Exporting(context, open, { output, files: options.files !== false });
+      await exporting.run();
       await output.finish();
-      report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
+      report(context, options, { ...exporting.counts, hidden: (await open.device.hidden()).length });
       // What is named and not there is no whole export, and a script should know.
-      return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
+      return exporting.counts.lacking + exporting.counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       terminal.progress('');
       await output.abandon();
@@ -97,7 +89,7 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
 function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): void {
   if (file === '-' && plain !== true)
     throw new CommandError(EXIT.usage, 'An archive is bytes, and goes into a file.', 'Give a file name.');
-  if (file === '-' && (terminal.outputIsTerminal ?? terminal.interactive)) {
+  if (file === '-' && onScreen(terminal)) {
     throw new CommandError(
       EXIT.usage,
       'A plain export is not written to a screen: everything in the vault would stand there.',
@@ -183,7 +175,7 @@ async function plainOutput({ terminal }: Context, options: ExportOptions, manife
 }
 
 /** Ids and bins of all that is live here; ciphertext and plaintext are let go of at once. */
-async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
+async function inventoryOf({ store }: OpenDevice) {
   const ids = new Set<string>();
   const binIds = new Set<string>();
   const note = (id: string, row: { readonly binId: string }): void => {
@@ -192,135 +184,134 @@ async function inventoryOf({ store }: OpenDevice): Promise<Inventory> {
   };
   for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
   for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
-  return { items: [...ids].sort().map((id) => ({ id })), binIds };
+  return { ids: [...ids].sort(), binIds };
 }
 
-/** A slug as an import takes it. */
-const slugFor = (id: string, slug: string): string => (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX);
+/** A bin with its slug as an import takes it. */
+const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
+  ...{ record: 'bin', id, label },
+  slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
+});
 
 /** The bins with their names; where the server cannot be asked, the bins that the items name. */
-async function binsOf(context: Context, open: OpenDevice, binIds: ReadonlySet<string>): Promise<ArchivedBin[]> {
+async function binsOf(
+  { terminal }: Context,
+  { device }: OpenDevice,
+  binIds: ReadonlySet<string>,
+): Promise<ArchivedBin[]> {
   try {
-    const bins = await open.device.bins.list();
+    const bins = await device.bins.list();
     // The server's words: what an import would refuse must not spoil the export. Bins that items lie in come first.
     const used = bins.filter(({ id }) => binIds.has(id));
     const others = bins.filter(({ id }) => !binIds.has(id));
-    return [...used, ...others]
-      .slice(0, BINS_MAX)
-      .map(({ id, slug, label }) => ({ record: 'bin', id, slug: slugFor(id, slug), label }));
+    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => binRecord(id, slug, label));
   } catch (error) {
     if (!isPassing(error)) throw error;
-    context.terminal.note('The names of the bins are not in the export: they are read from the server.');
-    return [...binIds].sort().map((id) => ({ record: 'bin', id, slug: slugFor(id, ''), label: null }));
+    terminal.note('The names of the bins are not in the export: they are read from the server.');
+    return [...binIds].sort().map((id) => binRecord(id, '', null));
   }
 }
 
-interface Counts {
-  readonly bins: number;
-  readonly items: number;
-  /** Files whose content was left out, as asked. */
-  readonly blobs: number;
-  /** Blobs that the server does not have, or not as they were written. */
-  readonly lacking: number;
-  /** Items that verified when they came and do not open now. */
-  readonly damaged: number;
-}
-
-async function writeAll(context: Context, { open, output, files }: Exporting): Promise<Counts> {
-  const { terminal } = context;
-  const inventory = await inventoryOf(open);
-  const bins = await binsOf(context, open, inventory.binIds);
-  for (const bin of bins) await output.add(bin);
-  const counts = { bins: bins.length, items: 0, blobs: 0, lacking: 0, damaged: 0 };
-  const tell = paced(terminal);
-  let bytes = 0;
-  const onBytes = (count = 0): void => {
-    bytes += count;
-    const content = bytes === 0 ? '' : `, and ${sizeText(bytes)} of files`;
-    tell(() => `Exported ${counts.items} of ${inventory.items.length} items${content}`);
+/** Everything that is here, into an output. */
+class Exporting {
+  readonly counts = {
+    bins: 0,
+    items: 0,
+    /** Files whose content was left out, as asked. */
+    blobs: 0,
+    /** Blobs that the server does not have, or not as they were written. */
+    lacking: 0,
+    /** Items that verified when they came and do not open now. */
+    damaged: 0,
   };
-  for (const { id } of inventory.items) {
-    if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
-    const item = await open.device.get(id).catch(unlessDamaged);
-    if (item === 'damaged') counts.damaged++;
-    if (item === undefined || item === 'damaged') continue;
-    const what = await writeItem(context, { open, output, files, onBytes }, item);
-    counts.items++;
-    if (what !== 'whole') counts[what]++;
-    onBytes();
+  private bytes = 0;
+  private readonly tell: Told;
+
+  constructor(
+    private readonly context: Context,
+    private readonly open: OpenDevice,
+    private readonly to: { readonly output: Output; readonly files: boolean },
+  ) {
+    this.tell = paced(context.terminal);
   }
-  terminal.progress('');
-  return counts;
+
+  async run(): Promise<void> {
+    const { context, open, counts } = this;
+    const { ids, binIds } = await inventoryOf(open);
+    for (const bin of await binsOf(context, open, binIds)) {
+      await this.to.output.add(bin);
+      counts.bins++;
+    }
+    for (const id of ids) {
+      if (context.terminal.interrupted.aborted)
+        throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
+      const item = await open.device.get(id).catch(unlessDamaged);
+      if (item === 'damaged') counts.damaged++;
+      else if (item !== undefined) await this.item(item, ids.length);
+    }
+    context.terminal.progress('');
+  }
+
+  /** One item, with its content where that is wanted and to be had. */
+  private async item(item: ItemView, all: number): Promise<void> {
+    const { id, binId: bin, type, ts, payload } = item;
+    const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
+    const { output, files } = this.to;
+    const left = item.blob?.holds === 'file' && !(files && output.content);
+    if (left) this.counts.blobs++;
+    if (left || item.blob === null) await output.add(record);
+    else await this.itemWithContent(record, all);
+    this.counts.items++;
+    this.said(all);
+  }
+
+  private async itemWithContent(record: ArchivedItem, all: number): Promise<void> {
+    const { device } = this.open;
+    const { output } = this.to;
+    const options = { signal: this.context.terminal.interrupted };
+    try {
+      if (output.content) await this.content(record, device.blob(record.id, options), all);
+      else await output.add({ ...record, payload: await device.payload(record.id, options), blob: false });
+    } catch (error) {
+      if (!isLacking(error)) throw outOfReach(error);
+      await output.add(record);
+      this.counts.lacking++;
+    }
+  }
+
+  /** Put aside first: an archive cannot take back what turns out at the end not to be the blob. */
+  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>, all: number): Promise<void> {
+    const { output } = this.to;
+    const spool = await Spool.of(this.context.platform.sodium, this.counted(pieces, all));
+    try {
+      await output.add({ ...record, content: spool.size });
+      for await (const piece of spool.open()) {
+        for (let at = 0; at < piece.length; at += PART_BYTES)
+          await output.add({ record: 'part', data: piece.subarray(at, at + PART_BYTES) });
+      }
+    } finally {
+      await spool.close();
+    }
+  }
+
+  private async *counted(pieces: AsyncIterable<Uint8Array>, all: number): AsyncGenerator<Uint8Array> {
+    for await (const piece of pieces) {
+      this.bytes += piece.length;
+      this.said(all);
+      yield piece;
+    }
+  }
+
+  private said(all: number): void {
+    const content = this.bytes === 0 ? '' : `, and ${sizeText(this.bytes)} of files`;
+    this.tell(() => `Exported ${this.counts.items} of ${all} items${content}`);
+  }
 }
 
 /** One item that does not open is no reason to leave the others out. */
 function unlessDamaged(error: unknown): 'damaged' {
   if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
   throw error;
-}
-
-interface Exporting {
-  readonly open: OpenDevice;
-  readonly output: Output;
-  readonly files: boolean;
-}
-
-/** Told of content that was read. */
-type OnBytes = (count: number) => void;
-
-/** One item, with its content where that is wanted and to be had. */
-async function writeItem(
-  context: Context,
-  { open, output, files, onBytes }: Exporting & { readonly onBytes: OnBytes },
-  item: ItemView,
-): Promise<'whole' | 'blobs' | 'lacking'> {
-  const { id, binId: bin, type, ts, payload } = item;
-  const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
-  const holds = item.blob?.holds;
-  if (holds === undefined) {
-    await output.add(record);
-    return 'whole';
-  }
-  if (holds === 'file' && !(files && output.content)) {
-    await output.add(record);
-    return 'blobs';
-  }
-  const signal = context.terminal.interrupted;
-  try {
-    const bytes = output.content ? heard(open.device.blob(id, { signal }), onBytes) : undefined;
-    if (bytes !== undefined) await addContent(context, output, { record, bytes });
-    else await output.add({ ...record, payload: await open.device.payload(id, { signal }), blob: false });
-    return 'whole';
-  } catch (error) {
-    if (!isLacking(error)) throw outOfReach(error);
-    await output.add(record);
-    return 'lacking';
-  }
-}
-
-async function* heard(pieces: AsyncIterable<Uint8Array>, onBytes: OnBytes): AsyncGenerator<Uint8Array> {
-  for await (const piece of pieces) {
-    onBytes(piece.length);
-    yield piece;
-  }
-}
-
-/** Put aside first: an archive cannot take back what turns out at the end not to be the blob. */
-async function addContent(
-  { platform }: Context,
-  output: Output,
-  { record, bytes }: { readonly record: ArchivedItem; readonly bytes: AsyncIterable<Uint8Array> },
-): Promise<void> {
-  const spool = await Spool.of(platform.sodium, bytes);
-  try {
-    await output.add({ ...record, content: spool.size });
-    for await (const piece of spool.open()) {
-      for (let at = 0; at < piece.length; at += PART_BYTES)
-        await output.add({ record: 'part', data: piece.subarray(at, at + PART_BYTES) });
-    }
-  } finally {
-    await spool.close();
-  }
 }
 
 const isLacking = (error: unknown): boolean =>
@@ -339,21 +330,21 @@ const outOfReach = (error: unknown): unknown =>
 function report(
   { terminal }: Context,
   { file, plain }: ExportOptions,
-  counts: Counts & { readonly hidden: number },
+  counts: Exporting['counts'] & { readonly hidden: number },
 ): void {
-  if (counts.blobs > 0)
-    terminal.note(`${counts.blobs} items have a file with the server, which is not in the export: only its name is.`);
-  if (counts.lacking > 0)
-    terminal.note(
-      `${counts.lacking} items name content that the server does not have as it was written: it is not here.`,
-    );
-  if (counts.damaged > 0)
-    terminal.note(
-      `${counted(counts.damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
-    );
-  if (counts.hidden > 0)
-    terminal.note(`${counts.hidden} items do not verify and were left out: \`doctor\` says which and why.`);
+  const { bins, items, blobs, lacking, damaged, hidden } = counts;
+  const notes: readonly (readonly [count: number, note: string])[] = [
+    [blobs, `${blobs} items have a file with the server, which is not in the export: only its name is.`],
+    [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
+    [
+      damaged,
+      `${counted(damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
+    ],
+    [hidden, `${hidden} items do not verify and were left out: \`doctor\` says which and why.`],
+  ];
+  for (const [count, note] of notes) if (count > 0) terminal.note(note);
   if (file === '-') return;
-  if (terminal.json) terminal.data({ file, plain: plain === true, ...counts });
-  else terminal.print(`${file}: ${counted(counts.items, 'item')} in ${counted(counts.bins, 'bin')}.`);
+  show(terminal, { file, plain: plain === true, ...counts }, () => [
+    `${file}: ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
+  ]);
 }

@@ -1,14 +1,15 @@
-/** `get`: one item. */
+/** `get`: one item, shown, given to a pipe, or its file written where the user wants it: whole, or not at all. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { ItemView } from '../../../client/events.js';
+import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
+import type { DeviceCommand } from '../command.js';
 import type { Context, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
-import { PROGRAM_NAME } from '../names.js';
+import { NewFile } from '../new-file.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
-import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
-import { examples, type Register } from '../run.js';
-import { expectFile, saveBlob, saveText } from '../save.js';
 import { CommandError, EXIT } from '../terminal.js';
-import { sizeText } from '../transfer.js';
+import { meter, sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 
 interface Options {
@@ -22,7 +23,7 @@ interface Options {
 const MASK = '********';
 
 /** `get <id>`. */
-export const registerGet: Register = (program, run) => {
+export function registerGet(program: DeviceCommand): void {
   program
     .command('get <id>')
     .summary('read an item')
@@ -35,17 +36,9 @@ export const registerGet: Register = (program, run) => {
     .option('-o, --output <path>', 'write the file, or the text, there: a name, a folder, or - for standard output')
     .option('--force', 'with --output: replace a file of that name')
     .option('--local', 'ask the server nothing')
-    .addHelpText(
-      'after',
-      examples(
-        `${PROGRAM_NAME} get 01J9ZC4`,
-        `${PROGRAM_NAME} get 01J9ZC4 --field user`,
-        `${PROGRAM_NAME} get 01J9ZC4 | wl-copy`,
-        `${PROGRAM_NAME} get 01J9ZC4 --output ~/Downloads`,
-      ),
-    )
-    .action(run(get));
-};
+    .examples('get 01J9ZC4', 'get 01J9ZC4 --field user', 'get 01J9ZC4 | wl-copy', 'get 01J9ZC4 --output ~/Downloads')
+    .does(get);
+}
 
 async function get(context: Context, id: string, options: Options): Promise<void> {
   const { terminal } = context;
@@ -66,7 +59,7 @@ async function get(context: Context, id: string, options: Options): Promise<void
       const around = await surroundings(context, open);
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
-      else if (givesFile(terminal, item, options)) await saveBlob(context, open, { item, output: '-', force: false });
+      else if (givesFile(terminal, item, options)) await saveItem(context, open, { item, output: '-', force: false });
       else await printContent(context, item);
     },
     { sync },
@@ -88,21 +81,17 @@ async function whole({ device }: OpenDevice, item: ItemView, { local }: Options)
 const notHere = (what: string): CommandError =>
   new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
 
-async function saved(
-  context: Context,
-  open: OpenDevice,
-  what: { readonly item: ItemView; readonly output: string; readonly force: boolean },
-): Promise<void> {
+async function saved(context: Context, open: OpenDevice, what: Saving): Promise<void> {
   const { terminal } = context;
-  const text = what.item.blob?.holds === 'file' ? undefined : textIn(what.item);
-  if (text === undefined) expectFile(what.item);
-  if (what.output === '-' && terminal.json)
+  const { item, output } = what;
+  const text = item.blob?.holds === 'file' ? undefined : textIn(item);
+  if (text === undefined && item.blob?.holds !== 'file')
+    throw new CommandError(EXIT.usage, `this ${item.type} has no file`, 'Leave --output out.', { code: 'no_blob' });
+  if (output === '-' && terminal.json)
     throw new CommandError(EXIT.usage, 'with --json standard output is JSON', 'Give --output a file name.');
-  const { file, size } = await (text === undefined
-    ? saveBlob(context, open, what)
-    : saveText(context, { ...what, bytes: Buffer.from(text) }));
+  const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
-  show(terminal, { id: what.item.id, file, size }, () => [
+  show(terminal, { id: item.id, file, size }, () => [
     `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
   ]);
 }
@@ -174,4 +163,79 @@ function printCard(
   if (main !== undefined) terminal.print(harmlessLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
   if (item.blob?.holds === 'file') terminal.note('Add --output <path> to save the file.');
   if (masked && rows.some(([field]) => isSecretField(type, field))) terminal.note('Masked. Add --show to see it.');
+}
+
+/** Which item goes where. */
+interface Saving {
+  readonly item: ItemView;
+  readonly output: string;
+  readonly force: boolean;
+}
+
+/** File systems take names of 255 bytes; a temporary one beside it has some more than its own. */
+const NAME_MAX_BYTES = 180;
+/** Windows takes these for devices, with any ending. */
+const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
+
+/** The name, cut to what file systems take. A short ending stays: it says what the file is. */
+function shortened(name: string): string {
+  if (Buffer.byteLength(name) <= NAME_MAX_BYTES) return name;
+  const [ending = ''] = /\.[^.]{1,10}$/u.exec(name) ?? [];
+  let room = NAME_MAX_BYTES - Buffer.byteLength(ending);
+  let kept = '';
+  for (const character of name.slice(0, name.length - ending.length)) {
+    room -= Buffer.byteLength(character);
+    if (room < 0) break;
+    kept += character;
+  }
+  return kept + ending;
+}
+
+/** The name that an item's file has by its own payload, made harmless as a file's name: another device wrote it. */
+export function fileNameOf({ id, type, payload }: ItemView): string {
+  const field = type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
+  const name = (fieldText(payload, field) ?? '')
+    .replace(/^.*[/\\]/s, '')
+    // Controls, what other systems forbid, and what would hide it or turn its reading direction.
+    .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
+    .replace(/^[.\s-]+|[.\s]+$/g, '');
+  if (name === '') return type === 'text' ? `${id}.txt` : id;
+  return shortened(RESERVED.test(name) ? `_${name}` : name);
+}
+
+async function targetOf(output: string, item: ItemView): Promise<string> {
+  const found = await stat(output).catch(() => undefined);
+  return found?.isDirectory() === true ? join(output, fileNameOf(item)) : output;
+}
+
+/**
+ * Writes an item's blob, or its `text`, to `output`: a file, a folder in which it gets its own name, or `-` for standard
+ * output. A file appears under its name when its last byte has authenticated; what goes to standard output is
+ * authenticated piece by piece, and is whole only where this resolves. Gives the path, null for standard output.
+ * Throws `CommandError`, and what `Device.blob` throws.
+ */
+async function saveItem(
+  { terminal, platform }: Context,
+  { device }: OpenDevice,
+  { item, output, force, text }: Saving & { readonly text?: string | undefined },
+): Promise<{ readonly file: string | null; readonly size: number }> {
+  const file = output === '-' ? undefined : await targetOf(output, item);
+  const target = file === undefined ? undefined : await NewFile.create(file, force);
+  const bar = meter({ terminal, clock: platform.clock }, 'Getting');
+  const onProgress = target === undefined ? undefined : bar.onProgress;
+  const blob = () => device.blob(item.id, { signal: terminal.interrupted, onProgress });
+  let size = 0;
+  try {
+    for await (const bytes of text === undefined ? blob() : [Buffer.from(text)]) {
+      size += bytes.length;
+      await (target === undefined ? terminal.write(bytes) : target.write(bytes));
+    }
+  } catch (error) {
+    await target?.abandon();
+    throw error;
+  } finally {
+    bar.ended();
+  }
+  await target?.finish();
+  return { file: file ?? null, size };
 }

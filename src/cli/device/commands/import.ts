@@ -1,14 +1,13 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
 import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../../client/archive/records.js';
 import { fingerprintOfMaster } from '../../../crypto/fingerprint.js';
+import type { DeviceCommand } from '../command.js';
 import type { Context, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { paced } from '../progress.js';
-import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless } from '../output.js';
-import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../terminal.js';
 
@@ -23,7 +22,7 @@ export interface ImportOptions {
 }
 
 /** `import <file>`. */
-export const registerImport: Register = (program, run) => {
+export function registerImport(program: DeviceCommand): void {
   program
     .command('import')
     .summary('what export wrote, into this vault')
@@ -32,14 +31,9 @@ export const registerImport: Register = (program, run) => {
     .option('--overwrite', 'replace what differs here, also where it is newer here')
     .option('--foreign', 'take an export of another vault')
     .option('--phrase-stdin', "read the archive's twelve words from standard input instead of asking")
-    .addHelpText(
-      'after',
-      examples(`${PROGRAM_NAME} import vault.archive`, `${PROGRAM_NAME} import vault.json --overwrite`),
-    )
-    .action(
-      run((context, file: string, options: Omit<ImportOptions, 'file'>) => importVault(context, { ...options, file })),
-    );
-};
+    .examples('import vault.archive', 'import vault.json --overwrite')
+    .does((context, file: string, options: Omit<ImportOptions, 'file'>) => importVault(context, { ...options, file }));
+}
 
 /** Imports a file. The whole file is read and verified before anything is written. Throws `CommandError`. */
 export async function importVault(context: Context, options: ImportOptions): Promise<ExitCode> {

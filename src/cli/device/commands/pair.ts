@@ -2,15 +2,14 @@
 import { offerText } from '../../../client/address.js';
 import type { Device } from '../../../client/device.js';
 import type { JoinApproval, PairingOffer } from '../../../client/pairing.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';
 import { qrLines } from '../pair-text.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, Declined, EXIT } from '../terminal.js';
-import { joinCommand } from './join.js';
+import { joinCommand } from './enrol.js';
 
 interface Options extends NewcomerOptions {
   readonly yes?: boolean;
@@ -23,7 +22,7 @@ interface Options extends NewcomerOptions {
 const DIGITS_INPUT_MAX = 64;
 
 /** `pair`. */
-export const registerPair: Register = (program, run) => {
+export function registerPair(program: DeviceCommand): void {
   const command = program
     .command('pair')
     .summary('let another device join: shows six words and a QR code')
@@ -35,14 +34,12 @@ export const registerPair: Register = (program, run) => {
     .option('--yes', 'do not ask; only together with --digits')
     .option('--digits <digits>', 'the six digits that the new device shows ("-": read from standard input)')
     .option('--no-qr', 'no QR code')
-    .option('--join [url]', 'the other way round: the same as "join"');
-  passwordOption(newcomerOptions(command))
-    .addHelpText(
-      'after',
-      `\n--name, --glyph and --password-file are for --join.\n${examples(`${PROGRAM_NAME} pair`, `${PROGRAM_NAME} pair --join https://sync.example.org`)}`,
-    )
-    .action(run(pair));
-};
+    .option('--join [url]', 'the other way round: the same as "join"')
+    .addHelpText('after', '\n--name, --glyph and --password-file are for --join.')
+    .examples('pair', 'pair --join https://sync.example.org')
+    .does(pair);
+  passwordOption(newcomerOptions(command));
+}
 
 async function pair(context: Context, options: Options): Promise<void> {
   const { terminal } = context;

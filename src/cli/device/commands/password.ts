@@ -1,11 +1,9 @@
 /** `password`: the account password, which pairing and recovery then need. */
 import { ApiError } from '../../../client/errors.js';
-import type { Command } from 'commander';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../output.js';
-import { examples, type Register, type Run } from '../run.js';
 import { CommandError, EXIT, type Terminal } from '../terminal.js';
 
 interface Options {
@@ -14,7 +12,7 @@ interface Options {
 }
 
 /** `password set`, `password change` and `password remove`. */
-export const registerPassword: Register = (program, run) => {
+export function registerPassword(program: DeviceCommand): void {
   const password = program
     .command('password')
     .summary('set, change or remove the account password')
@@ -22,26 +20,24 @@ export const registerPassword: Register = (program, run) => {
       'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched ' +
         'from it leaves this machine.',
     )
-    .addHelpText('after', examples(`${PROGRAM_NAME} password set`, `${PROGRAM_NAME} password change`));
-  hung(password, run, 'set');
-  hung(password, run, 'change');
+    .examples('password set', 'password change');
+  settingCommand(password, 'set');
+  settingCommand(password, 'change');
   password
     .command('remove')
     .summary('do without a password; the current one is needed')
     .option('--current-file <path>', 'the current password, for scripts ("-": standard input)')
-    .addHelpText('after', examples(`${PROGRAM_NAME} password remove`))
-    .action(run(removePassword));
-};
+    .examples('password remove')
+    .does(removePassword);
+}
 
-function hung(parent: Command, run: Run, which: 'set' | 'change'): void {
+function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
   const command = parent
     .command(which)
     .summary(which === 'set' ? 'set a password where there is none' : 'change the password')
     .option('--password-file <path>', 'the new password, for scripts ("-": standard input)');
   if (which === 'change') command.option('--current-file <path>', 'the current password, for scripts');
-  command
-    .addHelpText('after', examples(`${PROGRAM_NAME} password ${which}`))
-    .action(run((context, options: Options) => setPassword(context, which, options)));
+  command.examples(`password ${which}`).does((context, options: Options) => setPassword(context, which, options));
 }
 
 async function setPassword(context: Context, which: 'set' | 'change', options: Options): Promise<void> {

@@ -6,6 +6,7 @@ import type { JsonObject } from '../../../crypto/payload.js';
 import type { ContentType } from '../../../protocol/item.js';
 import { isUlid } from '../../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../../protocol/limits.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context, OpenDevice } from '../context.js';
 import { textDetected, type Detected } from '../../../client/payloads/detect.js';
 import { PAYLOAD_MAX } from '../../../client/payloads/large.js';
@@ -14,11 +15,9 @@ import { languageOf } from '../detect.js';
 import { failureOf, type Failure } from '../failure.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf, readKnown } from '../known.js';
-import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, paletteOf, show } from '../output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT, type Terminal } from '../terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
@@ -42,7 +41,7 @@ interface One extends Omit<Options, 'file'> {
 const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
 /** `put [text...]`. */
-export const registerPut: Register = (program, run) => {
+export function registerPut(program: DeviceCommand): void {
   program
     .command('put [text...]')
     .summary('write an item: a text, a link, a file, a password, ...')
@@ -60,20 +59,17 @@ export const registerPut: Register = (program, run) => {
     .option('--bin <bin>', 'where to: slug, id or name (default: inbox)')
     .option('--id <id>', 'write over this item instead of a new one')
     .option('--overwrite', 'with --id: also where another device changed the item meanwhile')
-    .addHelpText(
-      'after',
-      examples(
-        `${PROGRAM_NAME} put "milk, bread"`,
-        `${PROGRAM_NAME} put https://example.org --bin reading`,
-        `${PROGRAM_NAME} put --file holiday.mp4`,
-        `${PROGRAM_NAME} put --bin work --file notes/*.txt`,
-        `tar c notes | ${PROGRAM_NAME} put --file - --type file --set name=notes.tar`,
-        `git diff | ${PROGRAM_NAME} put --type code --set lang=diff`,
-        `${PROGRAM_NAME} put --type password --set service=mail --set user=me@example.org`,
-      ),
+    .examples(
+      'put "milk, bread"',
+      'put https://example.org --bin reading',
+      'put --file holiday.mp4',
+      'put --bin work --file notes/*.txt',
+      'tar c notes | $0 put --file - --type file --set name=notes.tar',
+      'git diff | $0 put --type code --set lang=diff',
+      'put --type password --set service=mail --set user=me@example.org',
     )
-    .action(run(put));
-};
+    .does(put);
+}
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], ...rest } = options;
@@ -81,11 +77,25 @@ async function put(context: Context, words: readonly string[], options: Options)
     await putAll(context, files, { ...rest, words });
     return;
   }
-  const one: One = { ...rest, words, ...(files[0] === undefined ? {} : { file: files[0] }) };
+  const one: One = { ...rest, words, file: files[0] };
+  await withContent(context, one, (found) =>
+    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
+    context.withDevice(
+      async (open) => {
+        const item = await sent(context, { found, open, one });
+        show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+        noteQueued(context.terminal, [item]);
+      },
+      { sync: 'later' },
+    ),
+  );
+}
+
+/** Runs `work` with the content, and closes that. */
+async function withContent<T>(context: Context, one: One, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
   try {
-    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
-    await context.withDevice((open) => write(context, { found, open, one }), { sync: 'later' });
+    return await work(found);
   } finally {
     await found.content?.close();
   }
@@ -103,7 +113,10 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
   await context.withDevice(async (open) => {
     for (const file of files) {
       try {
-        items.push(await putOne(context, open, { ...rest, file }));
+        const one = { ...rest, file };
+        const item = { ...(await withContent(context, one, (found) => sent(context, { found, open, one }))), file };
+        if (!terminal.json) terminal.print(writtenLine(terminal, item));
+        items.push(item);
       } catch (error) {
         if (terminal.interrupted.aborted) throw error;
         const failure = failureOf(error);
@@ -123,18 +136,6 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
   throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
 }
 
-async function putOne(context: Context, open: OpenDevice, one: One & { readonly file: string }): Promise<Put> {
-  const { terminal } = context;
-  const found = await contentOf(context, one);
-  try {
-    const item = { ...(await sent(context, { found, open, one })), file: one.file };
-    if (!terminal.json) terminal.print(writtenLine(terminal, item));
-    return item;
-  } finally {
-    await found.content?.close();
-  }
-}
-
 interface Writing {
   readonly found: Found;
   readonly open: OpenDevice;
@@ -147,13 +148,6 @@ interface Put extends Written {
   readonly binId: string;
   readonly size?: number;
   readonly file?: string;
-}
-
-async function write(context: Context, writing: Writing): Promise<void> {
-  const { terminal } = context;
-  const item = await sent(context, writing);
-  show(terminal, item, () => [writtenLine(terminal, item)]);
-  noteQueued(terminal, [item]);
 }
 
 const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
@@ -183,7 +177,7 @@ async function sent(context: Context, { found, open, one }: Writing): Promise<Pu
       throw error;
     })
     .finally(bar.ended);
-  return { ...outcome, type, binId: target.binId, ...(content === undefined ? {} : { size: content.size }) };
+  return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
 /** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */

@@ -2,15 +2,14 @@
 import type { Device } from '../../../client/device.js';
 import type { ItemView } from '../../../client/events.js';
 import { isRevoked, ClientError } from '../../../client/errors.js';
+import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { PROGRAM_NAME } from '../names.js';
 import { withCopy } from '../open-device.js';
 import { harmless, paletteOf, widthOf } from '../output.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
-import { examples, type Register } from '../run.js';
 import { CommandError, EXIT } from '../terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
-import { positive } from './list.js';
+import { positive } from './items.js';
 
 interface Options {
   readonly count?: number;
@@ -21,7 +20,7 @@ interface Options {
 const BIN_WIDTH = 14;
 
 /** `watch`. */
-export const registerWatch: Register = (program, run) => {
+export function registerWatch(program: DeviceCommand): void {
   program
     .command('watch')
     .summary('see changes as they happen, newest last')
@@ -32,9 +31,9 @@ export const registerWatch: Register = (program, run) => {
     .option('--count <count>', 'end after so many changes, with exit code 0', positive)
     .option('--last <count>', 'begin with so many items that are here already', positive)
     .option('--show', 'with --json: secrets too')
-    .addHelpText('after', examples(`${PROGRAM_NAME} watch --last 10`, `${PROGRAM_NAME} watch --json --count 1`))
-    .action(run(watch));
-};
+    .examples('watch --last 10', 'watch --json --count 1')
+    .does(watch);
+}
 
 async function watch(context: Context, options: Options): Promise<void> {
   await withCopy(context, async ({ device }) => {
@@ -58,7 +57,6 @@ async function watch(context: Context, options: Options): Promise<void> {
 
 class Printer {
   private around: Surroundings = { bins: [], devices: [] };
-  private printed = 0;
   private waiting = false;
 
   constructor(
@@ -70,24 +68,18 @@ class Printer {
   /** Listens until there is enough, the user has enough, or the device is revoked. */
   follow(): Promise<void> {
     const { terminal } = this.context;
+    let printed = 0;
     return new Promise((resolve, reject) => {
-      const enough = (): void => {
-        this.printed++;
-        if (this.options.count !== undefined && this.printed >= this.options.count) resolve();
+      const { count = Infinity } = this.options;
+      const told = (print: () => void): void => {
+        if (printed >= count) return;
+        print();
+        if (++printed >= count) resolve();
       };
-      const full = (): boolean => this.options.count !== undefined && this.printed >= this.options.count;
       this.device.on('bins', ({ bins }) => (this.around = { ...this.around, bins }));
       this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
-      this.device.on('item', (item) => {
-        if (full()) return;
-        this.item(item, 'item');
-        enough();
-      });
-      this.device.on('delete', ({ id, version }) => {
-        if (full()) return;
-        this.deleted(id, version);
-        enough();
-      });
+      this.device.on('item', (item) => told(() => this.item(item, 'item')));
+      this.device.on('delete', ({ id, version }) => told(() => this.deleted(id, version)));
       this.device.on('line', (line) => this.line(line));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
       const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
@@ -115,8 +107,9 @@ class Printer {
   }
 
   ready(): void {
-    if (!this.context.terminal.json) this.context.terminal.note('Watching. Ctrl-C ends it.');
-    else this.context.terminal.data({ event: 'ready' });
+    const { terminal } = this.context;
+    if (terminal.json) terminal.data({ event: 'ready' });
+    else terminal.note('Watching. Ctrl-C ends it.');
   }
 
   private item(item: ItemView, event: 'item' | 'known'): void {
@@ -126,12 +119,8 @@ class Printer {
       terminal.data({ event, ...itemFacts(item, this.around), payload });
       return;
     }
-    this.print(
-      item.ts,
-      binName(this.around.bins, item.binId),
-      `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`,
-      item.id,
-    );
+    const what = `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`;
+    this.print(item.ts, binName(this.around.bins, item.binId), what, item.id);
   }
 
   private deleted(id: string, version: number): void {

@@ -1,176 +1,125 @@
 /** Does the server still know this device, and whom else does it list? */
 import { DeviceApi } from '../../../client/api.js';
 import { ApiError, isPassing, isRevoked } from '../../../client/errors.js';
-import { Http, type Call } from '../../../client/http.js';
+import { Http } from '../../../client/http.js';
 import type { Identity, Token } from '../../../client/identity.js';
-import { count, nonEmpty, object } from '../../../client/reader.js';
 import { fingerprintOfDevice } from '../../../client/roster.js';
 import { Session } from '../../../client/session.js';
 import { isCertified } from '../../../crypto/device.js';
 import { CryptoRefusal } from '../../../crypto/refusal.js';
 import { equalBytes } from '../../../protocol/bytes.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
-import type { Context } from '../context.js';
 import { failureOf } from '../failure.js';
-import { ok, problem, span, warning, type Finding, type Patient } from './finding.js';
-
-/** The server's figures, as `/me` gives them. */
-export const readFigures = object({
-  headVersion: count,
-  versionSum: count,
-  epoch: nonEmpty,
-  server: object({ itemCount: count }),
-});
-
-/** See above. */
-export type Figures = ReturnType<typeof readFigures>;
-
-/** What the token opens. */
-export interface TokenLook {
-  readonly findings: Finding[];
-  /** Absent where the server lets this device do nothing. */
-  readonly session?: { readonly call: Call; readonly figures: Figures };
-}
+import { about, AGAIN, readFigures, span, type Finding, type Patient } from './finding.js';
 
 const ME = { method: 'GET', path: '/me', repeatable: true } as const;
-const AGAIN = `\`${SERVICE_NAME}-device pair\` beside another device of yours, or \`recover\` with the twelve words.`;
+const { ok, warning, problem } = about('token');
 
 /** Tries the token as it is; where it is refused, renews it by the device's own key, and keeps the new one. */
-export async function checkToken({ context, platform, identity }: Patient): Promise<TokenLook> {
+export async function checkToken(patient: Patient): Promise<readonly Finding[]> {
+  const { platform, identity } = patient;
+  const { sodium, clock } = platform;
   const http = new Http({ ...platform, baseUrl: identity.serverUrl });
   const fresh: Token[] = [];
-  const session = new Session({
-    http,
-    sodium: platform.sodium,
-    clock: platform.clock,
-    identity,
-    onToken: (token) => {
-      fresh.push(token);
-    },
-    onRevoked: () => undefined,
-  });
+  const onToken = (token: Token): void => void fresh.push(token);
+  const session = new Session({ http, sodium, clock, identity, onToken, onRevoked: () => undefined });
   try {
-    const refused = await refusalOf(http.send(ME, identity.token.text));
+    const refused = await http.send(ME, identity.token.text).then(() => undefined, tokenRefusal);
     if (refused !== undefined) await session.renew();
     const figures = readFigures((await session.call(ME)).body, '/me');
-    const findings = [refused === undefined ? standing(identity.token, platform.clock.now()) : renewed(refused)];
-    for (const token of fresh) findings.push(...(await saved(context, { ...identity, token })));
-    return { findings, session: { call: session.call, figures } };
+    const findings = [refused === undefined ? standing(identity.token, clock.now()) : renewed(refused)];
+    for (const token of fresh) findings.push(...(await saved(patient, { ...identity, token })));
+    patient.session = { call: session.call, figures };
+    return findings;
   } catch (error) {
-    return { findings: [tokenFinding(error)] };
+    return [refusal(error)];
   }
 }
 
 /** Nothing to say where the token is saved. Where the keychain is away everything works until the command ends. */
-async function saved({ profile }: Context, identity: Identity): Promise<Finding[]> {
+async function saved({ context }: Patient, identity: Identity): Promise<readonly Finding[]> {
   try {
-    await profile.renew(identity);
+    await context.profile.renew(identity);
     return [];
   } catch (error) {
     const { message, hint } = failureOf(error);
     const what = `The renewed token could not be saved: ${message}`;
-    return [warning('token', what, hint ?? 'The next command renews it again; see to what stands in the way.')];
+    return [warning(what, hint ?? 'The next command renews it again; see to what stands in the way.')];
   }
 }
 
 /** The refusal of the token itself; anything else is thrown. */
-async function refusalOf(asked: Promise<unknown>): Promise<ApiError | undefined> {
-  try {
-    await asked;
-    return undefined;
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 401) return error;
-    throw error;
-  }
+function tokenRefusal(error: unknown): ApiError {
+  if (error instanceof ApiError && error.status === 401) return error;
+  throw error;
 }
 
 const standing = ({ expiresAt }: Token, now: number): Finding =>
   ok(
-    'token',
     expiresAt === null || expiresAt < now ? 'The token is valid.' : `The token is valid for ${span(expiresAt - now)}.`,
   );
 
-function renewed(refused: ApiError): Finding {
-  if (refused.code === 'expired_token')
-    return ok('token', "The token had expired, and was renewed by this device's key.");
-  return ok('token', "The token was refused, and renewed by this device's key: the server's secret was changed.");
-}
+const renewed = ({ code }: ApiError): Finding =>
+  ok(
+    code === 'expired_token'
+      ? "The token had expired, and was renewed by this device's key."
+      : "The token was refused, and renewed by this device's key: the server's secret was changed.",
+  );
 
-function tokenFinding(error: unknown): Finding {
-  if (isRevoked(error)) {
-    const what = 'This device was revoked: another device, or this one, has signed it out.';
+function refusal(error: unknown): Finding {
+  if (isRevoked(error))
     return problem(
-      'token',
-      what,
+      'This device was revoked: another device, or this one, has signed it out.',
       `If that was not you, look at the device list of another device. To come back: ${AGAIN}`,
     );
-  }
   if (error instanceof CryptoRefusal)
     return problem(
-      'token',
       'The server sent a challenge that is not for this device: nothing was answered.',
       'Is it your server? Do not go on before you know.',
     );
   if (!(error instanceof ApiError))
     return problem(
-      'token',
       'The server did not answer as it should when asked about this device.',
       'Run doctor again; update this program or the server.',
     );
-  const { code } = error;
-  if (error.code === 'device_not_found' || error.status === 401)
-    return problem(
-      'token',
-      'The server does not know this device (any more).',
-      `Its devices were wiped, or another server answers there. ${AGAIN}`,
-    );
-  if (error.code === 'payment_required')
-    return problem(
-      'token',
-      'The account of this server is not paid for: nothing but its status is answered.',
-      'Open the billing page.',
-    );
+  const { code, status } = error;
+  if (code === 'device_not_found' || status === 401) {
+    const mend = `Its devices were wiped, or another server answers there. ${AGAIN}`;
+    return problem('The server does not know this device (any more).', mend);
+  }
+  if (code === 'payment_required') {
+    const what = 'The account of this server is not paid for: nothing but its status is answered.';
+    return problem(what, 'Open the billing page.');
+  }
   if (isPassing(error))
-    return problem('token', `The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
-  return problem('token', `The server refuses this device (${code}).`, AGAIN);
+    return problem(`The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
+  return problem(`The server refuses this device (${code}).`, AGAIN);
 }
 
 /** Every device in the server's list must bear a certificate of this vault. */
-export async function checkDevices({ platform, identity }: Patient, call: Call): Promise<Finding[]> {
-  const { sodium } = platform;
+export async function checkDevices({ platform, identity, session }: Patient): Promise<readonly Finding[]> {
+  if (session === undefined) return [];
+  const { ok, warning, problem } = about('devices');
   const { masterKey, deviceId, keys } = identity;
-  const active = (await new DeviceApi(call).devices()).filter(({ revokedAt }) => revokedAt === null);
+  const active = (await new DeviceApi(session.call).devices()).filter(({ revokedAt }) => revokedAt === null);
   const findings: Finding[] = [];
   for (const device of active) {
     const { id, name, pubkey, cert } = device;
-    const fingerprint = fingerprintOfDevice(sodium, device);
-    if (id === deviceId) {
-      if (!equalBytes(pubkey, keys.publicKey))
-        findings.push(
-          problem(
-            'devices',
-            "The server lists another key under this device's id: other devices would seal for that key.",
-            'Do not certify it anywhere. Revoke this device and pair it again; ask whoever runs the server.',
-          ),
-        );
-      else if (!isCertified(sodium, masterKey, { id, publicKey: pubkey, cert }))
-        findings.push(
-          warning(
-            'devices',
-            'The server lists this device without its certificate.',
-            'It is put there at the next command; if it stays away, the server loses or refuses it.',
-          ),
-        );
-      continue;
+    const certified = isCertified(platform.sodium, masterKey, { id, publicKey: pubkey, cert });
+    if (id === deviceId && !equalBytes(pubkey, keys.publicKey)) {
+      const what = "The server lists another key under this device's id: other devices would seal for that key.";
+      const mend = 'Do not certify it anywhere. Revoke this device and pair it again; ask whoever runs the server.';
+      findings.push(problem(what, mend));
+    } else if (id === deviceId && !certified) {
+      const mend = 'It is put there at the next command; if it stays away, the server loses or refuses it.';
+      findings.push(warning('The server lists this device without its certificate.', mend));
+    } else if (!certified) {
+      const fingerprint = fingerprintOfDevice(platform.sodium, device);
+      const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
+      const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${SERVICE_NAME}-device revoke ${id}\`.`;
+      findings.push(problem(what, mend));
     }
-    if (isCertified(sodium, masterKey, { id, publicKey: pubkey, cert })) continue;
-    const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
-    const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${SERVICE_NAME}-device revoke ${id}\`.`;
-    findings.push(problem('devices', what, mend));
   }
-  if (!active.some(({ id }) => id === deviceId))
-    findings.push(problem('devices', 'The server does not list this device.', AGAIN));
-  return findings.length > 0
-    ? findings
-    : [ok('devices', `${active.length} devices, each vouched for by this vault's key.`)];
+  if (!active.some(({ id }) => id === deviceId)) findings.push(problem('The server does not list this device.', AGAIN));
+  return findings.length > 0 ? findings : [ok(`${active.length} devices, each vouched for by this vault's key.`)];
 }

@@ -1,18 +1,67 @@
-/** `service-admin upgrade-postgres`: the embedded database over a major version of PostgreSQL. */
+/** The database itself: its schema, the name of its history, and the version of PostgreSQL under the embedded one. */
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Command } from 'commander';
-import { upgrade, type UpgradeStep } from '../../../postgres/embedded/upgrade.js';
+import { keptSecret } from '../../../config/secrets.js';
 import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../../postgres/embedded/upgrade-plan.js';
+import { upgrade, type UpgradeStep } from '../../../postgres/embedded/upgrade.js';
+import { migrate } from '../../../postgres/migrate.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
-import { keptSecret } from '../../../config/secrets.js';
 import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
-import { examples } from '../../device/run.js';
 import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
-import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
-import { progressOf, sized } from '../progress.js';
+import { goOn, type AdminContext, type AdminCommand } from '../context.js';
+import { progressOf, sized, stoppable } from '../progress.js';
+
+/** Adds the command. */
+export function registerMigrate(program: AdminCommand): void {
+  program
+    .command('migrate')
+    .summary('bring the database to the schema of this version')
+    .description('Bring the database to the schema of this version, as a server does when it starts')
+    .option('--dry-run', 'say what would be applied, and apply nothing')
+    .examples('migrate --dry-run', 'migrate')
+    .does(migrateNow);
+}
+
+async function migrateNow(
+  { terminal, withAny }: AdminContext,
+  { dryRun = false }: { readonly dryRun?: boolean },
+): Promise<void> {
+  const report = await withAny(({ url }) => migrate({ url, folder: SQL_FOLDER, dryRun }));
+  const { applied, altered, schema } = report;
+  show(terminal, { dryRun, applied, altered, schema }, () =>
+    applied.length === 0
+      ? [`Nothing to do: the schema is ${schema}.`]
+      : [dryRun ? 'Would be applied:' : 'Applied:', ...applied.map((name) => `  ${name}`)],
+  );
+  if (altered.length > 0) {
+    terminal.note(`Warning: these migrations are not the ones that were applied: ${altered.join(', ')}`);
+  }
+}
+
+/** Adds the commands. */
+export function registerEpoch(program: AdminCommand): void {
+  const epoch = program
+    .command('epoch')
+    .summary('begin a new history')
+    .description('The history that the database tells')
+    .examples('epoch new');
+  epoch
+    .command('new')
+    .summary('begin a new history: every device replays from the start')
+    .description(
+      'Begin a new history. For a database that was copied or put back by other means than `restore`: every device ' +
+        'reads everything again. Servers that run hear of it at once',
+    )
+    .examples('epoch new')
+    .does(newEpoch);
+}
+
+async function newEpoch({ terminal, withReady }: AdminContext): Promise<void> {
+  const epoch = await withReady(({ store }) => store.newEpoch());
+  show(terminal, { epoch }, () => [`The epoch is ${epoch} now. Every device replays from the start when it connects.`]);
+}
 
 interface UpgradeCommandOptions {
   readonly oldBinaries?: string;
@@ -20,7 +69,7 @@ interface UpgradeCommandOptions {
 }
 
 /** Adds the command. */
-export function registerUpgradePostgres(program: Command, run: AdminRun): void {
+export function registerUpgradePostgres(program: AdminCommand): void {
   program
     .command('upgrade-postgres')
     .summary('the embedded database over a major version of PostgreSQL')
@@ -30,14 +79,8 @@ export function registerUpgradePostgres(program: Command, run: AdminRun): void {
     )
     .option('--old-binaries <folder>', 'programs of the old PostgreSQL, where they are not found by themselves')
     .option('--dry-run', 'say what would be done, and do nothing')
-    .addHelpText(
-      'after',
-      examples(
-        `${ADMIN_NAME} upgrade-postgres --dry-run`,
-        `${ADMIN_NAME} upgrade-postgres --old-binaries /usr/lib/postgresql/17`,
-      ),
-    )
-    .action(run(upgradePostgres));
+    .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
+    .does(upgradePostgres);
 }
 
 async function upgradePostgres(context: AdminContext, options: UpgradeCommandOptions): Promise<void> {
@@ -100,7 +143,6 @@ const SAID: Readonly<Partial<Record<UpgradeStep, string>>> = {
 async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void> {
   const { dataDir, from, to, keptAs } = plan;
   const password = await keptSecret(dataDir, 'database-password');
-  const progress = progressOf(terminal, 'Copying');
   const { epoch, figures } = await alone(plan, terminal, () =>
     upgrade(plan, {
       password,
@@ -110,10 +152,7 @@ async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void
         if (step !== 'keep' && step !== 'place') goOn(terminal);
         terminal.progress(SAID[step] ?? '');
       },
-      onProgress: (done, total) => {
-        goOn(terminal);
-        progress(done, total);
-      },
+      onProgress: stoppable(terminal, progressOf(terminal, 'Copying')),
     }),
   );
   terminal.progress('');
