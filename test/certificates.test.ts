@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { PeerCertificate } from 'node:tls';
 import t from 'tap';
 import { sound } from '../src/cli/device/doctor/network.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { NetworkError } from '../src/client/errors.js';
 import { certificateTold, faultsOf, sayFault, type Shown } from '../src/client/node-certificate.js';
 import { CertificateError, networkReason } from '../src/client/network-reason.js';

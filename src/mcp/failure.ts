@@ -4,9 +4,10 @@ import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFa
 import { asError } from '../client/events.js';
 import { networkReason } from '../client/network-reason.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
+import { CommandError } from '../device/terminal.js';
 import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
-import { McpError, type McpCode } from './errors.js';
+import { ERRORS, McpError, type McpCode } from './errors.js';
 
 /** The server's codes (contract 3) that have a meaning of their own here. `says` absent: the server's message. */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
@@ -56,6 +57,9 @@ const DISK: ReadonlySet<string> = new Set([
 export function failureOf(thrown: unknown): McpError {
   const error = asError(thrown);
   if (error instanceof McpError) return error;
+  // What is shared with `service-device`: its codes are in the catalogue too.
+  if (error instanceof CommandError && Object.hasOwn(ERRORS, error.code))
+    return new McpError(error.code as McpCode, error.message, { cause: error, hint: error.hint });
   return ofClient(error) ?? ofSystem(error) ?? new McpError('internal', harmless(error.message), { cause: error });
 }
 

@@ -5,7 +5,7 @@ import { hasCluster } from '../../postgres/embedded/process.js';
 import { migrate } from '../../postgres/migrate.js';
 import { OperatorStore } from '../../postgres/stores/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
 import { withDatabase, type OperatorDatabase } from './database.js';
 
 /** The program's name, as it is typed. */

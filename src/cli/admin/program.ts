@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { runCall, type ProgramCall } from '../call.js';
 import { examples } from '../device/run.js';
-import { EXIT, type ExitCode } from '../device/terminal.js';
+import { EXIT, type ExitCode } from '../../device/terminal.js';
 import { registerBackup } from './commands/backup.js';
 import { registerBootstrapRestart } from './commands/bootstrap-restart.js';
 import { registerCheckStorage } from './commands/check-storage.js';

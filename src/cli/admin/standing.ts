@@ -2,7 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import type { Config } from '../../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
-import { CommandError, EXIT } from '../device/terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 import type { OperatorDatabase } from './database.js';
 import { countsLine, countsOf, type Counts } from './figures.js';
 

@@ -17,7 +17,7 @@ import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { harmless, harmlessLines } from './output.js';
-import { CommandError, EXIT, type ExitCode } from './terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
 
 /** See above. `code` is what scripts match on (the reference, Command line). */
 export interface Failure {

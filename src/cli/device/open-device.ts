@@ -9,7 +9,8 @@ import type { DeviceEntry } from '../../client/replies.js';
 import type { StoreRepair } from '../../client/store/open.js';
 import type { Store } from '../../client/store/store.js';
 import { asError } from '../../client/events.js';
-import { Saver } from '../../files/saver.js';
+import { tokenSaver } from '../../device/identity.js';
+import type { Saver } from '../../files/saver.js';
 import type { Timer } from '../../protocol/clock.js';
 import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
@@ -17,7 +18,7 @@ import { readKnown, writeKnown } from './known.js';
 import { exclusively } from './lock.js';
 import { counted, harmless } from './output.js';
 import { copyOf, openStore } from './store.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 import { Way } from './way.js';
 
 /** How long the first question, whether the server is there at all, may take. */
@@ -121,8 +122,8 @@ export async function withCopy<T>(
 
 /** A device open in this process, and what has to be kept when it ends. Needs no lock where its store is a copy. */
 export class Session {
+  /** A renewed token that cannot be saved is no failure: the next command renews it again by the device's key. */
   private readonly saver: Saver<Identity>;
-  private unsaved = '';
   private devices: readonly DeviceEntry[] | undefined;
   private bins: readonly BinView[] | undefined;
   private ended = false;
@@ -135,11 +136,14 @@ export class Session {
     private readonly parts: { readonly store: Store; readonly way: Way; readonly held: boolean },
   ) {
     const { platform, profile, terminal } = outside;
-    this.saver = new Saver({
+    this.saver = tokenSaver({
       save: (identity) => profile.renew(identity),
       clock: platform.clock,
-      onFailure: (error) => this.notSaved(error),
-      onRecovery: () => terminal.note('The renewed token is saved now.'),
+      failed: (error) => {
+        const message = failureOf(error).message.replace(/\.$/, '');
+        return `Warning: the renewed token is not saved: ${message}. It is used from memory; a command that goes on running tries again.`;
+      },
+      note: (text) => terminal.note(text),
     });
     const { interrupted } = terminal;
     interrupted.addEventListener('abort', this.interrupt, { once: true });
@@ -332,20 +336,6 @@ export class Session {
     device.on('orphaned', ({ ids }) => {
       terminal.note(`Warning: ${ids.length} items that are here are not in the server's new history.`);
     });
-  }
-
-  /**
-   * A renewed token that cannot be saved is no failure of the command: it goes on with the one in memory, and the next
-   * command renews it again by the device's key.
-   */
-  private notSaved(error: unknown): void {
-    const { message } = failureOf(error);
-    if (message === this.unsaved) return;
-    this.unsaved = message;
-    this.outside.terminal.note(
-      `Warning: the renewed token is not saved: ${message.replace(/\.$/, '')}. It is used from memory; a command that goes on ` +
-        'running tries again.',
-    );
   }
 
   /** What passes by itself is told by the command that needs it; what was cut off by the end is nobody's problem. */

@@ -2,7 +2,7 @@
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
 /** How the words are got. */
 export interface PhraseRequest {

@@ -9,7 +9,7 @@ import { systemKeychain } from './keychain.js';
 import { LOCK_FILE } from './lock.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { keychainSetting, Secrets } from './secrets.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
 const PROFILE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /** The profile where none is named. */

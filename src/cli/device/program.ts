@@ -9,7 +9,7 @@ import { PROGRAM_NAME } from './names.js';
 import { contextOf } from './open-device.js';
 import { DEFAULT_PROFILE, profileOf } from './profile.js';
 import { examples, type Run } from './run.js';
-import { EXIT, type ExitCode, type Terminal } from './terminal.js';
+import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
 
 /** What a call of the program is given. */
 export interface Call extends ProgramCall {

@@ -1,7 +1,7 @@
 /** How a command is hung into the program: `register(program, run)`, one file a command. */
 import type { Command } from 'commander';
 import type { Context } from './context.js';
-import type { ExitCode } from './terminal.js';
+import type { ExitCode } from '../../device/terminal.js';
 
 /** A command's work. What it resolves with is the program's exit code; nothing is `EXIT.ok`. */
 export type Work<A extends readonly unknown[]> = (context: Context, ...args: A) => Promise<void> | Promise<ExitCode>;

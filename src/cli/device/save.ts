@@ -5,7 +5,7 @@ import type { ItemView } from '../../client/events.js';
 import type { Context, OpenDevice } from './context.js';
 import { NewFile } from './new-file.js';
 import { fieldText } from '../../client/payloads/shapes.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 import { meter } from './transfer.js';
 
 /** Which item goes where. */

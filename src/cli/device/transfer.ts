@@ -1,7 +1,7 @@
 /** How far a file is, on the line that a person watches. */
 import type { BlobProgress } from '../../client/blobs/source.js';
 import type { Clock } from '../../protocol/clock.js';
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
 

@@ -12,7 +12,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { NewFile } from '../../device/new-file.js';
 import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
 import { aboutList, listData, withBucketList } from '../bucket-list.js';
 import { aboutBackup } from '../figures.js';

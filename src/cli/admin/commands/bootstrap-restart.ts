@@ -4,7 +4,7 @@ import { AccountStore } from '../../../postgres/stores/account-store.js';
 import { confirmed } from '../../device/confirm.js';
 import { show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, tenantNamed, type AdminContext, type AdminRun } from '../context.js';
 
 /** Adds the command. */

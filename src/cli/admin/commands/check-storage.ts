@@ -8,7 +8,7 @@ import { publicUrl } from '../../../config/variables.js';
 import { localStore, openBucket } from '../../../objects/open.js';
 import { harmless, paletteOf, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
 import { checkBucket } from '../storage/bucket-check.js';
 import { checkLocal } from '../storage/local-check.js';

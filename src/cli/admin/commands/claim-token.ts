@@ -5,7 +5,7 @@ import { apexOf, type Config } from '../../../config/config.js';
 import { claimLinkOf } from '../../../hosting/signup.js';
 import { show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, tenantNamed, type AdminContext, type AdminRun } from '../context.js';
 
 /** As signup draws it. */

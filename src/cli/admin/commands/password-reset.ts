@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, tenantNamed, type AdminContext, type AdminRun } from '../context.js';
 
 /** Adds the command. */

@@ -8,7 +8,7 @@ import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { counted, harmless, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
 
 /** Adds the command. */

@@ -12,7 +12,7 @@ import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../device/confirm.js';
 import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 import { compareWithStore, comparedLines, exitOf } from '../bucket-list.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
 import { withDatabase, type OperatorDatabase } from '../database.js';

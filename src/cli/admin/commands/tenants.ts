@@ -5,7 +5,7 @@ import type { OperatorStore, TenantRow } from '../../../postgres/stores/operator
 import { systemClock } from '../../../protocol/clock.js';
 import { relative, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminRun } from '../context.js';
 import { sized } from '../progress.js';
 

@@ -10,7 +10,7 @@ import { keptSecret } from '../../../config/secrets.js';
 import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 import { ADMIN_NAME, goOn, type AdminContext, type AdminRun } from '../context.js';
 import { progressOf, sized } from '../progress.js';
 

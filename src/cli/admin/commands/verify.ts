@@ -9,7 +9,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { reaperOf } from '../../../compose/blobs.js';
 import { counted, show, table } from '../../device/output.js';
 import { examples } from '../../device/run.js';
-import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
+import { EXIT, type ExitCode, type Terminal } from '../../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminRun } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
 import { aboutBackup, countsLine, countsOf } from '../figures.js';

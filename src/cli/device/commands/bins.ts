@@ -9,7 +9,7 @@ import { binsOf } from '../known.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless, show, table } from '../output.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { binName } from '../views.js';
 
 const EMOJI_MAX = 16;

@@ -6,7 +6,7 @@ import { expectNobody, newcomer, newcomerOptions, registered, type NewcomerOptio
 import { alone } from '../open-device.js';
 import { paletteOf } from '../output.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT, type Terminal } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../../device/terminal.js';
 
 interface Options extends NewcomerOptions {
   readonly claimToken?: string;

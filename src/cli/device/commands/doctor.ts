@@ -6,7 +6,7 @@ import { examine } from '../doctor/run.js';
 import { PROGRAM_NAME } from '../names.js';
 import { harmless } from '../output.js';
 import { examples, type Register } from '../run.js';
-import { EXIT, type ExitCode } from '../terminal.js';
+import { EXIT, type ExitCode } from '../../../device/terminal.js';
 
 /** Options of `doctor`. */
 export interface DoctorOptions {

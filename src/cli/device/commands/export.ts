@@ -25,7 +25,7 @@ import { paced } from '../progress.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
-import { CommandError, EXIT, type ExitCode } from '../terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 
 /** Options of `export`. */
 export interface ExportOptions {

@@ -7,7 +7,7 @@ import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } f
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
 import { expectFile, saveBlob, saveText } from '../save.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 

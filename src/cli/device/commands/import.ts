@@ -11,7 +11,7 @@ import { PROGRAM_NAME } from '../names.js';
 import { counted, harmless } from '../output.js';
 import { examples, type Register } from '../run.js';
 import { Spool } from '../spool.js';
-import { CommandError, EXIT, type ExitCode } from '../terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 
 /** Options of `import`. */
 export interface ImportOptions {

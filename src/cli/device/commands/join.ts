@@ -2,12 +2,11 @@
 import { readOfferText } from '../../../client/address.js';
 import { join as joinBy } from '../../../client/pairing.js';
 import { normalizeWords } from '../../../crypto/words.js';
+import { askedWords, forgiving } from '../../../device/newcomer.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import {
-  askedWords,
   expectNobody,
-  forgiving,
   newcomer,
   newcomerOptions,
   passwordFrom,
@@ -17,7 +16,7 @@ import {
 import { alone } from '../open-device.js';
 import { paletteOf } from '../output.js';
 import { examples, type Register } from '../run.js';
-import type { Terminal } from '../terminal.js';
+import type { Terminal } from '../../../device/terminal.js';
 
 const WORDS = 6;
 const WORDS_INPUT_MAX = 1_024;

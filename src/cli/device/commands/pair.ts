@@ -9,7 +9,7 @@ import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';
 import { qrLines } from '../pair-text.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, Declined, EXIT } from '../terminal.js';
+import { CommandError, Declined, EXIT } from '../../../device/terminal.js';
 import { joinCommand } from './join.js';
 
 interface Options extends NewcomerOptions {

@@ -6,7 +6,7 @@ import { PROGRAM_NAME } from '../names.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../output.js';
 import { examples, type Register, type Run } from '../run.js';
-import { CommandError, EXIT, type Terminal } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../../device/terminal.js';
 
 interface Options {
   readonly passwordFile?: string;

@@ -1,12 +1,11 @@
 /** `recover`: back in with the twelve words, when no device is left. */
 import { prepareRecovery } from '../../../client/enrol.js';
 import { decodeWords } from '../../../crypto/words.js';
+import { askedWords, forgiving } from '../../../device/newcomer.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import {
-  askedWords,
   expectNobody,
-  forgiving,
   newcomer,
   newcomerOptions,
   passwordFrom,

@@ -5,7 +5,7 @@ import { findDevice } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
 import { harmless, show } from '../output.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 
 /** `rename <id> <name>`. */
 export const registerRename: Register = (program, run) => {

@@ -5,7 +5,7 @@ import { folding } from '../find.js';
 import { PROGRAM_NAME } from '../names.js';
 import { withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { noteHidden, showItems, surroundings } from '../views.js';
 import { narrowed, positive } from './list.js';
 

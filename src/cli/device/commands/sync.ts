@@ -6,7 +6,7 @@ import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { counted, paletteOf, show } from '../output.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { noteHidden } from '../views.js';
 
 /** How long a connection and what was missed may take. */

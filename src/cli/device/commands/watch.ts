@@ -5,10 +5,11 @@ import { isRevoked, ClientError } from '../../../client/errors.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { withCopy } from '../open-device.js';
-import { harmless, paletteOf, widthOf } from '../output.js';
+import { widthOf } from '../../../device/width.js';
+import { harmless, paletteOf } from '../output.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
 import { positive } from './list.js';
 

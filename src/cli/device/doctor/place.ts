@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { isOpenToOthers } from '../../../files/durable.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { modeText } from '../../../files/private.js';
-import { CommandError } from '../terminal.js';
+import { CommandError } from '../../../device/terminal.js';
 import type { Context } from '../context.js';
 import type { Identity } from '../../../client/identity.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';

@@ -9,7 +9,7 @@ import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
 import { failureOf } from '../failure.js';
-import { CommandError } from '../terminal.js';
+import { CommandError } from '../../../device/terminal.js';
 import { ok, problem, warning, within, type Finding, type Patient } from './finding.js';
 import type { Figures } from './token.js';
 

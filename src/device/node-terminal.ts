@@ -1,11 +1,12 @@
 /** The real terminal: standard input, output and error of this process. */
-import { askLine } from '../../client/node-ask.js';
-import { fitted, harmless } from './output.js';
-import { progressLines } from './progress.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { askLine } from '../client/node-ask.js';
+import { harmless } from '../protocol/harmless.js';
+import { fitted } from './width.js';
+import { CommandError, endInterrupted, EXIT, type Terminal } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
+const LINE_EVERY_MS = 10_000;
 
 /** The streams of a process. */
 export interface Streams {
@@ -23,9 +24,6 @@ export interface TerminalOptions {
   readonly interrupted: AbortSignal;
   readonly interrupt: () => void;
 }
-
-const interruption = (cause?: unknown): CommandError =>
-  new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
 
 const unit = (code: number): string => `\\u${code.toString(16).padStart(4, '0')}`;
 
@@ -90,9 +88,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
           'See `--help` for the options of scripts.',
         );
       }
-      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch((error: unknown) => {
-        throw interruption(error);
-      });
+      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch(endInterrupted);
     },
     openInput: () => input,
     readInput: (max) => readAll(input, max),
@@ -109,4 +105,21 @@ async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
     chunks.push(bytes);
   }
   return Buffer.concat(chunks);
+}
+
+/** Progress where the line cannot be written over; '' ends the work that the lines are of. */
+export function progressLines(
+  write: (line: string) => void,
+  now: () => number = () => performance.now(),
+): (text: string) => void {
+  let last: number | undefined;
+  return (text) => {
+    const at = now();
+    if (text === '') last = undefined;
+    else if (last === undefined) last = at;
+    else if (at - last >= LINE_EVERY_MS) {
+      last = at;
+      write(text);
+    }
+  };
 }
