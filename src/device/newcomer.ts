@@ -47,35 +47,43 @@ export function addressOf(typed: string): string {
 }
 
 /** Words with a checksum, as typed: asked for until they hold, before anything is sent. */
-export async function askedWords(
+export function askedWords(
   { terminal, platform }: { readonly terminal: Asked; readonly platform: Pick<Platform, 'sodium'> },
   asking: { readonly count: number; readonly question: string; readonly hidden: boolean },
 ): Promise<string> {
-  for (let tries = 1; ; tries++) {
+  const attempt = async (): Promise<string> => {
     const typed = await terminal.ask(asking.question, { hidden: asking.hidden });
-    try {
-      decodeWords(platform.sodium, typed, asking.count);
-      return typed;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal) || tries >= TRIES) throw error;
-      terminal.note(`${error.message}. Once more.`);
-    }
-  }
+    decodeWords(platform.sodium, typed, asking.count);
+    return typed;
+  };
+  return oftener(terminal, attempt, (error) =>
+    error instanceof CryptoRefusal ? `${error.message}. Once more.` : undefined,
+  );
 }
 
 /** Lets a person who mistyped the account password try again. A wrong password spends neither words nor phrase. */
-export async function forgiving<T>(
+export const forgiving = <T>(
   { terminal }: { readonly terminal: Asked },
   attempt: () => Promise<T>,
   mistyped = 'That is not the account password. Once more.',
+): Promise<T> =>
+  oftener(terminal, attempt, (error) =>
+    error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive ? mistyped : undefined,
+  );
+
+/** Another attempt after a failure of which `mistyped` has something to say to the person. */
+async function oftener<T>(
+  terminal: Asked,
+  attempt: () => Promise<T>,
+  mistyped: (error: unknown) => string | undefined,
 ): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
       return await attempt();
     } catch (error) {
-      const again = error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive;
-      if (!again || tries >= TRIES) throw error;
-      terminal.note(mistyped);
+      const said = tries < TRIES ? mistyped(error) : undefined;
+      if (said === undefined) throw error;
+      terminal.note(said);
     }
   }
 }

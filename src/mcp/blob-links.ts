@@ -1,5 +1,5 @@
 /**
- * Signed addresses for the items of one answer whose content is a blob (specification, Agent tools). The content stays
+ * Signed addresses for the items of one answer whose content is a blob (MCP-63). The content stays
  * where it is, and stays encrypted: the address needs no token, and lasts some minutes.
  */
 import { ClientError, isPassing } from '../client/errors.js';

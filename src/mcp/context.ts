@@ -5,7 +5,7 @@ import type { Machine } from './machine.js';
 
 /** Where the companion keeps its files, and what its secrets are bound to. */
 export interface Place {
-  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (contract 1). */
+  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (MCP-07). */
   readonly folder: string;
   /** `mcp.json` in it: the pairing. */
   readonly configPath: string;

@@ -9,7 +9,7 @@ import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
 import { ERRORS, McpError, type McpCode } from './errors.js';
 
-/** The server's codes (contract 3) that have a meaning of their own here. `says` absent: the server's message. */
+/** The server's codes (the reference, Errors) that have a meaning of their own here. `says` absent: the server's message. */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
   device_revoked: { code: 'revoked', says: 'this machine was revoked: it has no access any more' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },

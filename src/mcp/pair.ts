@@ -1,4 +1,4 @@
-/** `service-mcp pair`: this machine becomes a device by the six words that another one shows (contract 9). */
+/** `service-mcp pair`: this machine becomes a device by the six words that another one shows (the reference, Pairing). */
 import { createReadStream } from 'node:fs';
 import { readOfferText } from '../client/address.js';
 import { Device, type DeviceOptions } from '../client/device.js';

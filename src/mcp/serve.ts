@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { Readable } from 'node:stream';
+import { setFlagsFromString } from 'node:v8';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { serverAddress } from '../client/address.js';
 import type { Identity } from '../client/identity.js';
@@ -14,7 +15,6 @@ import type { Context, Env } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { holdInstance } from './lock.js';
-import { keepSmall } from './memory.js';
 import { readPolicy, type Policy } from './policy.js';
 import { createServer, type ToolServer } from './server.js';
 import { guarded } from './stdio.js';
@@ -72,6 +72,16 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   }
   if (lost) throw new McpError('lock_lost', 'another instance took over while this one was stopped');
   return EXIT.ok;
+}
+
+/**
+ * Lets the heap grow by little before it is collected: the program runs beside an editor all day. A first reading makes several times the garbage of what stays, and
+ * with the usual factors a vault of 50,000 items takes 400 MB for a moment instead of 200, for a third less of its
+ * processor time. An engine that does not know a flag goes on without it.
+ */
+function keepSmall(): void {
+  for (const flag of ['--heap-growing-percent=30', '--max-semi-space-size=4', '--semi-space-growth-factor=1'])
+    setFlagsFromString(flag);
 }
 
 /** Agents must not read and write at another server than the one that the person named. Throws `bad_setting`. */

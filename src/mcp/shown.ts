@@ -10,7 +10,7 @@ import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** Characters of payload JSON in one answer; the first item is whole whatever its size (contract 5: 64 KB). */
+/** Characters of payload JSON in one answer; the first item is whole whatever its size, at most 64 KB. */
 export const ANSWER_MAX = 100_000;
 /** Characters of each text of an item that is past the bound. */
 const CUT_TO = 300;

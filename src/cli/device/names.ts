@@ -1,4 +1,4 @@
-/** What this program is called (contract 1). */
+/** What this program is called. */
 import { SERVICE_NAME } from '../../protocol/limits.js';
 
 /** The command, as a person types it. */

@@ -16,7 +16,7 @@ import type { Context } from './context.js';
 import { failureOf } from './failure.js';
 import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
-/** The glyphs of the specification. */
+/** The pictures that a device can have. */
 export const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
 /** Options of every newcomer. */

@@ -1,4 +1,4 @@
-/** Asking for the twelve words: unseen, checked, and never kept (contract 9). */
+/** Asking for the twelve words: unseen, checked, and never kept. */
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
