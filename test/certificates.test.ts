@@ -11,7 +11,7 @@ import { NetworkError } from '../src/client/errors.js';
 import { certificateTold, faultsOf, sayFault, type Shown } from '../src/client/node-certificate.js';
 import { CertificateError, networkReason } from '../src/client/network-reason.js';
 import { failureOf } from '../src/mcp/failure.js';
-import { toolFailure } from '../src/mcp/tool-failure.js';
+import { toolFailure } from '../src/mcp/failure.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { chainOf } from './support/certificates.js';

@@ -8,7 +8,7 @@ import type { DownloadUrl } from '../client/replies.js';
 import type { McpError } from './errors.js';
 import type { ItemOutput } from './schemas.js';
 import { isoOf } from './shown.js';
-import { toolFailure } from './tool-failure.js';
+import { toolFailure } from './failure.js';
 
 /** Requests at once. */
 const AT_ONCE = 8;

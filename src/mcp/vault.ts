@@ -16,7 +16,7 @@ import type { Saver } from '../files/saver.js';
 import { harmless } from '../protocol/harmless.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
-import { toolFailure } from './tool-failure.js';
+import { toolFailure } from './failure.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 
