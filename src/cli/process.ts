@@ -2,8 +2,9 @@
 import { endProcess, interruptible } from '../device/process.js';
 import type { ProgramCall } from './call.js';
 import type { Failure } from './device/failure.js';
-import { jsonLine, nodeTerminal } from '../device/node-terminal.js';
+import { nodeTerminal } from '../device/node-terminal.js';
 import { EXIT, type ExitCode } from '../device/terminal.js';
+import { jsonLine } from '../device/text.js';
 
 /** What a process runs. */
 export interface ProgramProcess {

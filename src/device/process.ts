@@ -1,18 +1,14 @@
 /** A program of a device as a process: how it is interrupted, and how it ends with its exit code. */
 import { EXIT, type ExitCode } from './terminal.js';
 
-/** See `interruptible`. */
-export interface Interruption {
-  readonly signal: AbortSignal;
-  /** As a signal does; Ctrl-C at a question calls it, since a terminal that is being read sends none. */
-  readonly interrupt: () => void;
-}
-
 /** After an interruption a command may put away what it has in hand; then it ends anyway. */
 const GRACE_MS = 5_000;
 
-/** Makes SIGINT, SIGTERM and SIGHUP interrupt the work of this process, and what it writes its owner's alone. */
-export function interruptible(graceMs: number = GRACE_MS): Interruption {
+/**
+ * Makes SIGINT, SIGTERM and SIGHUP interrupt the work of this process, and what it writes its owner's alone. Ctrl-C at a
+ * question calls `interrupt`, since a terminal that is being read sends no signal.
+ */
+export function interruptible(graceMs = GRACE_MS) {
   const controller = new AbortController();
   const interrupt = (): void => {
     // The second time is meant.

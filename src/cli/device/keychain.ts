@@ -65,12 +65,8 @@ export function systemKeychain(options: SystemKeychainOptions): Keychain {
   };
   return {
     get: async (account) => (await ask({ op: 'get', account })) ?? undefined,
-    set: async (account, secret) => {
-      await ask({ op: 'set', account, secret });
-    },
-    delete: async (account) => {
-      await ask({ op: 'delete', account });
-    },
+    set: (account, secret) => ask({ op: 'set', account, secret }).then(() => undefined),
+    delete: (account) => ask({ op: 'delete', account }).then(() => undefined),
   };
 }
 

@@ -1,4 +1,4 @@
-/** What this program is called. */
+/** What this program is called (contract 1). */
 import { SERVICE_NAME } from '../../protocol/limits.js';
 
 /** The command, as a person types it. */

@@ -1,6 +1,6 @@
 /** How results look: aligned tables, times as people say them, and text of others made harmless. */
 import { harmless, harmlessLines } from '../../protocol/harmless.js';
-import { fitted, widthOf } from '../../device/width.js';
+import { fitted, widthOf } from '../../device/text.js';
 import { paletteFor, type Palette } from '../narrator.js';
 import type { Terminal } from '../../device/terminal.js';
 

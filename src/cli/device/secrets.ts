@@ -223,15 +223,15 @@ export class Secrets {
   /** Tries the keychain with a value that does not matter, then trusts it with the key, and reads that back too. */
   private async intoKeychain(keyName: string, key: Uint8Array): Promise<boolean> {
     const { keychain, setting, warn, sodium } = this.options;
+    const givesBack = async (name: string, secret: Uint8Array): Promise<boolean> => {
+      await keychain.set(name, toBase64Url(secret));
+      return (await keychain.get(name)) === toBase64Url(secret);
+    };
     try {
       const probe = `probe-${keyName}`;
-      const value = toBase64Url(sodium.random(KEY_BYTES));
-      await keychain.set(probe, value);
-      const found = await keychain.get(probe);
+      const works = await givesBack(probe, sodium.random(KEY_BYTES));
       await keychain.delete(probe);
-      if (found !== value) throw new KeychainError('absent', 'the keychain does not give back what it was given');
-      await keychain.set(keyName, toBase64Url(key));
-      if ((await keychain.get(keyName)) === toBase64Url(key)) return true;
+      if (works && (await givesBack(keyName, key))) return true;
       throw new KeychainError('absent', 'the keychain does not give back what it was given');
     } catch (error) {
       if (!(error instanceof KeychainError)) throw error;

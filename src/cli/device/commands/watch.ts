@@ -5,7 +5,7 @@ import { isRevoked, ClientError } from '../../../client/errors.js';
 import type { Context } from '../context.js';
 import { PROGRAM_NAME } from '../names.js';
 import { withCopy } from '../open-device.js';
-import { widthOf } from '../../../device/width.js';
+import { widthOf } from '../../../device/text.js';
 import { harmless, paletteOf } from '../output.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
 import { examples, type Register } from '../run.js';
