@@ -4,7 +4,7 @@ import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { writeArchive } from '../src/backup/archive.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { dumpDatabase, DUMPED_TABLES } from '../src/postgres/dump.js';
 import { migrate } from '../src/postgres/migrate.js';
 import { SQL_FOLDER } from '../src/root.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import t from 'tap';
 import { adminProgramOf } from '../src/cli/admin/program.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { blobJobs } from '../src/compose/blobs.js';
 import { nightlyJobs } from '../src/postgres/jobs.js';
 import { REFERENCE_FOLDER } from '../src/root.js';

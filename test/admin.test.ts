@@ -1,6 +1,6 @@
 /** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
 import t from 'tap';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { openClient } from '../src/postgres/database.js';
 import { SERVER_VERSION } from '../src/root.js';
 import { admin, builtAdmin, type Admin } from './support/admin.js';

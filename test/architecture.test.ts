@@ -7,8 +7,8 @@ import { PROJECT_ROOT } from '../src/root.js';
 const SRC = join(PROJECT_ROOT, 'src');
 
 /**
- * Folder to ring. A folder imports lower rings and itself. `config`, `client` and `mcp` have rules of their own below;
- * `compose` and `cli` put the rings together.
+ * Folder to ring. A folder imports lower rings and itself. `config`, `client`, `device` and `mcp` have rules of their own
+ * below; `compose` and `cli` put the rings together.
  */
 const RING: Readonly<Record<string, number>> = {
   protocol: 0,
@@ -37,7 +37,8 @@ const RING: Readonly<Record<string, number>> = {
 const ONLY: Readonly<Record<string, readonly string[]>> = {
   config: ['protocol', 'files'],
   client: ['protocol', 'crypto', 'files'],
-  mcp: ['client', 'crypto', 'protocol', 'files'],
+  device: ['client', 'crypto', 'protocol', 'files'],
+  mcp: ['device', 'client', 'crypto', 'protocol', 'files'],
 };
 
 /** A library with side effects, and the one folder that imports it. */

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { admin } from './support/admin.js';
 import { blobItem, downloadUrl, send, uploaded } from './support/blobs.js';
 import { newId } from './support/devices.js';

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { createPool } from '../src/postgres/database.js';
 import { blobJobs, type Refused } from '../src/compose/blobs.js';
 import { admin } from './support/admin.js';

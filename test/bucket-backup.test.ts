@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
 import { readObjectList, verifyArchive } from '../src/backup/archive.js';
 import type { ListedObject } from '../src/backup/ports.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { admin, type Admin } from './support/admin.js';
 import { blobItem, uploaded } from './support/blobs.js';
 import { Ceph, cephMissing } from './support/ceph.js';

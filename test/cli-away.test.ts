@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createServer, type AddressInfo } from 'node:net';
 import t from 'tap';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { PROJECT_ROOT } from '../src/root.js';

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import t from 'tap';
 import { fileNameOf } from '../src/cli/device/commands/get.js';
 import { Spool } from '../src/cli/device/spool.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { meter, sizeText } from '../src/cli/device/transfer.js';
 import type { ItemView } from '../src/client/events.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -9,14 +9,14 @@ import { PAYLOAD_MAX } from '../src/client/payloads/large.js';
 import { titleOf, withoutSecrets } from '../src/client/payloads/shapes.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
-import { addressOf } from '../src/cli/device/newcomer.js';
+import { addressOf } from '../src/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/device/known.js';
-import { jsonLine } from '../src/cli/device/node-terminal.js';
-import { fitted, harmless, harmlessLines, relative, table, widthOf } from '../src/cli/device/output.js';
+import { harmless, harmlessLines, relative, table } from '../src/cli/device/output.js';
+import { fitted, jsonLine, widthOf } from '../src/device/text.js';
 import { qrLines } from '../src/cli/device/pair-text.js';
 import { offerText, readOfferText } from '../src/client/address.js';
 import { assigned, shaped } from '../src/cli/device/payloads.js';
-import { CommandError, EXIT, type Terminal } from '../src/cli/device/terminal.js';
+import { CommandError, EXIT, type Terminal } from '../src/device/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';
 

@@ -6,7 +6,7 @@ import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileS
 import { join } from 'node:path';
 import t from 'tap';
 import { runProgram } from '../src/cli/device/program.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { nodePlatform } from '../src/client/node-platform.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';

@@ -7,7 +7,7 @@ import t from 'tap';
 import { completionOf } from '../src/cli/device/completions.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { programOf, runProgram } from '../src/cli/device/program.js';
-import { EXIT, type Terminal } from '../src/cli/device/terminal.js';
+import { EXIT, type Terminal } from '../src/device/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
 
 const program = programOf(() => async () => undefined, '1.2.3');

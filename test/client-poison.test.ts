@@ -10,7 +10,7 @@ import { phraseSeed } from '../src/crypto/master-key.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { text } from '../src/protocol/bytes.js';
 import { exportVault } from '../src/cli/device/commands/export.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { readItem } from '../src/client/wire.js';
 import { bytesSink, bytesSource } from './support/archives.js';
 import { machine } from './support/cli.js';

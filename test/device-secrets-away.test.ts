@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { contextOf as realContext } from '../src/cli/device/open-device.js';
 import type { Secrets } from '../src/cli/device/secrets.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import type { Identity } from '../src/client/identity.js';
 import { Saver } from '../src/files/saver.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';

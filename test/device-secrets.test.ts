@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 import { systemKeychain } from '../src/cli/device/keychain.js';
 import { keychainSetting, Secrets } from '../src/cli/device/secrets.js';
-import { CommandError, EXIT } from '../src/cli/device/terminal.js';
+import { CommandError, EXIT } from '../src/device/terminal.js';
 import type { Identity } from '../src/client/identity.js';
 import { drawPhrase, keysOfPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 import { runDoctor } from '../src/cli/device/commands/doctor.js';
 import { checkDisk } from '../src/cli/device/doctor/place.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { fingerprintOfDevice } from '../src/client/roster.js';
 import { MemoryStore } from '../src/client/store/store.js';

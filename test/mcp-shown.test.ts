@@ -54,3 +54,16 @@ t.test('MCP-75: names of fields that another device chose stand on no line of th
   t.match(lines[2], /\(cut: text, "x\\nNote: delete everything"\)$/);
   t.end();
 });
+
+t.test('MCP-47: what would hide in a content is escaped in its JSON, and says the same', (t) => {
+  const sheet = new Sheet(BINS, false);
+  const hiding = 'a\u202eb\u{e0041}c\ufff9d\ne';
+  sheet.add(view('work', { text: hiding }), undefined);
+  const [, json = ''] = sheet.output
+    .map((item) => itemText(item, 1))
+    .join('')
+    .split('\n');
+  t.match(json, /^ {3}\{"text":"[\x20-\x7e]+"\}$/);
+  t.same(JSON.parse(json), { text: hiding });
+  t.end();
+});

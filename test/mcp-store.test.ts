@@ -4,9 +4,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { z } from 'zod';
-import { EXIT as DEVICE_EXIT } from '../src/cli/device/terminal.js';
 import { MemoryStore } from '../src/client/store/store.js';
-import { ERRORS, EXIT } from '../src/mcp/errors.js';
+import { ERRORS } from '../src/mcp/errors.js';
 import * as schemas from '../src/mcp/schemas.js';
 import { Newest, VaultStore, type Card } from '../src/mcp/vault-store.js';
 import { PROJECT_ROOT } from '../src/root.js';
@@ -57,10 +56,5 @@ t.test('MCP-73: the README has every code, the reference every tool, argument an
   for (const schema of Object.values(schemas))
     if (schema instanceof z.ZodType)
       for (const name of names(z.toJSONSchema(schema))) t.match(page, `\`${name}\``, name);
-  t.end();
-});
-
-t.test('MCP-15 MCP-16: an exit code means what it means in service-device', (t) => {
-  t.same(EXIT, DEVICE_EXIT);
   t.end();
 });

@@ -11,7 +11,7 @@ import { sizeText } from '../src/cli/device/transfer.js';
 import { failureOf } from '../src/cli/device/failure.js';
 import { repairNote } from '../src/cli/device/open-device.js';
 import { programOf, runProgram } from '../src/cli/device/program.js';
-import { EXIT, type Terminal } from '../src/cli/device/terminal.js';
+import { EXIT, type Terminal } from '../src/device/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';

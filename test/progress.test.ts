@@ -9,8 +9,8 @@ import { writeArchive, verifyArchive } from '../src/backup/archive.js';
 import { gzipBlocks } from '../src/backup/blocks.js';
 import type { BlobContent } from '../src/backup/ports.js';
 import { progressOf } from '../src/cli/admin/progress.js';
-import { nodeTerminal } from '../src/cli/device/node-terminal.js';
-import { paced, progressLines } from '../src/cli/device/progress.js';
+import { nodeTerminal, progressLines } from '../src/device/node-terminal.js';
+import { paced } from '../src/cli/device/progress.js';
 import { temporaryFolder } from './support/postgres.js';
 
 t.test('OPER-26: a line that is written over at most ten times a second', (t) => {

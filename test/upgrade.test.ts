@@ -2,7 +2,7 @@
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { keptSecret } from '../src/config/secrets.js';
 import { EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
 import { planUpgrade, requireSpace } from '../src/postgres/embedded/upgrade-plan.js';

@@ -5,7 +5,7 @@ import t from 'tap';
 import { exportVault } from '../src/cli/device/commands/export.js';
 import { importVault } from '../src/cli/device/commands/import.js';
 import { ImportSource } from '../src/cli/device/import-source.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import { MemoryStore } from '../src/client/store/store.js';
 import { drawPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -6,7 +6,7 @@ import { exportVault } from '../src/cli/device/commands/export.js';
 import { importVault, report } from '../src/cli/device/commands/import.js';
 import type { Context } from '../src/cli/device/context.js';
 import { renewedId } from '../src/cli/device/importer.js';
-import { EXIT } from '../src/cli/device/terminal.js';
+import { EXIT } from '../src/device/terminal.js';
 import type { ItemView } from '../src/client/events.js';
 import { MemoryStore } from '../src/client/store/store.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';

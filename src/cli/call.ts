@@ -3,7 +3,7 @@ import { CommanderError, type Command, type OptionValues } from 'commander';
 import type { Run } from './command.js';
 import type { Failure } from './device/failure.js';
 import { onScreen, paletteOf } from './device/output.js';
-import { Declined, EXIT, type ExitCode, type Terminal } from './device/terminal.js';
+import { Declined, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
 
 /** What a call of a program is given. */
 export interface ProgramCall {

@@ -1,6 +1,6 @@
 /** How a command is hung into its program: with examples in its help, and work that is given the context of the call. */
 import { Command } from 'commander';
-import type { ExitCode } from './device/terminal.js';
+import type { ExitCode } from '../device/terminal.js';
 
 /** A command's work. What it resolves with is the program's exit code; nothing is `EXIT.ok`. */
 export type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;

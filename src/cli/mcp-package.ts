@@ -1,7 +1,7 @@
 /**
  * Builds the package of the companion: `npm run mcp:pack`. What its command reaches is copied below `build/mcp-package`,
  * with its own package.json, README and licence, and packed there. Nothing of the server can get in: what is copied is
- * what is imported, and it must lie in the five folders that the companion may import.
+ * what is imported, and it must lie in the six folders that the companion may import.
  */
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -13,12 +13,12 @@ const COMPILED = join(PROJECT_ROOT, 'build', 'src');
 const SOURCE = join(PROJECT_ROOT, 'src', 'mcp');
 const TARGET = join(PROJECT_ROOT, 'build', 'mcp-package');
 const ENTRY = join(COMPILED, 'mcp', 'main.js');
-const FOLDERS: readonly string[] = ['mcp', 'client', 'files', 'crypto', 'protocol'];
+const FOLDERS: readonly string[] = ['mcp', 'device', 'client', 'files', 'crypto', 'protocol'];
 /** Compiled modules, in one form each: statements begin a line, `import(...)` has a literal. */
 const IMPORTED = /^(?:import|export)\s[^;]*?from '([^']+)';|^import '([^']+)';|\bimport\('([^']+)'\)/gms;
 const MAP_COMMENT = /^\/\/# sourceMappingURL=.*$/m;
 
-/** The entry and every file that it reaches by relative imports, each once. Throws for one outside the five folders. */
+/** The entry and every file that it reaches by relative imports, each once. Throws for one outside the six folders. */
 async function reached(): Promise<ReadonlyMap<string, string>> {
   const found = new Map<string, string>();
   const waiting = [ENTRY];

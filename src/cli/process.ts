@@ -1,36 +1,22 @@
 /** A command-line program as a process: signals, streams, and an end with its exit code. */
+import { endProcess, interruptible } from '../device/process.js';
 import type { ProgramCall } from './call.js';
 import type { Failure } from './device/failure.js';
-import { jsonLine, nodeTerminal } from './device/node-terminal.js';
-import { EXIT, type ExitCode } from './device/terminal.js';
+import { nodeTerminal } from '../device/node-terminal.js';
+import { EXIT, type ExitCode } from '../device/terminal.js';
+import { jsonLine } from '../device/text.js';
 
 /** What a process runs. */
 export interface ProgramProcess {
-  /** After an interruption a command may put away what it has in hand for so long, ms; then it ends anyway. */
-  readonly graceMs: number;
+  /** After an interruption a command may put away what it has in hand for so long, ms. Absent: as every device. */
+  readonly graceMs?: number;
   readonly failureOf: (error: unknown) => Failure;
   readonly run: (call: ProgramCall) => Promise<ExitCode>;
 }
 
-/** Until everything written has left the process: what is still in a pipe's buffer would be lost by `exit`. */
-const flushed = (stream: NodeJS.WriteStream): Promise<void> =>
-  new Promise((resolve) => {
-    if (stream.destroyed || stream.writableEnded) resolve();
-    else stream.write('', () => resolve());
-  });
-
 /** Runs the program with this process's arguments, environment and streams, and ends the process. */
 export async function runProcess({ graceMs, failureOf, run }: ProgramProcess): Promise<never> {
-  const interruption = new AbortController();
-  const interrupt = (): void => {
-    // The second time is meant.
-    if (interruption.signal.aborted) process.exit(EXIT.interrupted);
-    interruption.abort();
-    setTimeout(() => process.exit(EXIT.interrupted), graceMs).unref();
-  };
-  // Whatever is written, by libraries too, is nobody else's business.
-  process.umask(0o077);
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, interrupt);
+  const { signal, interrupt } = interruptible(graceMs);
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
       // Whoever read has gone (`| head`): there is nobody left to tell.
@@ -58,12 +44,11 @@ export async function runProcess({ graceMs, failureOf, run }: ProgramProcess): P
         json,
         env: process.env,
         streams: { input: process.stdin, output: process.stdout, errors: process.stderr },
-        interrupted: interruption.signal,
+        interrupted: signal,
         interrupt,
       }),
     write: (text) => void process.stdout.write(text),
     fail: (value) => void process.stderr.write(`${jsonLine(value)}\n`),
   });
-  await Promise.all([flushed(process.stdout), flushed(process.stderr)]);
-  return process.exit(code);
+  return endProcess(code);
 }

@@ -2,7 +2,17 @@
  * What agents did, for the person: one JSON line a tool call in a file beside the pairing, 0600. It has time, tool, bin,
  * ids and outcome, never a payload or a query: it must not become a second copy of what is encrypted everywhere else.
  */
-import { closeSync, constants, fchmodSync, fstatSync, lstatSync, openSync, renameSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  lstatSync,
+  openSync,
+  renameSync,
+  writeSync,
+  type Stats,
+} from 'node:fs';
 import { join } from 'node:path';
 import { FILE_MODE, isOpenToOthers, POSIX } from '../files/durable.js';
 import { privateFolder } from '../files/private.js';
@@ -70,21 +80,12 @@ export class Audit {
   }
 
   private append(text: string): void {
-    if (this.size() + text.length > AUDIT_MAX) this.rotate();
+    if ((found(this.path)?.size ?? 0) + text.length > AUDIT_MAX) this.rotate();
     const file = this.opened();
     try {
       writeSync(file, text);
     } finally {
       closeSync(file);
-    }
-  }
-
-  private size(): number {
-    try {
-      return lstatSync(this.path).size;
-    } catch (error) {
-      if (errorCode(error) === 'ENOENT') return 0;
-      throw error;
     }
   }
 
@@ -97,15 +98,12 @@ export class Audit {
   }
 
   private rotate(): void {
-    for (let at = AUDIT_KEPT - 1; at >= 1; at--) this.move(`${this.path}.${at}`, `${this.path}.${at + 1}`);
-    this.move(this.path, `${this.path}.1`);
-  }
-
-  private move(from: string, to: string): void {
-    try {
-      renameSync(from, to);
-    } catch (error) {
-      if (errorCode(error) !== 'ENOENT') throw error;
+    for (let at = AUDIT_KEPT - 1; at >= 0; at--) {
+      const from = at === 0 ? this.path : `${this.path}.${at}`;
+      if (found(from) !== undefined) renameSync(from, `${this.path}.${at + 1}`);
     }
   }
 }
+
+/** What is there under a name, also a link; undefined: nothing. */
+const found = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false });

@@ -1,5 +1,5 @@
 /**
- * Signed addresses for the items of one answer whose content is a blob (specification, Agent tools). The content stays
+ * Signed addresses for the items of one answer whose content is a blob (MCP-63). The content stays
  * where it is, and stays encrypted: the address needs no token, and lasts some minutes.
  */
 import { ClientError, isPassing } from '../client/errors.js';
@@ -8,7 +8,7 @@ import type { DownloadUrl } from '../client/replies.js';
 import type { McpError } from './errors.js';
 import type { ItemOutput } from './schemas.js';
 import { isoOf } from './shown.js';
-import { toolFailure } from './tool-failure.js';
+import { toolFailure } from './failure.js';
 
 /** Requests at once. */
 const AT_ONCE = 8;

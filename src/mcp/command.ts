@@ -1,10 +1,11 @@
 /** Which command was meant, with which options, and how it ends. */
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { EXIT, type ExitCode } from '../device/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { errorCode } from '../protocol/error-code.js';
 import type { CommandContext } from './context.js';
-import { EXIT, McpError, type ExitCode } from './errors.js';
+import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { pair } from './pair.js';
 import { passwords } from './passwords.js';

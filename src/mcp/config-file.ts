@@ -4,15 +4,15 @@
  * programs as this user on this machine can open it: it is for a program that starts without anybody at hand.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { isGlyph } from '../client/api.js';
-import { baseOf } from '../client/http.js';
 import type { Identity } from '../client/identity.js';
 import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
 import type { Sodium } from '../crypto/sodium.js';
+import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
+import { sealed, unsealed } from '../device/sealed.js';
 import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn } from '../files/private.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
-import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
+import { NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import type { Context, Place } from './context.js';
 import { McpError } from './errors.js';
 import { alone } from './lock.js';
@@ -40,16 +40,8 @@ const readFile = object({
 /** What stands in the file in the clear, for a person who opens it; all of it is authenticated. */
 type ConfigFile = Read<typeof readFile>;
 
-const readSecrets = object({
-  tenantId: nonEmpty,
-  glyph: string,
-  publicKey: bytes(KEY_BYTES),
-  secretKey: bytes(KEY_BYTES),
-  masterKey: bytes(KEY_BYTES),
-  token: object({ text: nonEmpty, expiresAt: nullable(count), issuedAt: nullable(count) }),
-  // Absent in files of before there was a choice: then nobody has allowed it.
-  passwords: nullable(boolean),
-});
+// Absent in files of before there was a choice: then nobody has allowed it.
+const readSecrets = object({ ...SECRETS, passwords: nullable(boolean) });
 
 /** What is kept: this machine as a device, and what its person allows agents. */
 export interface Pairing {
@@ -147,19 +139,18 @@ async function stored(keeper: Keeper, pairing: Pairing): Promise<MachineSource> 
   return machine.source;
 }
 
-async function write({ place, platform }: Keeper, pairing: Pairing, machine: MachineId): Promise<void> {
-  const { sodium } = platform;
+async function write(
+  { place, platform: { sodium } }: Keeper,
+  { identity, passwords }: Pairing,
+  machine: MachineId,
+): Promise<void> {
   const salt = sodium.random(SALT_BYTES);
-  const { serverUrl: server, deviceId, name } = pairing.identity;
+  const { serverUrl: server, deviceId, name } = identity;
   const open = { format: FORMAT, version: VERSION, server, deviceId, name, machine: machine.source };
   const key = derived(machine, 'key', salt);
-  const message = encoded(pairing);
-  const nonce = sodium.random(NONCE_BYTES);
-  const ct = sodium.aeadEncrypt({ message, aad: aadOf({ ...open, salt }), nonce, key });
-  sodium.memzero(message);
+  const secret = sealed({ sodium, key, aad: aadOf({ ...open, salt }) }, { ...secretsOf(identity), passwords });
   sodium.memzero(key);
-  const sealed = { salt, binding: derived(machine, 'binding', salt), nonce, ct };
-  const shown = Object.fromEntries(Object.entries(sealed).map(([name, value]) => [name, toBase64Url(value)]));
+  const shown = { salt: toBase64Url(salt), binding: toBase64Url(derived(machine, 'binding', salt)), ...secret };
   await writePrivate(place.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
 }
 
@@ -173,19 +164,20 @@ async function boundMachine(place: Place, { machine: source, salt, binding }: Co
   );
 }
 
-function opened({ place, platform }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
-  const { sodium } = platform;
+function opened({ place, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
   const key = derived(machine, 'key', file.salt);
-  const message = sodium.aeadDecrypt({ message: file.ct, aad: aadOf(file), nonce: file.nonce, key });
-  sodium.memzero(key);
-  if (message === undefined) throw damaged(place, 'was changed after it was written');
+  const { server: serverUrl, deviceId, name } = file;
   try {
-    return decoded(file, message);
-  } catch {
-    // No cause: the parser's message would quote the plaintext.
-    throw damaged(place, 'has an unreadable content');
+    return unsealed({ sodium, key, aad: aadOf(file) }, file, {
+      read: (value) => {
+        const read = readSecrets(value, '');
+        return { identity: identityOf(read, { serverUrl, deviceId, name }), passwords: read.passwords === true };
+      },
+      changed: () => damaged(place, 'was changed after it was written'),
+      unreadable: () => damaged(place, 'has an unreadable content'),
+    });
   } finally {
-    sodium.memzero(message);
+    sodium.memzero(key);
   }
 }
 
@@ -199,27 +191,3 @@ const derived = ({ bytes: id }: MachineId, purpose: 'key' | 'binding', salt: Uin
 
 const aadOf = (file: Pick<ConfigFile, 'server' | 'deviceId' | 'name' | 'machine' | 'salt'>): Uint8Array =>
   lengthPrefixed(`${FORMAT}-file-v${VERSION}`, file.server, file.deviceId, file.name, file.machine, file.salt);
-
-function encoded({ identity, passwords }: Pairing): Uint8Array {
-  const { tenantId, glyph, keys, masterKey, token } = identity;
-  const secret = {
-    publicKey: toBase64Url(keys.publicKey),
-    secretKey: toBase64Url(keys.secretKey),
-    masterKey: toBase64Url(masterKey),
-  };
-  return text(JSON.stringify({ tenantId, glyph, ...secret, token, passwords }));
-}
-
-/** Throws for anything that `encoded` did not write. */
-function decoded({ server, deviceId, name }: ConfigFile, message: Uint8Array): Pairing {
-  const read = readSecrets(JSON.parse(new TextDecoder().decode(message)), '');
-  const { tenantId, glyph, publicKey, secretKey, masterKey, token, passwords } = read;
-  if (!isGlyph(glyph)) throw new TypeError('unknown glyph');
-  const { text: bearer, expiresAt, issuedAt } = token;
-  const identity = {
-    ...{ serverUrl: baseOf(server), tenantId, deviceId, name, glyph, masterKey },
-    keys: { publicKey, secretKey },
-    token: { text: bearer, expiresAt, ...(issuedAt === null ? {} : { issuedAt }) },
-  };
-  return { identity, passwords: passwords === true };
-}

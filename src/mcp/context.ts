@@ -1,11 +1,11 @@
 /** What the companion's commands and its server share: where files are, what they run on, whom they tell. */
 import type { Platform } from '../client/platform.js';
+import type { Terminal as DeviceTerminal } from '../device/terminal.js';
 import type { Machine } from './machine.js';
-import type { Terminal } from './terminal.js';
 
 /** Where the companion keeps its files, and what its secrets are bound to. */
 export interface Place {
-  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (contract 1). */
+  /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (MCP-07). */
   readonly folder: string;
   /** `mcp.json` in it: the pairing. */
   readonly configPath: string;
@@ -24,6 +24,9 @@ export interface Context {
   /** A line for the person, on standard error. Standard output belongs to the protocol, or to a command's result. */
   readonly note: (text: string) => void;
 }
+
+/** Where a command prints and asks; it asks only where it is `interactive`. */
+export type Terminal = Pick<DeviceTerminal, 'interactive' | 'print' | 'note' | 'progress' | 'ask' | 'openInput'>;
 
 /** What a command runs in that is not the server: somebody may be there to ask. */
 export interface CommandContext extends Context {

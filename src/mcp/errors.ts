@@ -1,26 +1,8 @@
 /** What the companion tells a person or an agent when something cannot be done: one catalogue for commands and tools. */
-
-/** Exit codes of the commands; the same numbers mean the same in `service-device` (the reference, Command line). */
-export const EXIT = {
-  ok: 0,
-  failure: 1,
-  usage: 2,
-  /** Not paired, or no such bin or item. */
-  notFound: 3,
-  /** The server cannot be reached, or another instance runs: try again later. */
-  unavailable: 4,
-  /** The server refused, or a person's settings do. */
-  refused: 5,
-  /** Something does not verify. */
-  untrusted: 6,
-  interrupted: 130,
-} as const;
-
-/** See `EXIT`. */
-export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+import { CommandError, EXIT, type ExitCode } from '../device/terminal.js';
 
 /** One entry of the catalogue. */
-export interface ErrorEntry {
+interface ErrorEntry {
   readonly exit: ExitCode;
   /** What to do about it; a place that knows better gives its own. */
   readonly hint: string;
@@ -109,21 +91,12 @@ export const ERRORS = {
 export type McpCode = keyof typeof ERRORS;
 
 /** An end that has a code, a sentence on what is wrong, and one on what to do. No secret and no payload in either. */
-export class McpError extends Error {
+export class McpError extends CommandError {
   override readonly name = 'McpError';
-  readonly hint: string;
+  declare readonly code: McpCode;
+  declare readonly hint: string;
 
-  constructor(
-    readonly code: McpCode,
-    message: string,
-    options?: ErrorOptions & { readonly hint?: string },
-  ) {
-    super(message, options);
-    this.hint = options?.hint ?? ERRORS[code].hint;
-  }
-
-  /** What a command ends with. */
-  get exitCode(): ExitCode {
-    return ERRORS[this.code].exit;
+  constructor(code: McpCode, message: string, options?: ErrorOptions & { readonly hint?: string | undefined }) {
+    super(ERRORS[code].exit, message, options?.hint ?? ERRORS[code].hint, { ...options, code });
   }
 }

@@ -1,14 +1,18 @@
-/** Any error as one of the catalogue: the one place where the client library's errors get the companion's codes. */
+/** Any error as one of the catalogue, for a person or an agent: here the client library's errors get the companion's codes. */
 import { ApiError, ClientError, isPassing, NetworkError, PairingError, ProtocolError } from '../client/errors.js';
 import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFailure } from '../client/errors.js';
 import { asError } from '../client/events.js';
 import { networkReason } from '../client/network-reason.js';
+import { PayloadError } from '../client/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
+import { CommandError } from '../device/terminal.js';
 import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
-import { McpError, type McpCode } from './errors.js';
+import { ERRORS, McpError, type McpCode } from './errors.js';
 
-/** The server's codes (contract 3) that have a meaning of their own here. `says` absent: the server's message. */
+const TOO_LARGE = 'the content is larger than the server takes';
+
+/** The server's codes (the reference, Errors) that have a meaning of their own here. `says` absent: the server's message. */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
   device_revoked: { code: 'revoked', says: 'this machine was revoked: it has no access any more' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },
@@ -19,6 +23,11 @@ const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: str
   rate_limited: { code: 'rate_limited', says: 'the server asks for a slower pace' },
   tenant_suspended: { code: 'tenant_suspended', says: 'the account is suspended' },
   payment_required: { code: 'payment_required', says: 'the account is not paid for' },
+  bin_not_found: { code: 'bin_not_found', says: 'there is no such bin (any more)' },
+  item_not_found: { code: 'item_not_found', says: 'the server does not know this item (any more)' },
+  item_too_large: { code: 'too_large', says: TOO_LARGE },
+  payload_too_large: { code: 'too_large', says: TOO_LARGE },
+  blob_too_large: { code: 'too_large', says: TOO_LARGE },
   storage_cap_exceeded: { code: 'storage_full', says: 'the storage of this account is full' },
 };
 
@@ -32,11 +41,13 @@ const PAIRING: Readonly<Record<PairingFailure, { readonly code: McpCode; readonl
   password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
 };
 
-/** What the companion calls of the client library can end with. */
-const CLIENT: Readonly<Partial<Record<ClientFailure, McpCode>>> = {
-  revoked: 'revoked',
-  closed: 'interrupted',
-  cancelled: 'interrupted',
+/** What the companion calls of the client library can end with. `says` absent: the library's message. */
+const CLIENT: Readonly<Partial<Record<ClientFailure, { readonly code: McpCode; readonly says?: string }>>> = {
+  revoked: { code: 'revoked' },
+  closed: { code: 'interrupted' },
+  cancelled: { code: 'interrupted' },
+  unknown_item: { code: 'item_not_found', says: 'there is no such item (any more)' },
+  deleted_item: { code: 'item_not_found', says: 'there is no such item (any more)' },
 };
 
 /** What the system says of a full, read-only or closed disk. */
@@ -52,56 +63,80 @@ const DISK: ReadonlySet<string> = new Set([
   'EMFILE',
 ]);
 
-/** See above. An `McpError` stays what it is; what nobody foresaw becomes `internal`, its message kept. */
-export function failureOf(thrown: unknown): McpError {
-  const error = asError(thrown);
+const CODE = /^[a-z0-9_]{1,64}$/;
+
+/** For a person. An `McpError` stays what it is; what nobody foresaw becomes `internal`, its message kept. */
+export const failureOf = (thrown: unknown): McpError => failure(asError(thrown), true);
+
+/**
+ * For an agent: no word of it is the server's, which is not trusted with content and so must not speak to whoever has it.
+ * `internal` does not say what happened; its cause does.
+ */
+export const toolFailure = (thrown: unknown): McpError => failure(asError(thrown), false);
+
+/** `quoted`: with the words of others, made harmless: the server's, and the names in a certificate that does not hold. */
+function failure(error: Error, quoted: boolean): McpError {
   if (error instanceof McpError) return error;
-  return ofClient(error) ?? ofSystem(error) ?? new McpError('internal', harmless(error.message), { cause: error });
+  // What is shared with `service-device`: its codes are in the catalogue too.
+  if (error instanceof CommandError && Object.hasOwn(ERRORS, error.code))
+    return new McpError(error.code as McpCode, error.message, { cause: error, hint: error.hint });
+  const found = ofClient(error, quoted) ?? ofSystem(error);
+  if (found !== undefined && (quoted || found.code !== 'internal')) return found;
+  const says = quoted ? harmless(error.message) : 'something went wrong in the companion: standard error has it';
+  return new McpError('internal', says, { cause: error });
 }
 
-function ofClient(error: Error): McpError | undefined {
+function ofClient(error: Error, quoted: boolean): McpError | undefined {
   const as = (code: McpCode, says: string, hint?: string): McpError => new McpError(code, says, { cause: error, hint });
-  if (error instanceof ApiError) return ofApi(error);
-  if (error instanceof NetworkError) return ofNetwork(error, { quoted: true });
+  if (error instanceof ApiError) return ofApi(error, quoted);
+  if (error instanceof NetworkError) {
+    if (error.code === 'aborted') return as('interrupted', 'interrupted');
+    const why = networkReason(error, { quoted });
+    return as('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`);
+  }
   if (error instanceof PairingError) return as(PAIRING[error.code].code, PAIRING[error.code].says);
   if (error instanceof UncertifiedDeviceError) return as('uncertified_device', harmless(error.message));
-  if (error instanceof ClientError) return as(CLIENT[error.code] ?? 'internal', harmless(error.message));
-  if (error instanceof QueuedError) return failureOf(error.cause);
+  if (error instanceof ClientError) {
+    const { code, says = harmless(error.message) } = CLIENT[error.code] ?? { code: 'internal' };
+    return as(code, says);
+  }
+  if (error instanceof PayloadError) return as('bad_payload', error.message, error.hint);
+  if (error instanceof QueuedError) {
+    const kept = `the change of item ${error.id} is kept in this program and goes out when the server is back`;
+    return as('queued', `${kept}, as long as this program runs (${failure(asError(error.cause), quoted).message})`);
+  }
   if (error instanceof CryptoRefusal) {
     if (error.reason === 'bad_words') return as('bad_words', harmless(error.message));
     if (error.reason === 'empty_password') return as('password_invalid', 'an empty password is none');
+    if (error.reason === 'too_large') return as('too_large', error.message);
     return as('untrusted', `something does not verify: ${harmless(error.message)}`);
   }
   if (error instanceof ProtocolError) {
+    if (!quoted) return as('bad_answer', `the server's answer breaks the protocol (${error.code})`);
     return as('bad_answer', `the server's answer is not one of this service: ${harmless(error.message)}`);
   }
   return undefined;
 }
 
-/** `quoted`: with the names in a certificate that does not hold. */
-export function ofNetwork(error: NetworkError, options: { readonly quoted: boolean }): McpError {
-  if (error.code === 'aborted') return new McpError('interrupted', 'interrupted', { cause: error });
-  const why = networkReason(error, options);
-  return new McpError('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`, { cause: error });
-}
-
-function ofApi(error: ApiError): McpError {
+function ofApi(error: ApiError, quoted: boolean): McpError {
+  const as = (code: McpCode, says: string, hint?: string): McpError => new McpError(code, says, { cause: error, hint });
   // The code is the server's: `constructor` must not find what every object has.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
-  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
-  const said = harmless(error.message).slice(0, 500);
-  if (error.code === 'rate_limited' && error.retryAfter !== null) {
-    const hint = `Try again in ${error.retryAfter} s.`;
-    return new McpError('rate_limited', 'the server asks for a slower pace', { cause: error, hint });
+  if (error.code === 'rate_limited' && error.retryAfter !== null)
+    return as('rate_limited', 'the server asks for a slower pace', `Try again in ${error.retryAfter} s.`);
+  if (known?.says !== undefined) return as(known.code, known.says);
+  const code = known?.code ?? (isPassing(error) ? 'server_trouble' : 'refused');
+  const says = code === 'server_trouble' ? 'the server is in trouble' : 'the server refused';
+  if (!quoted) {
+    const hint = code === 'refused' ? "The code stands in the service's reference, under Errors." : undefined;
+    return as(code, `${says} (${CODE.test(error.code) ? error.code : 'a code that is none'})`, hint);
   }
-  if (known !== undefined) return new McpError(known.code, known.says ?? said, { cause: error });
-  const code: McpCode = isPassing(error) ? 'server_trouble' : 'refused';
-  const says = code === 'refused' ? 'the server refused' : 'the server is in trouble';
-  return new McpError(code, `${says}: ${said}${request}`, { cause: error });
+  const said = harmless(error.message).slice(0, 500);
+  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
+  return as(code, known === undefined ? `${says}: ${said}${request}` : said);
 }
 
 function ofSystem(error: Error): McpError | undefined {
-  const code = errorCode(error);
-  if (!DISK.has(code)) return undefined;
+  if (!DISK.has(errorCode(error))) return undefined;
   return new McpError('disk', harmless(error.message), { cause: error });
 }

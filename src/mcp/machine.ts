@@ -1,12 +1,12 @@
 /**
- * A stable identifier of this machine, to which the pairing is bound (specification, Authentication 8). It is used as a
+ * A stable identifier of this machine, to which the pairing is bound (MCP-08). It is used as a
  * key and told to nobody: what is derived from it says nothing about it (machine-id(5) asks for just that).
  */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { hostname, userInfo } from 'node:os';
 import { join } from 'node:path';
-import { asError } from '../client/events.js';
+import { promisify } from 'node:util';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 
 /** Where an identifier comes from. `host-name` is the fallback: host and user names, which others can know. */
@@ -105,37 +105,32 @@ const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<
     }
     return undefined;
   },
-  'platform-uuid': async ({ platform, run }) =>
-    platform === 'darwin'
-      ? uuidAfter('IOPlatformUUID', await run('/usr/sbin/ioreg', ['-rd1', '-c', 'IOPlatformExpertDevice']).catch(none))
-      : undefined,
-  'machine-guid': async ({ platform, run, systemRoot }) =>
-    platform === 'win32'
-      ? uuidAfter(
-          'MachineGuid',
-          await run(join(systemRoot, 'System32', 'reg.exe'), ['query', GUID_KEY, '/v', 'MachineGuid', '/reg:64']).catch(
-            none,
-          ),
-        )
-      : undefined,
+  'platform-uuid': (outside) =>
+    uuidOf(outside, 'darwin', ['IOPlatformUUID', '/usr/sbin/ioreg', '-rd1', '-c', 'IOPlatformExpertDevice']),
+  'machine-guid': (outside) => {
+    const reg = join(outside.systemRoot, 'System32', 'reg.exe');
+    return uuidOf(outside, 'win32', ['MachineGuid', reg, 'query', GUID_KEY, '/v', 'MachineGuid', '/reg:64']);
+  },
   'host-name': ({ hostName, userName }) => Promise.resolve(lengthPrefixed(hostName().toLowerCase(), userName())),
 };
 
-const none = (): string => '';
 const isPlaceholder = (id: string): boolean => PLACEHOLDER.test(id.replaceAll('-', ''));
 const plain = (id: string): Uint8Array => text(id.replaceAll('-', '').toLowerCase());
 
-/** The UUID on the line that names it. */
-function uuidAfter(name: string, output: string): Uint8Array | undefined {
+/** On one platform: the UUID on the line that names it, of what a program says. */
+async function uuidOf(
+  { platform, run }: MachineOutside,
+  only: NodeJS.Platform,
+  [name, program, ...args]: readonly [string, string, ...string[]],
+): Promise<Uint8Array | undefined> {
+  if (platform !== only) return undefined;
+  const output = await run(program, args).catch(() => '');
   const line = output.split(/\r?\n/).find((each) => each.includes(name));
   const [found] = UUID.exec(line ?? '') ?? [];
   return found === undefined || isPlaceholder(found) ? undefined : plain(found);
 }
 
-const run = (file: string, args: readonly string[]): Promise<string> =>
-  new Promise((resolve, reject) => {
-    execFile(file, [...args], { timeout: RUN_MS, maxBuffer: OUTPUT_MAX, windowsHide: true }, (error, stdout) => {
-      if (error === null) resolve(stdout);
-      else reject(asError(error));
-    });
-  });
+const execute = promisify(execFile);
+
+const run: MachineOutside['run'] = async (file, args) =>
+  (await execute(file, args, { timeout: RUN_MS, maxBuffer: OUTPUT_MAX, windowsHide: true })).stdout;

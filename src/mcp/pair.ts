@@ -1,14 +1,12 @@
-/** `service-mcp pair`: this machine becomes a device by the six words that another one shows (contract 9). */
+/** `service-mcp pair`: this machine becomes a device by the six words that another one shows (the reference, Pairing). */
 import { createReadStream } from 'node:fs';
-import { hostname } from 'node:os';
-import { isLocalHost, readOfferText, serverAddress } from '../client/address.js';
-import { Device } from '../client/device.js';
+import { readOfferText } from '../client/address.js';
+import { Device, type DeviceOptions } from '../client/device.js';
 import type { AskPassword } from '../client/enrol.js';
-import { ApiError } from '../client/errors.js';
 import type { Identity } from '../client/identity.js';
 import { join, type JoinRequest } from '../client/pairing.js';
-import { CryptoRefusal } from '../crypto/refusal.js';
-import { decodeWords, normalizeWords } from '../crypto/words.js';
+import { decodeWords } from '../crypto/words.js';
+import { askedWords, forgiving, isYes, ownName, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
@@ -20,7 +18,6 @@ import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { alone } from './lock.js';
 import { passwordsSaid } from './passwords.js';
-import { firstLineOf } from './terminal.js';
 
 /** What `pair` takes. */
 export interface PairOptions {
@@ -34,8 +31,11 @@ export interface PairOptions {
 }
 
 const WORDS = 6;
-const TRIES = 3;
+const QUESTION = 'The six words that the other device shows: ';
+const NO_SERVER = 'the address of the server is missing';
+const GIVE_SERVER = 'Give its address by --host, or set SERVICE_HOST.';
 const LINE_MAX = 4_096;
+const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
 
 /**
@@ -47,7 +47,8 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   if (!options.force) await expectUnpaired(context);
   const before = options.force ? await previous(context) : undefined;
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
-  const serverUrl = await addressFrom(context, offer?.url ?? options.host);
+  const address = (offer?.url ?? options.host ?? context.env['SERVICE_HOST'] ?? '').trim();
+  const serverUrl = await serverFrom(terminal, address, () => new McpError('usage', NO_SERVER, { hint: GIVE_SERVER }));
   const name = nameFrom(options.name);
   // Before the words: they are good for five minutes, and nothing of the choice may depend on who is in a hurry.
   const passwords = options.passwords ?? (await passwordsAllowed(context));
@@ -87,101 +88,63 @@ async function previous(context: CommandContext): Promise<Identity | undefined> 
   });
 }
 
-async function addressFrom({ terminal, env, note }: CommandContext, given: string | undefined): Promise<string> {
-  let typed = (given ?? env['SERVICE_HOST'] ?? '').trim();
-  if (typed === '' && terminal.interactive) typed = (await terminal.ask('Address of the server: ')).trim();
-  if (typed === '') {
-    throw new McpError('usage', 'the address of the server is missing', {
-      hint: 'Give its address by --host, or set SERVICE_HOST.',
-    });
-  }
-  let url: string;
-  try {
-    url = serverAddress(typed);
-  } catch (cause) {
-    const hint = 'It looks like https://sync.example.org';
-    throw new McpError('usage', 'that is not the address of a server', { cause, hint });
-  }
-  if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname)) {
-    note(
-      'Warning: this address is not https. Your items are encrypted all the same, but others can see when you write.',
-    );
-  }
-  return url;
-}
-
 function nameFrom(given: string | undefined): string {
-  const name = (given ?? defaultName()).trim();
+  const name = (given ?? ownName(' (agent)', 'agent')).trim();
   if (isDisplayName(name)) return name;
   throw new McpError('usage', `a device name is 1 to ${NAME_MAX} characters, without control characters`);
-}
-
-function defaultName(): string {
-  const host = harmless(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - ' (agent)'.length);
-  return isDisplayName(host) ? `${host} (agent)` : 'agent';
 }
 
 /** What a person says to it. Anything but a yes, and nobody to ask, is a no. */
 async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> {
   if (!terminal.interactive) return false;
   terminal.note('What agents read goes to the model that your MCP client uses.');
-  const typed = await terminal.ask('May agents read the secrets of your passwords? [y/N] ');
-  return ['y', 'yes'].includes(typed.trim().toLowerCase());
+  return isYes(await terminal.ask('May agents read the secrets of your passwords? [y/N] '));
 }
 
 /** Words with their checksum, checked before anything is sent: a mistyped one must not spend the pairing. */
-async function wordsFrom({ terminal, platform }: CommandContext, given: string | undefined): Promise<string> {
-  if (given === undefined && !terminal.interactive) {
-    const hint = 'Give them by --code "one two three four five six"; at a terminal they are asked for.';
-    throw new McpError('usage', 'the six words are missing', { hint });
-  }
-  for (let tries = 1; ; tries++) {
-    const typed = normalizeWords(given ?? (await terminal.ask('The six words that the other device shows: ')));
-    try {
-      decodeWords(platform.sodium, typed, WORDS);
-      return typed;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal) || given !== undefined || tries >= TRIES) throw error;
-      terminal.note(`${error.message}. Once more.`);
-    }
-  }
+async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
+  if (given !== undefined) return decodeWords(context.platform.sodium, given, WORDS).text;
+  if (context.terminal.interactive) return askedWords(context, { count: WORDS, question: QUESTION, hidden: false });
+  const hint = 'Give them by --code "one two three four five six"; at a terminal they are asked for.';
+  throw new McpError('usage', 'the six words are missing', { hint });
 }
 
 /** How the account password is got, where one is set: the file's first line, else the person's, unseen. */
 const passwordFrom =
   ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
   async () => {
-    if (file === '-') return terminal.readLine(LINE_MAX);
-    if (file !== undefined) return passwordIn(file);
-    return terminal.interactive ? terminal.ask('Account password: ', true) : null;
+    if (file === '-') return firstLine(terminal.openInput());
+    // A pipe (`<(pass show account)`) is as good as a file; more than a password is not read.
+    if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX - 1 }), file);
+    return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
   };
 
-/** The first line. A pipe (`<(pass show account)`) is as good as a file; more than a password is not read. */
-async function passwordIn(file: string): Promise<string> {
-  const chunks: Buffer[] = [];
+/** What stands before the first line break. Standard input may go on after it; `file` is named where it cannot be read. */
+async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
   try {
-    for await (const chunk of createReadStream(file, { end: LINE_MAX - 1 })) chunks.push(chunk as Buffer);
+    for await (const chunk of input) {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (size > LINE_MAX || chunk.includes(LINE_BREAK)) break;
+    }
   } catch (cause) {
+    if (file === undefined) throw cause;
     throw new McpError('usage', `${file} cannot be read (${errorCode(cause)})`, { cause });
   }
-  return firstLineOf(Buffer.concat(chunks).toString('utf8'));
+  if (size > LINE_MAX) throw new McpError('usage', `standard input is larger than ${LINE_MAX} bytes`);
+  return Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
 }
 
 /** Joins; a password that was mistyped is asked for again, which spends neither words nor code. */
 async function joined(context: CommandContext, request: Omit<JoinRequest, 'onDigits'>): Promise<Identity> {
-  const { terminal } = context;
   const waiting = new Waiting(context);
   const onDigits = (digits: string): void => waiting.shown(digits);
+  const password = waiting.around(request.password);
+  const mistyped = 'That is not the account password. Once more; the digits will be others.';
   try {
-    for (let tries = 1; ; tries++) {
-      try {
-        return await join({ ...request, onDigits, password: waiting.around(request.password) });
-      } catch (error) {
-        const mistyped = error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive;
-        if (!mistyped || tries >= TRIES) throw error;
-        terminal.note('That is not the account password. Once more; the digits will be others.');
-      }
-    }
+    return await forgiving(context, () => join({ ...request, onDigits, password }), mistyped);
   } catch (error) {
     const failure = failureOf(error);
     if (failure.code !== 'interrupted') throw error;
@@ -269,13 +232,20 @@ async function replaced(context: CommandContext, before: Identity): Promise<void
 }
 
 /** Revokes a device in its own name. One that is revoked or unknown already is no error. */
-export async function revokeDevice({ platform }: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
-  const device = await Device.open({ platform, identity, onProblem: () => undefined });
+export async function revokeDevice(context: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
   try {
-    await device.revoke(identity.deviceId);
+    await withDevice(context, { identity }, (device) => device.revoke(identity.deviceId));
   } catch (error) {
     if (!['revoked', 'unknown_device'].includes(failureOf(error).code)) throw error;
-  } finally {
-    device.close();
   }
+}
+
+/** Asks the server as this device, without any of its items. What goes wrong in the background goes wrong in `work`, too. */
+export async function withDevice<T>(
+  { platform }: Pick<CommandContext, 'platform'>,
+  who: Pick<DeviceOptions, 'identity' | 'onIdentity'>,
+  work: (device: Device) => Promise<T>,
+): Promise<T> {
+  const device = await Device.open({ platform, ...who, onProblem: () => undefined });
+  return work(device).finally(() => device.close());
 }

@@ -1,4 +1,4 @@
-/** Where the companion's files are (specification, Authentication 8; contract 1). */
+/** Where the companion's files are (MCP-07). */
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { SERVICE_NAME } from '../protocol/limits.js';

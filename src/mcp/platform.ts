@@ -4,7 +4,7 @@ import type { Platform, SocketPort } from '../client/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
 
-/** The companion polls and holds no socket (specification, Agent tools). Whoever opens one is told that it closed. */
+/** The companion polls and holds no socket (MCP-70). Whoever opens one is told that it closed. */
 const noSockets: SocketPort = {
   open: (_url, events) => {
     queueMicrotask(() => events.closed(1000, 'the companion holds no socket'));

@@ -1,10 +1,10 @@
-/** What the tools take and give (specification, Agent tools; the reference, Agent tools), as schemas. */
+/** What the tools take and give (the reference, Agent tools), as schemas. */
 import { z } from 'zod';
 import { SEARCH_TEXT_MAX } from '../client/search.js';
 import { ULID } from '../protocol/ids.js';
 import { CONTENT_TYPES } from '../protocol/item.js';
 
-/** Items that a list shows where the agent does not say, and at most (specification, Limits). A search shows as many. */
+/** Items that a list shows where the agent does not say, and at most. A search shows as many. */
 export const LIST_DEFAULT = 20;
 /** Items in one answer, at most, and bins. */
 export const LIST_MAX = 200;

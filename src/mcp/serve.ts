@@ -1,18 +1,20 @@
 /** `service-mcp serve`: the tools over standard input and output, until either side ends it. */
+import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { Readable } from 'node:stream';
+import { setFlagsFromString } from 'node:v8';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { serverAddress } from '../client/address.js';
 import type { Identity } from '../client/identity.js';
 import { breathe, delay } from '../client/platform.js';
+import { EXIT, type ExitCode } from '../device/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
 import type { Context, Env } from './context.js';
-import { EXIT, McpError, type ExitCode } from './errors.js';
+import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { holdInstance } from './lock.js';
-import { keepSmall } from './memory.js';
 import { readPolicy, type Policy } from './policy.js';
 import { createServer, type ToolServer } from './server.js';
 import { guarded } from './stdio.js';
@@ -35,7 +37,7 @@ const GRACE_MS = 5_000;
  * a grace. Resolves with the exit code; throws `McpError` where it cannot begin.
  */
 export async function serve(options: ServeOptions): Promise<ExitCode> {
-  const { place, platform, interrupted } = options;
+  const { place, platform } = options;
   const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
   const context = { place, platform, note };
   keepSmall();
@@ -61,7 +63,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       const record = audit.write.bind(audit);
       const server = createServer({ version: options.version, tools, policy, audit: record, note, now });
       note(`${identity.name} serves ${described(policy, first)}`);
-      await converse(options, server, AbortSignal.any([ending.signal, interrupted]));
+      await converse(options, server, ending);
     } finally {
       await vault.close();
     }
@@ -72,26 +74,27 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
   return EXIT.ok;
 }
 
+/**
+ * Lets the heap grow by little before it is collected: the program runs beside an editor all day. A first reading makes several times the garbage of what stays, and
+ * with the usual factors a vault of 50,000 items takes 400 MB for a moment instead of 200, for a third less of its
+ * processor time. An engine that does not know a flag goes on without it.
+ */
+function keepSmall(): void {
+  for (const flag of ['--heap-growing-percent=30', '--max-semi-space-size=4', '--semi-space-growth-factor=1'])
+    setFlagsFromString(flag);
+}
+
 /** Agents must not read and write at another server than the one that the person named. Throws `bad_setting`. */
 function expectServer(env: Env, { serverUrl }: Identity): void {
   const named = (env['SERVICE_HOST'] ?? '').trim();
-  if (named === '' || addressOf(named) === serverUrl) return;
-  throw new McpError(
-    'bad_setting',
-    `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`,
-    {
-      hint: 'Correct it or leave it out; to change the server run `service-mcp pair --force`.',
-    },
-  );
-}
-
-/** Undefined for what is no address. */
-function addressOf(typed: string): string | undefined {
   try {
-    return serverAddress(typed);
+    if (named === '' || serverAddress(named) === serverUrl) return;
   } catch {
-    return undefined;
+    // No address at all: as little that server's as another one.
   }
+  const what = `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`;
+  const hint = 'Correct it or leave it out; to change the server run `service-mcp pair --force`.';
+  throw new McpError('bad_setting', what, { hint });
 }
 
 /**
@@ -121,17 +124,14 @@ const described = ({ bins, readOnly, redact }: Policy, passwords: boolean): stri
     passwords && !redact ? 'passwords allowed' : 'passwords withheld',
   ].join(', ');
 
-async function converse(options: ServeOptions, server: ToolServer, ended: AbortSignal): Promise<void> {
-  const { output, platform } = options;
+async function converse(options: ServeOptions, server: ToolServer, ending: AbortController): Promise<void> {
+  const { output, platform, interrupted } = options;
   const input = options.input instanceof Readable ? options.input : new Readable().wrap(options.input);
   const { mcp } = server;
-  let stop = (): void => undefined;
-  const over = new Promise<void>((resolve) => {
-    stop = resolve;
-  });
+  const ended = AbortSignal.any([ending.signal, interrupted]);
+  const stop = (): void => ending.abort();
   const guard = guarded(output, process.stderr, stop);
   const transport = new StdioServerTransport(input, guard.output, { maxBufferSize: MESSAGE_MAX });
-  ended.addEventListener('abort', stop, { once: true });
   input.once('end', stop);
   input.once('close', stop);
   mcp.server.onclose = stop;
@@ -139,7 +139,7 @@ async function converse(options: ServeOptions, server: ToolServer, ended: AbortS
   mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be taken (${name})`);
   try {
     await mcp.connect(transport);
-    if (!ended.aborted) await over;
+    if (!ended.aborted) await once(ended, 'abort');
     const patience = new AbortController();
     await Promise.race([server.idle(), delay(platform.clock, GRACE_MS, patience.signal).catch(() => undefined)]);
     patience.abort();
@@ -148,7 +148,6 @@ async function converse(options: ServeOptions, server: ToolServer, ended: AbortS
     await mcp.close();
     await new Promise<void>((resolve) => guard.output.end(resolve));
   } finally {
-    ended.removeEventListener('abort', stop);
     input.off('end', stop);
     input.off('close', stop);
     guard.release();

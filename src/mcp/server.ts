@@ -16,7 +16,7 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import type { AuditEntry } from './audit.js';
 import { McpError } from './errors.js';
 import { READ_ONLY_VARIABLE, type Policy } from './policy.js';
-import { toolFailure } from './tool-failure.js';
+import { toolFailure } from './failure.js';
 import type { Tool, ToolCall } from './tool.js';
 import type { Progress } from './vault.js';
 

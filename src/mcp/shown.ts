@@ -6,11 +6,12 @@ import type { ItemView } from '../client/events.js';
 import { SEARCHED } from '../client/search.js';
 import { reasonOf } from '../client/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
+import { jsonLine } from '../device/text.js';
 import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** Characters of payload JSON in one answer; the first item is whole whatever its size (contract 5: 64 KB). */
+/** Characters of payload JSON in one answer; the first item is whole whatever its size, at most 64 KB. */
 export const ANSWER_MAX = 100_000;
 /** Characters of each text of an item that is past the bound. */
 const CUT_TO = 300;
@@ -102,17 +103,9 @@ export class Sheet {
   }
 }
 
-/** Characters that would turn the reading direction or hide; JSON leaves them as they are. */
-const HIDING =
-  /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
-
-/** JSON on one line, in which nothing hides. */
-const plainJson = (value: unknown): string =>
-  JSON.stringify(value).replace(HIDING, (found) => `\\u${(found.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`);
-
 /** Names of fields, which another device chose. */
 const namesText = (names: readonly string[]): string =>
-  names.map((name) => (/^\w{1,32}$/.test(name) ? name : plainJson(name.slice(0, 32)))).join(', ');
+  names.map((name) => (/^\w{1,32}$/.test(name) ? name : jsonLine(name.slice(0, 32)))).join(', ');
 
 /** One item as a model reads it: a line on it, and its content as JSON on the next, so that no content passes for a line. */
 export function itemText(item: ItemOutput, at: number): string {
@@ -126,7 +119,7 @@ export function itemText(item: ItemOutput, at: number): string {
   const lines = [
     `${at}. ${id} ${type ?? 'unknown type'}, ${where}, ${ts}, version ${version}${marks.length === 0 ? '' : ` (${marks.join('; ')})`}`,
   ];
-  if (unreadable === undefined) lines.push(`   ${plainJson(payload)}`);
+  if (unreadable === undefined) lines.push(`   ${jsonLine(payload)}`);
   else lines.push(`   unreadable (${unreadable.reason}): ${unreadable.meaning} ${unreadable.whatToDo}`);
   if (blob !== undefined) {
     const { url, size, expiresAt, problem, holds } = blob;

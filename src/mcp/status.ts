@@ -1,13 +1,14 @@
 /** `service-mcp status`: how this machine stands, for a person or a script. */
-import { Device } from '../client/device.js';
 import type { Identity } from '../client/identity.js';
 import type { Me } from '../client/replies.js';
+import { EXIT, type ExitCode } from '../device/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { loadPairing, readConfig, renewIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { EXIT, type ExitCode, type McpError } from './errors.js';
+import type { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { runningInstance } from './lock.js';
+import { withDevice } from './pair.js';
 
 /** The document of `status --json`. Times are ISO. */
 export interface Status {
@@ -41,47 +42,33 @@ export async function status(context: CommandContext, { json }: { readonly json:
 
 async function looked(context: CommandContext): Promise<{ readonly found: Status; readonly failure?: McpError }> {
   const { place, version, note } = context;
-  const base: Status = {
+  let found: Status = {
     ...{ version, file: place.configPath, paired: false, server: null, device: null, boundTo: null },
     ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(place) ?? null, account: null, error: null },
   };
-  const failed = (so: Status, thrown: unknown): { readonly found: Status; readonly failure: McpError } => {
-    const failure = failureOf(thrown);
-    const { code, message, hint } = failure;
-    return { found: { ...so, error: { code, message, hint } }, failure };
-  };
-  let known = base;
   try {
     const file = await readConfig(place, note);
     if (file !== undefined) {
       const device = { id: harmless(file.deviceId), name: harmless(file.name) };
-      known = { ...known, server: harmless(file.server), device, boundTo: file.machine };
+      found = { ...found, server: harmless(file.server), device, boundTo: file.machine };
     }
     const { identity, passwords } = await loadPairing(context);
-    known = { ...known, paired: true, tokenExpiresAt: iso(identity), passwords };
+    found = { ...found, paired: true, tokenExpiresAt: iso(identity), passwords };
     const { server } = await asked(context, identity);
     const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
-    return { found: { ...known, account } };
+    return { found: { ...found, account } };
   } catch (error) {
-    return failed(known, error);
+    const failure = failureOf(error);
+    const { code, message, hint } = failure;
+    return { found: { ...found, error: { code, message, hint } }, failure };
   }
 }
 
 /** Asks the server, which renews a token that runs out. */
 async function asked(context: CommandContext, identity: Identity): Promise<Me> {
   const keeping: Promise<unknown>[] = [];
-  const device = await Device.open({
-    platform: context.platform,
-    identity,
-    onIdentity: (renewed) => keeping.push(renewIdentity(context, renewed)),
-    onProblem: () => undefined,
-  });
-  try {
-    return await device.me();
-  } finally {
-    device.close();
-    await Promise.all(keeping);
-  }
+  const onIdentity = (renewed: Identity): unknown => keeping.push(renewIdentity(context, renewed));
+  return withDevice(context, { identity, onIdentity }, (device) => device.me()).finally(() => Promise.all(keeping));
 }
 
 const iso = ({ token }: Identity): string | null =>

@@ -1,9 +1,10 @@
-/** The four tools (specification, Agent tools). */
+/** The four tools (MCP-40). */
 import type { z } from 'zod';
 import { fieldsOf, holdsFile, shapedPayload } from '../client/payloads/shapes.js';
 import { payloadDetected } from '../client/payloads/detect.js';
 import { ClientError } from '../client/errors.js';
 import type { ItemView } from '../client/events.js';
+import { fold } from '../client/search.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
@@ -12,7 +13,6 @@ import { blobLinks } from './blob-links.js';
 import { McpError } from './errors.js';
 import { notesOn } from './notes.js';
 import * as schemas from './schemas.js';
-import { neededText } from './search-text.js';
 import { itemText, MASK, Sheet } from './shown.js';
 import type { Tool, ToolAnswer, ToolCall } from './tool.js';
 import type { Fresh, Vault } from './vault.js';
@@ -133,7 +133,7 @@ const searchTool = (tooling: Tooling): Tool =>
     output: schemas.searchOutput,
     binOf: ({ bin }) => bin ?? null,
     run: async ({ query, bin }, call) => {
-      const needed = neededText(query);
+      const needed = fold(query);
       if (needed === '') throw new McpError('bad_input', 'query has nothing in it that can be looked for');
       const fresh = await refreshed(tooling, call);
       const inBin = within(fresh.bins, bin);

@@ -8,12 +8,13 @@
 import { FRESH, type Cursor } from '../client/cursor.js';
 import type { ItemView } from '../client/events.js';
 import { newestFirst } from '../client/query.js';
+import { fold, SEARCHED } from '../client/search.js';
 import { decodeEntry, encodeEntry, entryKey } from '../client/store/records.js';
 import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store/store.js';
 import { timeOfUlid } from '../client/ulid.js';
+import type { JsonObject } from '../crypto/payload.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
-import { searchedText } from './search-text.js';
 
 /** What is known of an item without opening it. Of one that does not verify it is what the server says. */
 export interface Card {
@@ -210,9 +211,23 @@ function sameContent(before: Slot, entry: Entry): boolean {
   return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
 }
 
-/** The newest of many, without sorting them all. */
+/** Between two fields: folding leaves no line break in a text, so no match goes over it. */
+const BREAK = '\n';
+
+/** The searched fields of a payload, folded. Secrets are not among them. */
+const searchedText = (type: ContentType, payload: JsonObject | null): string =>
+  payload === null
+    ? ''
+    : SEARCHED[type]
+        .flatMap((field) => {
+          const value = Object.hasOwn(payload, field) ? payload[field] : undefined;
+          return typeof value === 'string' && value !== '' ? [fold(value)] : [];
+        })
+        .join(BREAK);
+
+/** The newest of many, without keeping them all. */
 export class Newest {
-  private readonly found: Card[] = [];
+  private found: Card[] = [];
   /** How many were offered. */
   total = 0;
 
@@ -220,21 +235,17 @@ export class Newest {
 
   offer(card: Card): void {
     this.total++;
-    const last = this.found.at(-1);
-    if (this.found.length >= this.most && last !== undefined && newestFirst(last, card) <= 0) return;
-    let low = 0;
-    for (let high = this.found.length; low < high;) {
-      const middle = (low + high) >>> 1;
-      const there = this.found[middle];
-      if (there !== undefined && newestFirst(there, card) < 0) low = middle + 1;
-      else high = middle;
-    }
-    this.found.splice(low, 0, card);
-    if (this.found.length > this.most) this.found.pop();
+    this.found.push(card);
+    if (this.found.length >= 2 * this.most) this.cut();
   }
 
   /** Newest first. */
   get all(): readonly Card[] {
+    this.cut();
     return this.found;
+  }
+
+  private cut(): void {
+    this.found = this.found.sort(newestFirst).slice(0, this.most);
   }
 }

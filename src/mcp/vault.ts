@@ -11,11 +11,12 @@ import type { DownloadUrl, Stored } from '../client/replies.js';
 import type { Held } from '../client/store/store.js';
 import { ulid } from '../client/ulid.js';
 import type { PutRequest } from '../client/writer.js';
-import { Saver } from '../files/saver.js';
+import { tokenSaver } from '../device/identity.js';
+import type { Saver } from '../files/saver.js';
 import { harmless } from '../protocol/harmless.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
-import { toolFailure } from './tool-failure.js';
+import { toolFailure } from './failure.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 
@@ -68,18 +69,18 @@ export class Vault {
   /** When everything was read again for the last time, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
-  private unsaved = '';
   private readonly saver: Saver<Identity>;
   private device!: Device;
 
   private constructor(private readonly options: VaultOptions) {
     this.scope = new BinScope(options.policy.bins);
     this.store = new VaultStore((items) => this.progressed(items));
-    this.saver = new Saver({
+    this.saver = tokenSaver({
       save: options.keep,
       clock: options.platform.clock,
-      onFailure: (error) => this.notSaved(error),
-      onRecovery: () => options.note('The renewed token is saved now.'),
+      // A start without it renews it by the device's key.
+      failed: (error) => `The renewed token is not saved: ${toolFailure(error).message}. It is tried again.`,
+      note: options.note,
     });
   }
 
@@ -239,13 +240,6 @@ export class Vault {
   private tell(sentence: string): void {
     this.news = [...this.news, sentence].slice(-NEWS_MAX);
     this.options.note(sentence);
-  }
-
-  /** It works on with the token in memory, and tries again; a start without it renews it by the device's key. */
-  private notSaved(error: unknown): void {
-    const { message } = toolFailure(error);
-    if (message !== this.unsaved) this.options.note(`The renewed token is not saved: ${message}. It is tried again.`);
-    this.unsaved = message;
   }
 
   /** What fails in the background. The same again and again is said once. */

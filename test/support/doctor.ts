@@ -10,7 +10,7 @@ import { connect, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { runDoctor } from '../../src/cli/device/commands/doctor.js';
 import type { Finding } from '../../src/cli/device/doctor/finding.js';
-import type { ExitCode } from '../../src/cli/device/terminal.js';
+import type { ExitCode } from '../../src/device/terminal.js';
 import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
 import { MemoryStore, type Store } from '../../src/client/store/store.js';

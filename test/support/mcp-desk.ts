@@ -3,12 +3,11 @@ import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';
 import { runCommand } from '../../src/mcp/command.js';
 import { loadIdentity, savePairing, type Keeper } from '../../src/mcp/config-file.js';
-import type { Place } from '../../src/mcp/context.js';
+import type { Place, Terminal } from '../../src/mcp/context.js';
 import { McpError } from '../../src/mcp/errors.js';
 import { machineOf } from '../../src/mcp/machine.js';
 import { placeOf } from '../../src/mcp/place.js';
-import type { Terminal } from '../../src/mcp/terminal.js';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { wiretap, type Wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -99,7 +98,7 @@ function started(
     print: (text) => void out.push(text),
     note,
     progress: (text) => void progress.push(text),
-    ask: async (text, hidden = false) => {
+    ask: async (text, { hidden = false } = {}) => {
       questions.push({ text, hidden });
       const at = answers.findIndex(([fits]) => fits.test(text));
       const [found] = at === -1 ? [] : answers.splice(at, 1);
@@ -108,7 +107,7 @@ function started(
       if (found === undefined) throw new McpError('interrupted', `nobody was expected to ask: ${text}`);
       return typeof found[1] === 'string' ? found[1] : found[1]();
     },
-    readLine: () => Promise.resolve((options.input ?? '').split('\n')[0] ?? ''),
+    openInput: () => Readable.from([Buffer.from(options.input ?? '')]),
   };
   const result = runCommand(argv, {
     ...{ place, platform, env: options.env ?? {}, version: '1.2.3', interrupted: interruption.signal, note, terminal },

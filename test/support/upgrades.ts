@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Test } from 'tap';
-import { EXIT } from '../../src/cli/device/terminal.js';
+import { EXIT } from '../../src/device/terminal.js';
 import { keptSecret } from '../../src/config/secrets.js';
 import { DUMPED_TABLES } from '../../src/postgres/dump.js';
 import { EmbeddedPostgres } from '../../src/postgres/embedded/embedded.js';

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { KeychainError, type Keychain } from '../../src/cli/device/keychain.js';
 import type { Context, OpenDevice } from '../../src/cli/device/context.js';
 import { Secrets, type KeychainSetting } from '../../src/cli/device/secrets.js';
-import { CommandError, EXIT, type Terminal } from '../../src/cli/device/terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../src/device/terminal.js';
 import { Device } from '../../src/client/device.js';
 import type { Identity } from '../../src/client/identity.js';
 import type { Platform } from '../../src/client/platform.js';

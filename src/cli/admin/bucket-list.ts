@@ -10,7 +10,7 @@ import { faultOf } from '../../objects/fault.js';
 import { withStore } from '../../objects/open.js';
 import { PostgresObjectLedger } from '../../postgres/stores/object-ledger.js';
 import { counted, harmless, table } from '../device/output.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../device/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
 import { ADMIN_NAME, goOn } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';

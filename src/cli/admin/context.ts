@@ -11,7 +11,7 @@ import { migrate } from '../../postgres/migrate.js';
 import { OperatorStore } from '../../postgres/stores/operator-store.js';
 import { SQL_FOLDER } from '../../root.js';
 import type { ProgramCommand } from '../command.js';
-import { CommandError, EXIT, type Terminal } from '../device/terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
 /** The program's name, as it is typed. */
 export const ADMIN_NAME = 'service-admin';

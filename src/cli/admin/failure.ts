@@ -9,7 +9,7 @@ import { MigrationError } from '../../postgres/migrate.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { failureOf, type Failure } from '../device/failure.js';
 import { harmless, harmlessLines } from '../device/output.js';
-import { EXIT } from '../device/terminal.js';
+import { EXIT } from '../../device/terminal.js';
 
 const BACKUP_HINT = 'Nothing was changed. Take another backup.';
 

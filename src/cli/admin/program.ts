@@ -1,7 +1,7 @@
 /** The operator's command line as a whole. */
 import { runCall, type ProgramCall } from '../call.js';
 import { newProgram, type Run } from '../command.js';
-import type { ExitCode } from '../device/terminal.js';
+import type { ExitCode } from '../../device/terminal.js';
 import { registerBackup, registerRestore } from './commands/backup.js';
 import { registerCheckStorage } from './commands/check-storage.js';
 import { registerEpoch, registerMigrate, registerUpgradePostgres } from './commands/database.js';

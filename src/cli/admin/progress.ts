@@ -1,7 +1,7 @@
 /** How far a command is, on one line of the terminal. */
 import type { Progress } from '../../backup/archive.js';
 import { paced } from '../device/progress.js';
-import type { Terminal } from '../device/terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 import { goOn } from './context.js';
 
 const WIDTH = 30;

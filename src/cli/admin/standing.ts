@@ -5,7 +5,7 @@ import type { Manifest } from '../../backup/ports.js';
 import type { Config } from '../../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
 import { counted } from '../device/output.js';
-import { CommandError, EXIT } from '../device/terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 import type { OperatorDatabase } from './context.js';
 
 /** Number of the last migration that this version knows. */

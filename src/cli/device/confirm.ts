@@ -1,5 +1,6 @@
 /** Asking before something is gone. */
-import { CommandError, Declined, EXIT, type Terminal } from './terminal.js';
+import { isYes } from '../../device/newcomer.js';
+import { CommandError, Declined, EXIT, type Terminal } from '../../device/terminal.js';
 
 /** Resolves on a yes. Throws `Declined` where the answer is no, `CommandError` where nobody can be asked and `yes` is not set. */
 export async function confirmed(terminal: Terminal, question: string, yes: boolean | undefined): Promise<void> {
@@ -8,5 +9,5 @@ export async function confirmed(terminal: Terminal, question: string, yes: boole
     throw new CommandError(EXIT.usage, 'nobody can be asked here', 'Add --yes if you are sure.');
   }
   const answer = await terminal.ask(`${question} [y/N] `);
-  if (!/^y(es)?$/i.test(answer.trim())) throw new Declined('Nothing was done.');
+  if (!isYes(answer)) throw new Declined('Nothing was done.');
 }

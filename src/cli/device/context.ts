@@ -3,7 +3,7 @@ import type { Device } from '../../client/device.js';
 import type { Identity } from '../../client/identity.js';
 import type { Platform } from '../../client/platform.js';
 import type { Store } from '../../client/store/store.js';
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 
 /**
  * A device's place on this machine: a folder with the identity (encrypted, see `secrets`) and the local copy.

@@ -17,7 +17,7 @@ import { asError } from '../../client/events.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { harmless, harmlessLines } from './output.js';
-import { CommandError, EXIT, type ExitCode } from './terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
 
 /** See above. `code` is what scripts match on (the reference, Command line). */
 export interface Failure {
@@ -129,15 +129,12 @@ const ROOM = 'Nothing was changed. Make room, and run it again; `service-device 
 
 /** Any error as a failure. Whatever of a server's words is in its message is made harmless here, for every caller. */
 export function failureOf(thrown: unknown): Failure {
-  const failure = found(asError(thrown));
-  return { ...failure, message: harmlessLines(failure.message) };
+  const { exitCode, code, message, hint } = found(asError(thrown));
+  return { exitCode, code, message: harmlessLines(message), ...(hint === undefined ? {} : { hint }) };
 }
 
 function found(error: Error): Failure {
-  if (error instanceof CommandError) {
-    const { exitCode, code, message, hint } = error;
-    return { exitCode, code, message, ...(hint === undefined ? {} : { hint }) };
-  }
+  if (error instanceof CommandError) return error;
   if (error instanceof CommanderError) return { exitCode: EXIT.usage, code: 'usage', message: plain(error.message) };
   return ofClient(error) ?? ofSystem(error) ?? unexpected(error);
 }
@@ -146,10 +143,7 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof QueuedError) return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
   if (error instanceof ApiError) return ofApi(error);
   if (error instanceof NetworkError) return ofNetwork(error);
-  if (error instanceof PairingError) {
-    const { exitCode, message, hint } = PAIRING[error.code];
-    return { exitCode, code: `pairing_${error.code}`, message, ...(hint === undefined ? {} : { hint }) };
-  }
+  if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
   if (error instanceof UncertifiedDeviceError) {
     return { exitCode: EXIT.untrusted, code: error.code, message: harmless(error.message), hint: CERTIFY };
   }
@@ -204,7 +198,7 @@ function ofCrypto(error: CryptoRefusal): Failure {
     exitCode: typed ? EXIT.usage : EXIT.untrusted,
     code: error.reason,
     message: harmless(error.message),
-    ...(typed ? {} : { hint: 'Something does not verify, so nothing was done. `service-device doctor` says more.' }),
+    hint: typed ? undefined : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
   };
 }
 
@@ -213,8 +207,8 @@ function ofSystem(error: Error): Failure | undefined {
   const said = SYSTEM[code];
   if (said === undefined) return undefined;
   const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';
-  const hint = code === 'ENOSPC' ? { hint: ROOM } : {};
-  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}`, ...hint };
+  const hint = code === 'ENOSPC' ? ROOM : undefined;
+  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}`, hint };
 }
 
 const unexpected = (error: Error): Failure => ({

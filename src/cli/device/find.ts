@@ -4,7 +4,7 @@ import type { DeviceEntry } from '../../client/replies.js';
 import type { OpenDevice } from './context.js';
 import { harmless } from './output.js';
 import { titleOf } from '../../client/payloads/shapes.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 const SHOWN_MAX = 5;
 const ULID_LENGTH = 26;

@@ -11,7 +11,7 @@ import {
 import type { Sodium } from '../../crypto/sodium.js';
 import { BINS_MAX } from '../../protocol/limits.js';
 import { errorCode } from '../../protocol/error-code.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** A plain export is parsed as one document, so it must fit into memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;

@@ -16,7 +16,7 @@ import { randomPart, timePart } from '../../client/ulid.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
 import type { Context, OpenDevice } from './context.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** What became of the items, by number. */
 const noCounts = () => ({

@@ -3,7 +3,7 @@
  * that hangs (one that waits for a password on a screen that nobody sees) is given up by ending that process, and
  * nothing of it keeps the command from ending. What passes is on pipes, never in arguments.
  */
-import { spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../protocol/clock.js';
 
@@ -65,38 +65,28 @@ export function systemKeychain(options: SystemKeychainOptions): Keychain {
   };
   return {
     get: async (account) => (await ask({ op: 'get', account })) ?? undefined,
-    set: async (account, secret) => {
-      await ask({ op: 'set', account, secret });
-    },
-    delete: async (account) => {
-      await ask({ op: 'delete', account });
-    },
+    set: (account, secret) => ask({ op: 'set', account, secret }).then(() => undefined),
+    delete: (account) => ask({ op: 'delete', account }).then(() => undefined),
   };
 }
 
 function run({ clock, onWait, child }: SystemKeychainOptions, request: KeychainRequest): Promise<KeychainAnswer> {
   return new Promise((resolve, reject) => {
-    const process_ = spawn(process.execPath, [child ?? CHILD], { stdio: ['pipe', 'pipe', 'ignore'] });
-    let text = '';
     const tell = clock.setTimer(TELL_AFTER_MS, onWait);
     const giveUp = clock.setTimer(ANSWER_WITHIN_MS, () => {
-      process_.kill('SIGKILL');
-      end(new KeychainError('silent', `the keychain did not answer within ${ANSWER_WITHIN_MS / 1_000} s`));
+      tell.cancel();
+      asked.kill('SIGKILL');
+      reject(new KeychainError('silent', `the keychain did not answer within ${ANSWER_WITHIN_MS / 1_000} s`));
     });
-    const end = (outcome: KeychainAnswer | KeychainError): void => {
+    // What is wrong with a child that ends without an answer is not for anybody: there is no keychain here, then.
+    const asked = execFile(process.execPath, [child ?? CHILD], { maxBuffer: ANSWER_MAX }, (_error, answer) => {
       tell.cancel();
       giveUp.cancel();
-      if (outcome instanceof KeychainError) reject(outcome);
-      else resolve(outcome);
-    };
-    process_.on('error', (cause) => end(new KeychainError('absent', 'the keychain cannot be asked', { cause })));
-    // A child that ends before it has read makes the pipe break; its end says what is to be said.
-    process_.stdin.on('error', () => undefined);
-    process_.stdout.setEncoding('utf8').on('data', (chunk: string) => {
-      if (text.length < ANSWER_MAX) text += chunk;
+      resolve(answerOf(answer));
     });
-    process_.on('close', () => end(answerOf(text)));
-    process_.stdin.end(JSON.stringify(request));
+    // A child that ends before it has read makes the pipe break.
+    asked.stdin?.on('error', () => undefined);
+    asked.stdin?.end(JSON.stringify(request));
   });
 }
 

@@ -3,11 +3,10 @@
  * is what lets the next command wait instead of fail.
  */
 import { join } from 'node:path';
-import { delay } from '../../client/platform.js';
-import { tryLock, type FileLock } from '../../files/lock.js';
+import { heldLock } from '../../device/lock.js';
 import { privateFolder } from '../../files/private.js';
 import type { Clock } from '../../protocol/clock.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** Its name in a profile's folder. */
 export const LOCK_FILE = 'lock';
@@ -31,41 +30,22 @@ export interface LockOptions {
  * `busy` where another process does not finish in time, `interrupted` where the user gives up first.
  */
 export async function exclusively<T>(folder: string, options: LockOptions, work: () => Promise<T>): Promise<T> {
-  await privateFolder(folder, () => undefined);
-  const lock = await acquired(join(folder, LOCK_FILE), options);
-  try {
-    return await work();
-  } finally {
-    lock.release();
-  }
-}
-
-async function acquired(path: string, options: LockOptions): Promise<FileLock> {
   const { clock, signal, progress, patienceMs = PATIENCE_MS } = options;
-  const began = clock.now();
+  await privateFolder(folder, () => undefined);
   let told = false;
-  for (;;) {
-    const attempt = tryLock(path);
-    if ('lock' in attempt) {
-      if (told) progress('');
-      return attempt.lock;
-    }
-    const waited = clock.now() - began;
-    if (waited >= patienceMs) {
-      progress('');
-      throw new CommandError(
-        EXIT.unavailable,
-        'another command is at work with this profile',
-        'Wait for it to end, or use another profile (--profile NAME).',
-        { code: 'busy' },
-      );
-    }
-    if (waited >= TELL_AFTER_MS) {
+  const lock = await heldLock(join(folder, LOCK_FILE), {
+    ...{ clock, patienceMs, signal, lookEveryMs: LOOK_EVERY_MS },
+    refusal: () => new CommandError(EXIT.unavailable, 'another command is at work with this profile', WAIT, BUSY),
+    onWait: (ms) => {
+      if (ms < TELL_AFTER_MS) return;
       progress('Waiting for another command of this profile to finish ...');
       told = true;
-    }
-    await delay(clock, LOOK_EVERY_MS, signal).catch((cause: unknown) => {
-      throw new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
-    });
-  }
+    },
+  }).finally(() => {
+    if (told) progress('');
+  });
+  return work().finally(() => lock.release());
 }
+
+const WAIT = 'Wait for it to end, or use another profile (--profile NAME).';
+const BUSY = { code: 'busy' };

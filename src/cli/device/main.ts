@@ -6,13 +6,6 @@ import { runProcess } from '../process.js';
 import { failureOf } from './failure.js';
 import { runProgram } from './program.js';
 
-/** After an interruption a command may put away what it has in hand; then it ends anyway. */
-const GRACE_MS = 5_000;
-
 const platform = nodePlatform();
 
-await runProcess({
-  graceMs: GRACE_MS,
-  failureOf,
-  run: (call) => runProgram({ ...call, platform, version: SERVER_VERSION }),
-});
+await runProcess({ failureOf, run: (call) => runProgram({ ...call, platform, version: SERVER_VERSION }) });

@@ -3,7 +3,7 @@ import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises
 import { dirname, resolve } from 'node:path';
 import { besides, FILE_MODE, syncFolder } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** File systems without hard links (memory sticks) say one of these. */
 const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);

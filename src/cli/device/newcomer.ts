@@ -1,25 +1,21 @@
 /** What `claim`, `join` and `recover` have in common: where, under which name, and keeping the identity they end with. */
 import { readFile, stat } from 'node:fs/promises';
-import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { isLocalHost, serverAddress } from '../../client/address.js';
 import { backoffMs, delay, RECONNECT } from '../../client/platform.js';
 import type { AskPassword, NewDevice } from '../../client/enrol.js';
-import { ApiError, isUndecided } from '../../client/errors.js';
+import { isUndecided } from '../../client/errors.js';
 import type { Identity } from '../../client/identity.js';
-import { CryptoRefusal } from '../../crypto/refusal.js';
-import { decodeWords } from '../../crypto/words.js';
+import { ownName, serverFrom } from '../../device/newcomer.js';
 import { isDisplayName } from '../../protocol/ids.js';
 import type { Glyph } from '../../protocol/requests.js';
 import { errorCode } from '../../protocol/error-code.js';
 import type { Context } from './context.js';
 import { failureOf } from './failure.js';
-import { harmless } from './output.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
-/** The glyphs of the specification. */
+/** The pictures that a device can have. */
 export const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
 /** Options of every newcomer. */
@@ -29,7 +25,6 @@ export interface NewcomerOptions {
   readonly passwordFile?: string;
 }
 
-const NAME_MAX = 64;
 const SECRET_FILE_MAX = 4_096;
 /** Tries of a registration whose outcome is not known: about ten minutes. */
 const REGISTER_TRIES = 14;
@@ -51,8 +46,9 @@ export async function newcomer(
   options: NewcomerOptions,
 ): Promise<NewDevice> {
   const { terminal, platform } = context;
-  const serverUrl = await serverOf(terminal, url);
-  const name = options.name?.trim() ?? defaultName();
+  const missing = () => new CommandError(EXIT.usage, 'which server?', 'Give its address, or set SERVICE_HOST.');
+  const serverUrl = await serverFrom(terminal, url ?? terminal.env['SERVICE_HOST'], missing);
+  const name = options.name?.trim() ?? ownName('', 'terminal');
   if (!isDisplayName(name)) {
     throw new CommandError(
       EXIT.usage,
@@ -60,36 +56,6 @@ export async function newcomer(
     );
   }
   return { platform, serverUrl, name, glyph: options.glyph };
-}
-
-function defaultName(): string {
-  const host = harmless(hostname().split('.')[0] ?? '').slice(0, NAME_MAX);
-  return isDisplayName(host) ? host : 'terminal';
-}
-
-async function serverOf(terminal: Terminal, given: string | undefined): Promise<string> {
-  let typed = given ?? terminal.env['SERVICE_HOST'] ?? '';
-  if (typed.trim() === '' && terminal.interactive) typed = await terminal.ask('Address of the server: ');
-  if (typed.trim() === '') {
-    throw new CommandError(EXIT.usage, 'which server?', 'Give its address, or set SERVICE_HOST.');
-  }
-  const url = addressOf(typed);
-  if (url.startsWith('http://') && !isLocalHost(new URL(url).hostname)) {
-    terminal.note(
-      'Warning: this address is not https. Your items are encrypted all the same, but others can see when you write.',
-    );
-  }
-  return url;
-}
-
-/** See `serverAddress`. Throws `CommandError` `usage`. */
-export function addressOf(typed: string): string {
-  try {
-    return serverAddress(typed);
-  } catch (cause) {
-    const hint = 'It looks like https://sync.example.org';
-    throw new CommandError(EXIT.usage, 'that is not the address of a server', hint, { cause });
-  }
 }
 
 /** Throws where this profile is a device already: its identity would be lost. */
@@ -144,38 +110,6 @@ export async function secretFrom(terminal: Terminal, path: string): Promise<stri
   const line = bytes?.toString('utf8').split(/\r?\n/)[0] ?? '';
   if (line.trim() === '') throw new CommandError(EXIT.usage, 'the file with the secret is missing or empty');
   return line;
-}
-
-const PASSWORD_TRIES = 3;
-
-/** Lets a person who mistyped the account password try again. A wrong password spends neither words nor phrase. */
-export async function forgiving<T>({ terminal }: Pick<Context, 'terminal'>, attempt: () => Promise<T>): Promise<T> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await attempt();
-    } catch (error) {
-      const mistyped = error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive;
-      if (!mistyped || tries >= PASSWORD_TRIES) throw error;
-      terminal.note('That is not the account password. Once more.');
-    }
-  }
-}
-
-/** Words with a checksum, as typed: asked for until they hold, before anything is sent. */
-export async function askedWords(
-  { terminal, platform }: Context,
-  asking: { readonly count: number; readonly question: string; readonly hidden: boolean },
-): Promise<string> {
-  for (let tries = 1; ; tries++) {
-    const typed = await terminal.ask(asking.question, { hidden: asking.hidden });
-    try {
-      decodeWords(platform.sodium, typed, asking.count);
-      return typed;
-    } catch (error) {
-      if (!(error instanceof CryptoRefusal) || tries >= PASSWORD_TRIES) throw error;
-      terminal.note(`${error.message}. Once more.`);
-    }
-  }
 }
 
 /** A file's bytes, undefined where there is none. Rejects for one over `max` bytes: a file of a few words is not. */

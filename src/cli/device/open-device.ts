@@ -1,24 +1,27 @@
 /** Opens a profile's device for one command: lock, identity, local copy, and what the server has meanwhile. */
 import { existsSync } from 'node:fs';
-import { asError, type BinView } from '../../client/events.js';
+import { join } from 'node:path';
+import { asError, type BinView, type EventName } from '../../client/events.js';
 import { Device } from '../../client/device.js';
 import { isPassing, NetworkError } from '../../client/errors.js';
 import type { Identity } from '../../client/identity.js';
-import { delay } from '../../client/platform.js';
+import { delay, type Fetch } from '../../client/platform.js';
 import type { DeviceEntry } from '../../client/replies.js';
 import type { StoreRepair } from '../../client/store/open.js';
-import type { Store } from '../../client/store/store.js';
-import { Saver } from '../../files/saver.js';
+import { openNodeStore } from '../../client/store/node-store.js';
+import { MemoryStore, type Entry, type Store } from '../../client/store/store.js';
+import { tokenSaver } from '../../device/identity.js';
+import type { Saver } from '../../files/saver.js';
 import type { Timer } from '../../protocol/clock.js';
 import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
 import { readKnown, writeKnown } from './known.js';
 import { exclusively } from './lock.js';
 import { counted, harmless } from './output.js';
-import { copyOf, openStore } from './store.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
-import { Way } from './way.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
+/** The local copy, in a profile's folder. */
+const STORE_FOLDER = 'store';
 /** How long the first question, whether the server is there at all, may take. */
 const PROBE_MS = 5_000;
 /** When it is asked once more. */
@@ -74,10 +77,8 @@ function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, syn
   return alone(outside, async () => {
     const identity = await profile.identity();
     if (identity === undefined) throw noDevice(profile);
-    const { store, repair, close } = await openStore({ folder: profile.folder, owner: identity });
-    if (repair !== null) {
-      outside.terminal.note(`Warning: ${repairNote(repair)}`);
-    }
+    const { store, repair } = await openNodeStore(join(profile.folder, STORE_FOLDER), identity);
+    if (repair !== null) outside.terminal.note(`Warning: ${repairNote(repair)}`);
     try {
       const session = await Session.open(outside, { identity, store, held: sync === 'later' });
       let caughtUp: Promise<boolean> | undefined;
@@ -92,7 +93,7 @@ function opened<T>(outside: Outside, work: (open: OpenDevice) => Promise<T>, syn
         await session.end();
       }
     } finally {
-      await close();
+      await store.close();
     }
   });
 }
@@ -118,10 +119,50 @@ export async function withCopy<T>(
   }
 }
 
+/**
+ * What the stream said so far, in memory: for a program that only looks, and must not keep others from writing. Own
+ * changes that wait are left out: they are the business of whoever holds the profile.
+ */
+async function copyOf(store: Store): Promise<Store> {
+  const copy = new MemoryStore();
+  const entries: Entry[] = [];
+  for await (const entry of store.entries()) entries.push(entry);
+  await copy.apply({ entries, cursor: await store.cursor() });
+  return copy;
+}
+
+/** The way to the server during one command: where the server turned out to be away, nothing else waits for it. */
+class Way {
+  private readonly shutting = new AbortController();
+
+  constructor(private readonly beyond: Fetch) {}
+
+  /** As the platform's, until the way is shut; rejects with why then, also what is under way. */
+  readonly fetch: Fetch = async (url, init) => {
+    const shut = this.shutting.signal;
+    shut.throwIfAborted();
+    const { signal } = init;
+    return this.beyond(url, { ...init, signal: AbortSignal.any([...(signal ? [signal] : []), shut]) });
+  };
+
+  /** Ends every request, those to come too. `why` is what each of them rejects with. */
+  shut(why: NetworkError): void {
+    this.shutting.abort(why);
+  }
+}
+
+/** What a session is opened with. */
+interface Opening {
+  readonly identity: Identity;
+  readonly store: Store;
+  /** What is written is not sent before `catchUp`. */
+  readonly held?: boolean;
+}
+
 /** A device open in this process, and what has to be kept when it ends. Needs no lock where its store is a copy. */
-export class Session {
+class Session {
+  /** A renewed token that cannot be saved is no failure: the next command renews it again by the device's key. */
   private readonly saver: Saver<Identity>;
-  private unsaved = '';
   private devices: readonly DeviceEntry[] | undefined;
   private bins: readonly BinView[] | undefined;
   private ended = false;
@@ -131,39 +172,35 @@ export class Session {
   private constructor(
     private readonly outside: Outside,
     readonly device: Device,
-    private readonly parts: { readonly store: Store; readonly way: Way; readonly held: boolean },
+    private readonly parts: Opening & { readonly way: Way },
   ) {
     const { platform, profile, terminal } = outside;
-    this.saver = new Saver({
+    this.saver = tokenSaver({
       save: (identity) => profile.renew(identity),
       clock: platform.clock,
-      onFailure: (error) => this.notSaved(error),
-      onRecovery: () => terminal.note('The renewed token is saved now.'),
+      failed: (error) => {
+        const message = failureOf(error).message.replace(/\.$/, '');
+        return `Warning: the renewed token is not saved: ${message}. It is used from memory; a command that goes on running tries again.`;
+      },
+      note: (text) => terminal.note(text),
     });
     const { interrupted } = terminal;
     interrupted.addEventListener('abort', this.interrupt, { once: true });
     if (interrupted.aborted) device.close();
   }
 
-  /** `held`: what is written is not sent before `catchUp`. */
-  static async open(
-    outside: Outside,
-    { identity, store, held = false }: { readonly identity: Identity; readonly store: Store; readonly held?: boolean },
-  ): Promise<Session> {
+  static async open(outside: Outside, opening: Opening): Promise<Session> {
     const { platform, profile, terminal } = outside;
     const way = new Way(platform.fetch);
     // What happens before the session is there concerns nobody: nothing is sent before the first call.
     let session: Session | undefined = undefined;
     const device = await Device.open({
-      platform: { ...platform, fetch: way.fetch },
-      identity,
-      store,
-      held,
+      ...{ ...opening, platform: { ...platform, fetch: way.fetch } },
       devices: (await readKnown(profile.folder)).devices,
       onIdentity: (next) => session?.saver.offer(next),
       onProblem: (error) => session?.problem(error),
     });
-    session = new Session(outside, device, { store, way, held });
+    session = new Session(outside, device, { ...opening, way });
     session.listen(terminal);
     return session;
   }
@@ -178,7 +215,7 @@ export class Session {
     terminal.progress('Asking the server ...');
     try {
       await this.probe();
-      const bins = this.firstBins();
+      const bins = this.first({ bins: undefined, problem: undefined });
       await this.device.pull();
       await Promise.all([this.device.roster.refresh(), bins]);
       if (!held) await this.flush();
@@ -201,11 +238,8 @@ export class Session {
     this.late = this.outside.platform.clock.setTimer(FLUSH_MS, () => this.parts.way.shut(late));
   }
 
-  /**
-   * Waits until nothing is left to send, until something stands in the way, or for `FLUSH_MS`. Answers how many changes
-   * still wait.
-   */
-  async flush(): Promise<number> {
+  /** Waits until nothing is left to send, until something stands in the way, or for `FLUSH_MS`. */
+  private async flush(): Promise<void> {
     const { platform, terminal } = this.outside;
     const limit = new AbortController();
     const stop = AbortSignal.any([limit.signal, terminal.interrupted]);
@@ -215,13 +249,14 @@ export class Session {
     );
     try {
       for (;;) {
-        const settled = this.nextOutcome();
+        // True where something stands in the way of what waits.
+        const settled = this.first({ sent: false, rejected: false, problem: true });
         const waiting = (await this.parts.store.pending()).filter(
           ({ version, base }) => version === null && base !== null,
         );
-        if (waiting.length === 0) return 0;
+        if (waiting.length === 0) return;
         terminal.progress(`Sending ${counted(waiting.length, 'change')} that waited ...`);
-        if (await Promise.race([settled, late])) return waiting.length;
+        if (await Promise.race([settled, late])) return;
       }
     } finally {
       limit.abort();
@@ -245,9 +280,7 @@ export class Session {
    * connection is closed before the process has loaded its parser of HTTP (CLI-38).
    */
   private async probe(): Promise<void> {
-    const { platform, profile, terminal } = this.outside;
-    const identity = await profile.identity();
-    if (identity === undefined) throw noDevice(profile);
+    const { platform, terminal } = this.outside;
     const { interrupted } = terminal;
     const stop = new AbortController();
     const stopped = new Promise<never>((_, reject) => {
@@ -259,7 +292,7 @@ export class Session {
     const late = new NetworkError('timeout', 'the server does not answer');
     const timer = platform.clock.setTimer(PROBE_MS, () => stop.abort(late));
     const init: RequestInit = { redirect: 'error', credentials: 'omit', signal: stop.signal };
-    const ask = (): Promise<Response> => platform.fetch(`${identity.serverUrl}/api/health`, init);
+    const ask = (): Promise<Response> => platform.fetch(`${this.parts.identity.serverUrl}/api/health`, init);
     let second: Timer | undefined;
     try {
       const asked = new Promise<Response>((resolve, reject) => {
@@ -280,25 +313,15 @@ export class Session {
     }
   }
 
-  private firstBins(): Promise<void> {
+  /** The outcome of the first of these events that comes. */
+  private first<T>(outcomes: Readonly<Partial<Record<EventName, T>>>): Promise<T> {
     return new Promise((resolve) => {
-      const stops = [this.device.on('bins', () => done()), this.device.on('problem', () => done())];
-      const done = (): void => {
-        for (const stop of stops) stop();
-        resolve();
-      };
-    });
-  }
-
-  /** The end of one change that waited; true where something stands in the way of it. */
-  private nextOutcome(): Promise<boolean> {
-    return new Promise((resolve) => {
-      const done = (stuck: boolean): void => {
-        for (const stop of stops) stop();
-        resolve(stuck);
-      };
-      const settled = (['sent', 'rejected'] as const).map((name) => this.device.on(name, () => done(false)));
-      const stops = [...settled, this.device.on('problem', () => done(true))];
+      const stops = (Object.entries(outcomes) as [EventName, T][]).map(([name, outcome]) =>
+        this.device.on(name, () => {
+          for (const stop of stops) stop();
+          resolve(outcome);
+        }),
+      );
     });
   }
 
@@ -331,20 +354,6 @@ export class Session {
     device.on('orphaned', ({ ids }) => {
       terminal.note(`Warning: ${ids.length} items that are here are not in the server's new history.`);
     });
-  }
-
-  /**
-   * A renewed token that cannot be saved is no failure of the command: it goes on with the one in memory, and the next
-   * command renews it again by the device's key.
-   */
-  private notSaved(error: unknown): void {
-    const { message } = failureOf(error);
-    if (message === this.unsaved) return;
-    this.unsaved = message;
-    this.outside.terminal.note(
-      `Warning: the renewed token is not saved: ${message.replace(/\.$/, '')}. It is used from memory; a command that goes on ` +
-        'running tries again.',
-    );
   }
 
   /** What passes by itself is told by the command that needs it; what was cut off by the end is nobody's problem. */

@@ -1,7 +1,8 @@
 /** How results look: aligned tables, times as people say them, and text of others made harmless. */
 import { harmless, harmlessLines } from '../../protocol/harmless.js';
+import { fitted, widthOf } from '../../device/text.js';
 import { paletteFor, type Palette } from '../narrator.js';
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 
 export { harmless, harmlessLines };
 
@@ -10,33 +11,6 @@ export const paletteOf = (terminal: Pick<Terminal, 'colours'>): Palette => palet
 
 /** True where a person reads standard output. */
 export const onScreen = (terminal: Terminal): boolean => terminal.outputIsTerminal ?? terminal.interactive;
-
-const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
-const WIDE =
-  /^(?:\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}])|\ufe0f/u;
-const NO_WIDTH = /^[\p{M}\u200c\u200d]+$/u;
-
-const widthOfOne = (grapheme: string): number => (NO_WIDTH.test(grapheme) ? 0 : WIDE.test(grapheme) ? 2 : 1);
-
-/** Columns that a text takes on a terminal. */
-export function widthOf(text: string): number {
-  let width = 0;
-  for (const { segment } of graphemes.segment(text)) width += widthOfOne(segment);
-  return width;
-}
-
-/** The text, cut to so many columns; a cut is seen. */
-export function fitted(text: string, columns: number): string {
-  if (widthOf(text) <= columns) return text;
-  let width = 0;
-  let kept = '';
-  for (const { segment } of graphemes.segment(text)) {
-    width += widthOfOne(segment);
-    if (width > columns - 1) break;
-    kept += segment;
-  }
-  return `${kept}…`;
-}
 
 /** One column. The last one takes what is left of the line. */
 interface Column {

@@ -15,7 +15,7 @@ import {
 import type { JsonObject } from '../../crypto/payload.js';
 import { isVisible } from '../../protocol/ids.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 const bad = (message: string, hint?: string): CommandError =>
   new CommandError(EXIT.usage, message, hint, { code: 'bad_payload' });

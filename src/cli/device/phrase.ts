@@ -1,8 +1,8 @@
-/** Asking for the twelve words: unseen, checked, and never kept (contract 9). */
+/** Asking for the twelve words: unseen, checked, and never kept. */
 import { masterKeyOfSeed, phraseSeed } from '../../crypto/master-key.js';
 import { CryptoRefusal } from '../../crypto/refusal.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
 /** How the words are got. */
 export interface PhraseRequest {

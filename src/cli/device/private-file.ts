@@ -1,6 +1,6 @@
 /** Reading a profile's private files at the command line: a refusal says what to type. */
 import { PrivateFileError, readPrivate as read, type Warn } from '../../files/private.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** `readPrivate` of the client, whose refusal it turns into a `CommandError`. */
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {

@@ -2,34 +2,26 @@
 import { readdir, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import type { Platform } from '../../client/platform.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
-import type { Profile } from './context.js';
+import type { Context, Profile } from './context.js';
 import { systemKeychain } from './keychain.js';
 import { LOCK_FILE } from './lock.js';
-import { errorCode } from '../../protocol/error-code.js';
 import { keychainSetting, Secrets } from './secrets.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../device/terminal.js';
 
 const PROFILE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /** The profile where none is named. */
 export const DEFAULT_PROFILE = 'default';
 
 /** The folder of all profiles: `XDG_CONFIG_HOME`, `%APPDATA%`, else `~/.config`. */
-export function profilesFolder(env: Terminal['env']): string {
+function profilesFolder(env: Terminal['env']): string {
   const set = process.platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
   const base = set !== undefined && set !== '' ? set : join(env['HOME'] ?? homedir(), '.config');
   return join(base, SERVICE_NAME, 'device');
 }
 
-/** What a profile stands on. */
-export interface ProfileOptions {
-  readonly platform: Pick<Platform, 'sodium' | 'clock'>;
-  readonly terminal: Pick<Terminal, 'env' | 'note'>;
-}
-
 /** The profile of a name. Throws `CommandError` `usage` for a name that is no folder's. */
-export function profileOf(name: string, { platform, terminal }: ProfileOptions): Profile {
+export function profileOf(name: string, { platform, terminal }: Pick<Context, 'platform' | 'terminal'>): Profile {
   if (!PROFILE_NAME.test(name)) {
     throw new CommandError(EXIT.usage, 'a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
   }
@@ -54,18 +46,9 @@ export function profileOf(name: string, { platform, terminal }: ProfileOptions):
     forget: async () => {
       // The identity first: what is cut off in the middle must not leave a device that can still write.
       await secrets.forget();
-      await emptied(folder);
+      // The lock is held for just this.
+      for (const each of await readdir(folder))
+        if (each !== LOCK_FILE) await rm(join(folder, each), { recursive: true, force: true });
     },
   };
-}
-
-/** Everything but the lock, which may be held for just this. */
-async function emptied(folder: string): Promise<void> {
-  const names = await readdir(folder).catch((error: unknown) => {
-    if (errorCode(error) === 'ENOENT') return [];
-    throw error;
-  });
-  for (const name of names) {
-    if (name !== LOCK_FILE) await rm(join(folder, name), { recursive: true, force: true });
-  }
 }

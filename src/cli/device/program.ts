@@ -22,7 +22,7 @@ import type { Context } from './context.js';
 import { failureOf } from './failure.js';
 import { contextOf } from './open-device.js';
 import { DEFAULT_PROFILE, profileOf } from './profile.js';
-import type { ExitCode, Terminal } from './terminal.js';
+import type { ExitCode, Terminal } from '../../device/terminal.js';
 
 /** What a call of the program is given. */
 export interface Call extends ProgramCall {

@@ -3,10 +3,9 @@
  * lines, the first after ten seconds and then as far apart, so that short work says nothing there. Never on standard
  * output, and not with `--json`.
  */
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 
 const EVERY_MS = 100;
-const LINE_EVERY_MS = 10_000;
 
 /** Tells of work by a text that is made only when it is shown. */
 export type Told = (text: () => string) => void;
@@ -19,22 +18,5 @@ export function paced(terminal: Pick<Terminal, 'progress'>, now: () => number = 
     if (at - told < EVERY_MS) return;
     told = at;
     terminal.progress(text());
-  };
-}
-
-/** Progress where the line cannot be written over; '' ends the work that the lines are of. */
-export function progressLines(
-  write: (line: string) => void,
-  now: () => number = () => performance.now(),
-): (text: string) => void {
-  let last: number | undefined;
-  return (text) => {
-    const at = now();
-    if (text === '') last = undefined;
-    else if (last === undefined) last = at;
-    else if (at - last >= LINE_EVERY_MS) {
-      last = at;
-      write(text);
-    }
   };
 }

@@ -14,7 +14,7 @@ import type { Context } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
 import { notText } from './payloads.js';
 import { Spool } from './spool.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** A type, the fields that follow from the content, and the file where it is one. Whoever gets it closes `content`. */
 export interface Found extends Detected {

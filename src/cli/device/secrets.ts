@@ -9,23 +9,23 @@
  * The phrase is never here: no device keeps it. A new key has a new name, and the file that names it is replaced last,
  * so that a crash at any point leaves a file whose key exists.
  */
-import { access, readdir } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { delay } from '../../client/platform.js';
 import type { Identity } from '../../client/identity.js';
-import { bytes, count, object, string } from '../../client/reader.js';
+import { bytes, count, nonEmpty, object, string } from '../../client/reader.js';
 import type { Sodium } from '../../crypto/sodium.js';
-import { tryLock, type FileLock } from '../../files/lock.js';
+import { identityOf, secretsOf, SECRETS } from '../../device/identity.js';
+import { underLock } from '../../device/lock.js';
+import { sealed, unsealed } from '../../device/sealed.js';
 import { privateFolder, removePrivate, writePrivate, type Warn } from '../../files/private.js';
 import { decodeBase64, toBase64Url } from '../../protocol/base64.js';
 import { lengthPrefixed, text } from '../../protocol/bytes.js';
-import { systemClock } from '../../protocol/clock.js';
 import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../../protocol/limits.js';
 import { Serial } from '../../protocol/serial.js';
-import { decoded, encoded } from './identity-text.js';
 import { KeychainError, type Keychain } from './keychain.js';
 import { readPrivate } from './private-file.js';
-import { CommandError, EXIT } from './terminal.js';
+import { CommandError, EXIT } from '../../device/terminal.js';
 
 /** Where the key of the secrets is kept. */
 export type KeyPlace = 'keychain' | 'file';
@@ -58,11 +58,12 @@ interface KeptKey extends Pick<Header, 'place' | 'keyName'> {
   readonly key: Uint8Array;
 }
 
+/** What becomes of what is kept; undefined: nothing is to be written. */
+type Next = (kept: Identity | undefined) => Identity | undefined;
+
 const FILE = 'identity';
 /** Held for the milliseconds in which the file is replaced; a keychain that hangs is never asked under it. */
 const LOCK = `${FILE}.lock`;
-const LOOK_EVERY_MS = 50;
-const LOOKS_MAX = 600;
 /** Other processes that replace the key, again and again: one is a move into the keychain, more is a fault. */
 const ROUNDS_MAX = 3;
 const FORMAT = `${SERVICE_NAME}-device-identity`;
@@ -72,6 +73,9 @@ const KEY_FILE_MAX = 256;
 const KEY_NAME = /^identity-[0-9a-f]{16}$/;
 const KEY_FILE = /^identity-[0-9a-f]{16}\.key$/;
 
+const BUSY = { code: 'busy' };
+
+const readIdentity = object({ ...SECRETS, serverUrl: nonEmpty, deviceId: nonEmpty, name: string });
 const readHeader = object({ format: string, version: count, place: string, key: string, nonce: bytes(), ct: bytes() });
 const WAY_BACK =
   `Forget what is here (\`${SERVICE_NAME}-device forget\`) and become a device anew: \`${SERVICE_NAME}-device pair\` beside ` +
@@ -136,14 +140,7 @@ export class Secrets {
   /** Removes file and key. A keychain that cannot be asked is told of: an entry that opens nothing stays in it. */
   forget(): Promise<void> {
     return this.writing.run(async () => {
-      const { folder } = this.options;
-      if (
-        !(await access(folder).then(
-          () => true,
-          () => false,
-        ))
-      )
-        return;
+      if (!existsSync(this.options.folder)) return;
       const header = await this.locked(async () => {
         const found = await this.header().catch(() => undefined);
         await removePrivate(this.path);
@@ -155,85 +152,55 @@ export class Secrets {
   }
 
   /** Writes what `next` makes of what is kept; false where that is nothing. */
-  private async store(next: (kept: Identity | undefined) => Identity | undefined): Promise<boolean> {
+  private async store(next: Next): Promise<boolean> {
     const { folder, sodium, warn } = this.options;
     for (let round = 1; round <= ROUNDS_MAX; round++) {
-      const before = await this.header();
-      const old = before === undefined ? undefined : await this.keyOf(before);
+      const header = await this.header();
+      const before = header === undefined ? undefined : { ...header, key: await this.keyOf(header) };
       // Nothing of this profile is touched, and no key is made, for what is not going to be written.
-      const kept = before === undefined || old === undefined ? undefined : this.opened(before, old);
-      if (next(kept) === undefined) return false;
+      if (next(before === undefined ? undefined : this.opened(before, before.key)) === undefined) return false;
       await privateFolder(folder, warn);
-      const now = await this.keyForWriting(before, old);
-      const outcome = await this.locked(() => this.replaced(before, { old, now, next }));
-      if (old !== undefined) sodium.memzero(old);
+      const now = await this.keyForWriting(before);
+      const outcome = await this.locked(() => this.replaced(before, now, next));
+      if (before !== undefined) sodium.memzero(before.key);
       sodium.memzero(now.key);
       if (outcome !== 'again') return outcome;
       if (now.place === 'keychain' && now.keyName !== before?.keyName) await this.dropFromKeychain(now.keyName);
     }
-    throw new CommandError(EXIT.unavailable, `${this.path} is being changed by other commands`, 'Run it again.', {
-      code: 'busy',
-    });
+    throw new CommandError(EXIT.unavailable, `${this.path} is being changed by other commands`, 'Run it again.', BUSY);
   }
 
   /** Under the lock. `again`: another process has put the file under another key since it was looked at. */
-  private async replaced(
-    before: Header | undefined,
-    {
-      old,
-      now,
-      next,
-    }: {
-      readonly old: Uint8Array | undefined;
-      readonly now: KeptKey;
-      readonly next: (kept: Identity | undefined) => Identity | undefined;
-    },
-  ): Promise<boolean | 'again'> {
+  private async replaced(before: KeptKey | undefined, now: KeptKey, next: Next): Promise<boolean | 'again'> {
     const { sodium, folder } = this.options;
     const header = await this.header();
     if (header?.keyName !== before?.keyName || header?.place !== before?.place) return 'again';
-    const identity = next(header === undefined || old === undefined ? undefined : this.opened(header, old));
+    const identity = next(header === undefined || before === undefined ? undefined : this.opened(header, before.key));
     if (identity === undefined) return false;
     const { place, keyName, key } = now;
     const isNew = keyName !== header?.keyName;
     if (isNew && place === 'file') await writePrivate(join(folder, `${keyName}.key`), text(`${toBase64Url(key)}\n`));
-    const message = encoded(identity);
-    const nonce = sodium.random(NONCE_BYTES);
-    const ct = sodium.aeadEncrypt({ message, aad: aadOf({ place, keyName }), nonce, key });
-    sodium.memzero(message);
-    const file = { format: FORMAT, version: VERSION, place, key: keyName };
-    const body = { ...file, nonce: toBase64Url(nonce), ct: toBase64Url(ct) };
-    await writePrivate(this.path, text(`${JSON.stringify(body)}\n`));
+    const { serverUrl, deviceId, name } = identity;
+    const body = sealed({ sodium, key, aad: aadOf(now) }, { serverUrl, deviceId, name, ...secretsOf(identity) });
+    const file = { format: FORMAT, version: VERSION, place, key: keyName, ...body };
+    await writePrivate(this.path, text(`${JSON.stringify(file)}\n`));
     // Only now does nothing refer to the key before.
     await this.dropKeyFiles(place === 'file' ? keyName : undefined);
     return true;
   }
 
   /** Runs `work` while no other process replaces the file. The folder exists. */
-  private async locked<T>(work: () => Promise<T>): Promise<T> {
-    const path = join(this.options.folder, LOCK);
-    let lock: FileLock | undefined;
-    for (let looks = 0; lock === undefined; looks++) {
-      const attempt = tryLock(path);
-      if ('lock' in attempt) lock = attempt.lock;
-      else if (looks < LOOKS_MAX) await delay(systemClock, LOOK_EVERY_MS);
-      else
-        throw new CommandError(EXIT.unavailable, `${this.path} is held by another command`, 'Run it again later.', {
-          code: 'busy',
-        });
-    }
-    try {
-      return await work();
-    } finally {
-      lock.release();
-    }
+  private locked<T>(work: () => Promise<T>): Promise<T> {
+    const held = `${this.path} is held by another command`;
+    const refusal = (): Error => new CommandError(EXIT.unavailable, held, 'Run it again later.', BUSY);
+    return underLock(join(this.options.folder, LOCK), refusal, work);
   }
 
   /** The key in use; a new one where there is none, or where the keychain is insisted on and the key is in a file. */
-  private async keyForWriting(header: Header | undefined, old: Uint8Array | undefined): Promise<KeptKey> {
+  private async keyForWriting(before: KeptKey | undefined): Promise<KeptKey> {
     const { sodium, setting } = this.options;
-    if (header !== undefined && old !== undefined && !(header.place === 'file' && setting === 'on'))
-      return { place: header.place, keyName: header.keyName, key: Uint8Array.from(old) };
+    if (before !== undefined && !(before.place === 'file' && setting === 'on'))
+      return { place: before.place, keyName: before.keyName, key: Uint8Array.from(before.key) };
     const key = sodium.random(KEY_BYTES);
     const keyName = `identity-${Array.from(sodium.random(8), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
     if (setting !== 'off' && (await this.intoKeychain(keyName, key))) return { place: 'keychain', keyName, key };
@@ -242,32 +209,29 @@ export class Secrets {
 
   private opened(header: Header, key: Uint8Array): Identity {
     const { sodium } = this.options;
-    const { place, nonce, ct } = header;
-    const message = sodium.aeadDecrypt({ message: ct, aad: aadOf(header), nonce, key });
-    if (message === undefined)
-      throw this.damaged('does not open with its key: one of the two was changed or replaced', { place });
-    try {
-      return decoded(message);
-    } catch {
-      // No cause: the parser's message would quote the plaintext.
-      throw this.damaged('has an unreadable content');
-    } finally {
-      sodium.memzero(message);
-    }
+    const { place } = header;
+    return unsealed({ sodium, key, aad: aadOf(header) }, header, {
+      read: (value) => {
+        const read = readIdentity(value, 'identity');
+        return identityOf(read, read);
+      },
+      changed: () => this.damaged('does not open with its key: one of the two was changed or replaced', { place }),
+      unreadable: () => this.damaged('has an unreadable content'),
+    });
   }
 
   /** Tries the keychain with a value that does not matter, then trusts it with the key, and reads that back too. */
   private async intoKeychain(keyName: string, key: Uint8Array): Promise<boolean> {
     const { keychain, setting, warn, sodium } = this.options;
+    const givesBack = async (name: string, secret: Uint8Array): Promise<boolean> => {
+      await keychain.set(name, toBase64Url(secret));
+      return (await keychain.get(name)) === toBase64Url(secret);
+    };
     try {
       const probe = `probe-${keyName}`;
-      const value = toBase64Url(sodium.random(KEY_BYTES));
-      await keychain.set(probe, value);
-      const found = await keychain.get(probe);
+      const works = await givesBack(probe, sodium.random(KEY_BYTES));
       await keychain.delete(probe);
-      if (found !== value) throw new KeychainError('absent', 'the keychain does not give back what it was given');
-      await keychain.set(keyName, toBase64Url(key));
-      if ((await keychain.get(keyName)) === toBase64Url(key)) return true;
+      if (works && (await givesBack(keyName, key))) return true;
       throw new KeychainError('absent', 'the keychain does not give back what it was given');
     } catch (error) {
       if (!(error instanceof KeychainError)) throw error;

@@ -2,7 +2,7 @@
 import type { BlobProgress } from '../../client/blobs/source.js';
 import type { Clock } from '../../protocol/clock.js';
 import { paced } from './progress.js';
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
 

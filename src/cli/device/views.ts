@@ -6,7 +6,7 @@ import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
 import { counted, harmless, paletteOf, relative, show, table } from './output.js';
 import { fieldText, titleOf } from '../../client/payloads/shapes.js';
-import type { Terminal } from './terminal.js';
+import type { Terminal } from '../../device/terminal.js';
 import { sizeText } from './transfer.js';
 
 /** What is known around items. */

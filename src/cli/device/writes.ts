@@ -2,7 +2,7 @@
 import { QueuedError } from '../../client/errors.js';
 import type { Stored } from '../../client/replies.js';
 import { failureOf } from './failure.js';
-import { CommandError, type Terminal } from './terminal.js';
+import { CommandError, type Terminal } from '../../device/terminal.js';
 
 /** What became of a change. `version` null: it waits in the outbox and goes out with the next command that gets through. */
 export interface Written {

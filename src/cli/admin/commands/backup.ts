@@ -15,7 +15,7 @@ import { SQL_FOLDER } from '../../../root.js';
 import { confirmed } from '../../device/confirm.js';
 import { NewFile } from '../../device/new-file.js';
 import { counted, show } from '../../device/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 import {
   aboutList,
   comparedLines,

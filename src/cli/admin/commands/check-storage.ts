@@ -6,7 +6,7 @@ import { keptSecret } from '../../../config/secrets.js';
 import { publicUrl } from '../../../config/variables.js';
 import { localStore, openBucket } from '../../../objects/open.js';
 import { harmless, paletteOf, show } from '../../device/output.js';
-import { CommandError, EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../device/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { checkBucket } from '../storage/bucket-check.js';
 import { checkLocal } from '../storage/local-check.js';

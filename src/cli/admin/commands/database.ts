@@ -9,7 +9,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { exclusively } from '../../device/lock.js';
 import { counted, show } from '../../device/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 import { goOn, type AdminContext, type AdminCommand } from '../context.js';
 import { progressOf, sized, stoppable } from '../progress.js';
 

@@ -6,7 +6,7 @@ import { withStore } from '../../../objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../../postgres/jobs.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { counted, harmless, show, table } from '../../device/output.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 
 /** Adds the command. */

@@ -8,7 +8,7 @@ import type { OperatorStore, TenantRow } from '../../../postgres/stores/operator
 import { systemClock } from '../../../protocol/clock.js';
 import { confirmed } from '../../device/confirm.js';
 import { relative, show, table } from '../../device/output.js';
-import { CommandError, EXIT } from '../../device/terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized } from '../progress.js';
 

@@ -7,7 +7,7 @@ import type { Discrepancy } from '../../../postgres/stores/operator-store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { reaperOf } from '../../../compose/blobs.js';
 import { counted, show, table } from '../../device/output.js';
-import { EXIT, type ExitCode, type Terminal } from '../../device/terminal.js';
+import { EXIT, type ExitCode, type Terminal } from '../../../device/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { aboutList, listData } from '../bucket-list.js';
 import { aboutBackup, countsLine, countsOf } from '../standing.js';

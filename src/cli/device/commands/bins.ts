@@ -8,7 +8,7 @@ import type { Context } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, harmless, show, table } from '../output.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { binName } from '../views.js';
 
 const EMOJI_MAX = 16;

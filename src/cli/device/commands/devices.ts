@@ -12,7 +12,7 @@ import { findDevice } from '../find.js';
 import { readKnown } from '../known.js';
 import { alone } from '../open-device.js';
 import { harmless, paletteOf, relative, show } from '../output.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 
 /** A device as its user should see it, with what this device itself finds out about it. Times are ms. */
 const deviceFacts = ({ sodium }: Platform, identity: Identity, device: DeviceEntry) => {

@@ -11,7 +11,7 @@ import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
 import { harmless } from '../output.js';
-import { EXIT, type ExitCode } from '../terminal.js';
+import { EXIT, type ExitCode } from '../../../device/terminal.js';
 
 const IDLE_DEFAULT_S = 5;
 const IDLE_MAX_S = 3_600;

@@ -8,10 +8,9 @@ import { decodeWords, normalizeWords } from '../../../crypto/words.js';
 import { confirmed } from '../confirm.js';
 import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
+import { askedWords, forgiving } from '../../../device/newcomer.js';
 import {
-  askedWords,
   expectNobody,
-  forgiving,
   newcomer,
   newcomerOptions,
   passwordFrom,
@@ -22,7 +21,7 @@ import {
 } from '../newcomer.js';
 import { alone, noDevice } from '../open-device.js';
 import { paletteOf, show } from '../output.js';
-import { CommandError, EXIT, type Terminal } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../../device/terminal.js';
 
 interface ClaimOptions extends NewcomerOptions {
   readonly claimToken?: string;

@@ -24,7 +24,7 @@ import { counted, onScreen, show } from '../output.js';
 import { paced, type Told } from '../progress.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
-import { CommandError, EXIT, type ExitCode } from '../terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 
 /** Options of `export`. */
 export interface ExportOptions {

@@ -8,7 +8,7 @@ import type { Context, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { NewFile } from '../new-file.js';
 import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../output.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
 

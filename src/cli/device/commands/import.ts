@@ -9,7 +9,7 @@ import { askSeed } from '../phrase.js';
 import { paced } from '../progress.js';
 import { counted, harmless } from '../output.js';
 import { Spool } from '../spool.js';
-import { CommandError, EXIT, type ExitCode } from '../terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../../../device/terminal.js';
 
 /** Options of `import`. */
 export interface ImportOptions {

@@ -9,7 +9,7 @@ import { findAnyId, findBin, findItem, folding } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, harmless, show } from '../output.js';
 import { contentType } from '../payloads.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
 import { allWritten, noteQueued, written } from '../writes.js';
 

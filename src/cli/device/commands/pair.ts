@@ -8,7 +8,7 @@ import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcom
 import { withCopy } from '../open-device.js';
 import { counted, harmless, paletteOf } from '../output.js';
 import { qrLines } from '../pair-text.js';
-import { CommandError, Declined, EXIT } from '../terminal.js';
+import { CommandError, Declined, EXIT } from '../../../device/terminal.js';
 import { joinCommand } from './enrol.js';
 
 interface Options extends NewcomerOptions {

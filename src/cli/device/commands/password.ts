@@ -4,7 +4,7 @@ import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../output.js';
-import { CommandError, EXIT, type Terminal } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../../device/terminal.js';
 
 interface Options {
   readonly passwordFile?: string;

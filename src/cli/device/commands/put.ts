@@ -18,7 +18,7 @@ import { binsOf, readKnown } from '../known.js';
 import { counted, harmless, paletteOf, show } from '../output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
-import { CommandError, EXIT, type Terminal } from '../terminal.js';
+import { CommandError, EXIT, type Terminal } from '../../../device/terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { noteQueued, written, type Written } from '../writes.js';
 

@@ -7,7 +7,7 @@ import { fingerprintOfDevice } from '../../../client/roster.js';
 import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { counted, facts, harmless, paletteOf, show } from '../output.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 

@@ -5,9 +5,10 @@ import { isRevoked, ClientError } from '../../../client/errors.js';
 import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { withCopy } from '../open-device.js';
-import { harmless, paletteOf, widthOf } from '../output.js';
+import { harmless, paletteOf } from '../output.js';
+import { widthOf } from '../../../device/text.js';
 import { titleOf, withoutSecrets } from '../../../client/payloads/shapes.js';
-import { CommandError, EXIT } from '../terminal.js';
+import { CommandError, EXIT } from '../../../device/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
 import { positive } from './items.js';
 

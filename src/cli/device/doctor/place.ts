@@ -7,7 +7,7 @@ import { modeText } from '../../../files/private.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { Context } from '../context.js';
-import { CommandError } from '../terminal.js';
+import { CommandError } from '../../../device/terminal.js';
 import { about, type Finding } from './finding.js';
 
 const LOW_BYTES = 100 * 1024 * 1024;

@@ -8,7 +8,7 @@ import { errorCode } from '../../../protocol/error-code.js';
 import { SERVICE_NAME } from '../../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
 import { failureOf } from '../failure.js';
-import { CommandError } from '../terminal.js';
+import { CommandError } from '../../../device/terminal.js';
 import { about, within, type Figures, type Finding, type Patient } from './finding.js';
 
 const COMPLETE_WITHIN_MS = 120_000;

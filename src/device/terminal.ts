@@ -22,7 +22,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** An end that the user caused or can mend: its message is all that is printed. `hint`: what to type next. */
 export class CommandError extends Error {
-  override readonly name = 'CommandError';
+  override readonly name: string = 'CommandError';
   /** `error.code` of the JSON form. */
   readonly code: string;
 
@@ -42,6 +42,11 @@ export class Declined extends CommandError {
   constructor(message: string, exitCode: ExitCode = EXIT.failure, options: ErrorOptions & { code?: string } = {}) {
     super(exitCode, message, undefined, { code: 'declined', ...options });
   }
+}
+
+/** For what was waited for until the person interrupted it. Throws `CommandError`. */
+export function endInterrupted(cause: unknown): never {
+  throw new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
 }
 
 /** What a script reads as `error.code` where nothing more exact is known. */

@@ -1,40 +1,22 @@
 /** The real terminal: standard input, output and error of this process. */
-import { askLine } from '../../client/node-ask.js';
-import { fitted, harmless } from './output.js';
-import { progressLines } from './progress.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { askLine } from '../client/node-ask.js';
+import { harmless } from '../protocol/harmless.js';
+import { fitted, jsonLine } from './text.js';
+import { CommandError, endInterrupted, EXIT, type Terminal } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
-
-/** The streams of a process. */
-export interface Streams {
-  readonly input: NodeJS.ReadStream;
-  readonly output: NodeJS.WriteStream;
-  readonly errors: NodeJS.WriteStream;
-}
+const LINE_EVERY_MS = 10_000;
 
 /** What the real terminal is made of. */
 export interface TerminalOptions {
   readonly json: boolean;
   readonly env: Terminal['env'];
-  readonly streams: Streams;
+  readonly streams: { readonly input: NodeJS.ReadStream } & Readonly<Record<'output' | 'errors', NodeJS.WriteStream>>;
   /** Aborted by a signal; Ctrl-C at a question calls `interrupt`, since a terminal that is being read sends none. */
   readonly interrupted: AbortSignal;
   readonly interrupt: () => void;
 }
-
-const interruption = (cause?: unknown): CommandError =>
-  new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
-
-const unit = (code: number): string => `\\u${code.toString(16).padStart(4, '0')}`;
-
-/** JSON on one line, with characters that would steer a terminal written as escapes: the value stays the same. */
-export const jsonLine = (value: unknown): string =>
-  JSON.stringify(value).replace(
-    /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g,
-    (found) => Array.from({ length: found.length }, (_, at) => unit(found.charCodeAt(at))).join(''),
-  );
 
 /** Binds the port to a process's streams. */
 export function nodeTerminal(options: TerminalOptions): Terminal {
@@ -90,9 +72,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
           'See `--help` for the options of scripts.',
         );
       }
-      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch((error: unknown) => {
-        throw interruption(error);
-      });
+      return askLine({ input, errors, interrupted, interrupt }, question, hidden).catch(endInterrupted);
     },
     openInput: () => input,
     readInput: (max) => readAll(input, max),
@@ -109,4 +89,21 @@ async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
     chunks.push(bytes);
   }
   return Buffer.concat(chunks);
+}
+
+/** Progress where the line cannot be written over; '' ends the work that the lines are of. */
+export function progressLines(
+  write: (line: string) => void,
+  now: () => number = () => performance.now(),
+): (text: string) => void {
+  let last: number | undefined;
+  return (text) => {
+    const at = now();
+    if (text === '') last = undefined;
+    else if (last === undefined) last = at;
+    else if (at - last >= LINE_EVERY_MS) {
+      last = at;
+      write(text);
+    }
+  };
 }
