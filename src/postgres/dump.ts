@@ -10,8 +10,8 @@ import { openClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells another one,
- * contract 11), changes of host names (read from `tenants` at every start), and what the schema says of itself.
+ * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells
+ * another one), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [
   'tenants',
@@ -144,7 +144,7 @@ export async function requireFitting(client: pg.ClientBase | pg.Pool): Promise<v
 /**
  * Replaces all rows by those given, in one transaction: it is all there afterwards, or as it was. The schema is the one
  * of the rows. The history gets a new name with the next connection, so that devices ahead of the backup replay
- * (contract 11). Rejects with `RestoreError` where the figures do not fit the rows.
+ *. Rejects with `RestoreError` where the figures do not fit the rows.
  */
 export async function restoreDatabase(url: string, tables: AsyncIterable<Restored>): Promise<void> {
   const client = await openClient({ url, name: 'service restore', statementTimeoutMs: 0, onLost: () => undefined });

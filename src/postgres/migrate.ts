@@ -1,5 +1,5 @@
 /**
- * Forward-only numbered migrations: sql/0001_name.sql, sql/0002_name.sql ... (architecture, Habits).
+ * Forward-only numbered migrations: sql/0001_name.sql, sql/0002_name.sql ....
  *
  * Each runs in one transaction that inserts its own row into `migrations` first, under an advisory lock. So two
  * instances that start at once apply each migration once, and one that fails leaves the schema as it was.

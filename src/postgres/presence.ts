@@ -1,5 +1,5 @@
 /**
- * Which devices hold a socket, on any instance (contract 9b, devicesOnline). What is open here is known here; the
+ * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). What is open here is known here; the
  * table carries it to the others, written a second after a change and only while there are others.
  */
 import type pg from 'pg';

@@ -6,7 +6,7 @@
  * whole, verified, stopped and named `postgres.upgraded`; its kept name after that. The history's name (epoch) goes
  * over, since the rows and their versions are the same, so devices go on where they were; and it is taken from the old
  * database before the new one can be started, so that the old one, put back, tells another history: its versions would
- * be given a second time (contract 11). Killed in between, neither has it, and devices replay: that is safe.
+ * be given a second time. Killed in between, neither has it, and devices replay: that is safe.
  */
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
