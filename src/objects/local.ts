@@ -1,6 +1,6 @@
 /**
  * Blobs in a folder of this machine: `<folder>/<tenant>/<ref>`, and uploads under way in `<folder>/uploads`. Several
- * instances may share the folder. Clients reach it by signed URLs of this server (contract 8).
+ * instances may share the folder. Clients reach it by signed URLs of this server.
  */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
