@@ -169,6 +169,16 @@ export async function openClient(
   return client;
 }
 
+/** Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way. */
+export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
 const SOCKET_ERRORS = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
