@@ -1,4 +1,4 @@
-/** Bootstrap: the first device claims an empty tenant, once (contract 9; specification, Bootstrap). */
+/** Bootstrap: the first device claims an empty tenant, once. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../protocol/clock.js';
@@ -85,7 +85,7 @@ export class Bootstrap {
   }
 
   /**
-   * Makes the tenant unclaimed again: devices, pairings, password and recovery key go, items stay (contract 9).
+   * Makes the tenant unclaimed again: devices, pairings, password and recovery key go, items stay.
    * Old tokens stay dead, also where a later device bears an old id. Throws `tenant_not_found`.
    */
   async restart(tenantId: string): Promise<{ ok: true }> {

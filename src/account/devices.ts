@@ -1,4 +1,4 @@
-/** The devices of a tenant (specification, Device; contract 9). */
+/** The devices of a tenant. */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { certField, deviceReply, nameField, type DeviceReply } from '../protocol/device-fields.js';
 import { ServiceError } from '../protocol/errors.js';
@@ -44,7 +44,7 @@ const full = (device: DeviceRecord): FullDevice => ({
   lastSeenAt: device.lastSeenAt,
 });
 
-/** The devices of all tenants (contract 9). */
+/** The devices of all tenants. */
 export class Devices {
   private pending: Seen[] = [];
   private timer: Timer | undefined;

@@ -1,4 +1,4 @@
-/** A bounded queue for password hashing: each takes a tenth of a second of a core and 64 MiB (contract 9). */
+/** A bounded queue for password hashing: each takes a tenth of a second of a core and 64 MiB. */
 import { unavailable } from '../protocol/errors.js';
 
 /** Numbers of hashes; each counts for a core and 64 MiB. */

@@ -1,5 +1,5 @@
 /**
- * The account password, a second factor (contract 9). What arrives here is what the client made of it; it is hashed
+ * The account password, a second factor. What arrives here is what the client made of it; it is hashed
  * once more, off the event loop. There is no lock-out: a stranger could hold it shut. Attempts are limited by address.
  */
 import type { PasswordHasher } from '../crypto/sodium.js';
@@ -21,7 +21,7 @@ export interface PasswordsOptions {
   readonly queue?: PasswordQueue;
 }
 
-/** The account passwords of all tenants (contract 9). */
+/** The account passwords of all tenants. */
 export class Passwords {
   private readonly queue: PasswordQueue;
 

@@ -1,4 +1,4 @@
-/** What accounts need from outside: PostgreSQL in the server. Every call is one statement (contract 13). */
+/** What accounts need from outside: PostgreSQL in the server. Every call is one statement. */
 import type { NewDevice } from '../protocol/device-fields.js';
 import type { Summary } from '../protocol/item.js';
 import type { PasswordProof } from '../protocol/password-proof.js';
@@ -28,7 +28,7 @@ export interface JoinLimits {
   readonly now: number;
 }
 
-/** The first device's claim of its tenant (contract 9, Bootstrap). */
+/** The first device's claim of its tenant. */
 export interface Claim extends JoinLimits {
   readonly tenantId: string;
   /** The caller showed the operator's BOOTSTRAP_TOKEN, or none is asked. */
@@ -92,7 +92,7 @@ export interface DeviceStore {
   touch(seen: readonly Seen[]): Promise<void>;
 }
 
-/** What a client has to answer or sign, once, within two minutes (contract 9). */
+/** What a client has to answer or sign, once, within two minutes. */
 export interface Challenge {
   readonly id: string;
   readonly tenantId: string;
@@ -127,7 +127,7 @@ export interface RecoveryJoin extends JoinLimits {
   readonly device: NewDevice;
 }
 
-/** Recovery by the key that only the phrase gives (contract 9). */
+/** Recovery by the key that only the phrase gives. */
 export interface RecoveryStore {
   /** Undefined: no such tenant. */
   recoveryStanding(tenantId: string, proof: PasswordProof | undefined): Promise<RecoveryStanding | undefined>;
@@ -144,7 +144,7 @@ export interface StoredPassword {
   readonly setAt: number;
 }
 
-/** The account passwords of all tenants (contract 9). */
+/** The account passwords of all tenants. */
 export interface PasswordStore {
   /** Undefined: none is set. */
   password(tenantId: string): Promise<StoredPassword | undefined>;
@@ -160,13 +160,13 @@ export interface PasswordStore {
   }): Promise<'ok' | 'tenant_not_found' | 'password_invalid' | 'device_revoked'>;
 }
 
-/** Tickets that were spent, seen by every instance (contract 4). */
+/** Tickets that were spent, seen by every instance. */
 export interface TicketStore {
   /** True for the first caller on any instance, false for every later one. */
   spend(id: string, expiresAt: number): Promise<boolean>;
 }
 
-/** Limits that hold across instances (contract 9). */
+/** Limits that hold across instances. */
 export interface RateStore {
   /** Counts one use of `key` (32 bytes) in the window; 0 when admitted, else the milliseconds to wait. */
   take(use: {

@@ -1,6 +1,6 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (contract 9 and 12;
- * specification, Limits). A sliding window, so that no border between two of them admits twice as many.
+ * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (see the
+ * page Limits). A sliding window, so that no border between two of them admits twice as many.
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../protocol/clock.js';

@@ -1,4 +1,4 @@
-/** Re-authentication: a device whose token ran out, or was never received, shows that it holds its key (contract 4). */
+/** Re-authentication: a device whose token ran out, or was never received, shows that it holds its key. */
 import { ulid } from 'ulid';
 import { makeReauthChallenge } from '../crypto/reauth.js';
 import type { Sodium } from '../crypto/sodium.js';
@@ -31,7 +31,7 @@ export interface ReauthChallenge {
 const refused = (): ServiceError =>
   new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
 
-/** New tokens for devices that show that they hold their key (contract 4). */
+/** New tokens for devices that show that they hold their key. */
 export class Reauthentication {
   constructor(private readonly options: ReauthOptions) {}
 

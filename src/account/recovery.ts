@@ -1,4 +1,4 @@
-/** Recovery when all devices are gone: whoever holds the phrase signs a new device in (contract 9). */
+/** Recovery when all devices are gone: whoever holds the phrase signs a new device in. */
 import { randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import { verifyRecovery } from '../crypto/recovery.js';
@@ -56,7 +56,7 @@ const shown = (host: string): string => host.slice(0, HOST_MAX).replace(/[^!-~]/
 const refused = (): ServiceError =>
   new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
 
-/** Recovery by a signature that only the phrase gives (contract 9). */
+/** Recovery by a signature that only the phrase gives. */
 export class Recovery {
   constructor(private readonly options: RecoveryOptions) {}
 

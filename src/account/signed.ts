@@ -1,5 +1,5 @@
 /**
- * Short byte strings under the server's MAC, as URL-safe text: tokens and tickets (contract 4).
+ * Short byte strings under the server's MAC, as URL-safe text: tokens and tickets.
  * Each kind begins with a byte of its own, so that none can be taken for another under the same secret.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';

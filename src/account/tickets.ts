@@ -1,5 +1,5 @@
 /**
- * Signed one-use tickets (contract 4 and 9). Issuing costs no statement; a use is written down where every instance
+ * Signed one-use tickets. Issuing costs no statement; a use is written down where every instance
  * sees it. A socket ticket is spent when it is redeemed, a password ticket by the statement that it opens.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** Bearer tokens (contract 4, first two bullets). */
+/** Bearer tokens. */
 import type { Clock } from '../protocol/clock.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from './signed.js';
 

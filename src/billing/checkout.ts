@@ -1,6 +1,5 @@
 /**
- * Paying: the checkout at signup, the page it returns to, and the page where a customer manages the subscription
- * (contract 12).
+ * Paying: the checkout at signup, the page it returns to, and the page where a customer manages the subscription.
  *
  * The claim token never goes to the payment provider. What the provider gets, in the address that the checkout returns
  * to, is a return token; the claim token is a MAC over it under a secret of this server. So the page can show the claim

@@ -1,5 +1,5 @@
 /**
- * From an event of the payment provider to the fact it tells (contract 12, Webhook). Pure. Fields are read where the
+ * From an event of the payment provider to the fact it tells. Pure. Fields are read where the
  * provider's API has them today and where older versions had them: the version of events is set at the provider, not
  * here.
  */

@@ -1,4 +1,4 @@
-/** Takes the payment provider's events in, and ends graces and suspensions in time (contract 12). */
+/** Takes the payment provider's events in, and ends graces and suspensions in time. */
 import type { Clock, Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../protocol/tell.js';

@@ -1,4 +1,4 @@
-/** Bins (contract 6). */
+/** Bins. */
 import type { Clock } from '../protocol/clock.js';
 import { ServiceError } from '../protocol/errors.js';
 import { bytesWithin } from '../protocol/item-codec.js';
@@ -33,7 +33,7 @@ function metaField(value: string | null | undefined): Uint8Array | null {
 }
 
 /**
- * The bins of all tenants (contract 6). A deletion is more than one transaction; one that a crash or an outage cut off
+ * The bins of all tenants. A deletion is more than one transaction; one that a crash or an outage cut off
  * goes on when the tenant's bins are listed next, which clients do whenever they have caught up.
  */
 export class Bins {
@@ -97,7 +97,7 @@ export class Bins {
    * Deletes a bin; with live items only by `force`. It closes first, so that nothing is written to it any more, then
    * its items go in batches, then the bin. Of one that is closed already the same call finishes the deletion, with or
    * without `force`: that was decided when it closed. `by` is the device that asks: the items' deletes are its changes,
-   * so its own sockets get no push of them (contract 5).
+   * so its own sockets get no push of them.
    * Throws `bin_not_found`, `device_revoked`, `conflict` for `inbox` and for a bin with items.
    */
   async remove(tenantId: string, id: string, body: BinDeleteBody, by: string): Promise<{ ok: true }> {

@@ -1,4 +1,4 @@
-/** What bins need from outside: PostgreSQL in the server. Every call is one statement (contract 13). */
+/** What bins need from outside: PostgreSQL in the server. Every call is one statement. */
 
 /** A bin as it is stored. Times are milliseconds since 1970. */
 export interface BinRecord {
@@ -52,7 +52,7 @@ export interface BinClosing extends BinCall {
 export interface BinBatch {
   readonly tenantId: string;
   readonly id: string;
-  /** The device whose change it is (contract 5); null: nobody's, where a deletion that was cut short goes on. */
+  /** The device whose change it is; null: nobody's, where a deletion that was cut short goes on. */
   readonly by: string | null;
   /** Only items above this version. */
   readonly after: number;

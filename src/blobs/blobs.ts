@@ -1,4 +1,4 @@
-/** Blobs as a tenant's devices ask for them: upload and download URLs, and the settling of uploads (contract 8). */
+/** Blobs as a tenant's devices ask for them: upload and download URLs, and the settling of uploads. */
 import { ulid } from 'ulid';
 import type { Clock } from '../protocol/clock.js';
 import { ServiceError, unavailable } from '../protocol/errors.js';
@@ -110,7 +110,7 @@ export class Blobs {
     });
   }
 
-  /** Gives back the room of one tenant's uploads that never came (contract 8). */
+  /** Gives back the room of one tenant's uploads that never came. */
   private releaseExpired(tenantId: string): Promise<Released> {
     const now = this.options.clock.now();
     // Those that a run before could not look at come last, but they come.

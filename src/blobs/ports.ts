@@ -1,4 +1,4 @@
-/** What blobs are kept in, as the rest of the server sees it (contract 8). Bindings: src/objects. */
+/** What blobs are kept in, as the rest of the server sees it. Bindings: src/objects. */
 import type { Readable } from 'node:stream';
 import type { BlobName } from '../protocol/ids.js';
 

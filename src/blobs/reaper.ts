@@ -1,5 +1,5 @@
 /**
- * What happens to blobs that nobody needs, and the comparison of store and rows both ways (contract 8). Every part may be
+ * What happens to blobs that nobody needs, and the comparison of store and rows both ways. Every part may be
  * cut off and run again, on any instance: a row is marked before its object goes, and freed after.
  */
 import type { Clock } from '../protocol/clock.js';

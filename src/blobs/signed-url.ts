@@ -1,4 +1,4 @@
-/** URLs of the local store: what they say and what they are signed with (contract 8). Pure. */
+/** URLs of the local store: what they say and what they are signed with. Pure. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { blobNameIn } from '../protocol/ids.js';
 import { SERVICE_NAME } from '../protocol/limits.js';

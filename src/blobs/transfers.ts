@@ -1,5 +1,5 @@
 /**
- * Uploads and downloads that go through this server: those of the local store (contract 8). A request shows a signed
+ * Uploads and downloads that go through this server: those of the local store. A request shows a signed
  * URL; nothing of it is believed before the signature held.
  */
 import type { Clock } from '../protocol/clock.js';

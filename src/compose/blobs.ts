@@ -1,4 +1,4 @@
-/** Puts together what blobs are made of: the store, its rows, and the transfers through this server (contract 8). */
+/** Puts together what blobs are made of: the store, its rows, and the transfers through this server. */
 import type { Logger } from 'pino';
 import type pg from 'pg';
 import { Blobs } from '../blobs/blobs.js';

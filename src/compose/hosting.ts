@@ -1,4 +1,4 @@
-/** Puts together what only a hosted service has: tenants by host name, signup, billing (contract 12). */
+/** Puts together what only a hosted service has: tenants by host name, signup, billing. */
 import { signupNetworkOf, type AddressLimits } from '../account/rates.js';
 import { Checkout } from '../billing/checkout.js';
 import { Webhooks } from '../billing/webhooks.js';

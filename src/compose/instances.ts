@@ -1,7 +1,7 @@
 /**
  * INSTANCES=n: several instances on one port of one machine, one a core as a rule. Each is a process of its own that
  * shares the port with the others (SO_REUSEPORT); they know of each other through the database only, like instances on
- * different machines (contract 13). This process owns the embedded database, if there is one, starts the others, and
+ * different machines. This process owns the embedded database, if there is one, starts the others, and
  * starts again what dies.
  */
 import { fork, type ChildProcess } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (contract 14; specification, Configuration constants).
+ * (Configuration).
  */
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from '../protocol/limits.js';
@@ -11,14 +11,17 @@ import {
   DAY_MS,
   databaseUrl,
   days,
-  HOST_NAME,
+  flag,
+  hostName,
   list,
   oneOf,
   origin,
+  optional,
   publicUrl,
   secret,
   SECRET_MAX,
   TTL_DAYS_MAX,
+  variable,
   wholeDays,
   wholeNumber,
   type Variable,
@@ -43,7 +46,6 @@ export class ConfigError extends Error {
   }
 }
 
-/** Loopback and the private ranges (contract 4, Client address). */
 /** A proxy on this machine. Of private ranges nobody knows who else is on them: one who is believed can pass for anybody. */
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 
@@ -57,102 +59,70 @@ const VARIABLES = {
   /** Processes that share the port; see src/compose/instances.ts. */
   instances: wholeNumber('INSTANCES', { fallback: 1, min: 1, max: 256, unit: 'processes on one port' }),
   /** Address to listen on. */
-  host: {
-    name: 'HOST',
-    takes: 'an IP address or a host name',
-    fallback: '0.0.0.0',
-    parse: address,
-  } satisfies Variable<string>,
+  host: variable('HOST', 'an IP address or a host name', { fallback: '0.0.0.0', parse: address }),
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
   tenantMode: oneOf('TENANT_MODE', ['single', 'multi'], 'single'),
   /** Multi mode: tenants are `<slug>.<base domain>`, lower case. Unset, DOMAIN is taken; read it through `apexOf`. */
-  baseDomain: {
-    name: 'BASE_DOMAIN',
-    takes: 'a host name without scheme, port and path',
-    fallback: null,
-    parse: (text) => (HOST_NAME.test(text) ? text.toLowerCase() : undefined),
-  } satisfies Variable<string | null>,
+  baseDomain: optional('BASE_DOMAIN', 'a host name without scheme, port and path', hostName),
   /** PostgreSQL 14 or newer; null: the embedded PostgreSQL under `dataDir`. */
   databaseUrl: {
-    name: 'DATABASE_URL',
-    takes: 'postgres://user:password@host:port/database, or nothing for the embedded PostgreSQL',
-    fallback: null,
+    ...optional(
+      'DATABASE_URL',
+      'postgres://user:password@host:port/database, or nothing for the embedded PostgreSQL',
+      databaseUrl,
+    ),
     secret: true,
-    parse: databaseUrl,
-  } satisfies Variable<string | null>,
+  },
   /** Absolute path of the folder with the embedded PostgreSQL and the generated secrets. */
-  dataDir: {
-    name: 'DATA_DIR',
-    takes: 'the path of a folder',
+  dataDir: variable('DATA_DIR', 'the path of a folder', {
     fallback: resolve('data'),
     parse: (text) => (text.includes('\0') ? undefined : resolve(text)),
-  } satisfies Variable<string>,
+  }),
   /** Key of the tokens' MAC; null: generated and kept under `dataDir` (see secrets.ts). */
   tokenSecret: secret('TOKEN_SECRET', 16, SECRET_MAX),
   /** Lifetime of a bearer token in milliseconds; the variable is in days and may be a fraction. */
-  tokenTtlMs: {
-    name: 'TOKEN_TTL_DAYS',
-    takes: `a number of days above 0, at most ${TTL_DAYS_MAX}`,
+  tokenTtlMs: variable('TOKEN_TTL_DAYS', `a number of days above 0, at most ${TTL_DAYS_MAX}`, {
     fallback: 30 * DAY_MS,
     parse: days,
-  } satisfies Variable<number>,
+  }),
   /** Opens the admin endpoints; null: they answer `forbidden`. Never generated. */
   adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
-  /** When set, bootstrap in single mode requires it as `claimToken` (contract 9). A longer one no body could carry. */
+  /** When set, bootstrap in single mode requires it as `claimToken`. A longer one no body could carry. */
   bootstrapToken: secret('BOOTSTRAP_TOKEN', 8, CLAIM_TOKEN_MAX),
   /** Where clients reach the server, without a trailing slash; read it through `publicHosts`. */
-  publicUrl: {
-    name: 'PUBLIC_URL',
-    takes: 'an http or https URL without user, query and fragment',
-    fallback: null,
-    parse: publicUrl,
-  } satisfies Variable<string | null>,
+  publicUrl: optional('PUBLIC_URL', 'an http or https URL without user, query and fragment', publicUrl),
   /** Host name of the deployment, lower case; read it through `publicHosts`. */
-  domain: {
-    name: 'DOMAIN',
-    takes: 'a host name without scheme, port and path',
-    fallback: null,
-    parse: (text) => (HOST_NAME.test(text) ? text.toLowerCase() : undefined),
-  } satisfies Variable<string | null>,
+  domain: optional('DOMAIN', 'a host name without scheme, port and path', hostName),
   /** Origins whose browsers may call (`*`: any); empty: none. */
-  corsOrigins: {
-    name: 'CORS_ORIGINS',
-    takes: 'origins such as https://app.example.com separated by commas, or *',
-    fallback: Object.freeze([]),
-    parse: (text) => list(text, origin),
-  } satisfies Variable<readonly string[]>,
+  corsOrigins: variable<readonly string[]>(
+    'CORS_ORIGINS',
+    'origins such as https://app.example.com separated by commas, or *',
+    { fallback: Object.freeze([]), parse: (text) => list(text, origin) },
+  ),
   /** Devices of one tenant that are not revoked. An item carries at most 1,000 keys, so more could never write. */
   maxDevices: wholeNumber('MAX_DEVICES', { fallback: 100, min: 1, max: 1_000, unit: 'devices' }),
-  /** Shape of requests and sockets that do not show one (contract 2). */
+  /** Shape of requests and sockets that do not show one. */
   wireShape: oneOf('WIRE_SHAPE', ['a', 'b'], 'a'),
-  /** Which item writes must carry `sig` (contract 2). */
+  /** Which item writes must carry `sig`. */
   requireSig: oneOf('REQUIRE_SIG', ['always', 'a', 'never'], 'a'),
   /** What `/me` reports as `server.region`. */
-  region: {
-    name: 'REGION',
-    takes: '1 to 64 of the characters A-Z a-z 0-9 . _ -',
+  region: variable('REGION', '1 to 64 of the characters A-Z a-z 0-9 . _ -', {
     fallback: 'local',
     parse: (text) => (/^[A-Za-z0-9._-]{1,64}$/.test(text) ? text : undefined),
-  } satisfies Variable<string>,
+  }),
   /** Port of the Prometheus metrics; 0: off. */
   metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
   /** Address that the metrics listen on: nobody is asked who he is there, so only this machine by default. */
-  metricsHost: {
-    name: 'METRICS_HOST',
-    takes: 'an IP address or a host name',
-    fallback: '127.0.0.1',
-    parse: address,
-  } satisfies Variable<string>,
+  metricsHost: variable('METRICS_HOST', 'an IP address or a host name', { fallback: '127.0.0.1', parse: address }),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
   /** Whether the server refuses to start with a build of uWebSockets.js that it was not tested with. */
   uwsStrict: oneOf('UWS_STRICT', ['on', 'off'], 'off'),
-  /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix` (contract 4). */
-  trustedProxies: {
-    name: 'TRUSTED_PROXIES',
-    takes: 'addresses or ranges such as 10.0.0.0/8 separated by commas, or none',
-    fallback: Object.freeze(LOOPBACK),
-    parse: (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)),
-  } satisfies Variable<readonly string[]>,
+  /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix`. */
+  trustedProxies: variable<readonly string[]>(
+    'TRUSTED_PROXIES',
+    'addresses or ranges such as 10.0.0.0/8 separated by commas, or none',
+    { fallback: Object.freeze(LOOPBACK), parse: (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)) },
+  ),
   /** Per device and instance; 0: off. */
   rateReadPerS: wholeNumber('RATE_READ_PER_S', { fallback: 100, min: 0, max: RATE_MAX, unit: 'per second, 0 is off' }),
   /** Per device and instance; 0: off. */
@@ -173,57 +143,42 @@ const VARIABLES = {
   }),
   ...STORAGE_VARIABLES,
   /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
-  softDeleteMs: {
-    name: 'SOFT_DELETE_DAYS',
-    takes: `a whole number of days from 0 to ${TTL_DAYS_MAX}`,
+  softDeleteMs: variable('SOFT_DELETE_DAYS', `a whole number of days from 0 to ${TTL_DAYS_MAX}`, {
     fallback: 30 * DAY_MS,
     parse: wholeDays,
-  } satisfies Variable<number>,
+  }),
   /** When the nightly jobs run, minutes after midnight in the machine's local time. */
-  purgeAt: {
-    name: 'PURGE_AT',
-    takes: 'a time of day such as 03:30',
+  purgeAt: variable('PURGE_AT', 'a time of day such as 03:30', {
     fallback: 3 * 60 + 30,
     parse: (text) => {
       const match = /^([01]\d|2[0-3]):([0-5]\d)$/.exec(text);
       return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
     },
-  } satisfies Variable<number>,
-  /** Signing up costs something (contract 12). */
-  paymentBillingEnabled: {
-    name: 'PAYMENT_BILLING_ENABLED',
-    takes: 'true or false',
-    fallback: false,
-    parse: (text) => (text === 'true' || text === 'false' ? text === 'true' : undefined),
-  } satisfies Variable<boolean>,
+  }),
+  /** Signing up costs something. */
+  paymentBillingEnabled: variable('PAYMENT_BILLING_ENABLED', 'true or false', { fallback: false, parse: flag }),
   /** Stripe's secret key. */
   paymentSecretKey: secret('PAYMENT_SECRET_KEY', 8, SECRET_MAX),
   /** What Stripe signs webhooks with. */
   paymentWebhookSecret: secret('PAYMENT_WEBHOOK_SECRET', 8, SECRET_MAX),
   /** The price that is subscribed to. */
-  paymentPriceId: {
-    name: 'PAYMENT_PRICE_ID',
-    takes: 'the id of a price, such as price_1AbC',
-    fallback: null,
-    parse: (text) => (/^[A-Za-z0-9_.-]{1,255}$/.test(text) ? text : undefined),
-  } satisfies Variable<string | null>,
+  paymentPriceId: optional('PAYMENT_PRICE_ID', 'the id of a price, such as price_1AbC', (text) =>
+    /^[A-Za-z0-9_.-]{1,255}$/.test(text) ? text : undefined,
+  ),
   /** So long does a tenant that has not paid go on as before, ms; the variable is in days. */
-  paymentGraceMs: {
-    name: 'PAYMENT_GRACE_DAYS',
-    takes: `a whole number from 0 to ${TTL_DAYS_MAX} (days)`,
+  paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number from 0 to ${TTL_DAYS_MAX} (days)`, {
     fallback: 7 * DAY_MS,
     parse: wholeDays,
-  } satisfies Variable<number>,
+  }),
   /** Another server than Stripe's own, for tests. */
-  paymentApiBase: {
-    name: 'PAYMENT_API_BASE',
-    takes: 'an http or https URL without user, path, query and fragment',
-    fallback: null,
-    parse: (text) => {
+  paymentApiBase: optional(
+    'PAYMENT_API_BASE',
+    'an http or https URL without user, path, query and fragment',
+    (text) => {
       const url = publicUrl(text);
       return url !== undefined && new URL(url).pathname === '/' ? url : undefined;
     },
-  } satisfies Variable<string | null>,
+  ),
   /** Time between two pings on a socket. */
   wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', {
     fallback: 30_000,

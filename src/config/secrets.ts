@@ -1,5 +1,5 @@
 /**
- * Secrets that nobody set: generated once and kept under DATA_DIR/secrets, one file each (contract 4).
+ * Secrets that nobody set: generated once and kept under DATA_DIR/secrets, one file each.
  * The folder is 0700 and the files 0600.
  */
 import { randomBytes } from 'node:crypto';

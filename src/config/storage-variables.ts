@@ -1,25 +1,17 @@
-/** The variables of the object store (contract 14; specification, Configuration constants), and the rules between them. */
+/** The variables of the object store (Configuration), and the rules between them. */
 import type { Config, ConfigProblem } from './config.js';
-import { oneOf, publicUrl, secret, SECRET_MAX, wholeNumber, type Variable } from './variables.js';
+import { flag, oneOf, optional, publicUrl, secret, SECRET_MAX, wholeNumber, type Variable } from './variables.js';
 
 /** A bucket's name (Google Cloud Storage and S3; dots are allowed, though they spoil TLS under a bucket's own host). */
 const BUCKET = /^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$/;
 const PREFIX = /^[A-Za-z0-9._-]{1,64}(\/[A-Za-z0-9._-]{1,64}){0,7}$/;
 const MIB = 1024 * 1024;
 
-const bucket = (name: string): Variable<string | null> => ({
-  name,
-  takes: "a bucket's name: 3 to 222 of a-z 0-9 . _ -",
-  fallback: null,
-  parse: (text) => (BUCKET.test(text) ? text : undefined),
-});
+const bucket = (name: string): Variable<string | null> =>
+  optional(name, "a bucket's name: 3 to 222 of a-z 0-9 . _ -", (text) => (BUCKET.test(text) ? text : undefined));
 
-const endpoint = (name: string): Variable<string | null> => ({
-  name,
-  takes: 'an http or https URL without user, query and fragment',
-  fallback: null,
-  parse: publicUrl,
-});
+const endpoint = (name: string): Variable<string | null> =>
+  optional(name, 'an http or https URL without user, query and fragment', publicUrl);
 
 /** See config.ts, VARIABLES. */
 export const STORAGE_VARIABLES = {
@@ -37,34 +29,25 @@ export const STORAGE_VARIABLES = {
     },
   } satisfies Variable<number>,
   /** What names in the bucket begin with, without slashes at its ends; null: nothing. */
-  storagePrefix: {
-    name: 'STORAGE_PREFIX',
-    takes: 'up to 8 parts of A-Z a-z 0-9 . _ - joined by slashes, none of them . or ..',
-    fallback: null,
-    parse: (text) => (PREFIX.test(text) && !text.split('/').some((part) => /^\.{1,2}$/.test(part)) ? text : undefined),
-  } satisfies Variable<string | null>,
+  storagePrefix: optional(
+    'STORAGE_PREFIX',
+    'up to 8 parts of A-Z a-z 0-9 . _ - joined by slashes, none of them . or ..',
+    (text) => (PREFIX.test(text) && !text.split('/').some((part) => /^\.{1,2}$/.test(part)) ? text : undefined),
+  ),
   gcsBucket: bucket('GCS_BUCKET'),
   /** Another server than Google's. */
   gcsEndpoint: endpoint('GCS_ENDPOINT'),
   s3Bucket: bucket('S3_BUCKET'),
   /** What requests are signed for; null: as the AWS SDK finds it. */
-  s3Region: {
-    name: 'S3_REGION',
-    takes: 'a region such as eu-central-1; auto for R2',
-    fallback: null,
-    parse: (text) => (/^[a-z0-9-]{2,64}$/.test(text) ? text : undefined),
-  } satisfies Variable<string | null>,
+  s3Region: optional('S3_REGION', 'a region such as eu-central-1; auto for R2', (text) =>
+    /^[a-z0-9-]{2,64}$/.test(text) ? text : undefined,
+  ),
   /** Another server than AWS: R2, MinIO, Ceph. */
   s3Endpoint: endpoint('S3_ENDPOINT'),
   /** What clients reach that server by; null: the same. */
   s3PublicEndpoint: endpoint('S3_PUBLIC_ENDPOINT'),
   /** The bucket in the path instead of the host's name; null: where an endpoint is set. */
-  s3ForcePathStyle: {
-    name: 'S3_FORCE_PATH_STYLE',
-    takes: 'true or false',
-    fallback: null,
-    parse: (text) => (text === 'true' || text === 'false' ? text === 'true' : undefined),
-  } satisfies Variable<boolean | null>,
+  s3ForcePathStyle: optional('S3_FORCE_PATH_STYLE', 'true or false', flag),
 };
 
 /** What the chosen store needs. */

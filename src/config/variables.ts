@@ -12,8 +12,23 @@ export interface Variable<T> {
   parse(text: string): T | undefined;
 }
 
+/** A variable that has a value where it is unset. */
+export const variable = <T>(
+  name: string,
+  takes: string,
+  read: Pick<Variable<T>, 'fallback' | 'parse'>,
+): Variable<T> => ({
+  name,
+  takes,
+  ...read,
+});
+
+/** A variable that is null where it is unset. */
+export const optional = <T>(name: string, takes: string, parse: Variable<T>['parse']): Variable<T | null> =>
+  variable<T | null>(name, takes, { fallback: null, parse });
+
 /** Bounds of a number, and what it counts. */
-export interface WholeNumber {
+interface WholeNumber {
   readonly fallback: number;
   readonly min: number;
   readonly max: number;
@@ -22,36 +37,25 @@ export interface WholeNumber {
 
 /** A whole number within bounds. */
 export function wholeNumber(name: string, { fallback, min, max, unit }: WholeNumber): Variable<number> {
-  return {
-    name,
-    takes: `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`,
-    fallback,
-    parse: (text) => {
-      const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
-      return value >= min && value <= max ? value : undefined;
-    },
+  const parse = (text: string): number | undefined => {
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
+    return value >= min && value <= max ? value : undefined;
   };
+  return variable(name, `a whole number from ${min} to ${max}${unit ? ` (${unit})` : ''}`, { fallback, parse });
 }
 
 /** One of a few words. */
 export function oneOf<const T extends string>(name: string, values: readonly T[], fallback: T): Variable<T> {
-  return {
-    name,
-    takes: `one of ${values.join(', ')}`,
-    fallback,
-    parse: (text) => values.find((value) => value === text),
-  };
+  const parse = (text: string): T | undefined => values.find((value) => value === text);
+  return variable(name, `one of ${values.join(', ')}`, { fallback, parse });
 }
 
 /** A token or key that the operator sets. It travels in headers, so it is visible ASCII without spaces. */
 export function secret(name: string, min: number, max: number): Variable<string | null> {
-  return {
-    name,
-    takes: `at least ${min} visible ASCII characters without spaces, at most ${max}`,
-    fallback: null,
-    secret: true,
-    parse: (text) => (text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined),
-  };
+  const parse = (text: string): string | undefined =>
+    text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined;
+  const takes = `at least ${min} visible ASCII characters without spaces, at most ${max}`;
+  return { ...optional(name, takes, parse), secret: true };
 }
 
 /** More than any secret needs, and still room in the headers of a request, 4 KiB altogether. */
@@ -73,11 +77,16 @@ export const wholeDays = (text: string): number | undefined =>
   /^\d{1,4}$/.test(text) && Number(text) <= TTL_DAYS_MAX ? Number(text) * DAY_MS : undefined;
 
 /** A host name (RFC 1123). */
-export const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
+const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i;
 
-function parsedUrl(text: string): URL | undefined {
-  return URL.canParse(text) ? new URL(text) : undefined;
-}
+const parsedUrl = (text: string): URL | undefined => (URL.canParse(text) ? new URL(text) : undefined);
+
+/** A host name in lower case. */
+export const hostName = (text: string): string | undefined => (HOST_NAME.test(text) ? text.toLowerCase() : undefined);
+
+/** Yes or no. */
+export const flag = (text: string): boolean | undefined =>
+  text === 'true' || text === 'false' ? text === 'true' : undefined;
 
 /** Where to listen: an IP address or a host name. */
 export const address = (text: string): string | undefined =>

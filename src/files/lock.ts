@@ -12,6 +12,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, wri
 import { join } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE } from './durable.js';
+import { ifThereSync } from './there.js';
 
 const TOUCH_EVERY_MS = 2_000;
 /** A holder that lives touches its lock long before. */
@@ -141,12 +142,8 @@ function makeFolder(path: string): void {
 
 /** The list of so small a folder is read in one call of the system, which looks at it as of one moment. */
 function numbersIn(path: string): number[] {
-  try {
-    return readdirSync(path).flatMap((name) => (/^[1-9]\d{0,14}$/.test(name) ? [Number(name)] : []));
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return [];
-    throw error;
-  }
+  const names = ifThereSync(() => readdirSync(path)) ?? [];
+  return names.flatMap((name) => (/^[1-9]\d{0,14}$/.test(name) ? [Number(name)] : []));
 }
 
 /** The highest file, and what is in it; undefined where there is none. */
@@ -156,14 +153,7 @@ function holder(path: string): { readonly file: string; readonly found: string }
   return found === undefined ? undefined : { file, found };
 }
 
-function contentOf(file: string): string | undefined {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+const contentOf = (file: string): string | undefined => ifThereSync(() => readFileSync(file, 'utf8'));
 
 function pidOf(found: string | undefined): number | undefined {
   const pid = Number((found ?? '').split(' ')[0]);
@@ -190,14 +180,7 @@ function isAbandoned(file: string, found: string): boolean {
  * How far its last touch is from now, ms, in either direction: after a clock was set back, too. By the file system's
  * clock and this machine's, which are one; not the device's, which tests set.
  */
-function ageOf(file: string): number | undefined {
-  try {
-    return Math.abs(Date.now() - statSync(file).mtimeMs);
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
 
 function isLost(path: string, number: number): boolean {
   try {

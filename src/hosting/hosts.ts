@@ -1,6 +1,6 @@
 /**
- * Host name to tenant, all of them in memory: every request asks, and so does the proxy before it gets a certificate
- * (contract 12, tls-check: answered from memory). The database has the truth; what other instances signed up or freed
+ * Host name to tenant, all of them in memory: every request asks, and so does the proxy before it gets a certificate.
+ * The database has the truth; what other instances signed up or freed
  * is read on every few seconds, and at once when a notification names a tenant that is not known here.
  */
 import type { Clock, Timer } from '../protocol/clock.js';

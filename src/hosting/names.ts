@@ -1,4 +1,4 @@
-/** Host names of a hosted service: which belong to the apex, which to a tenant, which may be signed up (contract 12). */
+/** Host names of a hosted service: which belong to the apex, which to a tenant, which may be signed up. */
 
 /** `<slug>.<base domain>`: what a tenant may be called. A label of DNS, at least three characters long. */
 const SUBDOMAIN = /^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$/;

@@ -1,4 +1,4 @@
-/** Signup: a name under the service's domain becomes a tenant that its owner claims with a token (contract 12). */
+/** Signup: a name under the service's domain becomes a tenant that its owner claims with a token. */
 import { createHash, randomBytes } from 'node:crypto';
 import { ulid } from 'ulid';
 import type { Clock } from '../protocol/clock.js';

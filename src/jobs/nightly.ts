@@ -1,5 +1,5 @@
 /**
- * Runs the jobs once a day at PURGE_AT, on one instance (specification, Lifecycle; contract 14). A night that was slept
+ * Runs the jobs once a day at PURGE_AT, on one instance. A night that was slept
  * through is made up for soon after the start. One that fails is told of, keeps no other from running, and is tried
  * again the next night.
  */

@@ -1,4 +1,4 @@
-/** Blobs in a bucket of Google Cloud Storage (contract 8). */
+/** Blobs in a bucket of Google Cloud Storage. */
 import { ApiError, Storage, type File, type GetFilesOptions } from '@google-cloud/storage';
 import type { Readable } from 'node:stream';
 import type {

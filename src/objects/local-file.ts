@@ -3,6 +3,7 @@ import { link, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { BlobFileDraft, BlobFile } from '../blobs/transfers.js';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../files/durable.js';
+import { ifThere } from '../files/there.js';
 import { errorCode } from '../protocol/error-code.js';
 import { storageUnavailable } from '../protocol/errors.js';
 
@@ -94,13 +95,8 @@ export class LocalFile implements BlobFile {
   /** Undefined: there is none. */
   static open(path: string): Promise<LocalFile | undefined> {
     return orUnavailable(async () => {
-      let handle: FileHandle;
-      try {
-        handle = await open(path, 'r');
-      } catch (error) {
-        if (errorCode(error) === 'ENOENT') return undefined;
-        throw error;
-      }
+      const handle = await ifThere(() => open(path, 'r'));
+      if (handle === undefined) return undefined;
       try {
         return new LocalFile(handle, (await handle.stat()).size);
       } catch (error) {

@@ -1,6 +1,6 @@
 /**
  * Blobs in a folder of this machine: `<folder>/<tenant>/<ref>`, and uploads under way in `<folder>/uploads`. Several
- * instances may share the folder. Clients reach it by signed URLs of this server (contract 8).
+ * instances may share the folder. Clients reach it by signed URLs of this server.
  */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -19,6 +19,7 @@ import type {
 import { signedPath } from '../blobs/signed-url.js';
 import type { BlobFileDraft, BlobFile, BlobFiles } from '../blobs/transfers.js';
 import { syncFolder } from '../files/durable.js';
+import { ifThere } from '../files/there.js';
 import { errorCode } from '../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../protocol/errors.js';
 import { BLOB_REF, isBlobName, ULID } from '../protocol/ids.js';
@@ -39,8 +40,6 @@ const HOST = hostname().replace(/[^A-Za-z0-9-]/g, '-');
 /** In a container every process may have the same number. */
 const LIFE = randomBytes(4).toString('hex');
 const TEMPORARY = /^(?<host>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
-
-const isGone = (error: unknown): boolean => errorCode(error) === 'ENOENT';
 
 /** See above. */
 export class LocalStore implements ObjectStore, BlobFiles {
@@ -153,26 +152,16 @@ export class LocalStore implements ObjectStore, BlobFiles {
     return join(this.options.folder, name.tenantId, name.ref);
   }
 
-  private async look(name: ObjectName): Promise<StoredObject | undefined> {
-    try {
+  private look(name: ObjectName): Promise<StoredObject | undefined> {
+    return ifThere(async () => {
       const { size, mtimeMs } = await stat(this.pathOf(name));
       return { ...name, size, modifiedAt: Math.floor(mtimeMs) };
-    } catch (error) {
-      if (isGone(error)) return undefined;
-      throw error;
-    }
+    });
   }
 
   /** Names in a folder that have a form; none where there is no folder. */
   private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
-    const entries = await orUnavailable(async () => {
-      try {
-        return await opendir(folder);
-      } catch (error) {
-        if (isGone(error)) return undefined;
-        throw error;
-      }
-    });
+    const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
     if (entries === undefined) return;
     for await (const { name } of entries) if (form.test(name)) yield name;
   }
@@ -195,12 +184,8 @@ async function isLeft(path: string, name: string, before: number): Promise<boole
   const { host, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
   const mine = Number(pid) === process.pid;
   if (host === HOST && (mine ? life !== LIFE : !lives(Number(pid)))) return true;
-  try {
-    return (await stat(path)).mtimeMs < before;
-  } catch (error) {
-    if (isGone(error)) return false;
-    throw error;
-  }
+  const found = await ifThere(() => stat(path));
+  return found !== undefined && found.mtimeMs < before;
 }
 
 function lives(pid: number): boolean {

@@ -1,4 +1,4 @@
-/** The object store that the configuration names (contract 14). */
+/** The object store that the configuration names. */
 import { join } from 'node:path';
 import type { ObjectStore } from '../blobs/ports.js';
 import type { StoreLog } from './fault.js';

@@ -1,4 +1,4 @@
-/** Blobs in a bucket of AWS S3, R2, MinIO, Ceph or another store that speaks S3 (contract 8). */
+/** Blobs in a bucket of AWS S3, R2, MinIO, Ceph or another store that speaks S3. */
 import {
   DeleteObjectCommand,
   GetObjectCommand,

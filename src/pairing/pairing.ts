@@ -1,5 +1,5 @@
 /**
- * Pairing of a new device N by an existing device E, by a code of six words (contract 9, table). Sessions live in the
+ * Pairing of a new device N by an existing device E, by a code of six words. Sessions live in the
  * database, so any instance serves any step. Nothing of a session counts until E has approved it: the device comes to
  * be with E's wrap, and its token when N fetches that.
  */
@@ -38,7 +38,7 @@ export interface Paired {
 /** A held call looks again this often, in case that a notification was lost. */
 const LOOK_AGAIN_MS = 2_000;
 
-/** The pairings of all tenants (contract 9, table). Held calls are this instance's own; sessions are everybody's. */
+/** The pairings of all tenants. Held calls are this instance's own; sessions are everybody's. */
 export class Pairing {
   private readonly waiters = new Waiters();
 

@@ -9,7 +9,7 @@ export interface PasswordTickets {
   passwordProof(ticket: string, scope: { tenantId: string; pubkey: Uint8Array }): PasswordProof | undefined;
 }
 
-/** A session as the existing device opens it (contract 9, step 1). Times are milliseconds since 1970. */
+/** A session as the existing device opens it (Pairing, step 1). Times are milliseconds since 1970. */
 export interface PairOpening {
   readonly tenantId: string;
   /** The existing device E. */
@@ -31,7 +31,7 @@ export interface OpenPair {
 /** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
 export type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';
 
-/** What the new device N says of itself (contract 9, step 3). */
+/** What the new device N says of itself (Pairing, step 3). */
 export interface JoinAsk {
   readonly tenantId: string;
   readonly code: string;
@@ -91,7 +91,7 @@ export type AnswerVerdict =
   | 'device_exists'
   | 'device_limit';
 
-/** A pairing that waits for E: the fields of the frame `pair_request` (contract 9, step S). */
+/** A pairing that waits for E: the fields of the frame `pair_request` (Pairing, waiting requests). */
 export interface WaitingRequest {
   readonly lookupId: string;
   readonly code: string;

@@ -1,4 +1,4 @@
-/** Rules of pairing that need no database (contract 9). */
+/** Rules of pairing that need no database. */
 import { normalizeWords } from '../crypto/words.js';
 import { ServiceError, invalid } from '../protocol/errors.js';
 import { bytesField, bytesWithin } from '../protocol/item-codec.js';

@@ -1,4 +1,4 @@
-/** Held calls of new devices: each waits for its session to change, one per session (contract 9, step 3). */
+/** Held calls of new devices: each waits for its session to change, one per session (Pairing, step 3). */
 import type { Clock, Timer } from '../protocol/clock.js';
 
 /** Why a held call looks again: something may have changed, its time is up, or a newer call took its place. */

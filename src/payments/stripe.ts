@@ -1,4 +1,4 @@
-/** The payment provider, Stripe, through its own library; its one home (contract 1 and 12). */
+/** The payment provider, Stripe, through its own library; its one home. */
 import Stripe from 'stripe';
 import type { CheckoutOrder, CheckoutSession, Payments } from '../billing/ports.js';
 import { TENANT_KEY } from '../billing/rules.js';

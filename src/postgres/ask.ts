@@ -1,5 +1,6 @@
 /** One statement on a pool, with what every store wants of it: deadlocks tried again, losses as `unavailable`. */
 import type pg from 'pg';
+import type { PasswordProof } from '../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
 
 /** A statement with its parameters. */
@@ -21,7 +22,7 @@ export const arrayOf = (elements: readonly (string | number)[]): string => `{${e
 const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
- * Rows of one statement. Deadlocks and serialization failures are tried again (contract 13); what is left of them, and
+ * Rows of one statement. Deadlocks and serialization failures are tried again; what is left of them, and
  * a database out of reach, is `unavailable` with the cause for the log. A lost connection leaves open whether the
  * statement was done: the caller's client asks again.
  */
@@ -55,3 +56,45 @@ export async function askOne<Row extends pg.QueryResultRow>(pool: pg.Pool, state
   if (row === undefined) throw new Error(`no row from: ${statement.text.slice(0, 60)}`);
   return row;
 }
+
+/** What a statement is besides its text and values. */
+type How = Pick<Statement, 'name' | 'readOnly'>;
+
+/** Statements of one subject, each asked as `ask` does. */
+export abstract class Store {
+  constructor(protected readonly pool: pg.Pool) {}
+
+  protected rows<Row extends pg.QueryResultRow>(
+    text: string,
+    values: readonly unknown[] = [],
+    how?: How,
+  ): Promise<Row[]> {
+    return ask<Row>(this.pool, { text, values, ...how });
+  }
+
+  /** Undefined where there is none. */
+  protected async first<Row extends pg.QueryResultRow>(
+    text: string,
+    values: readonly unknown[],
+    how?: How,
+  ): Promise<Row | undefined> {
+    return (await this.rows<Row>(text, values, how))[0];
+  }
+
+  /** The single row of a statement that always gives one. */
+  protected one<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = [], how?: How): Promise<Row> {
+    return askOne<Row>(this.pool, { text, values, ...how });
+  }
+
+  /** The one value of the single row of a function. */
+  protected async value<T>(text: string, values: readonly unknown[]): Promise<T> {
+    return Object.values(await this.one<Record<string, T>>(text, values))[0] as T;
+  }
+}
+
+/** What functions take of a password ticket; NULLs where none was shown. */
+export const proofOf = (proof: PasswordProof | undefined): unknown[] => [
+  proof?.ticketId ?? null,
+  proof?.setAt ?? null,
+  proof?.expiresAt ?? null,
+];

@@ -65,9 +65,9 @@ const KEEP_ALIVE_MS = 10_000;
 const PLANNING = '-c jit=off -c enable_bitmapscan=off';
 
 /**
- * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable (contract 5),
+ * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable,
  * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's holder
- * before committed (contract 13).
+ * before committed.
  */
 const PROMISES = '-c synchronous_commit=on -c default_transaction_isolation=read\\ committed';
 
@@ -169,6 +169,16 @@ export async function openClient(
   return client;
 }
 
+/** Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way. */
+export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
 const SOCKET_ERRORS = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -216,7 +226,7 @@ export function isUnavailable(error: unknown): boolean {
   return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
 }
 
-/** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once (contract 13). */
+/** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once. */
 export function isRetryable(error: unknown): boolean {
   const code = errorCode(error);
   return code === '40P01' || code === '40001';

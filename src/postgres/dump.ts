@@ -6,12 +6,12 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
-import { openClient } from './database.js';
+import { withClient } from './database.js';
 
 /**
  * Tables of a backup, those first that others refer to. Left out: who is up (`instances`, `presence`), limits that run
- * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells another one,
- * contract 11), changes of host names (read from `tenants` at every start), and what the schema says of itself.
+ * out within the day (`rate_limits`), the history's name (`installation`: a restored database tells
+ * another one), changes of host names (read from `tenants` at every start), and what the schema says of itself.
  */
 export const DUMPED_TABLES = [
   'tenants',
@@ -81,8 +81,7 @@ async function columnsOf(client: pg.Client, table: string): Promise<string[]> {
  * its end, before `work` resolves.
  */
 export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise<T>): Promise<T> {
-  const client = await openClient({ url, name: 'service backup', statementTimeoutMs: 0, onLost: () => undefined });
-  try {
+  return withClient(url, 'service backup', async (client) => {
     await client.query('BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
     const tables = await existing(client, DUMPED_TABLES);
     const { rows } = await client.query<{ schema: number; postgres: string; bytes: number }>(
@@ -104,9 +103,7 @@ export async function dumpDatabase<T>(url: string, work: (dump: Dump) => Promise
         return { columns, rows: client.query(copyTo(text)) };
       },
     });
-  } finally {
-    await client.end();
-  }
+  });
 }
 
 /** Rows that are written back. */
@@ -143,12 +140,11 @@ export async function requireFitting(client: pg.ClientBase | pg.Pool): Promise<v
 
 /**
  * Replaces all rows by those given, in one transaction: it is all there afterwards, or as it was. The schema is the one
- * of the rows. The history gets a new name with the next connection, so that devices ahead of the backup replay
- * (contract 11). Rejects with `RestoreError` where the figures do not fit the rows.
+ * of the rows. The history gets a new name with the next connection, so that devices ahead of the backup replay.
+ * Rejects with `RestoreError` where the figures do not fit the rows.
  */
 export async function restoreDatabase(url: string, tables: AsyncIterable<Restored>): Promise<void> {
-  const client = await openClient({ url, name: 'service restore', statementTimeoutMs: 0, onLost: () => undefined });
-  try {
+  return withClient(url, 'service restore', async (client) => {
     await client.query('BEGIN');
     try {
       await fill(client, tables);
@@ -160,9 +156,7 @@ export async function restoreDatabase(url: string, tables: AsyncIterable<Restore
       await client.query('ROLLBACK').catch(() => undefined);
       throw error;
     }
-  } finally {
-    await client.end();
-  }
+  });
 }
 
 async function fill(client: pg.Client, tables: AsyncIterable<Restored>): Promise<void> {
@@ -190,8 +184,7 @@ export interface TableFigures {
 
 /** Counts and sums up the rows of every dumped table that is there. */
 export async function tableFigures(url: string): Promise<TableFigures[]> {
-  const client = await openClient({ url, name: 'service figures', statementTimeoutMs: 0, onLost: () => undefined });
-  try {
+  return withClient(url, 'service figures', async (client) => {
     const figures: TableFigures[] = [];
     for (const table of await existing(client, DUMPED_TABLES)) {
       const columns = (await columnsOf(client, table)).map((column) => `t.${column}`).join(', ');
@@ -205,7 +198,5 @@ export async function tableFigures(url: string): Promise<TableFigures[]> {
       figures.push({ table, ...found });
     }
     return figures;
-  } finally {
-    await client.end();
-  }
+  });
 }

@@ -1,5 +1,5 @@
 /**
- * The epoch: the name of the history that versions belong to (contract 11). A restored, rewound or failed-over
+ * The epoch: the name of the history that versions belong to. A restored, rewound or failed-over
  * database counts versions anew, so a number alone would lie. Asked at every new connection.
  */
 import type pg from 'pg';

@@ -33,7 +33,7 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilt
 const OF_PAGE = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
 
 /**
- * One statement, so rows and sums are of one snapshot (contract 5, GET /items). Each row comes for itself, with the sums: to
+ * One statement, so rows and sums are of one snapshot (HTTP, reading items). Each row comes for itself, with the sums: to
  * join them into one value would cost the database more than all the rest. A tenant without rows has one of NULLs.
  */
 function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {

@@ -1,4 +1,4 @@
-/** Takes a revoked device's entries out of stored keys, a batch at a time, in the background (contract 5). */
+/** Takes a revoked device's entries out of stored keys, a batch at a time, in the background. */
 import type pg from 'pg';
 import { systemClock, type Clock, type Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';

@@ -1,5 +1,5 @@
 /**
- * Forward-only numbered migrations: sql/0001_name.sql, sql/0002_name.sql ... (architecture, Habits).
+ * Forward-only numbered migrations: sql/0001_name.sql, sql/0002_name.sql and so on.
  *
  * Each runs in one transaction that inserts its own row into `migrations` first, under an advisory lock. So two
  * instances that start at once apply each migration once, and one that fails leaves the schema as it was.
@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type pg from 'pg';
-import { openClient } from './database.js';
+import { withClient } from './database.js';
 
 /** One file of the folder. */
 interface Migration {
@@ -162,9 +162,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrationReport>
   const known = await readFolder(folder);
   const migrations = known.slice(0, options.upTo ?? known.length);
   // No time limit: a migration of a large table, or the wait for another instance's, takes as long as it takes.
-  // Nothing to do on loss: the statement under way, or the next one, is rejected and ends this call.
-  const client = await openClient({ url, name: 'service migrate', statementTimeoutMs: 0, onLost: () => undefined });
-  try {
+  return withClient(url, 'service migrate', async (client) => {
     await requireUsable(client);
     await client.query('SELECT pg_advisory_lock($1)', [MIGRATION_LOCK]);
     const applied = await readApplied(client, dryRun);
@@ -177,7 +175,5 @@ export async function migrate(options: MigrateOptions): Promise<MigrationReport>
       schema: migrations.length,
       altered: altered.map(({ name }) => name),
     };
-  } finally {
-    await client.end();
-  }
+  });
 }

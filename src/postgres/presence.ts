@@ -1,6 +1,6 @@
 /**
- * Which devices hold a socket, on any instance (reference, HTTP, Status and identity). What is open here is known here; the
- * table carries it to the others, written two seconds after a change and only while there are others.
+ * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). What is open here is known here; the table
+ * carries it to the others, written two seconds after a change and only while there are others.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../protocol/clock.js';

@@ -3,7 +3,6 @@
  * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
  */
 import type { ErrorName } from '../protocol/errors.js';
-import { BLOBS } from './endpoints-blobs.js';
 
 /** A named schema (src/reference/schemas.ts), or one for each shape. */
 export type SchemaName = string | { readonly a: string; readonly b: string };
@@ -35,10 +34,18 @@ export interface Endpoint {
   readonly errors?: readonly ErrorName[];
 }
 
+/** Endpoints of one group, by method and path as in the route table. */
+const inGroup = (
+  group: string,
+  endpoints: Readonly<Record<string, Omit<Endpoint, 'group'>>>,
+): Readonly<Record<string, Endpoint>> =>
+  Object.fromEntries(Object.entries(endpoints).map(([key, endpoint]) => [key, { group, ...endpoint }]));
+
 const done = (schema: SchemaName, when = 'Done.'): readonly Reply[] => [{ status: 200, when, schema }];
 
 const ITEM_ID = { schema: 'Ulid', what: "The item's id." };
 const BIN_ID = { schema: 'BinId', what: "The bin's id." };
+const BLOB_REF = { schema: 'BlobRef', what: "The blob's name." };
 const DEVICE_ID = { schema: 'Ulid', what: "The device's id." };
 
 const WRITE_ERRORS = [
@@ -51,9 +58,8 @@ const WRITE_ERRORS = [
   'storage_cap_exceeded',
 ] as const;
 
-const ITEMS: Readonly<Record<string, Endpoint>> = {
+const ITEMS = inGroup('Items', {
   'POST /api/items': {
-    group: 'Items',
     summary: 'Write an item: a new one, a replacement, or more keys for one that is stored',
     text: 'Idempotent on `id`: the same write again answers the stored version. See [HTTP](http.md#writing-an-item) for the order of decisions.',
     body: { a: 'ItemBodyA', b: 'ItemBodyB' },
@@ -61,21 +67,18 @@ const ITEMS: Readonly<Record<string, Endpoint>> = {
     errors: WRITE_ERRORS,
   },
   'GET /api/items': {
-    group: 'Items',
     summary: 'A page of items and deletes above a version',
     paged: true,
     replies: done({ a: 'PageA', b: 'PageB' }, 'One page, from one snapshot.'),
     errors: ['bin_not_found'],
   },
   'POST /api/items/batch': {
-    group: 'Items',
     summary: 'Up to 100 writes, each judged alone',
     text: 'Counts as one write. Two writes of one id are done one after the other. A refused write has an `error` in its place; the others are in.',
     body: 'BatchBody',
     replies: done('BatchReply', 'One result for each write, in their order.'),
   },
   'DELETE /api/items/:id': {
-    group: 'Items',
     summary: 'Delete an item',
     text: 'Of a deleted item: the same version again. The body may be left out.',
     id: ITEM_ID,
@@ -84,19 +87,17 @@ const ITEMS: Readonly<Record<string, Endpoint>> = {
     errors: ['item_not_found'],
   },
   'POST /api/items/:id/reconcile': {
-    group: 'Items',
     summary: 'Move an item to another bin, with a tag made anew',
     id: ITEM_ID,
     body: 'ReconcileBody',
     replies: done('Changed', 'The item has moved at this version.'),
     errors: ['item_not_found', 'bin_not_found', 'version_conflict'],
   },
-};
+});
 
-const BINS: Readonly<Record<string, Endpoint>> = {
-  'GET /api/bins': { group: 'Bins', summary: 'All bins', replies: done('BinList') },
+const BINS = inGroup('Bins', {
+  'GET /api/bins': { summary: 'All bins', replies: done('BinList') },
   'POST /api/bins': {
-    group: 'Bins',
     summary: 'Make a bin',
     text: 'A deleted bin’s id is free again. A tenant has at most 1,000 bins.',
     body: 'BinCreateBody',
@@ -104,7 +105,6 @@ const BINS: Readonly<Record<string, Endpoint>> = {
     errors: ['conflict', 'slug_taken'],
   },
   'PATCH /api/bins/:id': {
-    group: 'Bins',
     summary: 'Change slug or meta of a bin',
     text: 'What is left out stays.',
     id: BIN_ID,
@@ -113,7 +113,6 @@ const BINS: Readonly<Record<string, Endpoint>> = {
     errors: ['bin_not_found', 'slug_taken'],
   },
   'DELETE /api/bins/:id': {
-    group: 'Bins',
     summary: 'Delete a bin',
     text: 'With live items only by `force`. It closes first: writes to it get `bin_not_found`. Then its items are deleted, each with a version and a push, then the bin. `inbox` stays. Of a bin whose deletion was cut off the same call goes on with it.',
     id: BIN_ID,
@@ -121,12 +120,47 @@ const BINS: Readonly<Record<string, Endpoint>> = {
     replies: done('Ok'),
     errors: ['bin_not_found', 'conflict'],
   },
-};
+});
 
-const DEVICES: Readonly<Record<string, Endpoint>> = {
-  'GET /api/devices': { group: 'Devices', summary: 'All devices', replies: done('DeviceList') },
+const BLOBS = inGroup('Blobs', {
+  'POST /api/blobs/upload-url': {
+    summary: 'Room for a blob, and a URL to upload it to',
+    text: 'Good for 15 minutes and one PUT of exactly the declared size and type. The size counts towards the storage cap from now on. `rate_limited`: so many uploads are open already. `storage_unavailable`: the store could not sign, or could not say whether uploads that ran out of time left room. See [Blobs](blobs.md).',
+    body: { a: 'UploadBodyA', b: 'UploadBodyB' },
+    replies: [{ status: 200, when: 'Room is reserved.', schema: 'BlobUpload' }],
+    errors: ['blob_too_large', 'storage_cap_exceeded', 'storage_unavailable'],
+  },
+  'GET /api/blobs/:ref/url': {
+    summary: 'A URL to download a blob from',
+    text: 'Good for 5 minutes and any number of requests. Ask for another one when it runs out.',
+    id: BLOB_REF,
+    replies: [{ status: 200, when: 'Done.', schema: 'BlobDownload' }],
+    errors: ['no_blob', 'storage_unavailable'],
+  },
+  'PUT /blobs/:tenant/:ref': {
+    summary: 'Upload a blob to the local store',
+    text: 'Only by a URL that the server gave, with exactly the `headers` that came with it. The blob is durable when the reply is there. With another store the URL leads there, and this is 404.',
+    id: BLOB_REF,
+    bytes: true,
+    replies: [{ status: 200, when: 'The blob is stored.', schema: 'Ok' }],
+    errors: ['storage_unavailable'],
+  },
+  'GET /blobs/:tenant/:ref': {
+    summary: 'Download a blob from the local store',
+    text: 'Only by a URL that the server gave. Takes `Range` (one range), `If-Range`, `If-None-Match`, and HEAD. With another store the URL leads there, and this is 404.',
+    id: BLOB_REF,
+    replies: [
+      { status: 200, when: 'All of it.', bytes: true },
+      { status: 206, when: 'The part that was asked for.', bytes: true },
+      { status: 304, when: 'The tag that was given is still right.' },
+    ],
+    errors: ['no_blob', 'range_invalid', 'storage_unavailable'],
+  },
+});
+
+const DEVICES = inGroup('Devices', {
+  'GET /api/devices': { summary: 'All devices', replies: done('DeviceList') },
   'PATCH /api/devices/:id': {
-    group: 'Devices',
     summary: 'Change name, glyph or certificate of a device',
     text: 'What is left out stays. Any device may change any other.',
     id: DEVICE_ID,
@@ -135,7 +169,6 @@ const DEVICES: Readonly<Record<string, Endpoint>> = {
     errors: ['device_not_found'],
   },
   'POST /api/devices/:id/revoke': {
-    group: 'Devices',
     summary: 'Revoke a device',
     text: 'When the reply is there its tokens are dead and its sockets on this instance are closed; on others within 5 s at most. Revoking oneself is signing out. Again: 200, nothing changes. Needs no body.',
     id: DEVICE_ID,
@@ -143,7 +176,6 @@ const DEVICES: Readonly<Record<string, Endpoint>> = {
     errors: ['device_not_found', 'last_device'],
   },
   'POST /api/devices/bootstrap': {
-    group: 'Devices',
     summary: 'Claim an empty tenant with its first device',
     text: 'Of any number of concurrent calls exactly one wins.',
     body: 'BootstrapBody',
@@ -151,20 +183,17 @@ const DEVICES: Readonly<Record<string, Endpoint>> = {
     errors: ['bootstrap_already_done', 'forbidden', 'device_exists', 'device_limit'],
   },
   'POST /api/devices/bootstrap/restart': {
-    group: 'Devices',
     summary: 'Make a tenant unclaimed again',
     text: 'Removes devices, pairings, challenges, password and recovery key; closes all sockets. Items and bins stay. Needs no body.',
     replies: done('Ok'),
   },
   'POST /api/devices/reauth/challenge': {
-    group: 'Devices',
     summary: 'A challenge that only the device can open',
     body: 'ReauthChallengeBody',
     replies: done('ReauthChallengeReply', 'One use, two minutes.'),
     errors: ['device_not_found', 'device_revoked'],
   },
   'POST /api/devices/reauth': {
-    group: 'Devices',
     summary: 'A new token for the right answer',
     text: '`forbidden` says that the challenge is unknown, late, used or wrongly answered, and not which of these.',
     body: 'ReauthBody',
@@ -172,13 +201,11 @@ const DEVICES: Readonly<Record<string, Endpoint>> = {
     errors: ['forbidden', 'device_revoked'],
   },
   'POST /api/devices/recover/challenge': {
-    group: 'Devices',
     summary: 'A challenge that the recovery key signs',
     text: 'Answered also where no recovery key is registered. Needs no body.',
     replies: done('RecoveryChallengeReply', 'One use, two minutes.'),
   },
   'POST /api/devices/recover': {
-    group: 'Devices',
     summary: 'Add a device by the phrase alone',
     text: '`password_required` leaves the challenge as it is; any other try uses it up. `forbidden` does not say what is wrong.',
     body: 'RecoverBody',
@@ -186,16 +213,14 @@ const DEVICES: Readonly<Record<string, Endpoint>> = {
     errors: ['password_required', 'forbidden', 'device_exists', 'device_limit'],
   },
   'POST /api/ws-ticket': {
-    group: 'Devices',
     summary: 'A ticket that opens one socket',
     text: 'Good for 60 s and one use of `/ws?ticket=`. Needs no body.',
     replies: done('TicketReply'),
   },
-};
+});
 
-const PAIRING: Readonly<Record<string, Endpoint>> = {
+const PAIRING = inGroup('Pairing', {
   'POST /api/devices/pair-init': {
-    group: 'Pairing',
     summary: 'Step 1, existing device: open a session of five minutes',
     text: 'Ends an older session of the same device. `conflict`: the code is in use, draw another.',
     body: 'PairInitBody',
@@ -203,14 +228,12 @@ const PAIRING: Readonly<Record<string, Endpoint>> = {
     errors: ['pair_invalid', 'conflict'],
   },
   'POST /api/devices/pair-fetch-epk': {
-    group: 'Pairing',
     summary: 'Step 2, new device: the session’s public key for the code',
     body: 'PairFetchEpkBody',
     replies: done('PairEpk'),
     errors: ['pair_invalid', 'pair_expired'],
   },
   'POST /api/devices/pair-fetch-npk': {
-    group: 'Pairing',
     summary: 'Step 3, new device: ask to join and wait for approval',
     text: 'Held up to 25 s. The same call again by the same key goes on waiting, and gets the result again until the session is cleared away.',
     body: 'PairFetchNpkBody',
@@ -221,24 +244,21 @@ const PAIRING: Readonly<Record<string, Endpoint>> = {
     errors: ['pair_invalid', 'pair_expired', 'password_required', 'device_exists', 'device_limit'],
   },
   'GET /api/devices/pair-requests': {
-    group: 'Pairing',
     summary: 'What waits for this device’s approval',
     text: 'The same as the frame `pair_request`.',
     replies: done('PairRequestList'),
   },
   'POST /api/devices/pair-wrap': {
-    group: 'Pairing',
     summary: 'Step 4, existing device: approve or reject',
     text: 'Either `wrappedMasterKey` or `reject: true`. The same again is `ok`. `conflict`: it was answered otherwise already.',
     body: 'PairWrapBody',
     replies: done('Ok'),
     errors: ['pair_invalid', 'pair_expired', 'conflict', 'password_required', 'device_exists', 'device_limit'],
   },
-};
+});
 
-const OTHERS: Readonly<Record<string, Endpoint>> = {
+const PASSWORD = inGroup('Password', {
   'POST /api/password/set': {
-    group: 'Password',
     summary: 'Set or change the account password',
     text: 'Beside the read rate it has a limit of its own, by device: as many in a minute as `password/verify` admits by address.',
     body: 'PasswordSetBody',
@@ -246,7 +266,6 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     errors: ['password_invalid'],
   },
   'DELETE /api/password': {
-    group: 'Password',
     summary: 'Remove the account password',
     text: 'From then on pairing and recovery need none, and tickets of the removed one are void. Limited together with `password/set`. `password_invalid` also where none is set.',
     body: 'PasswordRemoveBody',
@@ -254,7 +273,6 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     errors: ['password_invalid'],
   },
   'POST /api/password/verify': {
-    group: 'Password',
     summary: 'A ticket for the right password',
     text: 'The ticket is good for one use and ten minutes, for this tenant, for `pubkey` where it is given, and for the password as it is now. `password_invalid` also where none is set.',
     body: 'PasswordVerifyBody',
@@ -262,13 +280,14 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     errors: ['password_invalid'],
   },
   'GET /api/password/exists': {
-    group: 'Password',
     summary: 'Whether an account password is set',
     replies: done('PasswordExists'),
   },
-  'GET /api/me': { group: 'Status', summary: 'The caller, the server and the tenant', replies: done('Me') },
+});
+
+const STATUS = inGroup('Status', {
+  'GET /api/me': { summary: 'The caller, the server and the tenant', replies: done('Me') },
   'GET /api/service/status': {
-    group: 'Status',
     summary: 'Whether the server works, and whether it is claimed',
     replies: [
       { status: 200, when: 'The database answers.', schema: 'StatusUp' },
@@ -276,18 +295,16 @@ const OTHERS: Readonly<Record<string, Endpoint>> = {
     ],
   },
   'GET /api/health': {
-    group: 'Status',
     summary: 'The process lives',
     text: 'Nothing else is asked: not the database, not the tenant.',
     replies: done('Health'),
   },
-  'GET /': { group: 'Status', summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
-};
+  'GET /': { summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
+});
 
 /** Multi mode only: elsewhere these are 404 `not_found`. */
-const HOSTING: Readonly<Record<string, Endpoint>> = {
+const HOSTING = inGroup('Hosting', {
   'POST /api/signup': {
-    group: 'Hosting',
     summary: 'Make a tenant: a name under the domain of the service',
     text: 'At the apex only. Limits: five an hour and ten a day for an address, twenty an hour and fifty a day for an IPv4 /24 or IPv6 /48, fifty unclaimed names for an IPv4 /16 or IPv6 /32. `claimToken` is shown once: the first device claims with it (`POST /devices/bootstrap`). A tenant that nobody claims or pays for is freed after 24 hours.',
     body: 'SignupBody',
@@ -295,38 +312,33 @@ const HOSTING: Readonly<Record<string, Endpoint>> = {
     errors: ['slug_taken'],
   },
   'POST /signup': {
-    group: 'Hosting',
     summary: 'The form of the signup page',
     text: 'Takes `application/x-www-form-urlencoded` with the same fields, and answers a page with the claim link.',
     replies: [{ status: 200, when: 'The page.' }],
     errors: ['slug_taken'],
   },
   'GET /api/tls-check': {
-    group: 'Hosting',
     summary: 'Shall there be a certificate for this host?',
     text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by. Of names that were signed up lately sixty an hour are let through, on all instances together; those known before never count.",
     replies: done('Ok', "It is the apex, or an existing tenant's host."),
     errors: ['tenant_not_found', 'rate_limited'],
   },
-};
+});
 
 /** Only where billing is on: elsewhere these are 404 `not_found`. */
-const BILLING: Readonly<Record<string, Endpoint>> = {
+const BILLING = inGroup('Hosting', {
   'POST /api/billing/webhook': {
-    group: 'Hosting',
     summary: "The payment provider's events",
     text: 'The body is taken as it came, up to 1 MiB, and its `Stripe-Signature` is checked. Each event is applied once, in any order; 503 asks for it again. Forged ones are counted by address, and 429 from the sixth a minute on.',
     replies: done('Received', 'The event is durable, or is none of ours.'),
     errors: ['webhook_invalid', 'rate_limited', 'unavailable', 'payload_too_large'],
   },
   'GET /api/billing/portal': {
-    group: 'Hosting',
     summary: 'Where bills and means of payment are',
     text: 'A short-lived address at the payment provider. A tenant without a running subscription gets a checkout.',
     replies: done('Portal'),
   },
   'GET /signup/done': {
-    group: 'Hosting',
     summary: 'The page after checkout',
     text: 'Shows the claim link to whoever paid; can be loaded again for seven days.',
     replies: [
@@ -334,13 +346,12 @@ const BILLING: Readonly<Record<string, Endpoint>> = {
     ],
   },
   'POST /signup/pay': {
-    group: 'Hosting',
     summary: 'Back to the checkout',
     text: 'Takes `application/x-www-form-urlencoded`.',
     replies: [{ status: 200, when: 'A page that leads to the checkout.' }],
     errors: ['not_found'],
   },
-};
+});
 
 const TAGGED = 'With an `ETag`; `If-None-Match` gets 304.';
 
@@ -361,7 +372,8 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   ...BLOBS,
   ...DEVICES,
   ...PAIRING,
-  ...OTHERS,
+  ...PASSWORD,
+  ...STATUS,
   ...HOSTING,
   ...BILLING,
   'GET /docs': { ...PAGE, summary: 'The first page of this reference', text: `Also at \`/docs/\`. ${TAGGED}` },

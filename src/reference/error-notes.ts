@@ -1,4 +1,4 @@
-/** What the catalogue of errors does not say: what to do about each, and what `details` holds (contract 3). */
+/** What the catalogue of errors does not say: what to do about each, and what `details` holds. */
 import type { ErrorName } from '../protocol/errors.js';
 
 /** One error's part of the page. Markdown. */

@@ -56,34 +56,6 @@ const GENERATED =
     ]
   >();
 
-/** Their names, in the same order: a mapped type has none of its own. */
-const NAMES = [
-  'HelloFrame',
-  'ItemFrameA',
-  'ItemFrameB',
-  'DeleteFrame',
-  'AckFrame',
-  'CaughtUpFrame',
-  'ResetFrame',
-  'BinFrame',
-  'BinDeletedFrame',
-  'DeviceJoinedFrame',
-  'DeviceRevokedFrame',
-  'PairRequestFrame',
-  'ErrorFrame',
-  'PingFrame',
-  'PongFrame',
-];
-
-/** Every named schema, frames that have a component of their own and those that have none. */
-function named(): object {
-  const out: Record<string, object> = { ...GENERATED.components.schemas };
-  GENERATED.schemas.forEach((schema, at) => {
-    if (!('$ref' in schema)) out[NAMES[at] ?? ''] = schema;
-  });
-  return out;
-}
-
 /** The names of the frames that a server sends, in the order of the page. */
 const FROM_SERVER = [
   'ItemFrame',
@@ -101,11 +73,23 @@ const FROM_SERVER = [
   'PongFrame',
 ] as const;
 
+/** The names of the generated schemas, in their order: a mapped type has none of its own. */
+const NAMES = ['HelloFrame', 'ItemFrameA', 'ItemFrameB', ...FROM_SERVER.slice(1)];
+
+/** Every named schema, frames that have a component of their own and those that have none. */
+function named(): object {
+  const out: Record<string, object> = { ...GENERATED.components.schemas };
+  GENERATED.schemas.forEach((schema, at) => {
+    if (!('$ref' in schema)) out[NAMES[at] ?? ''] = schema;
+  });
+  return out;
+}
+
 const FROM_CLIENT = ['HelloFrame', 'PingFrame', 'PongFrame'] as const;
 
 /** The document of a shape: `client` and `server` say what either side may send. */
 export function frameSchemas(shape: Shape): Json {
-  // B has no `error` frame (specification, Events).
+  // B has no `error` frame (Sockets).
   const sent = FROM_SERVER.filter((name) => shape === 'a' || name !== 'ErrorFrame').map((name) =>
     name === 'ItemFrame' ? `ItemFrame${shape.toUpperCase()}` : name,
   );

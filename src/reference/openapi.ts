@@ -34,7 +34,7 @@ const LIMITS: Readonly<Record<string, string>> = {
 /** Names of the schemas that only the documents have. */
 const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string' } };
 
-/** Refusals that follow from a row's columns (contract 3, order of checks). */
+/** Refusals that follow from a row's columns (HTTP, order of checks). */
 function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): ErrorName[] {
   const errors: ErrorName[] = ['validation', 'internal'];
   if (tenantless) return errors;
@@ -86,30 +86,17 @@ function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
   return out;
 }
 
-/** The parameters of a page of items (specification, GET /items). */
+/** The parameters of a page of items (HTTP). */
 function pageParameters(shape: Shape): Json[] {
   const inB = shape === 'b';
   const limit = { type: 'integer', minimum: 1, default: inB ? PAGE_DEFAULT_B : PAGE_DEFAULT_A };
+  const since = inB ? refTo('Count') : { ...refTo('Count'), default: 0 };
+  const history = 'The history that `since` belongs to. Another one starts at 0, with `reset`.';
+  const most = `Rows at most; above ${PAGE_MAX} counts as ${PAGE_MAX}.`;
   return [
-    {
-      name: 'since',
-      in: 'query',
-      required: inB,
-      description: 'Rows above this version.',
-      schema: inB ? refTo('Count') : { ...refTo('Count'), default: 0 },
-    },
-    {
-      name: 'limit',
-      in: 'query',
-      description: `Rows at most; above ${PAGE_MAX} counts as ${PAGE_MAX}.`,
-      schema: limit,
-    },
-    {
-      name: 'epoch',
-      in: 'query',
-      description: 'The history that `since` belongs to. Another one starts at 0, with `reset`.',
-      schema: { type: 'string' },
-    },
+    { name: 'since', in: 'query', required: inB, description: 'Rows above this version.', schema: since },
+    { name: 'limit', in: 'query', description: most, schema: limit },
+    { name: 'epoch', in: 'query', description: history, schema: { type: 'string' } },
     { name: 'bin_id', in: 'query', description: 'Only this bin, over the same cursor.', schema: refTo('BinId') },
   ];
 }
@@ -140,7 +127,7 @@ const pathParameter = (name: string, { schema, what }: { readonly schema: string
   schema: refTo(schema),
 });
 
-/** Header or query that name the request's shape (contract 2). */
+/** Header or query that name the request's shape. */
 const shapeParameters = (shape: Shape): Json[] => [
   {
     name: 'X-Wire-Shape',

@@ -89,7 +89,7 @@ function nameOf(name: string): string {
   return name === 'Bytes' ? name : name.replace(/Bytes$/, '');
 }
 
-/** How bytes stand in a shape (contract 2). Requests may hold either alphabet, padded or not. */
+/** How bytes stand in a shape (HTTP). Requests may hold either alphabet, padded or not. */
 const BYTES: Readonly<Record<Shape, Json>> = {
   a: {
     type: 'string',

@@ -84,7 +84,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
     return { failed: message, exitCode };
   } finally {
     terminal.progress('');
-    ledger?.close();
+    await ledger?.close();
   }
 }
 

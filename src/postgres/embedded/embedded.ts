@@ -1,4 +1,4 @@
-/** The PostgreSQL that the server brings along, for when `DATABASE_URL` is unset (contract 14). */
+/** The PostgreSQL that the server brings along, for when `DATABASE_URL` is unset. */
 import { randomInt } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';

@@ -20,7 +20,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../files/durable.js';
-import { errorCode } from '../../protocol/error-code.js';
+import { ifThere } from '../../files/there.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Binaries } from './binaries.js';
 import type { SystemUser } from './user.js';
@@ -181,13 +181,8 @@ const LOOK_AGAIN_MS = 50;
 /** The postmaster named in `postmaster.pid`, when it lives and is one of this folder; else null. */
 export async function runningPostmaster(folder: string): Promise<Postmaster | null> {
   const pidFile = join(folder, 'postmaster.pid');
-  let lines: string[];
-  try {
-    lines = (await readFile(pidFile, 'utf8')).split('\n');
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return null;
-    throw error;
-  }
+  const lines = (await ifThere(() => readFile(pidFile, 'utf8')))?.split('\n');
+  if (lines === undefined) return null;
   const [pid, port] = [Number(lines[0]), Number(lines[3])];
   const isAlive = async (): Promise<boolean> => isPostmasterOf(pid, folder);
   if (Number.isSafeInteger(pid) && pid > 1 && (await isAlive())) {
@@ -215,12 +210,9 @@ async function removeStale(pidFile: string, pid: number): Promise<void> {
   } catch {
     return; // nobody has the number, or one whom PostgreSQL may not signal: it takes the file for stale by itself
   }
-  try {
-    // Another server's postmaster may have written its own in between.
-    if (Number((await readFile(pidFile, 'utf8')).split('\n')[0]) === pid) await rm(pidFile, { force: true });
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  }
+  const now = await ifThere(() => readFile(pidFile, 'utf8'));
+  // Another server's postmaster may have written its own in between.
+  if (now !== undefined && Number(now.split('\n')[0]) === pid) await rm(pidFile, { force: true });
 }
 
 const LOG_MAX_BYTES = 4 * 1024 * 1024;

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { lstat, opendir, realpath, stat, statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { errorCode } from '../../protocol/error-code.js';
+import { ifThere } from '../../files/there.js';
 import { type Binaries, binariesIn, findBinaries, likelyFolders } from './binaries.js';
 import { clusterFolder, finishUpgrade, hasCluster } from './process.js';
 import { canReach, databaseUser, requireReachable, type SystemUser } from './user.js';
@@ -185,11 +185,8 @@ async function sizeOf(folder: string): Promise<number> {
   let bytes = 0;
   for await (const entry of await opendir(folder, { recursive: true })) {
     if (!entry.isFile()) continue;
-    try {
-      bytes += (await stat(join(entry.parentPath, entry.name))).size;
-    } catch (error) {
-      if (errorCode(error) !== 'ENOENT') throw error; // a database that runs removes files
-    }
+    // A database that runs removes files.
+    bytes += (await ifThere(() => stat(join(entry.parentPath, entry.name))))?.size ?? 0;
   }
   return bytes;
 }

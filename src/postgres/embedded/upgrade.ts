@@ -6,14 +6,14 @@
  * whole, verified, stopped and named `postgres.upgraded`; its kept name after that. The history's name (epoch) goes
  * over, since the rows and their versions are the same, so devices go on where they were; and it is taken from the old
  * database before the new one can be started, so that the old one, put back, tells another history: its versions would
- * be given a second time (contract 11). Killed in between, neither has it, and devices replay: that is safe.
+ * be given a second time. Killed in between, neither has it, and devices replay: that is safe.
  */
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import { openClient } from '../database.js';
+import { withClient } from '../database.js';
 import {
   type Dump,
   dumpDatabase,
@@ -67,6 +67,8 @@ async function removeCluster(folder: string): Promise<void> {
 const newFolder = (dataDir: string): string => join(dataDir, 'postgres.new');
 /** Rows that are loaded into a new table in one transaction need no log: the checkpoint at the stop makes them durable. */
 const LOADING = { wal_level: 'minimal', max_wal_senders: '0' };
+/** Of our connections. */
+const NAME = 'service upgrade';
 const silent = (): void => undefined;
 
 /**
@@ -121,7 +123,7 @@ async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise
       await made.stop();
     }
     onStep('retire');
-    await withClient(old.url, async (client) => {
+    await withClient(old.url, NAME, async (client) => {
       if (await hasTables(client)) await client.query('DELETE FROM installation');
     });
     return upgraded;
@@ -132,7 +134,7 @@ async function fromOldToNew(plan: UpgradePlan, options: UpgradeOptions): Promise
 
 async function copy(from: string, to: string, options: UpgradeOptions): Promise<Upgraded> {
   const { migrations: folder, onStep, onProgress } = options;
-  const epoch = await withClient(from, async (client) =>
+  const epoch = await withClient(from, NAME, async (client) =>
     (await hasTables(client)) ? epochOf(client, ulid()) : undefined,
   );
   // A cluster whose very first start was cut off: nobody's data is in it.
@@ -153,7 +155,7 @@ async function copy(from: string, to: string, options: UpgradeOptions): Promise<
     );
   }
   await migrate({ url: to, folder });
-  return withClient(to, async (client) => {
+  return withClient(to, NAME, async (client) => {
     await requireFitting(client);
     await client.query('ANALYZE');
     const carried = await epochOf(client, epoch);
@@ -178,15 +180,6 @@ async function* rowsOf(dump: Dump, onProgress: UpgradeOptions['onProgress']): As
   }
 }
 
-async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = await openClient({ url, name: 'service upgrade', statementTimeoutMs: 0, onLost: silent });
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
-
 async function hasTables(client: pg.Client): Promise<boolean> {
   const { rows } = await client.query<{ there: boolean }>("SELECT to_regclass('installation') IS NOT NULL AS there");
   return rows[0]?.there === true;
@@ -202,7 +195,7 @@ async function epochOf(client: pg.Client, fresh: string): Promise<string> {
 
 /** Instances of a parent that was killed may still be at work, and so may a person. */
 async function requireAlone(url: string): Promise<void> {
-  const others = await withClient(url, async (client) => {
+  const others = await withClient(url, NAME, async (client) => {
     const { rows } = await client.query<{ name: string }>(
       `SELECT DISTINCT application_name AS name FROM pg_stat_activity
        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`,

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process';
 import { realpath, stat } from 'node:fs/promises';
 import { sep } from 'node:path';
 import { promisify } from 'node:util';
-import { errorCode } from '../../protocol/error-code.js';
+import { ifThere } from '../../files/there.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 
 const run = promisify(execFile);
@@ -53,13 +53,8 @@ async function createUser(): Promise<SystemUser> {
 
 /** The owner of an existing folder, or undefined when there is none. */
 export async function ownerOf(folder: string): Promise<SystemUser | undefined> {
-  try {
-    const { uid, gid } = await stat(folder);
-    return { uid, gid };
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
-    throw error;
-  }
+  const found = await ifThere(() => stat(folder));
+  return found === undefined ? undefined : { uid: found.uid, gid: found.gid };
 }
 
 /**

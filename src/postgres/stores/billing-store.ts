@@ -1,7 +1,6 @@
-/** What the payment provider said, in PostgreSQL (sql/0009_billing.sql; contract 12). */
-import type pg from 'pg';
+/** What the payment provider said, in PostgreSQL (sql/0009_billing.sql). */
 import type { Account, BillingStore as BillingStorePort, Fact, Verdict } from '../../billing/ports.js';
-import { ask, askOne } from '../ask.js';
+import { Store } from '../ask.js';
 
 /** A tenant with the customer who pays for it: that of the subscription that runs, else of the last one. */
 const ACCOUNT = `
@@ -17,38 +16,32 @@ const ACCOUNT = `
   WHERE t.slug IS NOT NULL AND `;
 
 /** Billing's statements; see the port. */
-export class BillingStore implements BillingStorePort {
-  constructor(private readonly pool: pg.Pool) {}
-
+export class BillingStore extends Store implements BillingStorePort {
   apply(fact: Fact, graceMs: number, now: number): Promise<{ verdict: Verdict; tenantId: string | null }> {
     const { eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil } = fact;
-    return askOne(this.pool, {
-      text: `SELECT verdict, tenant AS "tenantId" FROM apply_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-      values: [eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil, graceMs, now],
-    });
+    const values = [eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil, graceMs, now];
+    return this.one(
+      `SELECT verdict, tenant AS "tenantId" FROM apply_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+      values,
+    );
   }
 
   async sweep(graceMs: number, limit: number, now: number): Promise<readonly string[]> {
     const text = 'SELECT tenant FROM sweep_billing($1, $2, $3) tenant';
-    const rows = await ask<{ tenant: string }>(this.pool, { text, values: [graceMs, limit, now] });
+    const rows = await this.rows<{ tenant: string }>(text, [graceMs, limit, now]);
     return rows.map(({ tenant }) => tenant);
   }
 
   async account(tenantId: string): Promise<Account | undefined> {
-    const [row] = await ask<Account>(this.pool, { text: `${ACCOUNT} t.id = $1`, values: [tenantId], readOnly: true });
-    return row;
+    return this.first<Account>(`${ACCOUNT} t.id = $1`, [tenantId], { readOnly: true });
   }
 
   async returning(returnHash: Uint8Array): Promise<Account | undefined> {
     const text = `${ACCOUNT} t.return_hash = $1`;
-    const [row] = await ask<Account>(this.pool, { text, values: [returnHash], readOnly: true });
-    return row;
+    return this.first<Account>(text, [returnHash], { readOnly: true });
   }
 
   async noteCheckout(tenantId: string, checkoutId: string): Promise<void> {
-    await ask(this.pool, {
-      text: 'UPDATE tenants SET checkout_id = $2 WHERE id = $1',
-      values: [tenantId, checkoutId],
-    });
+    await this.rows('UPDATE tenants SET checkout_id = $2 WHERE id = $1', [tenantId, checkoutId]);
   }
 }

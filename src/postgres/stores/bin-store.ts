@@ -1,5 +1,4 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
-import type pg from 'pg';
 import type {
   BinBatch,
   BinChanged,
@@ -10,7 +9,7 @@ import type {
   BinStore as BinStorePort,
   NewBin,
 } from '../../bins/ports.js';
-import { ask, askOne } from '../ask.js';
+import { Store } from '../ask.js';
 
 type Created = Awaited<ReturnType<BinStorePort['create']>>;
 type Patched = Awaited<ReturnType<BinStorePort['patch']>>;
@@ -30,19 +29,17 @@ function changed<Refusal extends string>(row: ChangeRow<'ok' | Refusal>): BinCha
 }
 
 /** The bins of all tenants. Whatever changes one is one call of one function, which decides under the tenant's lock. */
-export class BinStore implements BinStorePort {
-  constructor(private readonly pool: pg.Pool) {}
-
+export class BinStore extends Store implements BinStorePort {
   async bins(tenantId: string): Promise<BinList> {
-    const rows = await ask<BinRecord & { closing: boolean }>(this.pool, {
-      text: `SELECT ${columns('b')}, coalesce(n.count, 0) AS "itemCount", b.closed_at IS NOT NULL AS closing FROM bins b
+    const rows = await this.rows<BinRecord & { closing: boolean }>(
+      `SELECT ${columns('b')}, coalesce(n.count, 0) AS "itemCount", b.closed_at IS NOT NULL AS closing FROM bins b
         LEFT JOIN (
           SELECT bin_id, count(*) FROM items
           WHERE tenant_id = $1 AND version > 0 AND deleted_at IS NULL GROUP BY bin_id
         ) n ON n.bin_id = b.id
         WHERE b.tenant_id = $1 AND b.deleted_at IS NULL ORDER BY b.created_at, b.id`,
-      values: [tenantId],
-    });
+      [tenantId],
+    );
     return {
       bins: rows.map(({ id, slug, meta, createdAt, updatedAt, itemCount }) => {
         return { id, slug, meta, createdAt, updatedAt, itemCount };
@@ -53,37 +50,33 @@ export class BinStore implements BinStorePort {
 
   async create(bin: NewBin): Promise<Created> {
     return changed(
-      await askOne<ChangeRow<Created['verdict']>>(this.pool, {
-        text: `SELECT f.verdict, ${columns('(f.bin)')}, 0 AS "itemCount"
+      await this.one<ChangeRow<Created['verdict']>>(
+        `SELECT f.verdict, ${columns('(f.bin)')}, 0 AS "itemCount"
           FROM create_bin($1, $2, $3, $4, $5, $6, $7) f`,
-        values: [bin.tenantId, bin.id, bin.by, bin.slug, bin.meta, bin.maxBins, bin.now],
-      }),
+        [bin.tenantId, bin.id, bin.by, bin.slug, bin.meta, bin.maxBins, bin.now],
+      ),
     );
   }
 
   async patch(patch: BinPatch): Promise<Patched> {
     const { tenantId, id, by, slug, meta, now } = patch;
     return changed(
-      await askOne<ChangeRow<Patched['verdict']>>(this.pool, {
-        text: `SELECT f.verdict, ${columns('(f.bin)')}, f.item_count AS "itemCount"
+      await this.one<ChangeRow<Patched['verdict']>>(
+        `SELECT f.verdict, ${columns('(f.bin)')}, f.item_count AS "itemCount"
           FROM patch_bin($1, $2, $3, $4, $5, $6, $7) f`,
-        values: [tenantId, id, by, slug ?? null, meta !== undefined, meta ?? null, now],
-      }),
+        [tenantId, id, by, slug ?? null, meta !== undefined, meta ?? null, now],
+      ),
     );
   }
 
   async close({ tenantId, id, by, force, now }: BinClosing): Promise<CloseVerdict> {
-    const row = await askOne<{ verdict: CloseVerdict }>(this.pool, {
-      text: 'SELECT * FROM close_bin($1, $2, $3, $4, $5)',
-      values: [tenantId, id, by, force, now],
-    });
-    return row.verdict;
+    return this.value<CloseVerdict>('SELECT * FROM close_bin($1, $2, $3, $4, $5)', [tenantId, id, by, force, now]);
   }
 
   async deleteItems({ tenantId, id, by, after, limit, now }: BinBatch): ReturnType<BinStorePort['deleteItems']> {
-    return askOne<{ deleted: number; last: number; done: boolean }>(this.pool, {
-      text: 'SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)',
-      values: [tenantId, id, after, limit, now, by],
-    });
+    return this.one<{ deleted: number; last: number; done: boolean }>(
+      'SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)',
+      [tenantId, id, after, limit, now, by],
+    );
   }
 }

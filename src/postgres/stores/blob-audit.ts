@@ -2,24 +2,13 @@
 import type pg from 'pg';
 import type { ObjectName, StoredObject } from '../../blobs/ports.js';
 import type { BlobAudit, Missing, Stray } from '../../blobs/rows.js';
-import { asUnavailable } from '../database.js';
+import { TemporaryTable } from './temporary-table.js';
 
 /** See `BlobAudit`. It has a connection of the pool to itself until it is closed. */
-export class PostgresBlobAudit implements BlobAudit {
-  private constructor(private readonly client: pg.PoolClient) {}
-
+export class PostgresBlobAudit extends TemporaryTable implements BlobAudit {
   /** Throws `unavailable`. */
   static async open(pool: pg.Pool): Promise<PostgresBlobAudit> {
-    let client: pg.PoolClient | undefined;
-    try {
-      client = await pool.connect();
-      await client.query(`CREATE TEMPORARY TABLE listed (
-        tenant_id text COLLATE "C", ref text COLLATE "C", size bigint, modified_at bigint, PRIMARY KEY (tenant_id, ref))`);
-      return new PostgresBlobAudit(client);
-    } catch (error) {
-      client?.release(true);
-      throw asUnavailable(error);
-    }
+    return new PostgresBlobAudit(await TemporaryTable.make(pool, 'listed', 'size bigint, modified_at bigint'));
   }
 
   async add(page: readonly StoredObject[]): Promise<void> {
@@ -61,19 +50,5 @@ export class PostgresBlobAudit implements BlobAudit {
       ORDER BY b.tenant_id, b.ref LIMIT $4`,
       [before, after.tenantId, after.ref, limit],
     );
-  }
-
-  /** The connection is ended: what is temporary goes with it. */
-  close(): Promise<void> {
-    this.client.release(true);
-    return Promise.resolve();
-  }
-
-  private async ask<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
-    try {
-      return (await this.client.query<Row>(text, [...values])).rows;
-    } catch (error) {
-      throw asUnavailable(error);
-    }
   }
 }

@@ -1,39 +1,30 @@
 /** Blobs in PostgreSQL (sql/0010_blobs.sql). */
-import type pg from 'pg';
 import type { ObjectName } from '../../blobs/ports.js';
 import type { BlobRow, BlobRows, Reservation, ReserveVerdict, Turn, Unremoved } from '../../blobs/rows.js';
-import { ask, askOne } from '../ask.js';
+import { Store } from '../ask.js';
 
 /** The blobs of all tenants. What changes the accounting is one call of one function, under the tenant's lock. */
-export class BlobStore implements BlobRows {
-  constructor(private readonly pool: pg.Pool) {}
-
+export class BlobStore extends Store implements BlobRows {
   async reserve(reservation: Reservation): Promise<ReserveVerdict> {
     const { tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil } = reservation;
-    const row = await askOne<{ verdict: ReserveVerdict }>(this.pool, {
-      text: 'SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict',
-      values: [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil],
-    });
-    return row.verdict;
+    const values = [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil];
+    return this.value<ReserveVerdict>(
+      'SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict',
+      values,
+    );
   }
 
   async find({ tenantId, ref }: ObjectName): Promise<BlobRow | undefined> {
-    const [row] = await ask<BlobRow>(this.pool, {
-      text: 'SELECT size, state, expires_at AS "expiresAt" FROM blobs WHERE tenant_id = $1 AND ref = $2',
-      values: [tenantId, ref],
-      readOnly: true,
-    });
-    return row;
+    const text = 'SELECT size, state, expires_at AS "expiresAt" FROM blobs WHERE tenant_id = $1 AND ref = $2';
+    return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
   }
 
   // The states of a blob that no item names change without the tenant's lock: each of these changes asks for the state
   // that it comes from, so that of two only one is done, and none changes what a commit counts.
 
   async markReady({ tenantId, ref }: ObjectName, size: number): Promise<boolean> {
-    return this.changed(
-      `UPDATE blobs SET state = 'ready' WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`,
-      [tenantId, ref, size],
-    );
+    const text = `UPDATE blobs SET state = 'ready' WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
+    return this.changed(text, [tenantId, ref, size]);
   }
 
   async uploading({ tenantId, ref }: ObjectName, until: number, now: number | null): Promise<boolean> {
@@ -48,9 +39,9 @@ export class BlobStore implements BlobRows {
     tenantId: string | null,
     { since, now, limit }: Turn,
   ): Promise<(ObjectName & { readonly size: number })[]> {
-    return ask(this.pool, {
+    return this.rows(
       // Rows that somebody changes just now are left out: two of these would wait for one another otherwise.
-      text: `WITH due AS (
+      `WITH due AS (
           SELECT tenant_id, ref FROM blobs
           WHERE state = 'reserved' AND expires_at <= $2 AND uploading_until <= $2
             AND ($1::text IS NULL OR tenant_id = $1) AND (tried_at < $3 OR tried_at > $2)
@@ -58,8 +49,8 @@ export class BlobStore implements BlobRows {
         )
         UPDATE blobs b SET tried_at = $2 FROM due d WHERE b.tenant_id = d.tenant_id AND b.ref = d.ref
         RETURNING b.tenant_id AS "tenantId", b.ref, b.size`,
-      values: [tenantId, now, since, limit],
-    });
+      [tenantId, now, since, limit],
+    );
   }
 
   async giveUp({ tenantId, ref }: ObjectName, now: number): Promise<boolean> {
@@ -72,25 +63,22 @@ export class BlobStore implements BlobRows {
 
   takeUnused(before: number, { since, now, limit }: Turn): Promise<ObjectName[]> {
     const text = 'SELECT tenant_id AS "tenantId", ref FROM take_unused_blobs($1, $2, $3, $4)';
-    return ask(this.pool, { text, values: [before, since, now, limit] });
+    return this.rows(text, [before, since, now, limit]);
   }
 
   unremoved(): Promise<Unremoved> {
     const text = `SELECT count(*)::integer AS count, coalesce(sum(size), 0)::bigint AS bytes
       FROM blobs WHERE state = 'dying' AND tried_at > 0`;
-    return askOne(this.pool, { text, values: [] });
+    return this.one(text);
   }
 
   async free(names: readonly ObjectName[]): Promise<number> {
     if (names.length === 0) return 0;
-    const row = await askOne<{ freed: number }>(this.pool, {
-      text: 'SELECT free_blobs($1, $2) AS freed',
-      values: [names.map(({ tenantId }) => tenantId), names.map(({ ref }) => ref)],
-    });
-    return row.freed;
+    const values = [names.map(({ tenantId }) => tenantId), names.map(({ ref }) => ref)];
+    return this.value<number>('SELECT free_blobs($1, $2) AS freed', values);
   }
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
-    return (await ask(this.pool, { text: `${text} RETURNING 1`, values })).length > 0;
+    return (await this.rows(`${text} RETURNING 1`, values)).length > 0;
   }
 }

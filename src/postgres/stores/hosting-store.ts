@@ -1,5 +1,4 @@
-/** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql; contract 12). */
-import type pg from 'pg';
+/** Tenants by name, in PostgreSQL (sql/0006_hosting.sql, sql/0011_signups.sql). */
 import type {
   HostChange,
   HostChanges,
@@ -7,7 +6,7 @@ import type {
   NewTenant,
   SignupVerdict,
 } from '../../hosting/ports.js';
-import { ask, askOne } from '../ask.js';
+import { Store } from '../ask.js';
 
 interface Row {
   readonly position: string;
@@ -20,33 +19,28 @@ const POSITION = 'pg_snapshot_xmin(pg_current_snapshot())::text AS position';
 const changesOf = ({ position, changes }: Row): HostChanges => ({ position, changes: changes ?? [] });
 
 /** Names of tenants; see the port. */
-export class HostingStore implements HostingStorePort {
-  constructor(private readonly pool: pg.Pool) {}
-
+export class HostingStore extends Store implements HostingStorePort {
   async all(): Promise<HostChanges> {
     const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', t.slug, 'tenantId', t.id))
       FROM tenants t WHERE t.slug IS NOT NULL) AS changes`;
-    return changesOf(await askOne<Row>(this.pool, { text, values: [], readOnly: true }));
+    return changesOf(await this.one<Row>(text, [], { readOnly: true }));
   }
 
   async since(position: string): Promise<HostChanges> {
     const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at)
       FROM host_changes h WHERE h.xid >= $1::xid8) AS changes`;
-    const [row] = await ask<Row>(this.pool, { name: 'host_changes', text, values: [position], readOnly: true });
+    const row = await this.first<Row>(text, [position], { name: 'host_changes', readOnly: true });
     return row === undefined ? { position, changes: [] } : changesOf(row);
   }
 
   async signUp(tenant: NewTenant): Promise<SignupVerdict> {
     const { id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now } =
       tenant;
-    const row = await askOne<{ verdict: SignupVerdict }>(this.pool, {
-      text: 'SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict',
-      values: [id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now],
-    });
-    return row.verdict;
+    const values = [id, slug, email, claimHash, returnHash, state, network, unclaimedMax, networkMax, freeBefore, now];
+    return this.value<SignupVerdict>('SELECT sign_up($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS verdict', values);
   }
 
   async undoSignUp(tenantId: string, now: number): Promise<void> {
-    await ask(this.pool, { text: 'SELECT undo_sign_up($1, $2)', values: [tenantId, now] });
+    await this.rows('SELECT undo_sign_up($1, $2)', [tenantId, now]);
   }
 }

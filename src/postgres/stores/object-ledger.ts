@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import type { Lost, LostObject, ObjectLedger } from '../../backup/compare.js';
 import type { ListedObject } from '../../backup/ports.js';
-import { asUnavailable } from '../database.js';
+import { TemporaryTable } from './temporary-table.js';
 
 interface RecordedRow {
   readonly tenantId: string;
@@ -12,21 +12,10 @@ interface RecordedRow {
 }
 
 /** See `ObjectLedger`. It has a connection of the pool to itself until it is closed. */
-export class PostgresObjectLedger implements ObjectLedger {
-  private constructor(private readonly client: pg.PoolClient) {}
-
+export class PostgresObjectLedger extends TemporaryTable implements ObjectLedger {
   /** Throws `unavailable`. */
   static async open(pool: pg.Pool): Promise<PostgresObjectLedger> {
-    let client: pg.PoolClient | undefined;
-    try {
-      client = await pool.connect();
-      await client.query(`CREATE TEMPORARY TABLE recorded (
-        tenant_id text COLLATE "C", ref text COLLATE "C", size bigint, checksum json, PRIMARY KEY (tenant_id, ref))`);
-      return new PostgresObjectLedger(client);
-    } catch (error) {
-      client?.release(true);
-      throw asUnavailable(error);
-    }
+    return new PostgresObjectLedger(await TemporaryTable.make(pool, 'recorded', 'size bigint, checksum json'));
   }
 
   async add(objects: readonly ListedObject[]): Promise<void> {
@@ -67,19 +56,6 @@ export class PostgresObjectLedger implements ObjectLedger {
     );
     const lost: LostObject[] = rows.map((row) => ({ ...listedOf(row), itemId: row.itemId }));
     return { count: counts?.count ?? 0, named: counts?.named ?? 0, examples: lost };
-  }
-
-  /** The connection is ended: what is temporary goes with it. */
-  close(): void {
-    this.client.release(true);
-  }
-
-  private async ask<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
-    try {
-      return (await this.client.query<Row>(text, [...values])).rows;
-    } catch (error) {
-      throw asUnavailable(error);
-    }
   }
 }
 

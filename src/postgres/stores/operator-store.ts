@@ -1,9 +1,8 @@
-/** What an operator does by hand, in PostgreSQL (sql/0008_operator.sql; contract 12). */
-import type pg from 'pg';
+/** What an operator does by hand, in PostgreSQL (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
-import { ask, askOne } from '../ask.js';
+import { Store } from '../ask.js';
 
-/** States that an operator may give a tenant (contract 12). */
+/** States that an operator may give a tenant. */
 export type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';
 
 /** A tenant as an operator sees it. Times are milliseconds since 1970, sizes bytes. */
@@ -35,25 +34,23 @@ export type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_don
 const DELETE_BATCH = 2_000;
 
 /** The operator's statements. Each throws `unavailable` while the database is down. */
-export class OperatorStore {
-  constructor(private readonly pool: pg.Pool) {}
-
+export class OperatorStore extends Store {
   /** Tenants in order of their names, at most `limit` of them after `after` ('' from the start). */
   tenants(after: string, limit: number): Promise<TenantRow[]> {
-    return ask<TenantRow>(this.pool, {
-      text: `SELECT t.id, t.slug, t.state, t.email, t.created_at AS "createdAt", t.claimed_at AS "claimedAt",
+    return this.rows<TenantRow>(
+      `SELECT t.id, t.slug, t.state, t.email, t.created_at AS "createdAt", t.claimed_at AS "claimedAt",
           (SELECT count(*) FROM devices d WHERE d.tenant_id = t.id AND d.revoked_at IS NULL) AS devices,
           t.item_count AS items, t.storage_bytes AS "storageBytes"
         FROM tenants t WHERE coalesce(t.slug, '') >= $1 AND ($1 = '' OR t.slug > $1)
         ORDER BY coalesce(t.slug, ''), t.id LIMIT $2`,
-      values: [after, limit],
-    });
+      [after, limit],
+    );
   }
 
   /** The tenant of a name; without one the tenant of single mode. Undefined where there is none. */
   async tenantOf(slug: string | undefined): Promise<string | undefined> {
     const text = 'SELECT id FROM tenants WHERE slug IS NOT DISTINCT FROM $1 ORDER BY created_at, id LIMIT 1';
-    const [row] = await ask<{ id: string }>(this.pool, { text, values: [slug ?? null] });
+    const row = await this.first<{ id: string }>(text, [slug ?? null]);
     return row?.id;
   }
 
@@ -88,28 +85,22 @@ export class OperatorStore {
   }
 
   discrepancies(): Promise<Discrepancy[]> {
-    return ask<Discrepancy>(this.pool, {
-      text: 'SELECT tenant_id AS "tenantId", what, stored, counted FROM discrepancies()',
-      values: [],
-    });
+    return this.rows<Discrepancy>('SELECT tenant_id AS "tenantId", what, stored, counted FROM discrepancies()');
   }
 
   /**
-   * Begins a new history: every device replays from the start, which is what a copied volume needs (contract 11). The
+   * Begins a new history: every device replays from the start, which is what a copied volume needs. The
    * servers' connections are cut, since each asks for the epoch when it connects.
    */
   async newEpoch(): Promise<string> {
     const epoch = ulid();
-    await ask(this.pool, { text: 'UPDATE installation SET epoch = $1', values: [epoch] });
-    await ask(this.pool, {
-      text: `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name IN ('service', 'service-commit')`,
-      values: [],
-    });
+    await this.rows('UPDATE installation SET epoch = $1', [epoch]);
+    await this.rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name IN ('service', 'service-commit')`);
     return epoch;
   }
 
-  private async verdict<V extends string = OperatorVerdict>(call: string, values: readonly unknown[]): Promise<V> {
-    return (await askOne<{ verdict: V }>(this.pool, { text: `SELECT ${call} AS verdict`, values })).verdict;
+  private verdict<V extends string = OperatorVerdict>(call: string, values: readonly unknown[]): Promise<V> {
+    return this.value<V>(`SELECT ${call} AS verdict`, values);
   }
 }

@@ -1,4 +1,4 @@
-/** Spent one-use tickets in PostgreSQL (contract 4). Redemptions that come together go into one statement. */
+/** Spent one-use tickets in PostgreSQL. Redemptions that come together go into one statement. */
 import type pg from 'pg';
 import type { TicketStore as TicketStorePort } from '../../account/ports.js';
 import { Batcher } from '../../protocol/batcher.js';
