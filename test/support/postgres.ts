@@ -218,7 +218,9 @@ export async function testDatabase(t: WithTeardown, from: 'template' | 'empty' =
   const { adminUrl, template } = await shared();
   const name = `test_${randomBytes(8).toString('hex')}`;
   const source = from === 'empty' ? 'template0' : template;
-  await withAdmin(adminUrl, async (client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${source}`));
+  // Copied as files: through the log, PostgreSQL's default, it takes three times as long, and nothing here is flushed.
+  const create = `CREATE DATABASE ${name} TEMPLATE ${source} STRATEGY file_copy`;
+  await withAdmin(adminUrl, async (client) => client.query(create));
   let dropped: Promise<void> | undefined;
   const dropOnce = async (): Promise<void> => {
     dropped ??= drop(adminUrl, name);
