@@ -18,6 +18,15 @@ import { ensureTemplate, startTestServer } from './support/postgres.js';
 
 /** A file waits for others half of its time: with four at once two cores are busy. */
 const FILES_AT_ONCE = 4;
+/** They take longest, and begin first, so that none of them runs alone at the end. */
+const LONGEST: readonly string[] = [
+  'conformance',
+  'fairness-sockets',
+  'upgrade',
+  'objects-server',
+  'cli-process',
+  'embedded',
+];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
 const FILE_MAX_MS = 15 * 60_000;
@@ -35,11 +44,13 @@ interface Count {
 async function testFiles(args: readonly string[]): Promise<string[]> {
   const folder = dirname(fileURLToPath(import.meta.url));
   const parts = args.filter((arg) => !arg.startsWith('--'));
+  const isLong = (name: string): boolean => LONGEST.includes(basename(name, '.test.js'));
   return (await readdir(folder, { recursive: true }))
     .filter((name) => name.endsWith('.test.js'))
     .filter((name) => args.includes('--long') || !name.endsWith('.long.test.js'))
     .filter((name) => parts.length === 0 || parts.some((part) => name.includes(part)))
     .sort()
+    .sort((one, other) => Number(isLong(other)) - Number(isLong(one)))
     .map((name) => join(folder, name));
 }
 
@@ -193,7 +204,8 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
   const interrupted = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
   try {
-    if (checks.length > 0) process.stdout.write(`build, with the checks that ended meanwhile: CPU ${cpuOfEnded().toFixed(1)} s\n`);
+    if (checks.length > 0)
+      process.stdout.write(`build, with the checks that ended meanwhile: CPU ${cpuOfEnded().toFixed(1)} s\n`);
     const jobs: Job[] = [
       ...checks.map(
         (check): Job =>
