@@ -2,10 +2,11 @@ import tseslint from 'typescript-eslint';
 
 /** Type-aware: a promise nobody waits for, an `any` that spreads and code nobody uses are the faults that types alone let pass. */
 export default tseslint.config(
-  { ignores: ['build/', 'node_modules/', 'data/', 'eslint.config.js'] },
+  { ignores: ['build/', 'node_modules/', 'data/', 'eslint.config.js', 'test/start.js'] },
   ...tseslint.configs.strictTypeChecked,
   {
-    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    // One program for all files: the project service, made for editors, takes a quarter more of the processor.
+    languageOptions: { parserOptions: { project: './tsconfig.json', tsconfigRootDir: import.meta.dirname } },
     linterOptions: { reportUnusedDisableDirectives: 'error' },
     rules: {
       '@typescript-eslint/no-explicit-any': 'error',

@@ -2,12 +2,10 @@
  * The test runner behind `npm test`: one PostgreSQL for all test files, every file in a process of its own, some at a
  * time. The last line is always "N passed, N failed".
  *
- *   node build/test/run.js [--check] [--long] [part of a file name ...]
+ *   node build/test/run.js [--long] [part of a file name ...]
  *
- * With `--check` the linter and the formatter's check run among them.
+ * `npm test` starts it by test/start.js, with the linter and the formatter's check among them.
  */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { SourceMap, type SourceMapPayload } from 'node:module';
@@ -20,10 +18,14 @@ import { ensureTemplate, startTestServer } from './support/postgres.js';
 
 /** A file waits for others half of its time: with four at once two cores are busy. */
 const FILES_AT_ONCE = 4;
-/** With `--check`. They begin before all files, since the linter takes longest of all. */
-const CHECKS: readonly (readonly [program: string, ...args: readonly string[]])[] = [
-  ['eslint', '.'],
-  ['prettier', '--check', '--log-level', 'warn', '.'],
+/** They take longest, and begin first, so that none of them runs alone at the end. */
+const LONGEST: readonly string[] = [
+  'conformance',
+  'fairness-sockets',
+  'upgrade',
+  'objects-server',
+  'cli-process',
+  'embedded',
 ];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
@@ -42,11 +44,13 @@ interface Count {
 async function testFiles(args: readonly string[]): Promise<string[]> {
   const folder = dirname(fileURLToPath(import.meta.url));
   const parts = args.filter((arg) => !arg.startsWith('--'));
+  const isLong = (name: string): boolean => LONGEST.includes(basename(name, '.test.js'));
   return (await readdir(folder, { recursive: true }))
     .filter((name) => name.endsWith('.test.js'))
     .filter((name) => args.includes('--long') || !name.endsWith('.long.test.js'))
     .filter((name) => parts.length === 0 || parts.some((part) => name.includes(part)))
     .sort()
+    .sort((one, other) => Number(isLong(other)) - Number(isLong(one)))
     .map((name) => join(folder, name));
 }
 
@@ -116,22 +120,25 @@ async function runFile(file: string, signal: AbortSignal): Promise<FileResult> {
   };
 }
 
-/** Runs one of the project's development tools: it passes or fails as a whole. */
-async function runCheck([program, ...args]: (typeof CHECKS)[number], signal: AbortSignal): Promise<FileResult> {
-  const begun = performance.now();
-  const tool = join(PROJECT_ROOT, 'node_modules/.bin', program);
-  const child = spawn(tool, args, { cwd: PROJECT_ROOT, stdio: ['ignore', 'pipe', 'pipe'], signal });
-  let text = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part: Buffer) => (text += part.toString()));
-  const [code] = (await once(child, 'close').catch((error: unknown) => [String(error)])) as readonly unknown[];
+/** One of the project's development tools, started already: it passes or fails as a whole. */
+export interface Check {
+  readonly name: string;
+  /** When it began, as `performance.now` has it. */
+  readonly begun: number;
+  /** Whether it ended with 0, and all it wrote. */
+  readonly ended: Promise<{ readonly passed: boolean; readonly text: string }>;
+}
+
+async function finishCheck({ name, begun, ended }: Check): Promise<FileResult> {
+  const { passed, text } = await ended;
   return {
-    name: program,
-    passed: code === 0 ? 1 : 0,
-    failed: code === 0 ? 0 : 1,
+    name,
+    passed: passed ? 1 : 0,
+    failed: passed ? 0 : 1,
     seconds: (performance.now() - begun) / 1_000,
     cpuSeconds: cpuOfEnded(),
     skipped: [],
-    text: code === 0 ? text : `${text}${program} ended with ${String(code)}\n`,
+    text,
   };
 }
 
@@ -191,18 +198,19 @@ async function runJobs(jobs: readonly Job[], signal: AbortSignal): Promise<Count
   return { passed: sum('passed'), failed: sum('failed') };
 }
 
-async function main(): Promise<void> {
+/** Runs the tests and sees the checks to their end; sets the exit code. */
+export async function main(args: readonly string[], checks: readonly Check[] = []): Promise<void> {
   const count: Count = { passed: 0, failed: 0 };
   const interrupted = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
   try {
-    const args = process.argv.slice(2);
-    const checks = args.includes('--check') ? CHECKS : [];
+    if (checks.length > 0)
+      process.stdout.write(`build, with the checks that ended meanwhile: CPU ${cpuOfEnded().toFixed(1)} s\n`);
     const jobs: Job[] = [
       ...checks.map(
         (check): Job =>
-          (signal) =>
-            runCheck(check, signal),
+          () =>
+            finishCheck(check),
       ),
       ...(await testFiles(args)).map(
         (file): Job =>
@@ -232,4 +240,4 @@ async function main(): Promise<void> {
   process.stdout.write(`${count.passed} passed, ${count.failed} failed\n`);
 }
 
-await main();
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main(process.argv.slice(2));

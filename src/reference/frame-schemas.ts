@@ -1,11 +1,14 @@
 /** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document for each shape. */
-import typia from 'typia';
+import type typiaLibrary from 'typia';
 import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
 import type { LiveFieldsA, LiveRowB, ContentTypeName } from '../protocol/item-replies.js';
 import type { Bytes } from '../protocol/replies.js';
 import type { HelloFrame, Ulid, Count } from '../protocol/requests.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
+
+/** Only while building, as in src/validators/requests.ts. */
+declare const typia: typeof typiaLibrary;
 
 /** A frame as it is built, with text in the place of bytes. */
 type Spelled<T> = T extends Uint8Array ? Bytes : T extends object ? { [K in keyof T]: Spelled<T[K]> } : T;

@@ -2,12 +2,15 @@
  * JSON Schemas of everything that requests and replies hold, in either shape: generated from the types that validate
  * requests (src/protocol/requests.ts) and that replies are made by (src/protocol/replies.ts).
  */
-import typia from 'typia';
+import type typiaLibrary from 'typia';
 import type * as items from '../protocol/item-replies.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import type * as replies from '../protocol/replies.js';
 import type * as bodies from '../protocol/requests.js';
 import { toSnake, type Shape } from '../protocol/shape.js';
+
+/** Only while building, as in src/validators/requests.ts. */
+declare const typia: typeof typiaLibrary;
 
 /** A JSON Schema, or any part of an OpenAPI document. */
 export type Json = { readonly [key: string]: unknown };

@@ -3,12 +3,15 @@
  * Each throws `validation` for the first thing that does not fit, with its path and a rule in plain words.
  * Keys are camelCase here: shape B bodies are renamed first (reference, HTTP, The two shapes). Unknown keys are left alone.
  */
-import typia from 'typia';
+import type typiaLibrary from 'typia';
 import { invalid } from '../protocol/errors.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { toSnake } from '../protocol/shape.js';
 import type * as bodies from '../protocol/requests.js';
 import { pathOf, ruleOf } from './words.js';
+
+/** Its calls are replaced when the project is built: imported for them, the library would be loaded at every start, for nothing. */
+declare const typia: typeof typiaLibrary;
 
 /** What a generated check says of the first thing that does not fit. */
 type Fault = Parameters<NonNullable<Parameters<typeof typia.createAssert>[0]>>[0];

@@ -2,6 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { connect, type Socket as TcpSocket } from 'node:net';
 import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { changesOf, type Seen } from './stream.js';
 import type { Json } from './wire.js';
@@ -10,6 +11,10 @@ const run = promisify(execFile);
 
 /** Resident memory of a process, bytes. */
 export async function residentBytes(pid: number): Promise<number> {
+  if (process.platform === 'linux') {
+    const found = /^VmRSS:\s+(\d+) kB$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'));
+    return Number(found?.[1]) * 1024;
+  }
   const { stdout } = await run('ps', ['-o', 'rss=', '-p', String(pid)]);
   return Number(stdout.trim()) * 1024;
 }

@@ -1,0 +1,32 @@
+/**
+ * `npm test`: the linter and the formatter's check read sources only, so that they run while the project is built, on the
+ * processor that the compiler leaves; then the tests run beside them (test/run.ts). Plain JavaScript: nothing is built yet.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+
+/** Starts a development tool, which ends with this process at the latest. */
+function start(name, ...args) {
+  const begun = performance.now();
+  const child = spawn(`${root}node_modules/.bin/${name}`, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  process.once('exit', () => child.kill());
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (part) => (text += part));
+  const ended = once(child, 'close').then(
+    ([code, signal]) =>
+      code === 0 ? { passed: true, text } : { passed: false, text: `${text}${name} ended with ${signal ?? code}\n` },
+    (error) => ({ passed: false, text: `${name}: ${error}\n` }),
+  );
+  return { name, begun, ended };
+}
+
+const checks = [start('eslint', '.'), start('prettier', '--check', '--log-level', 'warn', '.')];
+const build = await start('tspc', '-p', 'tsconfig.json').ended;
+process.stdout.write(build.text);
+if (!build.passed) process.exit(1);
+const { main } = await import('../build/test/run.js');
+await main(process.argv.slice(2), checks);
+process.exit(); // an interrupted run leaves its checks
