@@ -133,7 +133,7 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   const heard = new Events<string>();
   const client = await pool.connect();
   client.on('notification', ({ payload }) => heard.add(payload ?? ''));
-  await client.query('LISTEN service');
+  await client.query('LISTEN service; LISTEN marker');
   t.teardown(() => client.release(true));
   await a.feed.start();
   t.notOk(a.feed.othersUp);
@@ -150,7 +150,11 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   await b.hints.until(1);
   t.strictSame(b.hints.all, [['tenant', 2, 1]]);
   t.strictSame(a.hints.all, [], 'an instance does not hear itself');
+  const told = heard.all.length;
   await b.feed.close();
+  await client.query("SELECT pg_notify('marker', 'after b')");
+  await heard.until((all) => all.includes('after b'));
+  t.same(heard.all.slice(told), ['after b'], 'who leaves says nothing more: heard late, it would count as being there');
   await a.beat();
   t.notOk(a.feed.othersUp, 'b has left');
   await pool.query(

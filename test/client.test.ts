@@ -1,5 +1,6 @@
 /** The client's parts on their own: no server, no network, time in the test's hand. */
 import fc from 'fast-check';
+import { getEventListeners } from 'node:events';
 import t from 'tap';
 import { DeviceApi } from '../src/client/api.js';
 import { backoffMs, RECONNECT } from '../src/client/platform.js';
@@ -143,6 +144,28 @@ t.test('HTTP: what may not be repeated is not, but for a 429, which did nothing'
   limited.clock.advance(1_000);
   await reply;
   t.equal(limited.requests.length, 2);
+});
+
+t.test('HTTP: a request leaves nothing behind in the signals that outlive it', async (t) => {
+  const lifetime = new AbortController();
+  const { fetch } = fakeFetch(() => ({ body: { ok: true } }));
+  const clock = new TestClock();
+  const http = new Http({ baseUrl: 'http://server.test/', fetch, clock, random: () => 0, lifetime: lifetime.signal });
+  for (let n = 0; n < 3; n++) await http.send({ ...call, signal: lifetime.signal });
+  const { signal } = lifetime;
+  t.same(getEventListeners(signal, 'abort'), []);
+  // What `AbortSignal.any` hangs on a signal is no listener.
+  const dependants = Object.getOwnPropertySymbols(signal).filter((symbol) => /dependant/i.test(String(symbol)));
+  const sizes = dependants.map((symbol) => (signal as never as Record<symbol, Set<unknown> | null>)[symbol]?.size ?? 0);
+  t.same(sizes.filter((size) => size > 0), []);
+  const held = new Http({
+    ...{ baseUrl: 'http://server.test', clock, random: () => 0, lifetime: signal },
+    fetch: (_, { signal: stop }) =>
+      new Promise((_resolve, reject) => stop?.addEventListener('abort', () => reject(new Error('stopped')))),
+  }).send({ ...call });
+  lifetime.abort();
+  await t.rejects(held, { name: 'NetworkError', code: 'aborted' });
+  await t.rejects(http.send({ ...call }), { name: 'NetworkError', code: 'aborted' });
 });
 
 t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML with 200 is an error', async (t) => {

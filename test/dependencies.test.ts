@@ -9,6 +9,7 @@ import { basename, dirname, join } from 'node:path';
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { KNOWN_LIBRARIES, libraryFile, strangeLibrary } from '../src/front/library.js';
+import { noteOpening } from '../src/front/upgrade.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { temporaryFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
@@ -75,6 +76,11 @@ t.test('DEP-02: another library is told in the log, and refused where UWS_STRICT
   t.equal(await lenient.end('SIGTERM'), 0);
   await closed;
   t.equal(lenient.output.filter((line) => sentence.test(line)).length, 1, 'told once');
+});
+
+t.test('DEP-06: what runs while the library switches a connection to a socket is no function of ours', (t) => {
+  t.match(Function.prototype.toString.call(noteOpening), /\[native code\]/);
+  t.end();
 });
 
 t.test('DEP-03: typia has made validators at build, of an exact version', async (t) => {

@@ -1,6 +1,6 @@
 /** One HTTP exchange after another with a server: time-outs, typed refusals, and repeats where repeating is harmless. */
 import type { Clock } from '../protocol/clock.js';
-import { backoffMs, delay, type Fetch, type Random, RETRY } from './platform.js';
+import { backoffMs, delay, follow, type Fetch, type Random, RETRY } from './platform.js';
 import { ApiError, NetworkError, ProtocolError, retryAfterMs } from './errors.js';
 import { count, errorBody, field, type Read } from './reader.js';
 
@@ -97,7 +97,16 @@ export class Http {
 
   /** Sends a request, with a bearer token where one is given. A method of this class is a `Call` once bound. */
   async send(request: HttpRequest, token: string | null = null): Promise<HttpReply> {
-    const cancel = AbortSignal.any([request.signal, this.options.lifetime].filter((signal) => signal !== undefined));
+    const cancel = new AbortController();
+    const release = follow(cancel, [request.signal, this.options.lifetime]);
+    try {
+      return await this.tryAgain(request, token, cancel.signal);
+    } finally {
+      release();
+    }
+  }
+
+  private async tryAgain(request: HttpRequest, token: string | null, cancel: AbortSignal): Promise<HttpReply> {
     const tried: Tried = { repeats: 0, waitedMs: 0 };
     for (;;) {
       try {

@@ -60,6 +60,21 @@ export interface Platform {
 /** Lets others have a turn in the middle of long work: the platform's shortest timer, whatever the time is. */
 export const breathe = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
+/**
+ * Aborts `own` with the first of the signals, until the function that it answers is called. `AbortSignal.any` would do it,
+ * but of each short signal it keeps something for as long as a long one lives (Node 20), and a device lives for months.
+ */
+export function follow(own: AbortController, signals: readonly (AbortSignal | undefined)[]): () => void {
+  const aborted = (): void => own.abort();
+  for (const signal of signals) {
+    if (signal?.aborted === true) aborted();
+    signal?.addEventListener('abort', aborted, { once: true });
+  }
+  return () => {
+    for (const signal of signals) signal?.removeEventListener('abort', aborted);
+  };
+}
+
 /** Waits `ms`; rejects with the signal's reason when it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -25,14 +25,9 @@ import {
   wholeDays,
   wholeNumber,
   type Variable,
+  type ConfigProblem,
+  type ValuesOf,
 } from './variables.js';
-
-/** One bad variable: its name, what it got (never a secret's text) and what it takes. */
-export interface ConfigProblem {
-  readonly name: string;
-  readonly got: string;
-  readonly takes: string;
-}
 
 /** The start stops with this. It lists every bad variable at once, so that nobody repairs them one start at a time. */
 export class ConfigError extends Error {
@@ -193,10 +188,8 @@ const VARIABLES = {
 /** A variable's text; an empty one counts as unset, as compose files write it. */
 const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
 
-type ValueOf<V> = V extends Variable<infer T> ? T : never;
-
 /** The server's configuration, frozen. Times are milliseconds, sizes bytes; the fields are described in VARIABLES. */
-export type Config = { readonly [K in keyof typeof VARIABLES]: ValueOf<(typeof VARIABLES)[K]> };
+export type Config = ValuesOf<typeof VARIABLES>;
 
 /** What a message shows of a bad value: never a secret, never a password inside a URL, never control characters. */
 function shown(text: string, isSecret: boolean | undefined): string {

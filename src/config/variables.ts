@@ -12,6 +12,18 @@ export interface Variable<T> {
   parse(text: string): T | undefined;
 }
 
+/** What a table of variables is read as, frozen. */
+export type ValuesOf<Table> = {
+  readonly [K in keyof Table]: Table[K] extends Variable<infer T> ? T : never;
+};
+
+/** One bad variable: its name, what it got (never a secret's text) and what it takes. */
+export interface ConfigProblem {
+  readonly name: string;
+  readonly got: string;
+  readonly takes: string;
+}
+
 /** A variable that has a value where it is unset. */
 export const variable = <T>(
   name: string,

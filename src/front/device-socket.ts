@@ -16,7 +16,7 @@ const CLOSE_GRACE_MS = 5_000;
 
 /** What uWebSockets.js keeps for us with a socket. */
 export interface SocketData {
-  readonly socket: DeviceSocket;
+  socket: DeviceSocket;
 }
 
 /** The connection, as the library has it. */

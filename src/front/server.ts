@@ -9,7 +9,7 @@ import type { FrontOptions } from './ports.js';
 import { rowsOf } from './route-table.js';
 import { Sockets } from './socket.js';
 import { SocketRoom } from './unsent.js';
-import { SOCKET_PATH, Upgrader } from './upgrade.js';
+import { noteOpening, SOCKET_PATH, Upgrader } from './upgrade.js';
 
 /**
  * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (reference, Sockets); above this the
@@ -94,15 +94,12 @@ function appOf({ pipeline, sockets, upgrader, idleS }: AppParts): TemplatedApp {
     maxPayloadLength: FRAME_READ_MAX,
     maxBackpressure: BACKPRESSURE_MAX,
     upgrade: (res, req, context) => upgrader.handle(res, req, context),
-    // No more than this: see Upgrader.open.
-    open: (wire) => {
-      wire.getUserData().socket.wire = wire;
-    },
+    open: noteOpening,
     message: (wire, message, isBinary) => sockets.message(wire, message, isBinary),
     ping: (wire, message) => sockets.heard(wire, message),
     pong: (wire, message) => sockets.heard(wire, message),
     drain: (wire) => sockets.drained(wire),
-    close: (wire, code) => sockets.closed(wire, code),
+    close: (wire, code) => upgrader.closed(wire, code),
   });
   return app.any('/*', pipeline.handle);
 }

@@ -89,7 +89,6 @@ export class Sockets {
 
   /** Takes in a socket that was just upgraded. */
   opened(socket: DeviceSocket): void {
-    if (socket.wire === undefined) return; // it is closed already
     socket.lastSeen = this.options.clock.now() - this.since;
     this.wheel.add(socket);
     this.guarded(socket, () => this.register(socket));

@@ -5,7 +5,7 @@ import { invalid, ServiceError, unavailable } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { bearerOf, checkState, ownerOf, type Caller } from './authenticate.js';
 import type { Pipeline } from './pipeline.js';
-import { DeviceSocket, type SocketData } from './device-socket.js';
+import { DeviceSocket, type Wire } from './device-socket.js';
 import type { FrontOptions } from './ports.js';
 import type { Call } from './request.js';
 import type { Sockets } from './socket.js';
@@ -33,6 +33,15 @@ function credential(call: Call, name: 'token' | 'ticket'): string | undefined {
   return value;
 }
 
+/** The socket that is being opened, between the library's `open` and `Upgrader.open`. */
+const opening: Wire[] = [];
+
+/**
+ * The library's handler for `open`: a function of the language itself. Where one of ours would be compiled, or its types
+ * learnt, at that moment, it would take memory that the library still looks at (reference, Dependencies).
+ */
+export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
+
 /** Opens sockets: checks the upgrade like a request, then hands the connection over to `Sockets`. */
 export class Upgrader {
   /** While the server stops, no socket is opened. */
@@ -44,6 +53,11 @@ export class Upgrader {
     private readonly sockets: Sockets,
     private readonly room: SocketRoom,
   ) {}
+
+  /** The connection is gone, which may be while it is being opened. */
+  closed(wire: Wire, code: number): void {
+    if (opening.pop() === undefined) this.sockets.closed(wire, code);
+  }
 
   /** Never throws: what is refused is answered like any other request (reference, Errors). */
   handle(res: HttpResponse, req: HttpRequest, context: us_socket_context_t): void {
@@ -142,8 +156,14 @@ export class Upgrader {
     call.end();
     const { key, protocol, extensions, context } = handshake;
     // After the callback the library looks at the response once more. The switch has freed the end of it, and whoever
-    // took that memory meanwhile may have left a bit there that says "close". So nothing else happens in the callback.
-    call.res.cork(() => call.res.upgrade<SocketData>({ socket }, key, protocol, extensions, context));
+    // took that memory meanwhile may have left a bit there that says "close". So nothing of ours runs in between: no
+    // callback, no `open`, and no property is set (reference, Dependencies).
+    const { res } = call;
+    res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
+    const wire = opening.pop();
+    if (wire === undefined) return; // it is closed already
+    wire.getUserData().socket = socket;
+    socket.wire = wire;
     this.sockets.opened(socket);
   }
 }

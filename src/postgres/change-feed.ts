@@ -191,6 +191,8 @@ export class ChangeFeed implements ChangeAnnouncer {
   /** Tells what still waits, takes the instance off the list and stops listening. Resolves when all is done. */
   async close(): Promise<void> {
     this.closed = true;
+    // Who goes wants nothing any more; heard late, it would be taken for an instance that is still there.
+    this.wantedUntold = false;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
     this.attendTimer?.cancel();

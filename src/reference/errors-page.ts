@@ -69,7 +69,7 @@ Every answer from 400 upwards has this body, also a refused upgrade of \`/ws\`:
 - \`X-Request-Id\` comes with every answer. The server's log has the cause of a 5xx under it.
 
 Checks come in this order, and the first that fails is the answer: framing, route, tenant by host, token, tenant state, rate, body.
-Shape A has fewer codes than B for the same refusals. The specification also calls \`bootstrap_already_done\` \`bootstrap_locked\`; the server never answers with that name.
+Shape A has fewer codes than B for the same refusals. \`bootstrap_locked\` is another name of \`bootstrap_already_done\`; the server never answers with it.
 
 | Status | Code in A | Code in B | When |
 | --- | --- | --- | --- |

@@ -15,6 +15,7 @@ export const SECTIONS_OUTSIDE: Readonly<Record<string, string>> = {
   Logs: "needs the server's log",
   Durability: 'needs server or database to be killed',
   Architecture: "speaks of this project's source",
+  Dependencies: "speaks of this project's own packages",
   Cryptography: CLIENTS,
   'Item tags': CLIENTS,
   'Our clients': CLIENTS,

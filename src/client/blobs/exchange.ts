@@ -7,7 +7,7 @@ import type { JsonObject } from '../../crypto/payload.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { ApiError, ClientError, isPassing, NetworkError, ProtocolError } from '../errors.js';
 import { asError } from '../events.js';
-import { backoffMs, delay, RETRY } from '../platform.js';
+import { backoffMs, delay, follow, RETRY } from '../platform.js';
 
 /** Attempts at a transfer, each begun anew, in which nothing was gained. */
 const ATTEMPTS_MAX = 5;
@@ -33,6 +33,7 @@ export class Exchange {
   readonly signal: AbortSignal;
   readonly pace: Pace;
   private readonly stop = new AbortController();
+  private readonly release: () => void;
   /** What went wrong on this side: whatever the platform says then, this is why. */
   private own: Error | undefined;
 
@@ -40,7 +41,8 @@ export class Exchange {
     private readonly ports: ExchangePorts,
     private readonly caller: AbortSignal | undefined,
   ) {
-    this.signal = AbortSignal.any([eitherOf(caller, ports.lifetime), this.stop.signal]);
+    this.signal = this.stop.signal;
+    this.release = follow(this.stop, [caller, ports.lifetime]);
     this.pace = new Pace(ports.clock, (error) => this.fail(error));
   }
 
@@ -53,6 +55,7 @@ export class Exchange {
   /** Over, well or not: nothing is waited for, and a connection that the store still holds open is let go. */
   end(): void {
     this.pace.end();
+    this.release();
     this.stop.abort();
   }
 
@@ -65,9 +68,6 @@ export class Exchange {
     return asError(error);
   }
 }
-
-const eitherOf = (caller: AbortSignal | undefined, lifetime: AbortSignal): AbortSignal =>
-  AbortSignal.any(caller === undefined ? [lifetime] : [caller, lifetime]);
 
 /** Who ended a transfer on purpose: its caller, or the device. */
 function endOf(signal: AbortSignal | undefined, lifetime: AbortSignal): ClientError | undefined {
@@ -104,9 +104,15 @@ export class Retries {
     if (refused && ++this.refusals >= REFUSALS_MAX) throw error;
     const { clock, random, lifetime } = this.ports;
     const wait = Math.max(told, backoffMs(this.failures++, RETRY, random));
-    await delay(clock, wait, eitherOf(this.signal, lifetime)).catch((cause: unknown) => {
+    const stop = new AbortController();
+    const release = follow(stop, [this.signal, lifetime]);
+    try {
+      await delay(clock, wait, stop.signal);
+    } catch (cause) {
       throw endOf(this.signal, lifetime) ?? asError(cause);
-    });
+    } finally {
+      release();
+    }
   }
 }
 
