@@ -128,12 +128,7 @@ t.test('ARCH-01 ARCH-06: a folder imports lower rings and itself, the client pro
 });
 
 t.test('ARCH-02: no import cycle, types counted', (t) => {
-  const graph = new Map(
-    files.map((file) => [
-      file,
-      importsOf(file).filter(isRelative).map(resolved),
-    ]),
-  );
+  const graph = new Map(files.map((file) => [file, importsOf(file).filter(isRelative).map(resolved)]));
   const state = new Map<string, 'open' | 'done'>();
   const cycles: string[] = [];
   const visit = (file: string, path: readonly string[]): void => {

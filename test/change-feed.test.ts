@@ -154,7 +154,8 @@ t.test('instances find each other, and an instance alone notifies nobody', async
   await b.feed.close();
   await client.query("SELECT pg_notify('marker', 'after b')");
   await heard.until((all) => all.includes('after b'));
-  t.same(heard.all.slice(told), ['after b'], 'who leaves says nothing more: heard late, it would count as being there');
+  const last = heard.all.slice(told).filter((text) => text.includes('"from":"b"'));
+  t.same(last, [], 'who leaves says nothing more: heard late, it would count as being there');
   await a.beat();
   t.notOk(a.feed.othersUp, 'b has left');
   await pool.query(

@@ -157,7 +157,10 @@ t.test('HTTP: a request leaves nothing behind in the signals that outlive it', a
   // What `AbortSignal.any` hangs on a signal is no listener.
   const dependants = Object.getOwnPropertySymbols(signal).filter((symbol) => /dependant/i.test(String(symbol)));
   const sizes = dependants.map((symbol) => (signal as never as Record<symbol, Set<unknown> | null>)[symbol]?.size ?? 0);
-  t.same(sizes.filter((size) => size > 0), []);
+  t.same(
+    sizes.filter((size) => size > 0),
+    [],
+  );
   const held = new Http({
     ...{ baseUrl: 'http://server.test', clock, random: () => 0, lifetime: signal },
     fetch: (_, { signal: stop }) =>

@@ -1,5 +1,16 @@
 /** The variables of the object store (Configuration), and the rules between them. */
-import { flag, oneOf, optional, publicUrl, secret, SECRET_MAX, wholeNumber, type ConfigProblem, type ValuesOf, type Variable } from './variables.js';
+import {
+  flag,
+  oneOf,
+  optional,
+  publicUrl,
+  secret,
+  SECRET_MAX,
+  wholeNumber,
+  type ConfigProblem,
+  type ValuesOf,
+  type Variable,
+} from './variables.js';
 
 /** A bucket's name (Google Cloud Storage and S3; dots are allowed, though they spoil TLS under a bucket's own host). */
 const BUCKET = /^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$/;
@@ -50,7 +61,11 @@ export const STORAGE_VARIABLES = {
 };
 
 /** What the chosen store needs. */
-export function storageConflicts({ storageKind, gcsBucket, s3Bucket }: ValuesOf<typeof STORAGE_VARIABLES>): ConfigProblem[] {
+export function storageConflicts({
+  storageKind,
+  gcsBucket,
+  s3Bucket,
+}: ValuesOf<typeof STORAGE_VARIABLES>): ConfigProblem[] {
   const needs = (name: string): ConfigProblem => {
     return { name, got: 'nothing', takes: `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}` };
   };
