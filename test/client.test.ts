@@ -161,14 +161,19 @@ t.test('HTTP: a request leaves nothing behind in the signals that outlive it', a
     sizes.filter((size) => size > 0),
     [],
   );
-  const held = new Http({
+  const waiting = new Http({
     ...{ baseUrl: 'http://server.test', clock, random: () => 0, lifetime: signal },
     fetch: (_, { signal: stop }) =>
-      new Promise((_resolve, reject) => stop?.addEventListener('abort', () => reject(new Error('stopped')))),
-  }).send({ ...call });
+      new Promise((_resolve, reject) => {
+        const stopped = (): void => reject(new Error('stopped'));
+        if (stop?.aborted === true) stopped();
+        stop?.addEventListener('abort', stopped);
+      }),
+  });
+  const held = waiting.send({ ...call });
   lifetime.abort();
   await t.rejects(held, { name: 'NetworkError', code: 'aborted' });
-  await t.rejects(http.send({ ...call }), { name: 'NetworkError', code: 'aborted' });
+  await t.rejects(waiting.send({ ...call }), { name: 'NetworkError', code: 'aborted' }, 'and so are later ones');
 });
 
 t.test('HTTP: no answer is a timeout, a page of a proxy is its status, and HTML with 200 is an error', async (t) => {
