@@ -1,6 +1,6 @@
 /**
  * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (Configuration).
+ * (reference, Configuration).
  */
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from '../protocol/limits.js';

@@ -60,6 +60,6 @@ export const me: Handler<Me> = async (call, { identities, presence, config, vers
     devicesOnline: online.size,
     ...history,
   };
-  // The contract does not say at which level the history stands; whoever looks finds it.
+  // The history stands at both levels: whoever looks finds it.
   return { device: { id, name, glyph, pairedAt }, server, ...history };
 };
