@@ -3,8 +3,11 @@ import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/account/rates.js';
 import { limitKey, parseAddress } from '../src/front/client-address.js';
 import { Certificates } from '../src/hosting/certificates.js';
+import { createPool } from '../src/postgres/database.js';
+import { nightlyJobs } from '../src/postgres/jobs.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { BASE, billed, mustDeliver, stateOf, tenantOf, type Billed } from './support/hosted.js';
 import { runServer, type Running } from './support/server.js';
 import * as stripe from './support/stripe.js';
@@ -127,6 +130,25 @@ t.test('HOST-23 HOST-18: a provider’s share of the names that wait', async (t)
     [claimed?.['slug'], `name-${names}`],
     'and nobody else',
   );
+});
+
+t.test('HOST-18: a signup does not count the names that the night is freeing', async (t) => {
+  const clock = new TestClock();
+  const { from, databaseUrl, sql } = await apex(t, { clock });
+  for (let n = 0; n < 50; n++) t.equal(await from(`2001:db8:${n.toString(16)}::1`), '200');
+  const pool = createPool({ url: databaseUrl, name: 'night', size: 1, onIdleError: () => undefined });
+  t.teardown(async () => pool.end());
+  const later = clock.now() + 24 * HOUR_MS + 1;
+  const free = nightlyJobs({ pool, now: () => later, softDeleteMs: 0 }).find(({ name }) => name.startsWith('free'));
+  // The pool has one connection: this is the transaction of the job.
+  await pool.query('BEGIN');
+  t.equal(await free?.batch(new AbortController().signal), 50);
+  clock.advance(24 * HOUR_MS + 1);
+  const answer = from('2001:db8:f::1');
+  const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%sign_up%'`;
+  await until('the signup waits', async () => (await sql(waits)).length > 0);
+  await pool.query('COMMIT');
+  t.equal(await answer, '200');
 });
 
 t.test('HOST-23: as many names as fifty networks of one provider may ask for do not shut signup', async (t) => {

@@ -7,6 +7,14 @@ import { openClient } from './database.js';
 
 /** Any number; all instances use it. */
 const JOBS_LOCK = 7_265_763_012;
+/** Signups' lock (sql/0011_signups.sql). */
+const SIGNUP_LOCK = 7_265_763_011;
+/**
+ * Frees in turn with the signups (HOST-18). A signup frees the old names too, but passes over the rows that the night is
+ * deleting, and would count them among those that wait.
+ */
+const FREE_UNCLAIMED = `WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(${SIGNUP_LOCK}))
+  SELECT free_unclaimed($1, $2, $3) AS n FROM turn`;
 /** Rows of a batch: a few milliseconds of a lock. */
 const FULL = 500;
 /** Pairings and challenges outlive their time a little, so that late is told apart from wrong. */
@@ -27,28 +35,28 @@ export interface JobOptions {
 /** Every job there is, in the order in which they run. */
 export function nightlyJobs({ pool, now, softDeleteMs }: JobOptions): readonly Job[] {
   const count = async (text: string, values: readonly unknown[]): Promise<number> =>
-    (await askOne<{ n: number }>(pool, { text: `SELECT ${text} AS n`, values })).n;
+    (await askOne<{ n: number }>(pool, { text, values })).n;
   return [
     {
       name: 'empty deleted items',
       full: FULL,
-      batch: async () => count('empty_deleted($1, $2)', [now() - softDeleteMs, FULL]),
+      batch: async () => count('SELECT empty_deleted($1, $2) AS n', [now() - softDeleteMs, FULL]),
     },
     { name: 'purge keys of revoked devices', full: 1, batch: async () => purgeKeys(pool) },
     {
       name: 'clear what has expired',
       full: FULL,
-      batch: async () => count('clear_expired($1, $2)', [now() - EXPIRED_MS, FULL]),
+      batch: async () => count('SELECT clear_expired($1, $2) AS n', [now() - EXPIRED_MS, FULL]),
     },
     {
       name: 'free unclaimed tenants',
       full: FULL,
-      batch: async () => count('free_unclaimed($1, $2, $3)', [now() - UNCLAIMED_MS, FULL, now()]),
+      batch: async () => count(FREE_UNCLAIMED, [now() - UNCLAIMED_MS, FULL, now()]),
     },
     {
       name: 'clear old webhooks',
       full: FULL,
-      batch: async () => count('clear_webhooks($1, $2)', [now() - WEBHOOK_MS, FULL]),
+      batch: async () => count('SELECT clear_webhooks($1, $2) AS n', [now() - WEBHOOK_MS, FULL]),
     },
   ];
 }
