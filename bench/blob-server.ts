@@ -4,8 +4,8 @@
  */
 import { createInterface } from 'node:readline';
 import { pino } from 'pino';
-import { startServer } from '../src/compose/server.js';
-import { readConfig } from '../src/config/config.js';
+import { startServer } from '../src/server/app/server.js';
+import { readConfig } from '../src/server/config/config.js';
 import { say } from './reference/say.js';
 
 const config = readConfig(process.env);

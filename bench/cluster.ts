@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
+import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { option, say } from './reference/say.js';
 
 const folder = option('folder');

@@ -9,8 +9,8 @@
 import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { pino } from 'pino';
-import { startServer } from '../src/compose/server.js';
-import { readConfig } from '../src/config/config.js';
+import { startServer } from '../src/server/app/server.js';
+import { readConfig } from '../src/server/config/config.js';
 import { Measure } from './measure.js';
 import { tenantOf } from './population.js';
 import { say } from './reference/say.js';

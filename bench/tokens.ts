@@ -1,5 +1,5 @@
 /** Tokens of the bench's devices, signed as the server under test signs. */
-import { issueToken } from '../src/account/tokens.js';
+import { issueToken } from '../src/server/http/tokens.js';
 
 /** TOKEN_SECRET of the server under test: nothing but the bench ever holds data under it. */
 export const BENCH_TOKEN_SECRET = 'secret-of-the-bench-and-of-nothing-else';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { PROJECT_ROOT, SQL_FOLDER } from '../src/root.js';
-import { migrate } from '../src/postgres/migrate.js';
+import { migrate } from '../src/server/storage/migrate.js';
 import { Audit, type Audited } from './audit.js';
 import { Child } from './child.js';
 import type { Cluster } from './database.js';

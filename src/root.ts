@@ -21,7 +21,7 @@ export const PROJECT_ROOT = findRoot();
 export const SQL_FOLDER = join(PROJECT_ROOT, 'sql');
 
 /** Absolute path of the reference's pages and style sheet. */
-export const REFERENCE_FOLDER = join(PROJECT_ROOT, 'src', 'reference');
+export const DOCS_FOLDER = join(PROJECT_ROOT, 'src', 'docs');
 
 function readVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(join(PROJECT_ROOT, 'package.json'), 'utf8'));

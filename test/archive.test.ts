@@ -1,14 +1,14 @@
 /** The archive's bytes: what comes back, and what is refused. */
 import fc from 'fast-check';
 import t from 'tap';
-import { ArchiveWriter, readArchive } from '../src/client/archive/archive.js';
+import { ArchiveWriter, readArchive } from '../src/sdk/archive/archive.js';
 import {
   decodeRecord,
   encodeRecord,
   readPlain,
   type ArchivedItem,
   type ArchiveRecord,
-} from '../src/client/archive/records.js';
+} from '../src/sdk/archive/records.js';
 import { loadBrowserSodium } from '../src/crypto/sodium-browser.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import type { Sodium } from '../src/crypto/sodium.js';

@@ -1,6 +1,6 @@
 /** Paying: signup, the page after checkout, the portal, and a provider that does not work (contract 12). */
 import t from 'tap';
-import { StripePayments } from '../src/payments/stripe.js';
+import { StripePayments } from '../src/server/billing/stripe.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { claim } from './support/devices.js';

@@ -1,6 +1,6 @@
 /** Webhooks on servers that run, and what tenants are served in each state (contract 12). */
 import t from 'tap';
-import { ConfigError, readConfig } from '../src/config/config.js';
+import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem, write } from './support/devices.js';
 import { until } from './support/events.js';

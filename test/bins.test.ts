@@ -1,9 +1,9 @@
 /** Bins (contract 6), on a real database and two instances. */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { Bins, defaultSlug } from '../src/bins/bins.js';
-import { PostgresItemLog } from '../src/postgres/item-log.js';
-import { BinStore } from '../src/postgres/stores/bin-store.js';
+import { Bins, defaultSlug } from '../src/server/bins/bins.js';
+import { PostgresItemLog } from '../src/server/storage/item-log.js';
+import { BinStore } from '../src/server/bins/store.js';
 import { systemClock } from '../src/protocol/clock.js';
 import { BIN_SLUG } from '../src/protocol/ids.js';
 import {

@@ -1,10 +1,10 @@
 /** How much a tenant may ask the bucket at a time (contract 3 and 8). */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { Asks } from '../src/blobs/asks.js';
-import { Blobs } from '../src/blobs/blobs.js';
-import type { ObjectName, ObjectStore, StoredObject } from '../src/blobs/ports.js';
-import type { BlobRow, BlobRows } from '../src/blobs/rows.js';
+import { Asks } from '../src/server/blobs/asks.js';
+import { Blobs } from '../src/server/blobs/blobs.js';
+import type { ObjectName, ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
+import type { BlobRow, BlobRows } from '../src/server/blobs/rows.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { TENANT } from './support/front.js';

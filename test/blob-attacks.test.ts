@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import t from 'tap';
-import { Blobs } from '../src/blobs/blobs.js';
-import type { ObjectStore } from '../src/blobs/ports.js';
-import type { BlobRows } from '../src/blobs/rows.js';
+import { Blobs } from '../src/server/blobs/blobs.js';
+import type { ObjectStore } from '../src/server/blobs/ports.js';
+import type { BlobRows } from '../src/server/blobs/rows.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { ask, frontOf, TENANT, writeA } from './support/front.js';

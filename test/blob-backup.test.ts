@@ -1,9 +1,9 @@
-/** Blobs in a backup, and back out of it (contract 8; src/backup). */
+/** Blobs in a backup, and back out of it (src/server/admin/backup). */
 import { randomBytes } from 'node:crypto';
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { admin } from './support/admin.js';
 import { blobItem, downloadUrl, send, uploaded } from './support/blobs.js';
 import { newId } from './support/devices.js';

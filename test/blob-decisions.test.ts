@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { ALL_ROWS } from '../src/front/route-table.js';
+import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { askUpload, blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { ShiftedClock } from './support/clock.js';
 import { newId, writeBody } from './support/devices.js';

@@ -1,9 +1,9 @@
 /** How long a bucket's upload keeps its room: nobody tells the server that one is under way (contract 5 and 8). */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { unseenMs } from '../src/blobs/blobs.js';
-import { reaperOf } from '../src/compose/blobs.js';
-import { createPool } from '../src/postgres/database.js';
+import { unseenMs } from '../src/server/blobs/blobs.js';
+import { reaperOf } from '../src/server/app/blobs.js';
+import { createPool } from '../src/server/storage/database.js';
 import { never } from './support/blob-stage.js';
 import { askUpload, blobItem, uploadOf } from './support/blobs.js';
 import { ShiftedClock } from './support/clock.js';

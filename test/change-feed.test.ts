@@ -1,16 +1,16 @@
-/** Hints between instances over real LISTEN/NOTIFY, and presence (src/postgres/change-feed.ts, presence.ts). */
+/** Hints between instances over real LISTEN/NOTIFY, and presence (src/server/storage/change-feed.ts, presence.ts). */
 import { mock } from 'node:test';
 import t from 'tap';
 import type pg from 'pg';
-import { ChangeFeed, type ChangeFeedOptions } from '../src/postgres/change-feed.js';
-import { clientConfig, createPool } from '../src/postgres/database.js';
-import { Presence } from '../src/postgres/presence.js';
+import { ChangeFeed, type ChangeFeedOptions } from '../src/server/storage/change-feed.js';
+import { clientConfig, createPool } from '../src/server/storage/database.js';
+import { Presence } from '../src/server/storage/presence.js';
 import { deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Events, until } from './support/events.js';
-import type { ItemRow } from '../src/tenant/change.js';
-import { frameBytes, JsonWriter } from '../src/tenant/codec.js';
-import type { HintedGeneration } from '../src/tenant/ports.js';
+import type { ItemRow } from '../src/server/tenant/change.js';
+import { frameBytes, JsonWriter } from '../src/server/tenant/codec.js';
+import type { HintedGeneration } from '../src/server/tenant/ports.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { TcpProxy } from './support/tcp-proxy.js';
 

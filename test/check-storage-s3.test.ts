@@ -3,7 +3,7 @@ import { PutBucketPolicyCommand, S3Client } from '@aws-sdk/client-s3';
 import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { admin, builtAdmin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { FaultyHttp, type HttpFault, type ProxiedCall } from './support/faulty-http.js';

@@ -3,7 +3,7 @@ import { PutBucketCorsCommand, S3Client } from '@aws-sdk/client-s3';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { admin, builtAdmin, type AdminEnded } from './support/admin.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { FaultyHttp } from './support/faulty-http.js';

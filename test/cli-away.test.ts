@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createServer, type AddressInfo } from 'node:net';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { PROJECT_ROOT } from '../src/root.js';
@@ -97,8 +97,8 @@ t.test('CLI-39: who would become a device is told as much', async (t) => {
 });
 
 t.test('CLI-39: a command of which nothing is left says so', async (t) => {
-  const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/process.js')).href;
-  const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/device/failure.js')).href;
+  const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/terminal/program-process.js')).href;
+  const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/failure.js')).href;
   const text = `
     const { runProcess } = await import(${JSON.stringify(module)});
     const { failureOf } = await import(${JSON.stringify(failure)});

@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { machine, type Json, type Machine } from './support/cli.js';
 import { next, note, wiretap, world, type World, type Wiretap } from './support/client-world.js';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { spawnCli, type Ended, type Json } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';

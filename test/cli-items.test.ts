@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { sealBinMeta } from '../src/crypto/bin-meta.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';

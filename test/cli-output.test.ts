@@ -1,22 +1,22 @@
 /** How the command line prints, what it takes for which type, and what it says of errors. No server, no device. */
 import { CommanderError } from 'commander';
 import t from 'tap';
-import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/client/errors.js';
+import { ApiError, ClientError, NetworkError, PairingError, ProtocolError, QueuedError } from '../src/sdk/errors.js';
 import { CryptoRefusal } from '../src/crypto/refusal.js';
-import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/device/detect.js';
-import { textDetected } from '../src/client/payloads/detect.js';
-import { PAYLOAD_MAX } from '../src/client/payloads/large.js';
-import { titleOf, withoutSecrets } from '../src/client/payloads/shapes.js';
-import { failureOf } from '../src/cli/device/failure.js';
-import { findBin, findItem, folding, shortIds } from '../src/cli/device/find.js';
+import { describeFile, languageOf, mediaType, textFile, textOf } from '../src/cli/detect.js';
+import { textDetected } from '../src/sdk/payloads/detect.js';
+import { PAYLOAD_MAX } from '../src/sdk/payloads/large.js';
+import { titleOf, withoutSecrets } from '../src/sdk/payloads/shapes.js';
+import { failureOf } from '../src/cli/failure.js';
+import { findBin, findItem, folding, shortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
-import { readKnown, writeKnown } from '../src/cli/device/known.js';
-import { harmless, harmlessLines, relative, table } from '../src/cli/device/output.js';
-import { fitted, jsonLine, widthOf } from '../src/device/text.js';
-import { qrLines } from '../src/cli/device/pair-text.js';
-import { offerText, readOfferText } from '../src/client/address.js';
-import { assigned, shaped } from '../src/cli/device/payloads.js';
-import { CommandError, EXIT, type Terminal } from '../src/device/terminal.js';
+import { readKnown, writeKnown } from '../src/cli/known.js';
+import { harmless, harmlessLines, relative, table } from '../src/terminal/output.js';
+import { fitted, jsonLine, widthOf } from '../src/terminal/text.js';
+import { qrLines } from '../src/cli/pair-text.js';
+import { offerText, readOfferText } from '../src/sdk/address.js';
+import { assigned, shaped } from '../src/cli/payloads.js';
+import { CommandError, EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { temporaryFolder } from './support/postgres.js';
 

@@ -5,9 +5,9 @@
 import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { runProgram } from '../src/cli/device/program.js';
-import { EXIT } from '../src/device/terminal.js';
-import { nodePlatform } from '../src/client/node-platform.js';
+import { runProgram } from '../src/cli/program.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { nodePlatform } from '../src/sdk/node-platform.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { SERVER_VERSION } from '../src/root.js';

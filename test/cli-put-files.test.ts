@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { machine, spawnCli, type Json, type Machine } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';

@@ -1,8 +1,8 @@
 /** Questions that guard something: only what is typed after them is an answer. A stand-in for a terminal, and a real one. */
 import { PassThrough } from 'node:stream';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
-import { askLine } from '../src/client/node-ask.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { askLine } from '../src/terminal/ask.js';
 import { BINARY, machine, spawnCli, type Process } from './support/cli.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';

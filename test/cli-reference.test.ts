@@ -4,10 +4,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import t from 'tap';
-import { completionOf } from '../src/cli/device/completions.js';
-import { failureOf } from '../src/cli/device/failure.js';
-import { programOf, runProgram } from '../src/cli/device/program.js';
-import { EXIT, type Terminal } from '../src/device/terminal.js';
+import { completionOf } from '../src/cli/completions.js';
+import { failureOf } from '../src/cli/failure.js';
+import { programOf, runProgram } from '../src/cli/program.js';
+import { EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
 
 const program = programOf(() => async () => undefined, '1.2.3');
@@ -25,7 +25,7 @@ function leaves(command: Command, path = ''): Leaf[] {
 }
 
 const commands = leaves(program);
-const page = readFileSync(join(PROJECT_ROOT, 'src/reference/command-line.md'), 'utf8');
+const page = readFileSync(join(PROJECT_ROOT, 'src/docs/command-line.md'), 'utf8');
 const flagsOf = (command: Command): string[] =>
   command.options.flatMap(({ long, short }) => [long, short].filter((flag) => flag !== undefined));
 

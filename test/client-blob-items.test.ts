@@ -2,8 +2,8 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { bytesSource, type BlobSource } from '../src/client/blobs/source.js';
-import type { Device } from '../src/client/device.js';
+import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
+import type { Device } from '../src/sdk/device.js';
 import { BLOB_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
 import { concat } from '../src/protocol/bytes.js';
 import { next, note, refusal, shows, wiretap, world, writes, type World } from './support/client-world.js';

@@ -1,9 +1,9 @@
 /** Servers and stores that want more of a device than a transfer, and transfers that end early (contract 8). */
 import t from 'tap';
-import { downloadBlob } from '../src/client/blobs/download.js';
-import { blobAddress, uploadHeaders } from '../src/client/blobs/exchange.js';
-import { bytesSource, type BlobSource } from '../src/client/blobs/source.js';
-import { uploadBlob } from '../src/client/blobs/upload.js';
+import { downloadBlob } from '../src/sdk/blobs/download.js';
+import { blobAddress, uploadHeaders } from '../src/sdk/blobs/exchange.js';
+import { bytesSource, type BlobSource } from '../src/sdk/blobs/source.js';
+import { uploadBlob } from '../src/sdk/blobs/upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES } from '../src/crypto/blob-stream.js';
 import { until } from './support/events.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';

@@ -1,10 +1,10 @@
 /** A large file through a device, while the device's memory is watched (contract 8). */
 import { createHash } from 'node:crypto';
 import t from 'tap';
-import type { BlobSource } from '../src/client/blobs/source.js';
-import { Device } from '../src/client/device.js';
-import { prepareClaim } from '../src/client/enrol.js';
-import { nodePlatform } from '../src/client/node-platform.js';
+import type { BlobSource } from '../src/sdk/blobs/source.js';
+import { Device } from '../src/sdk/device.js';
+import { prepareClaim } from '../src/sdk/enrol.js';
+import { nodePlatform } from '../src/sdk/node-platform.js';
 import { peakOf } from './support/memory.js';
 import { spawnServer } from './support/server.js';
 

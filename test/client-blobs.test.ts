@@ -1,8 +1,8 @@
 /** Blobs in transit: what a device sends to a store and takes from it (contract 5 and 8; specification, Blobs). */
 import t from 'tap';
-import { downloadBlob } from '../src/client/blobs/download.js';
-import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/client/blobs/source.js';
-import { uploadBlob, type UploadedBlob } from '../src/client/blobs/upload.js';
+import { downloadBlob } from '../src/sdk/blobs/download.js';
+import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/sdk/blobs/source.js';
+import { uploadBlob, type UploadedBlob } from '../src/sdk/blobs/upload.js';
 import { BLOB_CHUNK_BYTES, SEALED_CHUNK_BYTES, sealedBlobSize } from '../src/crypto/blob-stream.js';
 import { concat } from '../src/protocol/bytes.js';
 import {

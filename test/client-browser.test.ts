@@ -13,7 +13,7 @@ t.setTimeout(180_000);
 const PAGE = new URL('./support/browser-page.js', import.meta.url);
 
 t.test("STORE-20: the browser's entry needs nothing of Node and nothing of the server", async (t) => {
-  const { metafile } = await bundled(new URL('../src/client/browser.js', import.meta.url));
+  const { metafile } = await bundled(new URL('../src/sdk/browser.js', import.meta.url));
   // `(disabled):x`: an empty module in the place of one that a library asks for in Node only.
   const inputs = Object.keys(metafile.inputs).filter((path) => !path.startsWith('(disabled):'));
   const outside = inputs.filter((path) => !/(^|\/)(build\/src\/(client|crypto|protocol)|node_modules)\//.test(path));

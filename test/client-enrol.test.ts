@@ -1,10 +1,10 @@
 /** Claiming, recovery and pairing where the network fails after the deed was done (contract 4, 9). */
 import t from 'tap';
-import { prepareClaim, prepareRecovery, recover } from '../src/client/enrol.js';
-import { isUndecided } from '../src/client/errors.js';
-import type { Identity } from '../src/client/identity.js';
-import { join } from '../src/client/pairing.js';
-import type { Platform } from '../src/client/platform.js';
+import { prepareClaim, prepareRecovery, recover } from '../src/sdk/enrol.js';
+import { isUndecided } from '../src/sdk/errors.js';
+import type { Identity } from '../src/sdk/identity.js';
+import { join } from '../src/sdk/pairing.js';
+import type { Platform } from '../src/sdk/platform.js';
 import { TestClock } from './support/clock.js';
 import { refusal, wiretap, world, type Wiretap } from './support/client-world.js';
 import { counted, hurried } from './support/hurried.js';

@@ -1,7 +1,7 @@
 /** Clients on a server that stumbles, loses things, restores an old backup, or revokes (contract 5, 9, 11). */
 import t from 'tap';
-import { StoreError } from '../src/client/store/error.js';
-import { MemoryStore, type Batch } from '../src/client/store/store.js';
+import { StoreError } from '../src/sdk/store/error.js';
+import { MemoryStore, type Batch } from '../src/sdk/store/store.js';
 import { TestClock } from './support/clock.js';
 import { sealedRow } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, writes, type Client } from './support/client-world.js';

@@ -3,12 +3,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import ts from 'typescript';
-import { REASONS } from '../src/client/reasons.js';
-import { SEARCHED } from '../src/client/search.js';
+import { REASONS } from '../src/sdk/reasons.js';
+import { SEARCHED } from '../src/sdk/search.js';
 import { PROJECT_ROOT } from '../src/root.js';
 
-const guide = readFileSync(join(PROJECT_ROOT, 'src/reference/sdk.md'), 'utf8');
-const source = (name: string): string => readFileSync(join(PROJECT_ROOT, 'src/client', name), 'utf8');
+const guide = readFileSync(join(PROJECT_ROOT, 'src/docs/sdk.md'), 'utf8');
+const source = (name: string): string => readFileSync(join(PROJECT_ROOT, 'src/sdk', name), 'utf8');
 
 interface Snippet {
   readonly where: 'node' | 'browser';
@@ -44,7 +44,7 @@ function problemsOf(where: Snippet['where'], folder: string): string[] {
     skipLibCheck: true,
     verbatimModuleSyntax: true,
     types: [],
-    paths: { '@service/server/client': [join(PROJECT_ROOT, `build/src/client/${where}.d.ts`)] },
+    paths: { '@service/server/client': [join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`)] },
   });
   return ts.getPreEmitDiagnostics(program).map(({ messageText, file, start = 0 }) => {
     const line = file === undefined ? '' : `:${file.getLineAndCharacterOfPosition(start).line + 1}`;
@@ -64,7 +64,7 @@ t.test('SDK-23: every example of the guide compiles against the package’s entr
 
 /** What an entry gives, types too. */
 function namesOf(where: Snippet['where']): string[] {
-  const entry = join(PROJECT_ROOT, `build/src/client/${where}.d.ts`);
+  const entry = join(PROJECT_ROOT, `build/src/sdk/${where}.d.ts`);
   const program = ts.createProgram([entry], { noEmit: true, skipLibCheck: true, types: [] });
   const file = program.getSourceFile(entry);
   const symbol = file === undefined ? undefined : program.getTypeChecker().getSymbolAtLocation(file);

@@ -1,13 +1,13 @@
 /** What an application keeps of a device, and what it may hand to it. */
 import fc from 'fast-check';
 import t from 'tap';
-import { Device } from '../src/client/device.js';
-import { SavableIdentity } from '../src/client/identity.js';
-import * as browserEntry from '../src/client/browser.js';
-import * as nodeEntry from '../src/client/node.js';
-import { PayloadError } from '../src/client/payloads/shapes.js';
-import { MemoryStore } from '../src/client/store/store.js';
-import type { PutRequest } from '../src/client/writer.js';
+import { Device } from '../src/sdk/device.js';
+import { SavableIdentity } from '../src/sdk/identity.js';
+import * as browserEntry from '../src/sdk/browser.js';
+import * as nodeEntry from '../src/sdk/node.js';
+import { PayloadError } from '../src/sdk/payloads/shapes.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
+import type { PutRequest } from '../src/sdk/writer.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { fakeFetch, fakeSockets, newIdentity } from './support/client.js';

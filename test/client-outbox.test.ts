@@ -1,15 +1,15 @@
 /** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand (contract 5). */
 import t from 'tap';
-import { DeviceApi } from '../src/client/api.js';
-import { ApiError, isPassing } from '../src/client/errors.js';
-import { Emitter, type DeviceEvents } from '../src/client/events.js';
-import type { Call, HttpReply, HttpRequest } from '../src/client/http.js';
-import type { Identity } from '../src/client/identity.js';
-import { Outbox } from '../src/client/outbox.js';
-import { Roster } from '../src/client/roster.js';
-import { Sender } from '../src/client/sender.js';
-import { MemoryStore, type Batch, type Entry, type Pending } from '../src/client/store/store.js';
-import { Writer } from '../src/client/writer.js';
+import { DeviceApi } from '../src/sdk/api.js';
+import { ApiError, isPassing } from '../src/sdk/errors.js';
+import { Emitter, type DeviceEvents } from '../src/sdk/events.js';
+import type { Call, HttpReply, HttpRequest } from '../src/sdk/http.js';
+import type { Identity } from '../src/sdk/identity.js';
+import { Outbox } from '../src/sdk/outbox.js';
+import { Roster } from '../src/sdk/roster.js';
+import { Sender } from '../src/sdk/sender.js';
+import { MemoryStore, type Batch, type Entry, type Pending } from '../src/sdk/store/store.js';
+import { Writer } from '../src/sdk/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';

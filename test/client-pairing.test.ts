@@ -1,8 +1,8 @@
 /** Pairing, recovery and re-authentication: real clients, a real server, and a wire that lies (contract 4, 9). */
 import t from 'tap';
-import { recover } from '../src/client/enrol.js';
-import { ApiError, NetworkError } from '../src/client/errors.js';
-import { endedBy, join, type JoinApproval } from '../src/client/pairing.js';
+import { recover } from '../src/sdk/enrol.js';
+import { ApiError, NetworkError } from '../src/sdk/errors.js';
+import { endedBy, join, type JoinApproval } from '../src/sdk/pairing.js';
 import type { CryptoRefusal } from '../src/crypto/refusal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';

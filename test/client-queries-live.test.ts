@@ -3,10 +3,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import type { Device } from '../src/client/device.js';
-import type { ItemView } from '../src/client/events.js';
-import type { QueryFilter, QueryUpdate } from '../src/client/query.js';
-import { openNodeStore } from '../src/client/store/node-store.js';
+import type { Device } from '../src/sdk/device.js';
+import type { ItemView } from '../src/sdk/events.js';
+import type { QueryFilter, QueryUpdate } from '../src/sdk/query.js';
+import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { next, note, refusal, wiretap, world, type Client } from './support/client-world.js';
 import { replayed } from './support/queries.js';
 

@@ -1,15 +1,15 @@
 /** Live queries over the local copy: what is told, in which order, and at what price. No server, no network. */
 import fc from 'fast-check';
 import t from 'tap';
-import { Emitter, type ItemView } from '../src/client/events.js';
-import { Library } from '../src/client/library.js';
-import { Outbox, type NewChange } from '../src/client/outbox.js';
-import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/client/query.js';
-import { Replica } from '../src/client/replica.js';
-import { found, fold, SEARCHED, wordsOf } from '../src/client/search.js';
-import { QUERIES_MAX, Shelf } from '../src/client/shelf.js';
-import { MemoryStore, type Pending } from '../src/client/store/store.js';
-import type { Change } from '../src/client/wire.js';
+import { Emitter, type ItemView } from '../src/sdk/events.js';
+import { Library } from '../src/sdk/library.js';
+import { Outbox, type NewChange } from '../src/sdk/outbox.js';
+import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/sdk/query.js';
+import { Replica } from '../src/sdk/replica.js';
+import { found, fold, SEARCHED, wordsOf } from '../src/sdk/search.js';
+import { QUERIES_MAX, Shelf } from '../src/sdk/shelf.js';
+import { MemoryStore, type Pending } from '../src/sdk/store/store.js';
+import type { Change } from '../src/sdk/wire.js';
 import { moveTag } from '../src/crypto/item.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { CONTENT_TYPES, type LiveItem } from '../src/protocol/item.js';

@@ -2,9 +2,9 @@
 import { join } from 'node:path';
 import { ClassicLevel } from 'classic-level';
 import t from 'tap';
-import { createStore, LevelStore } from '../src/client/store/level-store.js';
-import { openNodeStore } from '../src/client/store/node-store.js';
-import { StoreError } from '../src/client/store/error.js';
+import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
+import { openNodeStore } from '../src/sdk/store/node-store.js';
+import { StoreError } from '../src/sdk/store/error.js';
 import { TestClock } from './support/clock.js';
 import { next, note, refusal, shows, wiretap, world } from './support/client-world.js';
 import { FlakyLevel } from './support/flaky-level.js';

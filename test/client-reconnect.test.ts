@@ -4,10 +4,10 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocketServer, type WebSocket } from 'ws';
-import { Device } from '../src/client/device.js';
-import { Http } from '../src/client/http.js';
-import { nodeSockets } from '../src/client/node-socket.js';
-import type { Platform, SocketPort } from '../src/client/platform.js';
+import { Device } from '../src/sdk/device.js';
+import { Http } from '../src/sdk/http.js';
+import { nodeSockets } from '../src/sdk/node-socket.js';
+import type { Platform, SocketPort } from '../src/sdk/platform.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, settle } from './support/client.js';
 import { refusal } from './support/client-world.js';

@@ -1,7 +1,7 @@
 /** The completeness check: what is missing is named, fetched, and where it cannot be had that is said (contract 11). */
 import t from 'tap';
-import { MemoryStore } from '../src/client/store/store.js';
-import type { DeviceEvents } from '../src/client/events.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
+import type { DeviceEvents } from '../src/sdk/events.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { sealedRow } from './support/client.js';
 import { next, note, refusal, shows, wiretap, world, type Client } from './support/client-world.js';

@@ -1,15 +1,15 @@
 /** Keys for a device that joined, for thousands of items: batches, progress, interruption, and what is resumed. */
 import t from 'tap';
-import { DeviceApi } from '../src/client/api.js';
-import { ApiError, NetworkError } from '../src/client/errors.js';
-import { Emitter, type RewrapProgress } from '../src/client/events.js';
-import type { Call } from '../src/client/http.js';
-import { Outbox } from '../src/client/outbox.js';
-import { Rewrapper } from '../src/client/rewrap.js';
-import { Roster } from '../src/client/roster.js';
-import { Sender } from '../src/client/sender.js';
-import { MemoryStore, type Entry } from '../src/client/store/store.js';
-import { Writer } from '../src/client/writer.js';
+import { DeviceApi } from '../src/sdk/api.js';
+import { ApiError, NetworkError } from '../src/sdk/errors.js';
+import { Emitter, type RewrapProgress } from '../src/sdk/events.js';
+import type { Call } from '../src/sdk/http.js';
+import { Outbox } from '../src/sdk/outbox.js';
+import { Rewrapper } from '../src/sdk/rewrap.js';
+import { Roster } from '../src/sdk/roster.js';
+import { Sender } from '../src/sdk/sender.js';
+import { MemoryStore, type Entry } from '../src/sdk/store/store.js';
+import { Writer } from '../src/sdk/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newIdentity, sealedRow, settle } from './support/client.js';

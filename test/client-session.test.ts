@@ -1,8 +1,8 @@
 /** When a token is renewed, and what happens where that fails (contract 4). Time is in the test's hand. */
 import t from 'tap';
-import { Http } from '../src/client/http.js';
-import { Session } from '../src/client/session.js';
-import type { Token } from '../src/client/identity.js';
+import { Http } from '../src/sdk/http.js';
+import { Session } from '../src/sdk/session.js';
+import type { Token } from '../src/sdk/identity.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { lengthPrefixed } from '../src/protocol/bytes.js';
 import { toBase64Url } from '../src/protocol/base64.js';

@@ -1,7 +1,7 @@
 /** What a device says of itself, of reasons, and of changes that were made while it was away from the server. */
 import t from 'tap';
-import { REASONS, reasonOf } from '../src/client/reasons.js';
-import { MemoryStore } from '../src/client/store/store.js';
+import { REASONS, reasonOf } from '../src/sdk/reasons.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';

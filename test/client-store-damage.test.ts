@@ -3,10 +3,10 @@ import { cp, mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import t from 'tap';
 import { ClassicLevel } from 'classic-level';
-import { crc32 } from '../src/client/store/bytes.js';
-import { StoreError } from '../src/client/store/error.js';
-import { openNodeStore } from '../src/client/store/node-store.js';
-import { encodeState, STATE_KEY } from '../src/client/store/records.js';
+import { crc32 } from '../src/sdk/store/bytes.js';
+import { StoreError } from '../src/sdk/store/error.js';
+import { openNodeStore } from '../src/sdk/store/node-store.js';
+import { encodeState, STATE_KEY } from '../src/sdk/store/records.js';
 import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { idOf, live, OWNER, plain, stateOf, write } from './support/stores.js';

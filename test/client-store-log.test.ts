@@ -2,7 +2,7 @@
 import { cp, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { openNodeStore } from '../src/client/store/node-store.js';
+import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { databaseFiles, flip } from './support/harm.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { idOf, live, OWNER, write } from './support/stores.js';

@@ -2,11 +2,11 @@
 import { ClassicLevel } from 'classic-level';
 import fc from 'fast-check';
 import t from 'tap';
-import { createStore, LevelStore } from '../src/client/store/level-store.js';
-import type { Level } from '../src/client/store/level.js';
-import { STATE_KEY } from '../src/client/store/records.js';
-import { StoreError } from '../src/client/store/error.js';
-import type { Batch } from '../src/client/store/store.js';
+import { createStore, LevelStore } from '../src/sdk/store/level-store.js';
+import type { Level } from '../src/sdk/store/level.js';
+import { STATE_KEY } from '../src/sdk/store/records.js';
+import { StoreError } from '../src/sdk/store/error.js';
+import type { Batch } from '../src/sdk/store/store.js';
 import { settle } from './support/client.js';
 import { temporaryFolder } from './support/postgres.js';
 import { allOf, anyBatch, idOf, KINDS, live, memoryLevel, OWNER, plain, stateOf, write } from './support/stores.js';

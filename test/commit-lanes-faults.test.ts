@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import type pg from 'pg';
 import t from 'tap';
-import { PostgresCommitLanes } from '../src/postgres/commit/lanes.js';
-import type { Change, CommitSink } from '../src/tenant/change.js';
+import { PostgresCommitLanes } from '../src/server/storage/commit/lanes.js';
+import type { Change, CommitSink } from '../src/server/tenant/change.js';
 import { parametersOf } from './support/bind.js';
 import { deleteChange, itemId, writeChange, writeOf } from './support/changes.js';
 import { claim, edited, mustWrite, newItem, write } from './support/devices.js';

@@ -1,10 +1,10 @@
-/** Group commit: what waits together, what fails, and what is repeated (src/postgres/commit/lanes.ts). */
+/** Group commit: what waits together, what fails, and what is repeated (src/server/storage/commit/lanes.ts). */
 import t, { type Test } from 'tap';
 import type pg from 'pg';
-import { callBinary, INSERT, Parameters as CallParameters, putInsert } from '../src/postgres/commit/batch.js';
-import type { PostgresCommitLanes } from '../src/postgres/commit/lanes.js';
-import type { Change } from '../src/tenant/change.js';
-import type { CommitLanes } from '../src/tenant/ports.js';
+import { callBinary, INSERT, Parameters as CallParameters, putInsert } from '../src/server/storage/commit/batch.js';
+import type { PostgresCommitLanes } from '../src/server/storage/commit/lanes.js';
+import type { Change } from '../src/server/tenant/change.js';
+import type { CommitLanes } from '../src/server/tenant/ports.js';
 import {
   blob,
   blobRef,

@@ -4,8 +4,8 @@
  */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change, type Verdict } from '../src/tenant/change.js';
-import { rowText } from '../src/tenant/codec.js';
+import { decodeWriteA, decodeWriteB, HASH_BYTES, type Change, type Verdict } from '../src/server/tenant/change.js';
+import { rowText } from '../src/server/tenant/codec.js';
 import type { Item } from '../src/protocol/item.js';
 import {
   arena,

@@ -1,8 +1,8 @@
 import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import t from 'tap';
-import { ConfigError, publicHosts, readConfig } from '../src/config/config.js';
-import { keptSecret, serverSecrets } from '../src/config/secrets.js';
+import { ConfigError, publicHosts, readConfig } from '../src/server/config/config.js';
+import { keptSecret, serverSecrets } from '../src/server/config/secrets.js';
 import { temporaryFolder } from './support/postgres.js';
 
 const DAY_MS = 86_400_000;

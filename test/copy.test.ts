@@ -1,8 +1,8 @@
 /** Rows whose bytes come by COPY: every value as it is, and every failure as other statements fail. */
 import t from 'tap';
 import type pg from 'pg';
-import { copyRows, type CopiedRow } from '../src/postgres/copy.js';
-import { createPool } from '../src/postgres/database.js';
+import { copyRows, type CopiedRow } from '../src/server/storage/copy.js';
+import { createPool } from '../src/server/storage/database.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 
 async function pool(t: WithTeardown): Promise<pg.Pool> {

@@ -12,8 +12,8 @@ import {
   openClient,
   parseInt8,
   withRetry,
-} from '../src/postgres/database.js';
-import { migrate, MigrationError } from '../src/postgres/migrate.js';
+} from '../src/server/storage/database.js';
+import { migrate, MigrationError } from '../src/server/storage/migrate.js';
 import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
 
 type Files = Record<string, string>;

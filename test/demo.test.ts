@@ -1,8 +1,9 @@
 /** The demo's voice and its patience. */
 import t from 'tap';
-import { next } from '../src/cli/expecting.js';
-import { CheckFailed, Narrator, paletteFor } from '../src/cli/narrator.js';
-import { Emitter } from '../src/client/events.js';
+import { next } from '../src/demo/expecting.js';
+import { CheckFailed, Narrator } from '../src/demo/narrator.js';
+import { paletteFor } from '../src/terminal/palette.js';
+import { Emitter } from '../src/sdk/events.js';
 
 const plain = paletteFor({ isTTY: false }, {});
 

@@ -8,8 +8,8 @@ import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { KNOWN_LIBRARIES, libraryFile, strangeLibrary } from '../src/front/library.js';
-import { noteOpening } from '../src/front/upgrade.js';
+import { KNOWN_LIBRARIES, libraryFile, strangeLibrary } from '../src/server/http/library.js';
+import { noteOpening } from '../src/server/realtime/upgrade.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { temporaryFolder } from './support/postgres.js';
 import { spawnServer } from './support/server.js';
@@ -51,7 +51,7 @@ async function withStrangeLibrary(t: Test): Promise<string> {
 
 t.test('DEP-02: another library is told in the log, and refused where UWS_STRICT is on', async (t) => {
   const root = await withStrangeLibrary(t);
-  const node = ['--preserve-symlinks', '--preserve-symlinks-main', join(root, 'build/src/main.js')];
+  const node = ['--preserve-symlinks', '--preserve-symlinks-main', join(root, 'build/src/server/main.js')];
   const sentence =
     /uWebSockets\.js: \S+\.node is not the library that this version was tested with \(its SHA-256 is [0-9a-f]{64}\)\./;
 
@@ -84,7 +84,7 @@ t.test('DEP-06: what runs while the library switches a connection to a socket is
 });
 
 t.test('DEP-03: typia has made validators at build, of an exact version', async (t) => {
-  const built = await readFile(join(PROJECT_ROOT, 'build/src/validators/requests.js'), 'utf8');
+  const built = await readFile(join(PROJECT_ROOT, 'build/src/server/http/validators.js'), 'utf8');
   t.match(built, /validateItemBodyA = \(\(\) =>/);
   const { dependencies } = JSON.parse(await readFile(join(PROJECT_ROOT, 'package.json'), 'utf8')) as {
     dependencies: Record<string, string>;

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import t from 'tap';
-import { ConfigError, readConfig } from '../src/config/config.js';
+import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
 import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
@@ -193,7 +193,7 @@ t.test('DEPLOY-10: .env.example and the server know the same variables', async (
   const example = await deployed('.env.example');
   const listed = [...example.matchAll(/^#?([A-Z][A-Z0-9_]+)=/gm)].map(([, name = '']) => name);
   t.same(listed.length, new Set(listed).size, 'each once');
-  const source = await readFile(join(PROJECT_ROOT, 'src/config/config.ts'), 'utf8');
+  const source = await readFile(join(PROJECT_ROOT, 'src/server/config/config.ts'), 'utf8');
   const served = [...new Set([...source.matchAll(/'([A-Z][A-Z0-9_]{3,})'/g)].map(([, name = '']) => name))].filter(
     knows,
   );

@@ -2,10 +2,10 @@
 import { chmod, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { contextOf as realContext } from '../src/cli/device/open-device.js';
-import type { Secrets } from '../src/cli/device/secrets.js';
-import { EXIT } from '../src/device/terminal.js';
-import type { Identity } from '../src/client/identity.js';
+import { contextOf as realContext } from '../src/cli/open-device.js';
+import type { Secrets } from '../src/cli/secrets.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import type { Identity } from '../src/sdk/identity.js';
 import { Saver } from '../src/files/saver.js';
 import { systemClock, type Clock } from '../src/protocol/clock.js';
 import { newIdentity, settle } from './support/client.js';

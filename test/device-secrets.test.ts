@@ -3,10 +3,10 @@ import { chmod, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile }
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
-import { systemKeychain } from '../src/cli/device/keychain.js';
-import { keychainSetting, Secrets } from '../src/cli/device/secrets.js';
-import { CommandError, EXIT } from '../src/device/terminal.js';
-import type { Identity } from '../src/client/identity.js';
+import { systemKeychain } from '../src/cli/keychain.js';
+import { keychainSetting, Secrets } from '../src/cli/secrets.js';
+import { CommandError, EXIT } from '../src/terminal/terminal.js';
+import type { Identity } from '../src/sdk/identity.js';
 import { drawPhrase, keysOfPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { systemClock } from '../src/protocol/clock.js';

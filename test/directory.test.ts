@@ -1,7 +1,7 @@
 /** Tenants as the actors read them, on a real database (contract 13). */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { PostgresDirectory } from '../src/postgres/directory.js';
+import { PostgresDirectory } from '../src/server/storage/directory.js';
 import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';

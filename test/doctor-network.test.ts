@@ -7,7 +7,7 @@ import { createServer, type AddressInfo, type Server } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { newIdentity } from './support/client.js';
 import { wiretap, world, type World } from './support/client-world.js';
 import { ShiftedClock, TestClock } from './support/clock.js';

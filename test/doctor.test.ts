@@ -2,12 +2,12 @@
 import { chmod, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { runDoctor } from '../src/cli/device/commands/doctor.js';
-import { checkDisk } from '../src/cli/device/doctor/place.js';
-import { EXIT } from '../src/device/terminal.js';
+import { runDoctor } from '../src/cli/commands/doctor.js';
+import { checkDisk } from '../src/cli/doctor/place.js';
+import { EXIT } from '../src/terminal/terminal.js';
 import { fingerprintOfMaster } from '../src/crypto/fingerprint.js';
-import { fingerprintOfDevice } from '../src/client/roster.js';
-import { MemoryStore } from '../src/client/store/store.js';
+import { fingerprintOfDevice } from '../src/sdk/roster.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newIdentity, sealedRow } from './support/client.js';
 import { note, wiretap, world } from './support/client-world.js';

@@ -8,9 +8,9 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import root, { type Test } from 'tap';
-import { keptSecret } from '../src/config/secrets.js';
-import { createPool, withRetry } from '../src/postgres/database.js';
-import { DataDirInUseError, EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
+import { keptSecret } from '../src/server/config/secrets.js';
+import { createPool, withRetry } from '../src/server/storage/database.js';
+import { DataDirInUseError, EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
 import { until } from './support/events.js';
 import { preparedFolder, temporaryFolder, type WithTeardown } from './support/postgres.js';
 

@@ -1,6 +1,6 @@
-/** Who may hold how much of one thing, and who gives way (src/front/limits.ts). */
+/** Who may hold how much of one thing, and who gives way (src/server/http/limits.ts). */
 import t from 'tap';
-import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/front/limits.js';
+import { FairBudget, Holding, RESERVE_MS, refusalOf, STILL_MS } from '../src/server/http/limits.js';
 import { TestClock } from './support/clock.js';
 
 /** A budget of 1,600: a device's share is 100, a tenant's 400. */

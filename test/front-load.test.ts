@@ -1,6 +1,7 @@
 /** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, the way down. */
 import t from 'tap';
-import type { FrontOptions, LoadBound } from '../src/front/ports.js';
+import type { App } from '../src/server/app/route-table.js';
+import type { LoadBound } from '../src/server/http/ports.js';
 import { soon, until } from './support/events.js';
 import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
@@ -18,7 +19,7 @@ const strangers = (share: Partial<LoadBound>): LoadBound => ({
 /** An address limiter that answers when it is told to. */
 function slowLimiter() {
   const asked: (() => void)[] = [];
-  const addressLimits: FrontOptions['addressLimits'] = {
+  const addressLimits: App['addressLimits'] = {
     take: () => new Promise<void>((resolve) => void asked.push(resolve)),
   };
   return { asked, addressLimits, answer: () => asked.forEach((resolve) => resolve()) };

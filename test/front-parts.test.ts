@@ -1,11 +1,11 @@
 /** The front's pure parts: client addresses, rates, the wheel, queries, names of fields. */
 import t from 'tap';
-import { DeviceRates } from '../src/front/limits.js';
-import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/front/client-address.js';
-import { errorFields } from '../src/front/fail.js';
-import { readConfig } from '../src/config/config.js';
-import { hostName, parseQuery } from '../src/front/query.js';
-import { UNSEATED, Wheel, type Seat } from '../src/front/wheel.js';
+import { DeviceRates } from '../src/server/http/limits.js';
+import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/server/http/client-address.js';
+import { errorFields } from '../src/server/http/fail.js';
+import { readConfig } from '../src/server/config/config.js';
+import { hostName, parseQuery } from '../src/server/http/query.js';
+import { UNSEATED, Wheel, type Seat } from '../src/server/realtime/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 

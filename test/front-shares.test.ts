@@ -2,8 +2,9 @@
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import t, { type Test } from 'tap';
-import type { FrontOptions, LoadBound } from '../src/front/ports.js';
-import type { LogPage } from '../src/tenant/ports.js';
+import type { App } from '../src/server/app/route-table.js';
+import type { LoadBound } from '../src/server/http/ports.js';
+import type { LogPage } from '../src/server/tenant/ports.js';
 import { until } from './support/events.js';
 import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, tokenOf, writeA, type TestFront } from './support/front.js';
 import { raw } from './support/front-sockets.js';
@@ -113,8 +114,8 @@ t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t
   const test = await frontOf(t, {
     services: {
       bounds: { devices: WIDE, strangers: WIDE },
-      bins: { list: never } as unknown as FrontOptions['bins'],
-      devices: { list: never, touch: () => undefined } as unknown as FrontOptions['devices'],
+      bins: { list: never } as unknown as App['bins'],
+      devices: { list: never, touch: () => undefined } as unknown as App['devices'],
     },
   });
   const get = (path: string): string => items().replace('/api/items?since=0', path);

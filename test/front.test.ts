@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import t from 'tap';
-import { ROWS } from '../src/front/route-table.js';
+import { ROWS } from '../src/server/app/route-table.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { ask, DEVICE, frontOf, ITEM, OTHER_DEVICE, tokenOf, writeA, type HttpAsk } from './support/front.js';
 import { raw, refusedSocket } from './support/front-sockets.js';

@@ -1,8 +1,8 @@
-/** The epoch: the name of the history that versions belong to (src/postgres/history.ts). */
+/** The epoch: the name of the history that versions belong to (src/server/storage/history.ts). */
 import { once } from 'node:events';
 import t from 'tap';
-import { createPool, openClient } from '../src/postgres/database.js';
-import { History } from '../src/postgres/history.js';
+import { createPool, openClient } from '../src/server/storage/database.js';
+import { History } from '../src/server/storage/history.js';
 import { Events, until } from './support/events.js';
 import { testDatabase } from './support/postgres.js';
 

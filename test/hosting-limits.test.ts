@@ -1,10 +1,10 @@
 /** What strangers may take of a hosted service: names, certificates, pages (contract 12). */
 import t, { type Test } from 'tap';
-import { networkOf, signupNetworkOf } from '../src/account/rates.js';
-import { limitKey, parseAddress } from '../src/front/client-address.js';
-import { Certificates } from '../src/hosting/certificates.js';
-import { createPool } from '../src/postgres/database.js';
-import { nightlyJobs } from '../src/postgres/jobs.js';
+import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
+import { limitKey, parseAddress } from '../src/server/http/client-address.js';
+import { Certificates } from '../src/server/hosting/certificates.js';
+import { createPool } from '../src/server/storage/database.js';
+import { nightlyJobs } from '../src/server/ops/store.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';

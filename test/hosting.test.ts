@@ -1,10 +1,10 @@
 /** Tenants by host name: signup, tls-check, hosts, isolation (contract 12 and 4). */
 import t, { type Test } from 'tap';
-import { ConfigError, readConfig } from '../src/config/config.js';
-import { HOSTED_ROWS, ROWS } from '../src/front/route-table.js';
-import { TenantHosts } from '../src/hosting/hosts.js';
-import type { HostChanges } from '../src/hosting/ports.js';
-import { destinationOf, refusalOf } from '../src/hosting/names.js';
+import { ConfigError, readConfig } from '../src/server/config/config.js';
+import { HOSTED_ROWS, ROWS } from '../src/server/app/route-table.js';
+import { TenantHosts } from '../src/server/hosting/hosts.js';
+import type { HostChanges } from '../src/server/hosting/ports.js';
+import { destinationOf, refusalOf } from '../src/server/hosting/names.js';
 import { TestClock } from './support/clock.js';
 import { claim, join, mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';

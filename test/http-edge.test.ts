@@ -1,6 +1,6 @@
 /** What goes over the wire around replies: those without a body, requests that the HTTP library refuses by itself. */
 import t, { type Test } from 'tap';
-import { ROWS } from '../src/front/route-table.js';
+import { ROWS } from '../src/server/app/route-table.js';
 import { ask, frontOf, tokenOf, type FrontSetup } from './support/front.js';
 import { raw, type Raw } from './support/front-sockets.js';
 

@@ -6,16 +6,16 @@ import { join as joinPath } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import t from 'tap';
-import { readConfig } from '../src/config/config.js';
+import { readConfig } from '../src/server/config/config.js';
 import type { Timer } from '../src/protocol/clock.js';
-import { startServer } from '../src/compose/server.js';
+import { startServer } from '../src/server/app/server.js';
 import { TestClock } from './support/clock.js';
 import { claim, mustWrite, newItem } from './support/devices.js';
 import { soon, until } from './support/events.js';
 import { runServer, runSql, spawnServer, TOKEN_SECRET } from './support/server.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
-const MAIN = fileURLToPath(new URL('../src/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../src/server/main.js', import.meta.url));
 /** A new cluster is made first. */
 const DATABASE_MAX_MS = 60_000;
 

@@ -45,6 +45,6 @@ t.test('PLAT-02 PLAT-03: no package is too new for a Node that is promised, and 
     scripts.filter((name) => !(String(name) in allowScripts)),
     [],
   );
-  for (const page of ['README.md', 'src/reference/sdk.md', 'src/mcp/README.md'])
+  for (const page of ['README.md', 'src/docs/sdk.md', 'src/mcp/README.md'])
     t.match(await readFile(join(PROJECT_ROOT, page), 'utf8'), `${lowest.replace(/\.0$/, '')} or newer`, page);
 });

@@ -1,6 +1,6 @@
 /** Instances that fail, stall and get in each other's way (contract 13). */
 import t from 'tap';
-import { openClient } from '../src/postgres/database.js';
+import { openClient } from '../src/server/storage/database.js';
 import { errorCode } from '../src/protocol/error-code.js';
 import { TestClock } from './support/clock.js';
 import { claim, claimBody, edited, join, mustWrite, newId, newItem, write, writeBody } from './support/devices.js';

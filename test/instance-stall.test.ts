@@ -1,8 +1,8 @@
 /** An instance that stood still: what it knows is compared before it judges anybody by it. */
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
-import { TenantRegistry, type RegistryOptions } from '../src/tenant/registry.js';
-import type { StoredStanding, TenantSnapshot } from '../src/tenant/ports.js';
+import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/registry.js';
+import type { StoredStanding, TenantSnapshot } from '../src/server/tenant/ports.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';

@@ -1,6 +1,6 @@
 /** A client from other hands beside ours, on one real server: each reads what the other wrote (contract 6, 9, 10). */
 import t from 'tap';
-import { join as joinByWords } from '../src/client/pairing.js';
+import { join as joinByWords } from '../src/sdk/pairing.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { newId } from './support/devices.js';
 import { until } from './support/events.js';

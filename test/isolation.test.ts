@@ -3,8 +3,8 @@
  * ids, and whatever a client can write where a host stands.
  */
 import t, { type Test } from 'tap';
-import { BILLED_ROWS, TRANSFER_ROWS } from '../src/front/route-table.js';
-import type { Row } from '../src/front/route.js';
+import { BILLED_ROWS, TRANSFER_ROWS } from '../src/server/app/route-table.js';
+import type { Row } from '../src/server/http/route.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { BASE, billed, tenantOf, type Billed, type BilledTenant } from './support/hosted.js';
 import { blobItem, uploadOf } from './support/blobs.js';

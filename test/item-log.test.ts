@@ -1,10 +1,10 @@
-/** Pages of the item log, how rows lie in the table, and the purge of a revoked device's keys (src/postgres). */
+/** Pages of the item log, how rows lie in the table, and the purge of a revoked device's keys (src/server/storage). */
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
-import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
+import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
 import type { Item } from '../src/protocol/item.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { Arena, type ItemRow, decodeWriteA } from '../src/tenant/change.js';
+import { Arena, type ItemRow, decodeWriteA } from '../src/server/tenant/change.js';
 import { PAGE_BYTES } from '../src/protocol/limits.js';
 import {
   blob,

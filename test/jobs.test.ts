@@ -1,9 +1,9 @@
 /** What happens by night (contract 5, 9, 12, 13, 14). */
 import t, { type Test } from 'tap';
-import { nextAt, Nightly, runJobs, type JobReport } from '../src/jobs/nightly.js';
-import type { Job, JobTurn } from '../src/jobs/ports.js';
-import { nightlyJobs, PostgresJobTurn } from '../src/postgres/jobs.js';
-import { createPool } from '../src/postgres/database.js';
+import { nextAt, Nightly, runJobs, type JobReport } from '../src/server/ops/nightly.js';
+import type { Job, JobTurn } from '../src/server/ops/ports.js';
+import { nightlyJobs, PostgresJobTurn } from '../src/server/ops/store.js';
+import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
 import { edited, join, mustWrite, newItem, write } from './support/devices.js';
 import { Events, until } from './support/events.js';

@@ -1,10 +1,10 @@
 /** JSON from outside: how deep and how large it may be, and what the worst that is taken costs. */
 import fc from 'fast-check';
 import t from 'tap';
-import { JSON_COUNT_MAX, JSON_DEPTH_MAX, jsonExcess, type JsonExcess } from '../src/front/request.js';
+import { JSON_COUNT_MAX, JSON_DEPTH_MAX, jsonExcess, type JsonExcess } from '../src/server/http/request.js';
 import { camelKeys, toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
-import { validateItemBodyA, validateItemBodyB } from '../src/validators/requests.js';
+import { validateItemBodyA, validateItemBodyB } from '../src/server/http/validators.js';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ask, frontOf, ITEM, writeA } from './support/front.js';

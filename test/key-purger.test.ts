@@ -1,7 +1,7 @@
 /** The purge of a revoked device's keys, when the database fails it (contract 5). */
 import t from 'tap';
 import type { Timer } from '../src/protocol/clock.js';
-import { PostgresKeyPurger } from '../src/postgres/key-purger.js';
+import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';
 import { deviceId } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { Events, soon, until } from './support/events.js';

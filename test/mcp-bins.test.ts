@@ -1,6 +1,6 @@
 /** Bins by the names that their user gave them. */
 import t from 'tap';
-import type { BinView } from '../src/client/events.js';
+import type { BinView } from '../src/sdk/events.js';
 import { BinScope, binText } from '../src/mcp/bin-scope.js';
 import type { McpError } from '../src/mcp/errors.js';
 import { note, world } from './support/client-world.js';

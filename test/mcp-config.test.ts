@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import type { Identity } from '../src/client/identity.js';
+import type { Identity } from '../src/sdk/identity.js';
 import { tryLock } from '../src/files/lock.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import {

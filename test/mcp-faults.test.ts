@@ -1,7 +1,7 @@
 /** What a tool answers when something is wrong: each with a code and what to do, nothing lost, no crash (issue 6, faults). */
 import t, { type Test } from 'tap';
-import type { Identity } from '../src/client/identity.js';
-import type { Platform } from '../src/client/platform.js';
+import type { Identity } from '../src/sdk/identity.js';
+import type { Platform } from '../src/sdk/platform.js';
 import { mcpPlatform } from '../src/mcp/platform.js';
 import { Liar } from './liar/proxy.js';
 import { note, shows, world } from './support/client-world.js';

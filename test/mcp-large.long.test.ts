@@ -1,7 +1,7 @@
 /** The first reading of a large vault by the program itself: its progress, its memory, and how fast a search is. */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import type { Device } from '../src/client/device.js';
+import type { Device } from '../src/sdk/device.js';
 import { world } from './support/client-world.js';
 import type { Listing } from './support/mcp.js';
 import { home, started } from './support/mcp-process.js';

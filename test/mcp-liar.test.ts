@@ -1,7 +1,7 @@
 /** The companion before a server that lies: what it shows was written by the user, and the rest is said (issue 6, judging). */
 import t from 'tap';
-import type { Platform } from '../src/client/platform.js';
-import type { Identity } from '../src/client/identity.js';
+import type { Platform } from '../src/sdk/platform.js';
+import type { Identity } from '../src/sdk/identity.js';
 import { ITEM_LIES } from './liar/lies/items.js';
 import { mcpPlatform } from '../src/mcp/platform.js';
 import { Liar, type Json } from './liar/proxy.js';

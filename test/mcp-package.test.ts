@@ -94,7 +94,7 @@ interface Installed {
 
 /** Packs as `npm run mcp:pack` does, and installs the tarball into an empty folder. */
 async function installed(t: WithTeardown): Promise<Installed> {
-  const { stdout } = await run(process.execPath, [join(PROJECT_ROOT, 'build/src/cli/mcp-package.js')]);
+  const { stdout } = await run(process.execPath, [join(PROJECT_ROOT, 'build/src/mcp/pack.js')]);
   const app = join(await temporaryFolder(t), 'app');
   await mkdir(app);
   await writeFile(join(app, 'package.json'), '{}');

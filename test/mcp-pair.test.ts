@@ -4,7 +4,7 @@ import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import t from 'tap';
-import type { JoinApproval } from '../src/client/pairing.js';
+import type { JoinApproval } from '../src/sdk/pairing.js';
 import { holdInstance } from '../src/mcp/lock.js';
 import { next, wiretap, world, refusal, type World } from './support/client-world.js';
 import { newIdentity } from './support/client.js';

@@ -4,7 +4,7 @@ import t from 'tap';
 import { auditPath } from '../src/mcp/audit.js';
 import { savePasswords } from '../src/mcp/config-file.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import type { ItemView } from '../src/client/events.js';
+import type { ItemView } from '../src/sdk/events.js';
 import { BinScope } from '../src/mcp/bin-scope.js';
 import { loadPairing } from '../src/mcp/config-file.js';
 import { Sheet } from '../src/mcp/shown.js';

@@ -1,6 +1,6 @@
 /** What agents are shown, with stand-ins for the items (specification, Agent tools). */
 import t from 'tap';
-import type { ItemView } from '../src/client/events.js';
+import type { ItemView } from '../src/sdk/events.js';
 import type { Bins } from '../src/mcp/bin-scope.js';
 import { itemText, Sheet } from '../src/mcp/shown.js';
 import { toolsOf } from '../src/mcp/tools.js';

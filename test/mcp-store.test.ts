@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t from 'tap';
 import { z } from 'zod';
-import { MemoryStore } from '../src/client/store/store.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 import { ERRORS } from '../src/mcp/errors.js';
 import * as schemas from '../src/mcp/schemas.js';
 import { Newest, VaultStore, type Card } from '../src/mcp/vault-store.js';
@@ -44,7 +44,7 @@ t.test('MCP-45: the newest of many are found without sorting them', async (t) =>
 t.test('MCP-73: the README has every code, the reference every tool, argument and field', (t) => {
   const readme = readFileSync(join(PROJECT_ROOT, 'src/mcp/README.md'), 'utf8');
   for (const code of Object.keys(ERRORS)) t.match(readme, `| \`${code}\` |`, code);
-  const page = readFileSync(join(PROJECT_ROOT, 'src/reference/agent-tools.md'), 'utf8');
+  const page = readFileSync(join(PROJECT_ROOT, 'src/docs/agent-tools.md'), 'utf8');
   for (const name of ['sb_put_item', 'sb_list_items', 'sb_search', 'sb_delete_item']) t.match(page, `## \`${name}\``);
   const names = (of: unknown): string[] =>
     typeof of !== 'object' || of === null

@@ -2,8 +2,8 @@
 import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
-import { ConfigError, readConfig } from '../src/config/config.js';
-import { Metrics } from '../src/metrics/metrics.js';
+import { ConfigError, readConfig } from '../src/server/config/config.js';
+import { Metrics } from '../src/server/ops/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { freePort } from './support/proxies.js';
 import { runServer } from './support/server.js';

@@ -4,14 +4,14 @@ import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { ApiError } from '../src/client/errors.js';
-import { checkVault } from '../src/cli/device/doctor/vault.js';
-import type { Patient } from '../src/cli/device/doctor/finding.js';
-import { sizeText } from '../src/cli/device/transfer.js';
-import { failureOf } from '../src/cli/device/failure.js';
-import { repairNote } from '../src/cli/device/open-device.js';
-import { programOf, runProgram } from '../src/cli/device/program.js';
-import { EXIT, type Terminal } from '../src/device/terminal.js';
+import { ApiError } from '../src/sdk/errors.js';
+import { checkVault } from '../src/cli/doctor/vault.js';
+import type { Patient } from '../src/cli/doctor/finding.js';
+import { sizeText } from '../src/cli/transfer.js';
+import { failureOf } from '../src/cli/failure.js';
+import { repairNote } from '../src/cli/open-device.js';
+import { programOf, runProgram } from '../src/cli/program.js';
+import { EXIT, type Terminal } from '../src/terminal/terminal.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { until } from './support/events.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -30,7 +30,7 @@ t.test('CLI-31: an unclaimed server prints the command that claims it, and where
 
 t.test('CLI-32: from a checkout the program starts without a build where there is one', async (t) => {
   const folder = await temporaryFolder(t);
-  const main = join(folder, 'build/src/cli/device/main.js');
+  const main = join(folder, 'build/src/cli/main.js');
   await mkdir(dirname(main), { recursive: true });
   await copyFile(join(PROJECT_ROOT, 'package.json'), join(folder, 'package.json'));
   await writeFile(main, 'console.log(JSON.stringify(process.argv.slice(2)))');

@@ -7,11 +7,11 @@ import { createGunzip, createGzip } from 'node:zlib';
 import { extract, pack } from 'tar-stream';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import { readObjectList, verifyArchive, writeArchive } from '../src/backup/archive.js';
-import { compareObjects, sameChecksum } from '../src/backup/compare.js';
-import type { ListedObject, Manifest } from '../src/backup/ports.js';
-import { createPool } from '../src/postgres/database.js';
-import { PostgresObjectLedger } from '../src/postgres/stores/object-ledger.js';
+import { readObjectList, verifyArchive, writeArchive } from '../src/server/admin/backup/archive.js';
+import { compareObjects, sameChecksum } from '../src/server/admin/backup/compare.js';
+import type { ListedObject, Manifest } from '../src/server/admin/backup/ports.js';
+import { createPool } from '../src/server/storage/database.js';
+import { PostgresObjectLedger } from '../src/server/admin/backup/object-ledger.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
 const nothing = (): void => undefined;

@@ -2,9 +2,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import type { Comparison } from '../src/blobs/reaper.js';
-import { reaperOf } from '../src/compose/blobs.js';
-import { createPool } from '../src/postgres/database.js';
+import type { Comparison } from '../src/server/blobs/reaper.js';
+import { reaperOf } from '../src/server/app/blobs.js';
+import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { ShiftedClock } from './support/clock.js';

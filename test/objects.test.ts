@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import type { ObjectName, ObjectStore, SignedRequest, StoredObject } from '../src/blobs/ports.js';
+import type { ObjectName, ObjectStore, SignedRequest, StoredObject } from '../src/server/blobs/ports.js';
 import { Ceph, cephMissing } from './support/ceph.js';
 import { exchange, type Answer } from './support/exchange.js';
 import { newServiceAccount } from './support/gcs-server.js';

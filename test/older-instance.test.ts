@@ -2,7 +2,7 @@
 import { copyFile, readdir, writeFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t from 'tap';
-import { migrate } from '../src/postgres/migrate.js';
+import { migrate } from '../src/server/storage/migrate.js';
 import { SQL_FOLDER } from '../src/root.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';

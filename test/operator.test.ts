@@ -1,8 +1,8 @@
 /** What an operator does by hand (contract 11, 12). */
 import { createHash } from 'node:crypto';
 import t from 'tap';
-import { createPool } from '../src/postgres/database.js';
-import { OperatorStore } from '../src/postgres/stores/operator-store.js';
+import { createPool } from '../src/server/storage/database.js';
+import { OperatorStore } from '../src/server/admin/store.js';
 import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
 import { until } from './support/events.js';
 import type { WithTeardown } from './support/postgres.js';

@@ -22,7 +22,7 @@ interface Manifest {
 
 t.test("STORE-20: Node's entry needs the client's libraries only", async (t) => {
   const { metafile } = await build({
-    entryPoints: [join(PROJECT_ROOT, 'build/src/client/node.js')],
+    entryPoints: [join(PROJECT_ROOT, 'build/src/sdk/node.js')],
     bundle: true,
     platform: 'node',
     format: 'esm',

@@ -1,8 +1,8 @@
 /** Pairing by six words (contract 9, table), on a real database and two instances: codes, and the new device. */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { pairCode } from '../src/pairing/rules.js';
-import { Waiter, Waiters } from '../src/pairing/waiting.js';
+import { pairCode } from '../src/server/pairing/rules.js';
+import { Waiter, Waiters } from '../src/server/pairing/waiting.js';
 import {
   base64,
   claimedWorld,

@@ -12,7 +12,7 @@ import { runSql, spawnServer } from './support/server.js';
 
 t.setTimeout(300_000);
 
-const MAIN = fileURLToPath(new URL('../src/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../src/server/main.js', import.meta.url));
 const AS_ROOT = process.getuid?.() === 0;
 const NOBODY = 65_534;
 const DOCUMENTED = 1;

@@ -1,16 +1,16 @@
-/** How far a long command is (src/cli/device/progress.ts). */
+/** How far a long command is (src/terminal/progress.ts). */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createGunzip, gunzipSync } from 'node:zlib';
 import t from 'tap';
-import { writeArchive, verifyArchive } from '../src/backup/archive.js';
-import { gzipBlocks } from '../src/backup/blocks.js';
-import type { BlobContent } from '../src/backup/ports.js';
-import { progressOf } from '../src/cli/admin/progress.js';
-import { nodeTerminal, progressLines } from '../src/device/node-terminal.js';
-import { paced } from '../src/cli/device/progress.js';
+import { writeArchive, verifyArchive } from '../src/server/admin/backup/archive.js';
+import { gzipBlocks } from '../src/server/admin/backup/blocks.js';
+import type { BlobContent } from '../src/server/admin/backup/ports.js';
+import { progressOf } from '../src/server/admin/progress.js';
+import { nodeTerminal, progressLines } from '../src/terminal/node-terminal.js';
+import { paced } from '../src/terminal/progress.js';
 import { temporaryFolder } from './support/postgres.js';
 
 t.test('OPER-26: a line that is written over at most ten times a second', (t) => {

@@ -1,7 +1,7 @@
 /** Whether the database answers at all (specification, errors; contract 13). */
 import t from 'tap';
-import { createPool, isConnectionLoss } from '../src/postgres/database.js';
-import { Reach } from '../src/postgres/reach.js';
+import { createPool, isConnectionLoss } from '../src/server/storage/database.js';
+import { Reach } from '../src/server/storage/reach.js';
 import { Events } from './support/events.js';
 import { NamedProxy } from './support/named-proxy.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';

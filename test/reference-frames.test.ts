@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import type { ItemRowA, ItemRowB, SnakeKey } from '../src/protocol/frames.js';
 import type { DeletedRowA, DeletedRowB, LiveRowA, LiveRowB } from '../src/protocol/item-replies.js';
-import { frameSchemas } from '../src/reference/frame-schemas.js';
+import { frameSchemas } from '../src/docs/frame-schemas.js';
 import { newCode, npkBody, sealedFor, wrapBody, writeBody } from './support/devices.js';
 import { Documented } from './support/documented.js';
 import { Scene } from './support/scene.js';

@@ -5,8 +5,8 @@ import t, { type Test } from 'tap';
 import { certifyDevice } from '../src/crypto/device.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ALL_ROWS } from '../src/front/route-table.js';
-import { documented as documentedRows, mismatches, openApi, templateOf } from '../src/reference/openapi.js';
+import { ALL_ROWS } from '../src/server/app/route-table.js';
+import { documented as documentedRows, mismatches, openApi, templateOf } from '../src/docs/openapi.js';
 import {
   join,
   lp,

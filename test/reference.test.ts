@@ -3,23 +3,23 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { copyFile, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import t from 'tap';
-import { CONFIG_VARIABLES } from '../src/config/config.js';
-import { ALL_ROWS } from '../src/front/route-table.js';
+import { CONFIG_VARIABLES } from '../src/server/config/config.js';
+import { ALL_ROWS } from '../src/server/app/route-table.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { CATALOGUE, codeOf, type ErrorName } from '../src/protocol/errors.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
-import { addressOf, render, slugOf, titleOf } from '../src/reference/markdown.js';
-import { madePages } from '../src/reference/open.js';
-import { openSite, readSources } from '../src/reference/site.js';
-import { PROJECT_ROOT, REFERENCE_FOLDER } from '../src/root.js';
+import { addressOf, render, slugOf, titleOf } from '../src/docs/markdown.js';
+import { madePages } from '../src/docs/open.js';
+import { openSite, readSources } from '../src/docs/site.js';
+import { PROJECT_ROOT, DOCS_FOLDER } from '../src/root.js';
 import { temporaryFolder } from './support/postgres.js';
 import { runServer } from './support/server.js';
 import { SHAPES } from './support/wire.js';
 
 const made = madePages(ALL_ROWS);
-const sources = await readSources(REFERENCE_FOLDER, made);
+const sources = await readSources(DOCS_FOLDER, made);
 const site = await openSite({
-  folder: REFERENCE_FOLDER,
+  folder: DOCS_FOLDER,
   made,
   version: '1.2.3',
   documents: { 'openapi.json': () => ({ a: 1 }) },
@@ -66,7 +66,7 @@ t.test('REF-03: every link between the pages leads somewhere', (t) => {
         continue;
       }
       if (file !== '' && !/^(\.\/)?[a-z0-9-]+\.md$/.test(file)) {
-        t.ok(existsSync(resolve(REFERENCE_FOLDER, file)), `${name}: ${href} is in the repository`);
+        t.ok(existsSync(resolve(DOCS_FOLDER, file)), `${name}: ${href} is in the repository`);
         continue;
       }
       const target = file === '' ? name : file.replace(/^\.\//, '').slice(0, -'.md'.length);
@@ -84,7 +84,7 @@ t.test('REF-13: a newcomer finds every page from the start page, and what there 
   const file = (path: string): string => readFileSync(join(PROJECT_ROOT, path), 'utf8');
   const readme = file('README.md');
   for (const page of ['blobs', 'archive', 'agent-tools', 'command-line', 'configuration', 'operating', 'billing'])
-    t.match(readme, `](src/reference/${page}.md)`, page);
+    t.match(readme, `](src/docs/${page}.md)`, page);
   const { scripts } = JSON.parse(file('package.json')) as { readonly scripts: Readonly<Record<string, string>> };
   for (const name of Object.keys(scripts))
     t.match(readme, new RegExp(`npm (run )?(--silent )?${name}\\b`), `npm run ${name}`);
@@ -98,7 +98,7 @@ t.test('REF-13: a newcomer finds every page from the start page, and what there 
 
 t.test('REF-04: a page that is put into the folder is served and listed', async (t) => {
   const folder = await temporaryFolder(t);
-  await copyFile(join(REFERENCE_FOLDER, 'style.css'), join(folder, 'style.css'));
+  await copyFile(join(DOCS_FOLDER, 'style.css'), join(folder, 'style.css'));
   const pages = { index: 'Start', zebra: 'Stripes `and` more', errors: 'Errors', aardvark: 'Ants' };
   for (const [name, title] of Object.entries(pages)) {
     await writeFile(join(folder, `${name}.md`), `Some words\n\n# ${title}\n\n## Part\n`);
@@ -219,7 +219,7 @@ t.test('REF-11: the table in the README agrees', (t) => {
       t.equal(value, code(written ?? ''), name);
     }
   }
-  t.match(readme, 'src/reference/index.md', 'and it leads to the reference');
+  t.match(readme, 'src/docs/index.md', 'and it leads to the reference');
   t.end();
 });
 
@@ -239,6 +239,6 @@ t.test('REF-12: the pages name every content type, close code and file of vector
       .sort(),
     files.sort(),
   );
-  t.equal(dirname(REFERENCE_FOLDER), join(PROJECT_ROOT, 'src'));
+  t.equal(dirname(DOCS_FOLDER), join(PROJECT_ROOT, 'src'));
   t.end();
 });

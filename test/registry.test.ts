@@ -1,7 +1,7 @@
-/** The registry of actors with very many tenants (src/tenant/registry.ts), with ports in memory. */
+/** The registry of actors with very many tenants (src/server/tenant/registry.ts), with ports in memory. */
 import t from 'tap';
-import { TenantRegistry } from '../src/tenant/registry.js';
-import type { TenantSnapshot } from '../src/tenant/ports.js';
+import { TenantRegistry } from '../src/server/tenant/registry.js';
+import type { TenantSnapshot } from '../src/server/tenant/ports.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { listen } from './support/instances.js';

@@ -4,7 +4,7 @@ import t from 'tap';
 import { ulid } from 'ulid';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { publicKeyField } from '../src/protocol/device-fields.js';
-import * as requests from '../src/validators/requests.js';
+import * as requests from '../src/server/http/validators.js';
 import { base64 } from './support/accounts.js';
 
 t.test('low-order keys are those that libsodium refuses', (t) => {

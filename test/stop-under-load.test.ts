@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import t, { type Test } from 'tap';
-import { openClient } from '../src/postgres/database.js';
+import { openClient } from '../src/server/storage/database.js';
 import { claim, join, mustWrite, newId, newItem, type TestDevice } from './support/devices.js';
 import { until } from './support/events.js';
 import { KeepAlive } from './support/keep-alive.js';

@@ -1,10 +1,16 @@
-/** The mailbox around `step`, and the registry of actors: with ports in memory (src/tenant/actor.ts, registry.ts). */
+/** The mailbox around `step`, and the registry of actors: with ports in memory (src/server/tenant/actor.ts, registry.ts). */
 import t from 'tap';
 import { unavailable } from '../src/protocol/errors.js';
 import type { Summary } from '../src/protocol/item.js';
-import { BACKLOG_BYTES, HIGH_WATER_BYTES, type Actor } from '../src/tenant/actor.js';
-import type { CommitLanes, HintedGeneration, ItemLog, TenantDirectory, TenantSnapshot } from '../src/tenant/ports.js';
-import { TenantRegistry } from '../src/tenant/registry.js';
+import { BACKLOG_BYTES, HIGH_WATER_BYTES, type Actor } from '../src/server/tenant/actor.js';
+import type {
+  CommitLanes,
+  HintedGeneration,
+  ItemLog,
+  TenantDirectory,
+  TenantSnapshot,
+} from '../src/server/tenant/ports.js';
+import { TenantRegistry } from '../src/server/tenant/registry.js';
 import { arena, BIN, deviceId, inline, itemId, refusal, TS, write, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
 import { until } from './support/events.js';

@@ -1,8 +1,8 @@
 /** Devices, bins, pairings and state of a tenant: who is told, who is let in, and what is checked again. */
 import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
-import type { PairRequest } from '../src/tenant/ports.js';
-import { plainFrame } from '../src/tenant/replay.js';
+import type { PairRequest } from '../src/server/tenant/ports.js';
+import { plainFrame } from '../src/server/tenant/replay.js';
 import { BIN, blob, deviceId, inline, itemId, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
 import { openBin, TENANT, World, type Asked, type OpenSocket } from './support/world.js';
 

@@ -1,9 +1,9 @@
-/** The tenant's rules one by one: messages in, effects out (src/tenant/step.ts). */
+/** The tenant's rules one by one: messages in, effects out (src/server/tenant/step.ts). */
 import t from 'tap';
 import type { ServiceError } from '../src/protocol/errors.js';
-import { BURST_BYTES } from '../src/tenant/deliver.js';
-import { step } from '../src/tenant/step.js';
-import type { Effect, Message } from '../src/tenant/messages.js';
+import { BURST_BYTES } from '../src/server/tenant/deliver.js';
+import { step } from '../src/server/tenant/step.js';
+import type { Effect, Message } from '../src/server/tenant/messages.js';
 import { deviceId, inline, itemId, master, OTHER_BIN, sig, TS, writeChange, writeOf } from './support/changes.js';
 import { TENANT, World, type Asked } from './support/world.js';
 

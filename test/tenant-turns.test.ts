@@ -1,6 +1,6 @@
 /** Whose replay reads next: tenants in turn, within each its devices in turn. */
 import t from 'tap';
-import { Turns } from '../src/tenant/turns.js';
+import { Turns } from '../src/server/tenant/turns.js';
 
 /** Work under way, ended by hand. */
 class Work {

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import t from 'tap';
-import type { Change } from '../src/tenant/change.js';
+import type { Change } from '../src/server/tenant/change.js';
 import { askedFor } from './support/memory-log.js';
 import {
   BIN,

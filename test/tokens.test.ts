@@ -2,9 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
-import { AddressLimits } from '../src/account/rates.js';
-import { issueToken, TokenVerifier } from '../src/account/tokens.js';
-import { RateStore } from '../src/postgres/stores/rate-store.js';
+import { AddressLimits } from '../src/server/http/address-limits.js';
+import { issueToken, TokenVerifier } from '../src/server/http/tokens.js';
+import { RateStore } from '../src/server/storage/rate-store.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { DAY_MS, type Instance, newWorld, outcomes, refusal, SECRET, valueOf, type World } from './support/accounts.js';
 import { TestClock } from './support/clock.js';

@@ -1,6 +1,6 @@
 /** An upgrade of the embedded database, killed before every step. */
 import t from 'tap';
-import { UPGRADE_STEPS } from '../src/postgres/embedded/upgrade.js';
+import { UPGRADE_STEPS } from '../src/server/storage/embedded/upgrade.js';
 import { withoutOld } from './support/old-postgres.js';
 import { killedBefore } from './support/upgrades.js';
 

@@ -2,10 +2,10 @@
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { EXIT } from '../src/device/terminal.js';
-import { keptSecret } from '../src/config/secrets.js';
-import { EmbeddedPostgres } from '../src/postgres/embedded/embedded.js';
-import { planUpgrade, requireSpace } from '../src/postgres/embedded/upgrade-plan.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { keptSecret } from '../src/server/config/secrets.js';
+import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
+import { planUpgrade, requireSpace } from '../src/server/storage/embedded/upgrade-plan.js';
 import { admin } from './support/admin.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
 import { oldPostgres, startOld, withoutOld } from './support/old-postgres.js';

@@ -2,11 +2,11 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
-import { exportVault } from '../src/cli/device/commands/export.js';
-import { importVault } from '../src/cli/device/commands/import.js';
-import { ImportSource } from '../src/cli/device/import-source.js';
-import { EXIT } from '../src/device/terminal.js';
-import { MemoryStore } from '../src/client/store/store.js';
+import { exportVault } from '../src/cli/commands/export.js';
+import { importVault } from '../src/cli/commands/import.js';
+import { ImportSource } from '../src/cli/import-source.js';
+import { EXIT } from '../src/terminal/terminal.js';
+import { MemoryStore } from '../src/sdk/store/store.js';
 import { drawPhrase, phraseSeed } from '../src/crypto/master-key.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { note, refusal, wiretap } from './support/client-world.js';

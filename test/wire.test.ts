@@ -17,8 +17,8 @@ import { frameText, rowText } from './support/item-text.js';
 import type { DeletedItem, LiveItem } from '../src/protocol/item.js';
 import { toSnake } from '../src/protocol/shape.js';
 import { PROJECT_ROOT } from '../src/root.js';
-import { asIs } from '../src/tenant/codec.js';
-import { plainFrame } from '../src/tenant/replay.js';
+import { asIs } from '../src/server/tenant/codec.js';
+import { plainFrame } from '../src/server/tenant/replay.js';
 
 const PIN = 'd5b36a61fb81509883df86cee7698ccfa86c7a23e3383495b286bc1f55dbb1fa';
 

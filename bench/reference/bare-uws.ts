@@ -10,7 +10,7 @@
  */
 import { createInterface } from 'node:readline';
 import uWS from 'uWebSockets.js';
-import { TokenVerifier } from '../../src/account/tokens.js';
+import { TokenVerifier } from '../../src/server/http/tokens.js';
 import { BENCH_TOKEN_SECRET } from '../tokens.js';
 import { option, say } from './say.js';
 

@@ -1,8 +1,8 @@
 /** A device's identity as it is kept at rest, and how a renewed token gets there. */
-import { isGlyph } from '../client/api.js';
-import { baseOf } from '../client/http.js';
-import type { Identity } from '../client/identity.js';
-import { bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
+import { isGlyph } from '../sdk/api.js';
+import { baseOf } from '../sdk/http.js';
+import type { Identity } from '../sdk/identity.js';
+import { bytes, count, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
 import { Saver, type SaverOptions } from '../files/saver.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { KEY_BYTES } from '../protocol/limits.js';

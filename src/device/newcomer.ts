@@ -1,14 +1,14 @@
 /** What a person is asked before a machine becomes a device: which server, which words, which password; and its name. */
 import { hostname } from 'node:os';
-import { isLocalHost, serverAddress } from '../client/address.js';
-import { ApiError } from '../client/errors.js';
-import type { Platform } from '../client/platform.js';
+import { isLocalHost, serverAddress } from '../sdk/address.js';
+import { ApiError } from '../sdk/errors.js';
+import type { Platform } from '../sdk/platform.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { decodeWords } from '../crypto/words.js';
 import { harmless } from '../protocol/harmless.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
-import { CommandError, EXIT, type Terminal } from './terminal.js';
+import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
 /** Who is asked. */
 type Asked = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
@@ -87,6 +87,3 @@ async function oftener<T>(
     }
   }
 }
-
-/** True for a yes; anything else is a no. */
-export const isYes = (answer: string): boolean => /^y(es)?$/i.test(answer.trim());

@@ -16,9 +16,8 @@ import {
 import { join } from 'node:path';
 import { FILE_MODE, isOpenToOthers, POSIX } from '../files/durable.js';
 import { privateFolder } from '../files/private.js';
-import { asError } from '../client/events.js';
 import { isBinId, isUlid } from '../protocol/ids.js';
-import { errorCode } from '../protocol/error-code.js';
+import { asError, errorCode } from '../protocol/error-code.js';
 import type { Context } from './context.js';
 import { McpError, type McpCode } from './errors.js';
 

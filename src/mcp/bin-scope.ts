@@ -3,7 +3,7 @@
  * them: so an allowed slug means the bin that it named when this program first asked, whatever the server says later. A
  * name is sealed by the user's devices for its bin. What is in a bin is proven by item tags.
  */
-import type { BinView } from '../client/events.js';
+import type { BinView } from '../sdk/events.js';
 import { harmless } from '../protocol/harmless.js';
 import { BIN_SLUG } from '../protocol/ids.js';
 import { McpError } from './errors.js';

@@ -2,9 +2,9 @@
  * Signed addresses for the items of one answer whose content is a blob (MCP-63). The content stays
  * where it is, and stays encrypted: the address needs no token, and lasts some minutes.
  */
-import { ClientError, isPassing } from '../client/errors.js';
-import type { ItemView } from '../client/events.js';
-import type { DownloadUrl } from '../client/replies.js';
+import { ClientError, isPassing } from '../sdk/errors.js';
+import type { ItemView } from '../sdk/events.js';
+import type { DownloadUrl } from '../sdk/replies.js';
 import type { McpError } from './errors.js';
 import type { ItemOutput } from './schemas.js';
 import { isoOf } from './shown.js';

@@ -1,7 +1,7 @@
 /** Which command was meant, with which options, and how it ends. */
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
-import { EXIT, type ExitCode } from '../device/terminal.js';
+import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { errorCode } from '../protocol/error-code.js';
 import type { CommandContext } from './context.js';

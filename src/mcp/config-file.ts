@@ -4,8 +4,8 @@
  * programs as this user on this machine can open it: it is for a program that starts without anybody at hand.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { Identity } from '../client/identity.js';
-import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../client/reader.js';
+import type { Identity } from '../sdk/identity.js';
+import { boolean, bytes, count, nonEmpty, nullable, object, string, type Read } from '../sdk/reader.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
 import { sealed, unsealed } from '../device/sealed.js';

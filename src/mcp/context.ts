@@ -1,6 +1,6 @@
 /** What the companion's commands and its server share: where files are, what they run on, whom they tell. */
-import type { Platform } from '../client/platform.js';
-import type { Terminal as DeviceTerminal } from '../device/terminal.js';
+import type { Platform } from '../sdk/platform.js';
+import type { Terminal as DeviceTerminal } from '../terminal/terminal.js';
 import type { Machine } from './machine.js';
 
 /** Where the companion keeps its files, and what its secrets are bound to. */

@@ -1,5 +1,5 @@
 /** What the companion tells a person or an agent when something cannot be done: one catalogue for commands and tools. */
-import { CommandError, EXIT, type ExitCode } from '../device/terminal.js';
+import { CommandError, EXIT, type ExitCode } from '../terminal/terminal.js';
 
 /** One entry of the catalogue. */
 interface ErrorEntry {

@@ -1,12 +1,11 @@
 /** Any error as one of the catalogue, for a person or an agent: here the client library's errors get the companion's codes. */
-import { ApiError, ClientError, isPassing, NetworkError, PairingError, ProtocolError } from '../client/errors.js';
-import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFailure } from '../client/errors.js';
-import { asError } from '../client/events.js';
-import { networkReason } from '../client/network-reason.js';
-import { PayloadError } from '../client/payloads/shapes.js';
+import { ApiError, ClientError, isPassing, NetworkError, PairingError, ProtocolError } from '../sdk/errors.js';
+import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFailure } from '../sdk/errors.js';
+import { networkReason } from '../sdk/network-reason.js';
+import { PayloadError } from '../sdk/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
-import { CommandError } from '../device/terminal.js';
-import { errorCode } from '../protocol/error-code.js';
+import { CommandError } from '../terminal/terminal.js';
+import { asError, errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';
 import { ERRORS, McpError, type McpCode } from './errors.js';
 

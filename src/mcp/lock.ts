@@ -1,6 +1,6 @@
 /** One running companion a machine and user, and one writer of the pairing's file at a time. */
 import { join } from 'node:path';
-import { heldLock, underLock, type Patience } from '../device/lock.js';
+import { heldLock, underLock, type Patience } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
 import { systemClock } from '../protocol/clock.js';

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /** `service-mcp`: the companion. Puts the parts together, and ends the process with the command's exit code. */
-import { nodeTerminal } from '../device/node-terminal.js';
-import { endProcess, interruptible } from '../device/process.js';
-import { EXIT } from '../device/terminal.js';
+import { nodeTerminal } from '../terminal/node-terminal.js';
+import { endProcess, interruptible } from '../terminal/process.js';
+import { EXIT } from '../terminal/terminal.js';
 import { runCommand } from './command.js';
 import type { Terminal } from './context.js';
 import { failureOf } from './failure.js';

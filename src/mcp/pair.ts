@@ -1,12 +1,13 @@
 /** `service-mcp pair`: this machine becomes a device by the six words that another one shows (the reference, Pairing). */
 import { createReadStream } from 'node:fs';
-import { readOfferText } from '../client/address.js';
-import { Device, type DeviceOptions } from '../client/device.js';
-import type { AskPassword } from '../client/enrol.js';
-import type { Identity } from '../client/identity.js';
-import { join, type JoinRequest } from '../client/pairing.js';
+import { readOfferText } from '../sdk/address.js';
+import { Device, type DeviceOptions } from '../sdk/device.js';
+import type { AskPassword } from '../sdk/enrol.js';
+import type { Identity } from '../sdk/identity.js';
+import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
-import { askedWords, forgiving, isYes, ownName, serverFrom } from '../device/newcomer.js';
+import { isYes } from '../terminal/confirm.js';
+import { askedWords, forgiving, ownName, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
 import { harmless } from '../protocol/harmless.js';

@@ -1,6 +1,6 @@
 /** Everything of the outside that the companion's client touches. */
-import { certificateTold } from '../client/node-certificate.js';
-import type { Platform, SocketPort } from '../client/platform.js';
+import { certificateTold } from '../sdk/node-certificate.js';
+import type { Platform, SocketPort } from '../sdk/platform.js';
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
 

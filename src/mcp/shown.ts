@@ -2,11 +2,11 @@
  * Items as agents get them: structured, and as text that a model reads. Secrets are withheld unless the person allowed
  * them, and an answer has a bound: what passes it is cut, and said to be.
  */
-import type { ItemView } from '../client/events.js';
-import { SEARCHED } from '../client/search.js';
-import { reasonOf } from '../client/reasons.js';
+import type { ItemView } from '../sdk/events.js';
+import { SEARCHED } from '../sdk/search.js';
+import { reasonOf } from '../sdk/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
-import { jsonLine } from '../device/text.js';
+import { jsonLine } from '../terminal/text.js';
 import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';

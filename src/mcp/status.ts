@@ -1,7 +1,7 @@
 /** `service-mcp status`: how this machine stands, for a person or a script. */
-import type { Identity } from '../client/identity.js';
-import type { Me } from '../client/replies.js';
-import { EXIT, type ExitCode } from '../device/terminal.js';
+import type { Identity } from '../sdk/identity.js';
+import type { Me } from '../sdk/replies.js';
+import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { loadPairing, readConfig, renewIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';

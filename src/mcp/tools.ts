@@ -1,10 +1,10 @@
 /** The four tools (MCP-40). */
 import type { z } from 'zod';
-import { fieldsOf, holdsFile, shapedPayload } from '../client/payloads/shapes.js';
-import { payloadDetected } from '../client/payloads/detect.js';
-import { ClientError } from '../client/errors.js';
-import type { ItemView } from '../client/events.js';
-import { fold } from '../client/search.js';
+import { fieldsOf, holdsFile, shapedPayload } from '../sdk/payloads/shapes.js';
+import { payloadDetected } from '../sdk/payloads/detect.js';
+import { ClientError } from '../sdk/errors.js';
+import type { ItemView } from '../sdk/events.js';
+import { fold } from '../sdk/search.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';

@@ -5,13 +5,13 @@
  * lies here as one record of the client's own format and is taken apart when somebody looks into it; what lists and
  * searches go by (bin, type, time, searched text) lies beside it. A deleted item is a number in a map.
  */
-import { FRESH, type Cursor } from '../client/cursor.js';
-import type { ItemView } from '../client/events.js';
-import { newestFirst } from '../client/query.js';
-import { fold, SEARCHED } from '../client/search.js';
-import { decodeEntry, encodeEntry, entryKey } from '../client/store/records.js';
-import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../client/store/store.js';
-import { timeOfUlid } from '../client/ulid.js';
+import { FRESH, type Cursor } from '../sdk/cursor.js';
+import type { ItemView } from '../sdk/events.js';
+import { newestFirst } from '../sdk/query.js';
+import { fold, SEARCHED } from '../sdk/search.js';
+import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
+import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../sdk/store/store.js';
+import { timeOfUlid } from '../sdk/ulid.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';

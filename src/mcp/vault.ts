@@ -2,15 +2,15 @@
  * The user's items as the companion has them: a device of the client library that polls and holds no socket, over a copy
  * in memory. Before each look it catches up, and compares what it holds with what the server counts.
  */
-import { Device } from '../client/device.js';
-import { QueuedError } from '../client/errors.js';
-import type { DeviceEvents, ItemView } from '../client/events.js';
-import type { Identity } from '../client/identity.js';
-import type { Platform } from '../client/platform.js';
-import type { DownloadUrl, Stored } from '../client/replies.js';
-import type { Held } from '../client/store/store.js';
-import { ulid } from '../client/ulid.js';
-import type { PutRequest } from '../client/writer.js';
+import { Device } from '../sdk/device.js';
+import { QueuedError } from '../sdk/errors.js';
+import type { DeviceEvents, ItemView } from '../sdk/events.js';
+import type { Identity } from '../sdk/identity.js';
+import type { Platform } from '../sdk/platform.js';
+import type { DownloadUrl, Stored } from '../sdk/replies.js';
+import type { Held } from '../sdk/store/store.js';
+import { ulid } from '../sdk/ulid.js';
+import type { PutRequest } from '../sdk/writer.js';
 import { tokenSaver } from '../device/identity.js';
 import type { Saver } from '../files/saver.js';
 import { harmless } from '../protocol/harmless.js';

@@ -21,3 +21,25 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(timer) };
   },
 };
+
+/** Waits `ms`; rejects with the signal's reason when it is aborted first. */
+export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) {
+      reject(abortReason(signal));
+      return;
+    }
+    const aborted = (): void => {
+      timer.cancel();
+      reject(abortReason(signal));
+    };
+    const timer = clock.setTimer(ms, () => {
+      signal?.removeEventListener('abort', aborted);
+      resolve();
+    });
+    signal?.addEventListener('abort', aborted, { once: true });
+  });
+}
+
+const abortReason = (signal: AbortSignal | undefined): Error =>
+  signal?.reason instanceof Error ? signal.reason : new Error('aborted');

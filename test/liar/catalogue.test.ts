@@ -7,7 +7,7 @@ import { attacksPage, CATALOGUE, rules } from './catalogue.js';
 import { formsOf } from './secrets.js';
 
 t.test('the page of the reference is the one that the catalogue makes', (t) => {
-  const page = readFileSync(join(PROJECT_ROOT, 'src/reference/attacks.md'), 'utf8');
+  const page = readFileSync(join(PROJECT_ROOT, 'src/docs/attacks.md'), 'utf8');
   t.equal(page, attacksPage(), 'else: node build/test/liar/write-reference.js');
   t.end();
 });

@@ -1,9 +1,9 @@
 /** Lies to either side of a pairing, and what can be read of what passes (contract 9). */
 import t from 'tap';
-import { Device } from '../../src/client/device.js';
-import { prepareClaim } from '../../src/client/enrol.js';
-import type { Identity } from '../../src/client/identity.js';
-import { join } from '../../src/client/pairing.js';
+import { Device } from '../../src/sdk/device.js';
+import { prepareClaim } from '../../src/sdk/enrol.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import { join } from '../../src/sdk/pairing.js';
 import { note, wiretap } from '../support/client-world.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { runServer } from '../support/server.js';

@@ -1,5 +1,5 @@
 /** True replies and frames, and every way to break one field of them. */
-import type { DeviceApi, PublicApi } from '../../src/client/api.js';
+import type { DeviceApi, PublicApi } from '../../src/sdk/api.js';
 import { newId } from '../support/client.js';
 import type { Json } from './proxy.js';
 

@@ -2,9 +2,9 @@
  * Where lies are played: a real server, an honest device that talks to it, and a second device, the victim, that has
  * only the liar. Each lie gets a victim of its own, with an empty store; what it shows and tells is written down.
  */
-import { Device } from '../../src/client/device.js';
-import type { Identity } from '../../src/client/identity.js';
-import type { Platform } from '../../src/client/platform.js';
+import { Device } from '../../src/sdk/device.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Platform } from '../../src/sdk/platform.js';
 import type { WithTeardown } from '../support/postgres.js';
 import { next, note, world, type World } from '../support/client-world.js';
 import { SOON_MS } from '../support/events.js';

@@ -7,7 +7,7 @@ import { attacksPage, rules } from './catalogue.js';
 const RULES = join(PROJECT_ROOT, 'test/rules/RULES.md');
 const HEADING = '## Lying servers\n';
 
-writeFileSync(join(PROJECT_ROOT, 'src/reference/attacks.md'), attacksPage());
+writeFileSync(join(PROJECT_ROOT, 'src/docs/attacks.md'), attacksPage());
 const text = readFileSync(RULES, 'utf8');
 const start = text.indexOf(HEADING);
 if (start < 0) throw new Error('RULES.md has no section for lying servers');

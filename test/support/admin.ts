@@ -3,12 +3,12 @@
  * program in a process of its own, which takes a second of a processor a call.
  */
 import { join } from 'node:path';
-import { runAdmin } from '../../src/cli/admin/program.js';
+import { runAdmin } from '../../src/server/admin/program.js';
 import { PROJECT_ROOT, SERVER_VERSION } from '../../src/root.js';
 import { piped, spawnCli, type Ended, type Json } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
-const BINARY = join(PROJECT_ROOT, 'build/src/cli/admin/main.js');
+const BINARY = join(PROJECT_ROOT, 'build/src/server/admin/main.js');
 
 /** How a call ended. */
 export interface AdminEnded extends Ended {

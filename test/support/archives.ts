@@ -1,5 +1,5 @@
 /** Archives in memory. */
-import type { ByteSink, ByteSource } from '../../src/client/archive/archive.js';
+import type { ByteSink, ByteSource } from '../../src/sdk/archive/archive.js';
 
 /** Reads from bytes. */
 export function bytesSource(bytes: Uint8Array): ByteSource {

@@ -1,9 +1,9 @@
 /** A small store of blobs over HTTP that a test can make stumble and lie, and what a transfer asks of its device. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { nodePlatform } from '../../src/client/node-platform.js';
-import type { DownloadPorts } from '../../src/client/blobs/download.js';
-import type { UploadPorts } from '../../src/client/blobs/upload.js';
+import { nodePlatform } from '../../src/sdk/node-platform.js';
+import type { DownloadPorts } from '../../src/sdk/blobs/download.js';
+import type { UploadPorts } from '../../src/sdk/blobs/upload.js';
 import { blobDecryptor, sealBlobItem, type BlobDraft } from '../../src/crypto/item.js';
 import type { SealedItem } from '../../src/crypto/item-tag.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';

@@ -7,7 +7,7 @@ import {
   prepareClaim,
   type IdentityJson,
   type OpenedBrowserStore,
-} from '../../src/client/browser.js';
+} from '../../src/sdk/browser.js';
 
 /** An identity crosses to the test and back as it is saved. */
 const toPlain = (identity: Identity) => identity.toJSON();

@@ -2,11 +2,11 @@
  * Services as tests mostly call them: asked by the device that claimed the tenant last, and by the host that recovery
  * was signed for, unless the test names another.
  */
-import { Bootstrap, type BootstrapOptions } from '../../src/account/bootstrap.js';
-import { Devices, type DevicesOptions } from '../../src/account/devices.js';
-import { Passwords, type PasswordsOptions } from '../../src/account/password.js';
-import { Recovery } from '../../src/account/recovery.js';
-import { Bins, type BinsOptions } from '../../src/bins/bins.js';
+import { Bootstrap, type BootstrapOptions } from '../../src/server/devices/bootstrap.js';
+import { Devices, type DevicesOptions } from '../../src/server/devices/devices.js';
+import { Passwords, type PasswordsOptions } from '../../src/server/devices/password.js';
+import { Recovery } from '../../src/server/devices/recovery.js';
+import { Bins, type BinsOptions } from '../../src/server/bins/bins.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody, BootstrapBody } from '../../src/protocol/requests.js';
 import type { DevicePatchBody, PasswordSetBody, RecoverBody } from '../../src/protocol/requests.js';
 

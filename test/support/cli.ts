@@ -5,14 +5,14 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
-import type { ProgramCall } from '../../src/cli/call.js';
-import { systemKeychain } from '../../src/cli/device/keychain.js';
-import { nodeTerminal } from '../../src/device/node-terminal.js';
-import { jsonLine } from '../../src/device/text.js';
-import { runProgram } from '../../src/cli/device/program.js';
-import { Secrets } from '../../src/cli/device/secrets.js';
-import { CommandError, EXIT, type Terminal } from '../../src/device/terminal.js';
-import type { Identity } from '../../src/client/identity.js';
+import type { ProgramCall } from '../../src/terminal/call.js';
+import { systemKeychain } from '../../src/cli/keychain.js';
+import { nodeTerminal } from '../../src/terminal/node-terminal.js';
+import { jsonLine } from '../../src/terminal/text.js';
+import { runProgram } from '../../src/cli/program.js';
+import { Secrets } from '../../src/cli/secrets.js';
+import { CommandError, EXIT, type Terminal } from '../../src/terminal/terminal.js';
+import type { Identity } from '../../src/sdk/identity.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
 import { PROJECT_ROOT } from '../../src/root.js';
@@ -193,7 +193,7 @@ function started(
 const plainText = (text: string): string => text.replace(/\u001b\[[\d;]*[A-Za-z]/g, '');
 
 /** The built program. */
-export const BINARY = join(PROJECT_ROOT, 'build/src/cli/device/main.js');
+export const BINARY = join(PROJECT_ROOT, 'build/src/cli/main.js');
 
 export interface Ended {
   readonly code: number | null;

@@ -1,14 +1,14 @@
 /** Real clients on a real server, with a wire between them that a test can listen to and tamper with. */
-import { next as nextOf } from '../../src/cli/expecting.js';
-import { Device } from '../../src/client/device.js';
-import { prepareClaim } from '../../src/client/enrol.js';
-import type { DeviceEvents, EventName, ItemView } from '../../src/client/events.js';
-import type { Identity } from '../../src/client/identity.js';
-import { sendBody } from '../../src/client/node-send.js';
-import { nodeSockets } from '../../src/client/node-socket.js';
-import { join } from '../../src/client/pairing.js';
-import type { Platform } from '../../src/client/platform.js';
-import type { Store } from '../../src/client/store/store.js';
+import { next as nextOf } from '../../src/demo/expecting.js';
+import { Device } from '../../src/sdk/device.js';
+import { prepareClaim } from '../../src/sdk/enrol.js';
+import type { DeviceEvents, EventName, ItemView } from '../../src/sdk/events.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import { sendBody } from '../../src/sdk/node-send.js';
+import { nodeSockets } from '../../src/sdk/node-socket.js';
+import { join } from '../../src/sdk/pairing.js';
+import type { Platform } from '../../src/sdk/platform.js';
+import type { Store } from '../../src/sdk/store/store.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { Sodium } from '../../src/crypto/sodium.js';
 import { lengthPrefixed } from '../../src/protocol/bytes.js';

@@ -5,9 +5,9 @@ import { sealItem } from '../../src/crypto/item.js';
 import type { JsonObject } from '../../src/crypto/payload.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import type { ContentType, LiveItem } from '../../src/protocol/item.js';
-import type { Identity } from '../../src/client/identity.js';
-import type { Fetch, OpenSocket, SocketEvents, SocketPort } from '../../src/client/platform.js';
-import { ulid } from '../../src/client/ulid.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Fetch, OpenSocket, SocketEvents, SocketPort } from '../../src/sdk/platform.js';
+import { ulid } from '../../src/sdk/ulid.js';
 
 /** Lets everything that is ready run: promises first, then what they made ready. */
 export const settle = async (): Promise<void> => {

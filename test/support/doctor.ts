@@ -8,12 +8,12 @@ import {
 } from 'node:http';
 import { connect, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { runDoctor } from '../../src/cli/device/commands/doctor.js';
-import type { Finding } from '../../src/cli/device/doctor/finding.js';
-import type { ExitCode } from '../../src/device/terminal.js';
-import type { Identity } from '../../src/client/identity.js';
-import type { Platform } from '../../src/client/platform.js';
-import { MemoryStore, type Store } from '../../src/client/store/store.js';
+import { runDoctor } from '../../src/cli/commands/doctor.js';
+import type { Finding } from '../../src/cli/doctor/finding.js';
+import type { ExitCode } from '../../src/terminal/terminal.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Platform } from '../../src/sdk/platform.js';
+import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
 import { wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { contextOf, fakeTerminal, secretsIn, type FakeTerminal } from './vault-context.js';

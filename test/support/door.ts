@@ -1,7 +1,7 @@
 /** A server at whose address something else may stand for a while, and what a command line then keeps. */
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Test } from 'tap';
-import { EXIT } from '../../src/device/terminal.js';
+import { EXIT } from '../../src/terminal/terminal.js';
 import { spawnCli, type Ended, type Json } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer } from './server.js';

@@ -1,18 +1,19 @@
 /** The front alone, on a real port, with stand-ins for everything behind it. */
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
-import type { TokenClaims } from '../../src/account/tokens.js';
-import type { Identity } from '../../src/account/ports.js';
+import type { TokenClaims } from '../../src/server/http/tokens.js';
+import type { Identity } from '../../src/server/devices/ports.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';
-import type { Change, ItemRow } from '../../src/tenant/change.js';
+import type { Change, ItemRow } from '../../src/server/tenant/change.js';
 import { arena } from './changes.js';
 import { itemOf, rowOf } from './rows.js';
-import type { FrontConfig, FrontOptions, TenantActor } from '../../src/front/ports.js';
-import { startFront, type Front } from '../../src/front/server.js';
-import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/tenant/ports.js';
-import { Session } from '../../src/tenant/session.js';
+import { rowsOf, type App } from '../../src/server/app/route-table.js';
+import type { HttpConfig, TenantActor } from '../../src/server/http/ports.js';
+import { startListening, type Listener } from '../../src/server/realtime/server.js';
+import type { DeviceStanding, LogPage, PageRequest, SocketPort } from '../../src/server/tenant/ports.js';
+import { Session } from '../../src/server/tenant/session.js';
 import { TestClock } from './clock.js';
 import { soon } from './events.js';
 import type { WithTeardown } from './postgres.js';
@@ -96,14 +97,14 @@ export const tokenOf = (claims: Partial<TokenClaims> & { forged?: true } = {}): 
     'base64url',
   );
 
-export const verify: FrontOptions['tokens']['verify'] = (token, now) => {
+export const verify: App['tokens']['verify'] = (token, now) => {
   if (!token.startsWith('eyJ')) return { ok: false, reason: 'invalid' };
   const claims = JSON.parse(Buffer.from(token, 'base64url').toString()) as TokenClaims & { forged?: true };
   if (claims.forged) return { ok: false, reason: 'invalid' };
   return claims.expiresAt > now ? { ok: true, claims } : { ok: false, reason: 'expired' };
 };
 
-const CONFIG: FrontConfig = {
+const CONFIG: HttpConfig = {
   host: '127.0.0.1',
   port: 0,
   tenantMode: 'single',
@@ -128,16 +129,16 @@ export interface Line extends Record<string, unknown> {
 }
 
 export interface FrontSetup {
-  readonly config?: Partial<FrontConfig>;
+  readonly config?: Partial<HttpConfig>;
   readonly clock?: Clock;
   /** Replaces stand-ins. */
-  readonly services?: Partial<FrontOptions>;
+  readonly services?: Partial<App>;
   /** False: the actor has to be loaded first. */
   readonly loaded?: boolean;
 }
 
 export interface TestFront {
-  readonly front: Front;
+  readonly front: Listener;
   readonly port: number;
   readonly actor: StubActor;
   readonly clock: TestClock;
@@ -152,12 +153,12 @@ const silent = (): Promise<never> => Promise.resolve({ ok: true } as never);
 const nothing = (): Promise<undefined> => Promise.resolve(undefined);
 
 /** Services that answer `ok`, for tests that replace one of their calls. */
-export const STUBS: Pick<FrontOptions, 'bootstrap' | 'pairing'> = {
+export const STUBS: Pick<App, 'bootstrap' | 'pairing'> = {
   bootstrap: { claim: silent, restart: silent, claimed: () => Promise.resolve(true) },
   pairing: { init: silent, fetchEpk: silent, fetchNpk: silent, requests: silent, wrap: silent },
 };
 
-function stubs(test: TestFront, loaded: boolean): Omit<FrontOptions, 'config' | 'clock'> {
+function stubs(test: TestFront, loaded: boolean): Omit<App, 'config' | 'clock'> {
   const note =
     (level: string) =>
     (fields: object, message: string): void =>
@@ -207,12 +208,13 @@ export async function frontOf(t: WithTeardown, setup: FrontSetup = {}): Promise<
   const summary = { version: 0, itemCount: 0, versionSum: 0 };
   const test = { actor, clock, lines: [], pages: [], page: { rows: [], more: false, summary } };
   const known = test as unknown as TestFront;
-  const front = await startFront({
+  const app: App = {
     ...stubs(known, setup.loaded ?? true),
     ...setup.services,
     clock,
     config: { ...CONFIG, ...setup.config },
-  });
+  };
+  const front = await startListening(rowsOf(app), app);
   t.teardown(async () => {
     const closed = front.close(0);
     clock.advance(0);

@@ -2,7 +2,7 @@
  * A client's waits, passed at once. Its time is turned only while no request of it is under way: one that the server
  * answers in its time must not meet its time-out, however slow the machine is.
  */
-import type { Platform } from '../../src/client/platform.js';
+import type { Platform } from '../../src/sdk/platform.js';
 import { settle } from './client.js';
 import type { TestClock } from './clock.js';
 

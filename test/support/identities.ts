@@ -1,5 +1,5 @@
 /** Identities as text, for the processes of tests. */
-import type { Identity } from '../../src/client/identity.js';
+import type { Identity } from '../../src/sdk/identity.js';
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const unhex = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text, 'hex'));

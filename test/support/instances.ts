@@ -1,11 +1,11 @@
 /** Instances of the tenant ring on one database, joined by a network of hints that a test may spoil. */
 import type { Clock } from '../../src/protocol/clock.js';
 import type { Shape } from '../../src/protocol/shape.js';
-import { PostgresDirectory } from '../../src/postgres/directory.js';
-import type { Actor } from '../../src/tenant/actor.js';
-import type { SocketPort } from '../../src/tenant/ports.js';
-import { TenantRegistry } from '../../src/tenant/registry.js';
-import type { Session } from '../../src/tenant/session.js';
+import { PostgresDirectory } from '../../src/server/storage/directory.js';
+import type { Actor } from '../../src/server/tenant/actor.js';
+import type { SocketPort } from '../../src/server/tenant/ports.js';
+import { TenantRegistry } from '../../src/server/tenant/registry.js';
+import type { Session } from '../../src/server/tenant/session.js';
 import { BIN, bytes, deviceId, OTHER_BIN } from './changes.js';
 import type { PostgresLogs } from './logs.js';
 

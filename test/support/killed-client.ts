@@ -5,15 +5,15 @@
  *   node killed-client.js FOLDER IDENTITY.json SEED work|finish
  */
 import { readFileSync, writeSync } from 'node:fs';
-import { Device } from '../../src/client/device.js';
-import { NetworkError, QueuedError } from '../../src/client/errors.js';
-import { nodePlatform } from '../../src/client/node-platform.js';
-import { openNodeStore } from '../../src/client/store/node-store.js';
-import type { Platform } from '../../src/client/platform.js';
-import type { Batch, Entry, Pending, Store } from '../../src/client/store/store.js';
-import { ulid } from '../../src/client/ulid.js';
+import { Device } from '../../src/sdk/device.js';
+import { NetworkError, QueuedError } from '../../src/sdk/errors.js';
+import { nodePlatform } from '../../src/sdk/node-platform.js';
+import { openNodeStore } from '../../src/sdk/store/node-store.js';
+import type { Platform } from '../../src/sdk/platform.js';
+import type { Batch, Entry, Pending, Store } from '../../src/sdk/store/store.js';
+import { ulid } from '../../src/sdk/ulid.js';
 import type { Clock } from '../../src/protocol/clock.js';
-import { next } from '../../src/cli/expecting.js';
+import { next } from '../../src/demo/expecting.js';
 import { identityOfText } from './identities.js';
 
 const OPERATIONS = 24;

@@ -1,13 +1,13 @@
 /** The commit and the item log to be tested: in memory, or on a database of its own through the lanes of production. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { LANE_SETTINGS } from '../../src/postgres/commit/batch.js';
-import { PostgresCommitLanes, type LanesOptions } from '../../src/postgres/commit/lanes.js';
-import { createPool, openClient } from '../../src/postgres/database.js';
-import { PostgresItemLog } from '../../src/postgres/item-log.js';
-import type { Change, ItemRow } from '../../src/tenant/change.js';
+import { LANE_SETTINGS } from '../../src/server/storage/commit/batch.js';
+import { PostgresCommitLanes, type LanesOptions } from '../../src/server/storage/commit/lanes.js';
+import { createPool, openClient } from '../../src/server/storage/database.js';
+import { PostgresItemLog } from '../../src/server/storage/item-log.js';
+import type { Change, ItemRow } from '../../src/server/tenant/change.js';
 import { systemClock } from '../../src/protocol/clock.js';
-import type { CommitLanes, ItemLog, LogPage } from '../../src/tenant/ports.js';
+import type { CommitLanes, ItemLog, LogPage } from '../../src/server/tenant/ports.js';
 import type { Summary } from '../../src/protocol/item.js';
 import { MemoryLog } from './memory-log.js';
 import { testDatabase, type WithTeardown } from './postgres.js';

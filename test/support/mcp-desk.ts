@@ -1,6 +1,6 @@
 /** A machine with the companion's commands: run in this process, with a scripted person in front of them, or nobody. */
-import type { Identity } from '../../src/client/identity.js';
-import type { Platform } from '../../src/client/platform.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Platform } from '../../src/sdk/platform.js';
 import { runCommand } from '../../src/mcp/command.js';
 import { loadIdentity, savePairing, type Keeper } from '../../src/mcp/config-file.js';
 import type { Place, Terminal } from '../../src/mcp/context.js';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
-import type { Identity } from '../../src/client/identity.js';
+import type { Identity } from '../../src/sdk/identity.js';
 import { savePairing } from '../../src/mcp/config-file.js';
 import type { Place } from '../../src/mcp/context.js';
 import { placeOf } from '../../src/mcp/place.js';

@@ -2,8 +2,8 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js';
 import type { CallToolResult, Progress } from '@modelcontextprotocol/sdk/types.js';
-import type { Identity } from '../../src/client/identity.js';
-import type { Platform } from '../../src/client/platform.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Platform } from '../../src/sdk/platform.js';
 import type { AuditEntry } from '../../src/mcp/audit.js';
 import { mcpPlatform } from '../../src/mcp/platform.js';
 import { readPolicy } from '../../src/mcp/policy.js';

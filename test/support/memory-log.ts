@@ -11,8 +11,8 @@ import {
   type CommitSink,
   type ItemRow,
   type Verdict,
-} from '../../src/tenant/change.js';
-import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/tenant/ports.js';
+} from '../../src/server/tenant/change.js';
+import type { CommitLanes, ItemLog, LogPage, PageRequest } from '../../src/server/tenant/ports.js';
 import { arena } from './changes.js';
 import { itemOf, packedKeys, rowOf } from './rows.js';
 

@@ -2,11 +2,11 @@
 import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
-import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/blobs/ports.js';
-import type { Bounds } from '../../src/objects/bounds.js';
-import { GcsStore } from '../../src/objects/gcs.js';
-import { LocalStore } from '../../src/objects/local.js';
-import { S3Store } from '../../src/objects/s3.js';
+import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/server/blobs/ports.js';
+import type { Bounds } from '../../src/server/blobs/objects/bounds.js';
+import { GcsStore } from '../../src/server/blobs/objects/gcs.js';
+import { LocalStore } from '../../src/server/blobs/objects/local.js';
+import { S3Store } from '../../src/server/blobs/objects/s3.js';
 import type { Ceph, CephUser } from './ceph.js';
 import { exchange } from './exchange.js';
 import { FaultyHttp, type HttpFault } from './faulty-http.js';

@@ -1,9 +1,9 @@
 /** A PostgreSQL of an older major version than the package's, as Debian has it; tests without one are skipped. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { keptSecret } from '../../src/config/secrets.js';
-import { binariesIn } from '../../src/postgres/embedded/binaries.js';
-import { EmbeddedPostgres } from '../../src/postgres/embedded/embedded.js';
+import { keptSecret } from '../../src/server/config/secrets.js';
+import { binariesIn } from '../../src/server/storage/embedded/binaries.js';
+import { EmbeddedPostgres } from '../../src/server/storage/embedded/embedded.js';
 import type { WithTeardown } from './postgres.js';
 
 const MAJORS = [15, 16, 17, 14];

@@ -1,16 +1,16 @@
 /** A PostgreSQL of one test alone, which it may kill, stop, hold still and start again. Durable like a real one. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openClient } from '../../src/postgres/database.js';
-import { findBinaries } from '../../src/postgres/embedded/binaries.js';
+import { openClient } from '../../src/server/storage/database.js';
+import { findBinaries } from '../../src/server/storage/embedded/binaries.js';
 import {
   clusterFolder,
   DATABASE_USER,
   launch,
   type Cluster,
   type Postmaster,
-} from '../../src/postgres/embedded/process.js';
-import { databaseUser } from '../../src/postgres/embedded/user.js';
+} from '../../src/server/storage/embedded/process.js';
+import { databaseUser } from '../../src/server/storage/embedded/user.js';
 import { errorCode } from '../../src/protocol/error-code.js';
 import { until } from './events.js';
 import { freePort } from './proxies.js';

@@ -1,6 +1,6 @@
 /** What a program that carries out a query's changes has in the end. */
-import type { ItemView } from '../../src/client/events.js';
-import type { QueryUpdate } from '../../src/client/query.js';
+import type { ItemView } from '../../src/sdk/events.js';
+import type { QueryUpdate } from '../../src/sdk/query.js';
 
 /** The result of all updates' changes, from an empty list; the items' content is taken from the update that named it. */
 export function replayed(updates: readonly QueryUpdate[]): readonly (ItemView | undefined)[] {

@@ -1,6 +1,6 @@
 /** The same moment on two instances, many times: what the commit decides under its locks (contract 5 and 13). */
 import type { Test } from 'tap';
-import { openClient } from '../../src/postgres/database.js';
+import { openClient } from '../../src/server/storage/database.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './devices.js';
 import { testDatabase } from './postgres.js';
 import { runServer, runSql } from './server.js';

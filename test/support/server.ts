@@ -9,9 +9,9 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import tap from 'tap';
-import { startServer, type Server } from '../../src/compose/server.js';
-import { readConfig } from '../../src/config/config.js';
-import { openClient } from '../../src/postgres/database.js';
+import { startServer, type Server } from '../../src/server/app/server.js';
+import { readConfig } from '../../src/server/config/config.js';
+import { openClient } from '../../src/server/storage/database.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { soon } from './events.js';
 import {
@@ -129,7 +129,7 @@ export async function runServer(t: WithTeardown, options: RunOptions = {}): Prom
 }
 
 /** The compiled entry point. */
-const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../src/server/main.js', import.meta.url));
 const START_MAX_MS = 60_000;
 
 export interface Child {

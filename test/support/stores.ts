@@ -2,11 +2,11 @@
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { MemoryLevel } from 'memory-level';
-import { createStore, LevelStore } from '../../src/client/store/level-store.js';
-import type { Level } from '../../src/client/store/level.js';
-import { openNodeStore } from '../../src/client/store/node-store.js';
-import type { StoreOwner } from '../../src/client/store/records.js';
-import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/client/store/store.js';
+import { createStore, LevelStore } from '../../src/sdk/store/level-store.js';
+import type { Level } from '../../src/sdk/store/level.js';
+import { openNodeStore } from '../../src/sdk/store/node-store.js';
+import type { StoreOwner } from '../../src/sdk/store/records.js';
+import { MemoryStore, type Batch, type Entry, type Pending, type Store } from '../../src/sdk/store/store.js';
 import { CONTENT_TYPES, type LiveItem } from '../../src/protocol/item.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 

@@ -1,14 +1,14 @@
 /** What a command is given, in the test's hand: a terminal that answers from a list, a keychain in memory, a context. */
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { KeychainError, type Keychain } from '../../src/cli/device/keychain.js';
-import type { Context, OpenDevice } from '../../src/cli/device/context.js';
-import { Secrets, type KeychainSetting } from '../../src/cli/device/secrets.js';
-import { CommandError, EXIT, type Terminal } from '../../src/device/terminal.js';
-import { Device } from '../../src/client/device.js';
-import type { Identity } from '../../src/client/identity.js';
-import type { Platform } from '../../src/client/platform.js';
-import { MemoryStore, type Store } from '../../src/client/store/store.js';
+import { KeychainError, type Keychain } from '../../src/cli/keychain.js';
+import type { Context, OpenDevice } from '../../src/cli/context.js';
+import { Secrets, type KeychainSetting } from '../../src/cli/secrets.js';
+import { CommandError, EXIT, type Terminal } from '../../src/terminal/terminal.js';
+import { Device } from '../../src/sdk/device.js';
+import type { Identity } from '../../src/sdk/identity.js';
+import type { Platform } from '../../src/sdk/platform.js';
+import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 
 /** A terminal that keeps what it is told. */

@@ -1,6 +1,6 @@
 /** A device of the command line on a real server, with a profile and a folder for files. */
-import type { Context } from '../../src/cli/device/context.js';
-import { MemoryStore, type Store } from '../../src/client/store/store.js';
+import type { Context } from '../../src/cli/context.js';
+import { MemoryStore, type Store } from '../../src/sdk/store/store.js';
 import { note, world, type Client, type Wiretap, type World } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import type { RunOptions } from './server.js';

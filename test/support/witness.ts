@@ -4,7 +4,7 @@
  */
 import { frameText } from './item-text.js';
 import type { Shape } from '../../src/protocol/shape.js';
-import type { FrameBytes, SocketPort } from '../../src/tenant/ports.js';
+import type { FrameBytes, SocketPort } from '../../src/server/tenant/ports.js';
 import type { HistoryEntry } from './memory-log.js';
 
 /** What a witness compares with. */

@@ -4,14 +4,14 @@
  */
 import type { Shape } from '../../src/protocol/shape.js';
 import type { ItemWrite } from '../../src/protocol/item.js';
-import { HIGH_WATER_BYTES } from '../../src/tenant/actor.js';
-import type { Change } from '../../src/tenant/change.js';
-import type { Effect, Message } from '../../src/tenant/messages.js';
-import type { BinChange, PairRequest, TenantSnapshot } from '../../src/tenant/ports.js';
-import { FrameRing } from '../../src/tenant/deliver.js';
-import type { Session } from '../../src/tenant/session.js';
-import { initialState, type TenantState } from '../../src/tenant/state.js';
-import { admit, step } from '../../src/tenant/step.js';
+import { HIGH_WATER_BYTES } from '../../src/server/tenant/actor.js';
+import type { Change } from '../../src/server/tenant/change.js';
+import type { Effect, Message } from '../../src/server/tenant/messages.js';
+import type { BinChange, PairRequest, TenantSnapshot } from '../../src/server/tenant/ports.js';
+import { FrameRing } from '../../src/server/tenant/deliver.js';
+import type { Session } from '../../src/server/tenant/session.js';
+import { initialState, type TenantState } from '../../src/server/tenant/state.js';
+import { admit, step } from '../../src/server/tenant/step.js';
 import { arena, BIN, deleteChange, deviceId, moveChange, OTHER_BIN, writeChange } from './changes.js';
 import { rowOf } from './rows.js';
 import { MemoryLog, type MemoryTenant } from './memory-log.js';

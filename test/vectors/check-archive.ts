@@ -1,6 +1,6 @@
 /** The vectors of the archive, run against the client over a given binding. */
-import { ArchiveWriter, readArchive } from '../../src/client/archive/archive.js';
-import { ArchiveError, type ArchiveRecord } from '../../src/client/archive/records.js';
+import { ArchiveWriter, readArchive } from '../../src/sdk/archive/archive.js';
+import { ArchiveError, type ArchiveRecord } from '../../src/sdk/archive/records.js';
 import { phraseSeed } from '../../src/crypto/master-key.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Sodium } from '../../src/crypto/sodium.js';

@@ -1,5 +1,5 @@
 /** Lies without end: what a server makes up so that a device fills up with it, or never comes to an end. */
-import { IDLE_MAX, QUARANTINED_MAX } from '../../../src/client/replica.js';
+import { IDLE_MAX, QUARANTINED_MAX } from '../../../src/sdk/replica.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';

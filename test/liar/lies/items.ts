@@ -2,7 +2,7 @@
 import { openItem, sealBlobItem, sealItem } from '../../../src/crypto/item.js';
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
-import { readItem, writeBody } from '../../../src/client/wire.js';
+import { readItem, writeBody } from '../../../src/sdk/wire.js';
 import type { LiveItem } from '../../../src/protocol/item.js';
 import { sealBlob } from '../../support/sealed-blobs.js';
 import { newId } from '../../support/client.js';

@@ -2,9 +2,9 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { DeviceApi, PublicApi } from '../../../src/client/api.js';
-import { ApiError, NetworkError, ProtocolError } from '../../../src/client/errors.js';
-import { Http } from '../../../src/client/http.js';
+import { DeviceApi, PublicApi } from '../../../src/sdk/api.js';
+import { ApiError, NetworkError, ProtocolError } from '../../../src/sdk/errors.js';
+import { Http } from '../../../src/sdk/http.js';
 import { systemClock } from '../../../src/protocol/clock.js';
 import { nameOf, type Lie } from '../lie.js';
 import type { RawReply } from '../proxy.js';

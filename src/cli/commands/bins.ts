@@ -1,0 +1,132 @@
+/** `bins`: what items lie in. */
+import type { BinLabel, BinView } from '../../sdk/events.js';
+import { BIN_SLUG, isDisplayName } from '../../protocol/ids.js';
+import { ulid } from '../../sdk/ulid.js';
+import { confirmed } from '../../terminal/confirm.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { findBin } from '../find.js';
+import { binsOf } from '../known.js';
+import { counted, harmless, show, table } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { binName } from '../views.js';
+
+const EMOJI_MAX = 16;
+
+/** `bins`, `bins list`, `bins add`, `bins rename`, `bins rm`. */
+export function registerBins(program: DeviceCommand): void {
+  const bins = program
+    .command('bins')
+    .summary('list, add, rename and remove bins')
+    .description('Lists the bins, or changes them. Their names are encrypted; their slugs are not.')
+    .examples('bins', 'bins add Shopping --emoji 🛒');
+  bins.command('list', { isDefault: true }).alias('ls').summary('list the bins').does(list);
+  bins
+    .command('add <name>')
+    .summary('a new bin')
+    .description(
+      'Makes a bin. Its name is encrypted. A slug is not, so none is made of the name: where you give none, it is the id.',
+    )
+    .option('--emoji <emoji>', 'shown before the name')
+    .option('--slug <slug>', 'what to type for it; the server can read it')
+    .examples('bins add "To read" --emoji 📚 --slug reading')
+    .does(add);
+  bins
+    .command('rename <bin> <name>')
+    .summary('another name for a bin')
+    .description('Gives a bin another name. Its slug stays.')
+    .option('--emoji <emoji>', 'another emoji ("": none)')
+    .examples('bins rename reading "Read later"')
+    .does(rename);
+  bins
+    .command('rm <bin>')
+    .summary('remove a bin and what is in it')
+    .description('Removes a bin and every item in it, on all devices. There is no way back.')
+    .option('-y, --yes', 'do not ask')
+    .examples('bins rm reading')
+    .does(remove);
+}
+
+const binFacts = ({ id, slug, label, itemCount, readable }: BinView) => ({
+  id,
+  slug,
+  name: label?.name ?? null,
+  emoji: label?.emoji ?? null,
+  itemCount,
+  readable,
+});
+
+async function list(context: Context): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const bins = await binsOf(context, open);
+    show(terminal, { bins: bins.map(binFacts) }, () => {
+      const rows = bins.map((bin) => [
+        nameOf(bins, bin),
+        bin.itemCount === null ? '?' : String(bin.itemCount),
+        bin.slug,
+      ]);
+      return table(terminal, [{ title: 'NAME' }, { title: 'ITEMS' }, { title: 'SLUG' }], rows);
+    });
+  });
+}
+
+const nameOf = (bins: readonly BinView[], bin: BinView): string =>
+  bin.readable ? binName(bins, bin.id) : '(its name does not verify)';
+
+function labelOf(name: string, emoji: string | undefined): BinLabel {
+  if (!isDisplayName(name.trim())) {
+    throw new CommandError(
+      EXIT.usage,
+      'a bin name is 1 to 64 characters, something to see among them, and no control characters',
+    );
+  }
+  if (emoji !== undefined && emoji !== '' && (!isDisplayName(emoji) || emoji.length > EMOJI_MAX)) {
+    throw new CommandError(EXIT.usage, 'that is not an emoji');
+  }
+  return { name: name.trim(), ...(emoji === undefined || emoji === '' ? {} : { emoji }) };
+}
+
+async function add(
+  context: Context,
+  name: string,
+  { emoji, slug }: { readonly emoji?: string; readonly slug?: string },
+): Promise<void> {
+  const { terminal, platform } = context;
+  const label = labelOf(name, emoji);
+  if (slug !== undefined && !BIN_SLUG.test(slug)) {
+    throw new CommandError(EXIT.usage, 'a slug is small letters, digits and hyphens, 63 at most');
+  }
+  await context.withDevice(async (open) => {
+    const id = ulid(platform.clock.now(), (length) => platform.sodium.random(length));
+    const bin = await open.device.bins.create(id, label, slug);
+    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+  });
+}
+
+async function rename(
+  context: Context,
+  typed: string,
+  name: string,
+  { emoji }: { readonly emoji?: string },
+): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const before = findBin(await open.device.bins.list(), typed);
+    const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
+    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+  });
+}
+
+async function remove(context: Context, typed: string, { yes }: { readonly yes?: boolean }): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const bins = await open.device.bins.list();
+    const bin = findBin(bins, typed);
+    const items = (await open.device.list({ binId: bin.id })).length;
+    const name = harmless(binName(bins, bin.id));
+    await confirmed(terminal, `Remove ${name} and ${counted(items, 'item')} in it, on all devices?`, yes);
+    await open.device.bins.remove(bin.id);
+    show(terminal, { id: bin.id, removed: true, items }, () => [`Removed: ${name} and ${counted(items, 'item')}`]);
+  });
+}

@@ -1,0 +1,127 @@
+/** `service-device doctor`: what is wrong, and how to mend it. What builds on a check that failed is named as not made. */
+import { asError } from '../../protocol/error-code.js';
+import { InvalidArgumentError } from 'commander';
+import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
+import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
+import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
+import { checkSocket } from '../doctor/socket.js';
+import { checkDevices, checkToken } from '../doctor/token.js';
+import { checkVault } from '../doctor/vault.js';
+import { harmless } from '../../terminal/output.js';
+import { EXIT, type ExitCode } from '../../terminal/terminal.js';
+
+const IDLE_DEFAULT_S = 5;
+const IDLE_MAX_S = 3_600;
+
+function seconds(text: string): number {
+  if (!/^\d{1,4}$/.test(text) || Number(text) > IDLE_MAX_S)
+    throw new InvalidArgumentError(`must be whole seconds, up to ${IDLE_MAX_S}`);
+  return Number(text);
+}
+
+/** `doctor`. */
+export function registerDoctor(program: DeviceCommand): void {
+  program
+    .command('doctor')
+    .summary('what is wrong, and how to mend it')
+    .description('Say what is wrong, and how to mend it')
+    .option('--idle <seconds>', 'watch an idle connection for so long; 120 shows most proxies', seconds, IDLE_DEFAULT_S)
+    .examples('doctor', 'doctor --idle 120 --json')
+    .does(runDoctor);
+}
+
+/** A look at one thing, over the net or not. */
+type Probe = (patient: Patient) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+
+/** The way to the server, each step with what the next one needs; a problem of the check that it is named by ends it. */
+const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
+  ['dns', checkName],
+  ['connection', checkConnection],
+  ['tls', checkTls],
+  ['server', checkServer],
+  ['token', checkToken],
+];
+
+/** What is asked of a server that knows this device, each by itself. */
+const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
+  ['devices', checkDevices],
+  ['upgrade', checkSocket],
+];
+
+/** Checks of which nothing is said where there is nothing to say. */
+const SILENT: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
+
+/** Runs all checks and prints them as they are made. `ok` only where there is no problem. */
+export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
+  const { terminal, platform } = context;
+  const checks: Finding[] = [];
+  const add = (found: Finding | readonly Finding[]): void => {
+    for (const finding of [found].flat()) {
+      checks.push(finding);
+      if (!terminal.json) show(context, finding);
+    }
+  };
+  for (const check of [checkSecrets, checkPermissions, checkDisk]) add(await check(context));
+  const { identity, here, finding } = await checkIdentity(context);
+  add(finding);
+  if (identity !== undefined) {
+    const fingerprint = fingerprintOfMaster(platform.sodium, identity.masterKey);
+    const same = `The vault's key has the fingerprint ${fingerprint}. It must be the same on all your devices.`;
+    add(about('fingerprint').ok(same));
+    await examine({ context, platform, identity, idleMs: idle * 1_000 }, checks, add);
+  }
+  const notChecked = CHECKS.filter((name) => !SILENT.has(name) && checks.every(({ check }) => check !== name));
+  const problems = checks.filter(isProblem).length;
+  if (terminal.json) terminal.data({ ok: problems === 0, checks, notChecked });
+  else {
+    if (notChecked.length > 0)
+      terminal.print(`Not checked, since something before it failed: ${notChecked.join(', ')}.`);
+    const count = problems === 1 ? '1 problem was' : `${problems} problems were`;
+    terminal.print(problems === 0 ? 'No problem was found.' : `${count} found.`);
+  }
+  if (problems === 0) return EXIT.ok;
+  return here ? EXIT.failure : EXIT.notFound;
+}
+
+/** Everything that needs a device: the way to its server as far as it leads, then the local copy. */
+async function examine(
+  patient: Patient,
+  checks: readonly Finding[],
+  add: (found: Finding | readonly Finding[]) => void,
+): Promise<void> {
+  const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
+  // Plain http is a problem, and no hindrance.
+  add(checkAddress(patient));
+  for (const [check, probe] of WAY) {
+    add(await probe(patient));
+    if (failed(check)) break;
+  }
+  const { session } = patient;
+  for (const [check, probe] of session === undefined ? [] : QUESTIONS) {
+    try {
+      add(await probe(patient));
+    } catch (error) {
+      // A server that answers nonsense to one question is no reason not to ask the others.
+      const what = `The server did not answer as it should (${asError(error).name}).`;
+      add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
+    }
+  }
+  add(await checkVault(patient, failed('upgrade') ? undefined : session?.figures));
+}
+
+const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: number]>> = {
+  ok: ['ok', 32],
+  warning: ['warning', 33],
+  problem: ['PROBLEM', 31],
+};
+
+function show({ terminal }: Context, { check, status, what, do: mend }: Finding): void {
+  const [word, colour] = WORDS[status];
+  const padded = word.padEnd(8);
+  const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;
+  terminal.print(`${shown} ${check.padEnd(12)} ${harmless(what)}`);
+  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${harmless(mend)}`);
+}

@@ -1,0 +1,263 @@
+/** Becoming a device, by a claim, six words or twelve, and ceasing to be one here. */
+import { existsSync } from 'node:fs';
+import { readOfferText } from '../../sdk/address.js';
+import { prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
+import type { Identity } from '../../sdk/identity.js';
+import { join as joinBy } from '../../sdk/pairing.js';
+import { decodeWords, normalizeWords } from '../../crypto/words.js';
+import { confirmed } from '../../terminal/confirm.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { askedWords, forgiving } from '../../device/newcomer.js';
+import {
+  expectNobody,
+  newcomer,
+  newcomerOptions,
+  passwordFrom,
+  passwordOption,
+  registered,
+  secretFrom,
+  type NewcomerOptions,
+} from '../newcomer.js';
+import { alone, noDevice } from '../open-device.js';
+import { paletteOf, show } from '../../terminal/output.js';
+import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+
+interface ClaimOptions extends NewcomerOptions {
+  readonly claimToken?: string;
+  readonly showPhrase?: boolean;
+}
+
+/** How often a word is asked back. */
+const TRIES = 3;
+const WORDS_A_ROW = 4;
+
+/** Keeps the identity that a command ended with, and says who this is now. */
+async function kept(
+  { terminal, profile }: Context,
+  identity: Identity,
+  { event, as = 'a device', next }: { readonly event: string; readonly as?: string; readonly next: string },
+): Promise<void> {
+  await profile.keep(identity);
+  terminal.progress('');
+  const { serverUrl, deviceId, name } = identity;
+  show(terminal, { event, server: serverUrl, deviceId, name, profile: profile.name }, () => [
+    `${paletteOf(terminal).good('Done.')} This is "${name}", ${as} of ${serverUrl}.`,
+  ]);
+  if (!terminal.json) terminal.note(next);
+}
+
+/** `claim [url]`. */
+export function registerClaim(program: DeviceCommand): void {
+  const command = program.command('claim [url]');
+  newcomerOptions(command);
+  command
+    .summary('claim a new server: this becomes its first device')
+    .description(
+      'Claims a new, empty server (default: SERVICE_HOST). Shows twelve words once: they are the only way back when ' +
+        'all your devices are lost. They are stored nowhere, so write them down; two of them are asked back.',
+    )
+    .option('--claim-token <token>', 'what signup or the operator gave you (or SERVICE_CLAIM_TOKEN)')
+    .option('--show-phrase', 'print the words without asking any back; needed where nobody can be asked')
+    .examples('claim https://sync.example.org --name Laptop', 'claim --json --show-phrase')
+    .does(claim);
+}
+
+async function claim(context: Context, url: string | undefined, options: ClaimOptions): Promise<void> {
+  const { terminal } = context;
+  if (options.showPhrase !== true && (terminal.json || !terminal.interactive)) {
+    throw new CommandError(
+      EXIT.usage,
+      'the twelve words would be shown where nobody may be looking',
+      'Claim at a terminal; or say --show-phrase, and keep what is printed.',
+    );
+  }
+  const device = await newcomer(context, url, options);
+  await alone(context, async () => {
+    await expectNobody(context);
+    const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
+    const prepared = await prepareClaim({ ...device, claimToken });
+    showPhrase(terminal, prepared.phrase);
+    if (options.showPhrase !== true) await askBack(context, prepared.phrase.split(' '));
+    const stands = 'It may have gone through: if a new claim is refused, come back with the words (`recover`).';
+    const next = `Write something: ${PROGRAM_NAME} put "hello"   Another device: ${PROGRAM_NAME} pair`;
+    const said = { event: 'claimed', as: 'the first device', next };
+    await kept(context, await registered(context, () => prepared.register(), stands), said);
+  });
+}
+
+/** Before anything is registered: a claim whose words nobody has seen could never be come back to. */
+function showPhrase(terminal: Terminal, phrase: string): void {
+  if (terminal.json) {
+    terminal.data({ event: 'phrase', phrase });
+    return;
+  }
+  const { bold, dim } = paletteOf(terminal);
+  const words = phrase.split(' ');
+  const width = Math.max(...words.map((word) => word.length));
+  terminal.print('Your twelve words. Write them down, on paper, and keep them safe. They are shown this once.\n');
+  for (let at = 0; at < words.length; at += WORDS_A_ROW) {
+    const row = words.slice(at, at + WORDS_A_ROW);
+    const cells = row.map((word, step) => `${dim(String(at + step + 1).padStart(2))} ${bold(word.padEnd(width))}`);
+    terminal.print(`  ${cells.join('   ').trimEnd()}`);
+  }
+  terminal.print('');
+}
+
+async function askBack({ terminal, platform }: Context, words: readonly string[]): Promise<void> {
+  terminal.print('Two of them are asked back now, so that you know they are on your paper.');
+  const first = Math.floor(platform.random() * words.length);
+  const second = (first + 1 + Math.floor(platform.random() * (words.length - 1))) % words.length;
+  for (const number of [first + 1, second + 1]) {
+    for (let tries = 1; ; tries++) {
+      const typed = await terminal.ask(`Word number ${number}: `);
+      if (typed.trim().toLowerCase() === words[number - 1]) break;
+      if (tries >= TRIES) {
+        throw new CommandError(
+          EXIT.usage,
+          'the words are not on your paper; nothing was claimed',
+          'Begin again: you will be shown other words.',
+        );
+      }
+      terminal.note(`That is not word number ${number}. Look at your paper.`);
+    }
+  }
+}
+
+const WORDS = 6;
+const WORDS_INPUT_MAX = 1_024;
+
+/** `join [url] [words...]`. */
+export function registerJoin(program: DeviceCommand): void {
+  const command = program
+    .command('join [url] [words...]')
+    .summary('join from another device: enter the six words that it shows')
+    .description(
+      'Makes this machine a device of an account that has one already. On the other device run `pair`; it shows six ' +
+        'words and a text that holds address and words in one. Then compare the digits on both screens. ' +
+        'Words that are not given are asked for, or read from standard input.',
+    )
+    .examples(
+      'join https://sync.example.org',
+      "join 'https://sync.example.org/#pair=one-two-three-four-five-six' --name Desk",
+    )
+    .does(joinCommand);
+  passwordOption(newcomerOptions(command));
+}
+
+/** Also `pair --join`. */
+export async function joinCommand(
+  context: Context,
+  given: string | undefined,
+  words: readonly string[],
+  options: NewcomerOptions,
+): Promise<void> {
+  const { terminal } = context;
+  const offer = given === undefined ? undefined : readOfferText(given);
+  const device = await newcomer(context, offer?.url ?? given, options);
+  await alone(context, async () => {
+    await expectNobody(context);
+    const request = {
+      ...device,
+      words: offer?.words ?? (words.length > 0 ? words.join(' ') : await wordsOf(context)),
+      password: passwordFrom(context, options.passwordFile),
+      signal: terminal.interrupted,
+      onDigits: (digits: string) => showDigits(terminal, digits),
+    };
+    try {
+      const identity = await forgiving(context, () => joinBy(request));
+      await kept(context, identity, { event: 'joined', next: `See what is there: ${PROGRAM_NAME} list` });
+    } finally {
+      terminal.progress('');
+    }
+  });
+}
+
+async function wordsOf(context: Context): Promise<string> {
+  const { terminal } = context;
+  if (terminal.interactive) {
+    return askedWords(context, { count: WORDS, question: 'The six words: ', hidden: false });
+  }
+  return normalizeWords((await terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
+}
+
+function showDigits(terminal: Terminal, digits: string): void {
+  if (terminal.json) {
+    terminal.data({ event: 'digits', digits });
+    return;
+  }
+  const { bold } = paletteOf(terminal);
+  terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
+  terminal.note('The other device must show the same ones. Say yes there; if they differ, say no.');
+  terminal.progress('Waiting for the other device ...');
+}
+
+interface RecoverOptions extends NewcomerOptions {
+  readonly phraseFile?: string;
+}
+
+const PHRASE_WORDS = 12;
+
+/** `recover [url]`. */
+export function registerRecover(program: DeviceCommand): void {
+  const command = program.command('recover [url]');
+  passwordOption(newcomerOptions(command));
+  command
+    .summary('come back with the twelve words, when no device is left')
+    .description(
+      'Makes this machine a device again with the twelve words shown at `claim`. They are asked for without being shown, ' +
+        'checked before anything is sent, and kept nowhere. Devices that are lost stay in the list: revoke them.',
+    )
+    .option('--phrase-file <path>', 'the twelve words, for scripts ("-": standard input)')
+    .examples('recover https://sync.example.org --name "New laptop"')
+    .does(recover);
+}
+
+async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
+  const { terminal, platform } = context;
+  const device = await newcomer(context, url, options);
+  await alone(context, async () => {
+    await expectNobody(context);
+    const phrase = await phraseOf(context, options.phraseFile);
+    decodeWords(platform.sodium, phrase, PHRASE_WORDS);
+    terminal.progress('Making the keys of your words ...');
+    const password = passwordFrom(context, options.passwordFile);
+    const recovery = await prepareRecovery({ ...device, phrase, password });
+    try {
+      const stands = 'It may have gone through: look at the device list later, and revoke what nobody holds.';
+      const identity = await registered(context, () => forgiving(context, () => recovery.register()), stands);
+      const next = `Look who else is a device, and revoke what is lost: ${PROGRAM_NAME} devices`;
+      await kept(context, identity, { event: 'recovered', next });
+    } finally {
+      recovery.forget();
+      terminal.progress('');
+    }
+  });
+}
+
+const phraseOf = (context: Context, file: string | undefined): Promise<string> =>
+  file === undefined
+    ? askedWords(context, { count: PHRASE_WORDS, question: 'The twelve words: ', hidden: true })
+    : secretFrom(context.terminal, file);
+
+/** `forget`. */
+export function registerForget(program: DeviceCommand): void {
+  program
+    .command('forget')
+    .summary('remove this profile from this machine')
+    .description(
+      'Removes identity, keys and local copy from this machine. The server is not told: the device stays in the list of the ' +
+        'others. To sign out, use `revoke` with the id of this device. Changes that were not sent are lost.',
+    )
+    .option('-y, --yes', 'do not ask')
+    .examples('forget --profile old')
+    .does(forget);
+}
+
+async function forget(context: Context, { yes }: { readonly yes?: boolean }): Promise<void> {
+  const { terminal, profile } = context;
+  if (!existsSync(profile.folder)) throw noDevice(profile);
+  await confirmed(terminal, `Forget profile ${profile.name}? Without another device only the twelve words help.`, yes);
+  await alone(context, () => profile.forget());
+  show(terminal, { profile: profile.name, forgotten: true }, () => [`Forgotten: profile ${profile.name}`]);
+}

@@ -1,0 +1,350 @@
+/** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on demand. */
+import { ArchiveWriter } from '../../sdk/archive/archive.js';
+import {
+  PLAIN_FORMAT,
+  SLUG_MAX,
+  plainRecord,
+  type ArchivedBin,
+  type ArchivedItem,
+  type ArchivedPart,
+  PART_BYTES,
+  type ArchiveManifest,
+} from '../../sdk/archive/records.js';
+import { ApiError, ClientError, isPassing } from '../../sdk/errors.js';
+import type { ItemView } from '../../sdk/events.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import { text } from '../../protocol/bytes.js';
+import { BINS_MAX } from '../../protocol/limits.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context, OpenDevice } from '../context.js';
+import { NewFile } from '../../terminal/new-file.js';
+import { askSeed, expectOwnSeed } from '../phrase.js';
+import { counted, onScreen, show } from '../../terminal/output.js';
+import { paced, type Told } from '../../terminal/progress.js';
+import { Spool } from '../spool.js';
+import { sizeText } from '../transfer.js';
+import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+
+/** Options of `export`. */
+export interface ExportOptions {
+  /** `-` for standard output, plain only. */
+  readonly file: string;
+  readonly plain?: boolean;
+  readonly force?: boolean;
+  readonly phraseStdin?: boolean;
+  /** False: the content of files is left out, which makes a small and quick export. */
+  readonly files?: boolean;
+}
+
+/** Where the records go. */
+interface Output {
+  /** True: takes content, as parts. */
+  readonly content: boolean;
+  add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
+  finish(): Promise<void>;
+  abandon(): Promise<void>;
+}
+
+const BUFFER_BYTES = 64 * 1024;
+
+/** `export <file>`. */
+export function registerExport(program: DeviceCommand): void {
+  program
+    .command('export')
+    .summary('the whole vault as one file, encrypted under the twelve words')
+    .description('Write the whole vault into one file, encrypted under your twelve words')
+    .argument('<file>', 'the file to write; - is standard output, with --plain only')
+    .option('--plain', 'write readable JSON instead: whoever has the file reads everything')
+    .option('--no-files', 'leave the content of files out: what describes them is there')
+    .option('--force', 'replace a file of that name')
+    .option('--phrase-stdin', 'read the twelve words from standard input instead of asking')
+    .examples('export vault.archive', 'export --plain vault.json')
+    .does((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file }));
+}
+
+/** Writes the vault into a file. Throws `CommandError`; then there is no file. */
+export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {
+  const { terminal } = context;
+  expectAllowed(context, options);
+  if (options.file !== '-') await NewFile.expectFree(options.file, options.force === true);
+  return context.withDevice(async (open) => {
+    if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
+    const output = await outputOf(context, options, open);
+    try {
+      const exporting = new Exporting(context, open, { output, files: options.files !== false });
+      await exporting.run();
+      await output.finish();
+      report(context, options, { ...exporting.counts, hidden: (await open.device.hidden()).length });
+      // What is named and not there is no whole export, and a script should know.
+      return exporting.counts.lacking + exporting.counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
+    } catch (error) {
+      terminal.progress('');
+      await output.abandon();
+      throw error;
+    }
+  });
+}
+
+function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): void {
+  if (file === '-' && plain !== true)
+    throw new CommandError(EXIT.usage, 'An archive is bytes, and goes into a file.', 'Give a file name.');
+  if (file === '-' && onScreen(terminal)) {
+    throw new CommandError(
+      EXIT.usage,
+      'A plain export is not written to a screen: everything in the vault would stand there.',
+      'Give a file name, or pipe the output into another program.',
+    );
+  }
+  if (plain === true)
+    terminal.note('Warning: a plain export is not encrypted. Whoever gets this file reads the whole vault.');
+}
+
+async function outputOf(context: Context, options: ExportOptions, open: OpenDevice): Promise<Output> {
+  const { sodium, clock } = context.platform;
+  const { tenantId, masterKey } = open.identity;
+  const manifest: ArchiveManifest = {
+    record: 'manifest',
+    format: 1,
+    createdAt: clock.now(),
+    tenantId,
+    masterFingerprint: fingerprintOfMaster(sodium, masterKey),
+  };
+  if (options.plain === true) return plainOutput(context, options, manifest);
+  const seed = await askSeed(sodium, context.terminal, {
+    question: 'The twelve words of this vault: ',
+    fromInput: options.phraseStdin === true,
+    check: (candidate) => expectOwnSeed(sodium, candidate, masterKey),
+  });
+  try {
+    const file = await NewFile.create(options.file, options.force === true);
+    try {
+      const writer = await ArchiveWriter.create(sodium, seed, file.write);
+      await writer.add(manifest);
+      const finish = async (): Promise<void> => {
+        await writer.finish();
+        await file.finish();
+      };
+      return { content: true, add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+    } catch (error) {
+      await file.abandon();
+      throw error;
+    }
+  } finally {
+    sodium.memzero(seed);
+  }
+}
+
+async function plainOutput({ terminal }: Context, options: ExportOptions, manifest: ArchiveManifest): Promise<Output> {
+  const file = options.file === '-' ? undefined : await NewFile.create(options.file, options.force === true);
+  let buffer = '';
+  const flush = async (): Promise<void> => {
+    if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));
+    else await file.write(text(buffer));
+    buffer = '';
+  };
+  const { createdAt, tenantId, masterFingerprint: fingerprint } = manifest;
+  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint: fingerprint };
+  let list: 'none' | 'bins' | 'items' = 'none';
+  const begin = (name: 'bins' | 'items'): void => {
+    if (list === 'none') buffer += `${JSON.stringify(head).slice(0, -1)},\n"bins":[\n`;
+    if (list !== 'items' && name === 'items') buffer += '],"items":[\n';
+    list = name;
+  };
+  let first = true;
+  return {
+    content: false,
+    add: async (record) => {
+      if (record.record === 'part') return;
+      const name = record.record === 'bin' ? 'bins' : 'items';
+      const starts = first || name !== list;
+      begin(name);
+      // The comma stands first, so that the buffer ends with a line: standard output goes line by line.
+      buffer += `${starts ? '' : ','}${JSON.stringify(plainRecord(record))}\n`;
+      first = false;
+      if (buffer.length > BUFFER_BYTES) await flush();
+    },
+    finish: async () => {
+      begin('items');
+      buffer += ']}\n';
+      await flush();
+      await file?.finish();
+    },
+    abandon: async () => file?.abandon(),
+  };
+}
+
+/** Ids and bins of all that is live here; ciphertext and plaintext are let go of at once. */
+async function inventoryOf({ store }: OpenDevice) {
+  const ids = new Set<string>();
+  const binIds = new Set<string>();
+  const note = (id: string, row: { readonly binId: string }): void => {
+    ids.add(id);
+    binIds.add(row.binId);
+  };
+  for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
+  for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
+  return { ids: [...ids].sort(), binIds };
+}
+
+/** A bin with its slug as an import takes it. */
+const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
+  ...{ record: 'bin', id, label },
+  slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
+});
+
+/** The bins with their names; where the server cannot be asked, the bins that the items name. */
+async function binsOf(
+  { terminal }: Context,
+  { device }: OpenDevice,
+  binIds: ReadonlySet<string>,
+): Promise<ArchivedBin[]> {
+  try {
+    const bins = await device.bins.list();
+    // The server's words: what an import would refuse must not spoil the export. Bins that items lie in come first.
+    const used = bins.filter(({ id }) => binIds.has(id));
+    const others = bins.filter(({ id }) => !binIds.has(id));
+    return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => binRecord(id, slug, label));
+  } catch (error) {
+    if (!isPassing(error)) throw error;
+    terminal.note('The names of the bins are not in the export: they are read from the server.');
+    return [...binIds].sort().map((id) => binRecord(id, '', null));
+  }
+}
+
+/** Everything that is here, into an output. */
+class Exporting {
+  readonly counts = {
+    bins: 0,
+    items: 0,
+    /** Files whose content was left out, as asked. */
+    blobs: 0,
+    /** Blobs that the server does not have, or not as they were written. */
+    lacking: 0,
+    /** Items that verified when they came and do not open now. */
+    damaged: 0,
+  };
+  private bytes = 0;
+  private readonly tell: Told;
+
+  constructor(
+    private readonly context: Context,
+    private readonly open: OpenDevice,
+    private readonly to: { readonly output: Output; readonly files: boolean },
+  ) {
+    this.tell = paced(context.terminal);
+  }
+
+  async run(): Promise<void> {
+    const { context, open, counts } = this;
+    const { ids, binIds } = await inventoryOf(open);
+    for (const bin of await binsOf(context, open, binIds)) {
+      await this.to.output.add(bin);
+      counts.bins++;
+    }
+    for (const id of ids) {
+      if (context.terminal.interrupted.aborted)
+        throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
+      const item = await open.device.get(id).catch(unlessDamaged);
+      if (item === 'damaged') counts.damaged++;
+      else if (item !== undefined) await this.item(item, ids.length);
+    }
+    context.terminal.progress('');
+  }
+
+  /** One item, with its content where that is wanted and to be had. */
+  private async item(item: ItemView, all: number): Promise<void> {
+    const { id, binId: bin, type, ts, payload } = item;
+    const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
+    const { output, files } = this.to;
+    const left = item.blob?.holds === 'file' && !(files && output.content);
+    if (left) this.counts.blobs++;
+    if (left || item.blob === null) await output.add(record);
+    else await this.itemWithContent(record, all);
+    this.counts.items++;
+    this.said(all);
+  }
+
+  private async itemWithContent(record: ArchivedItem, all: number): Promise<void> {
+    const { device } = this.open;
+    const { output } = this.to;
+    const options = { signal: this.context.terminal.interrupted };
+    try {
+      if (output.content) await this.content(record, device.blob(record.id, options), all);
+      else await output.add({ ...record, payload: await device.payload(record.id, options), blob: false });
+    } catch (error) {
+      if (!isLacking(error)) throw outOfReach(error);
+      await output.add(record);
+      this.counts.lacking++;
+    }
+  }
+
+  /** Put aside first: an archive cannot take back what turns out at the end not to be the blob. */
+  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>, all: number): Promise<void> {
+    const { output } = this.to;
+    const spool = await Spool.of(this.context.platform.sodium, this.counted(pieces, all));
+    try {
+      await output.add({ ...record, content: spool.size });
+      for await (const piece of spool.open()) {
+        for (let at = 0; at < piece.length; at += PART_BYTES)
+          await output.add({ record: 'part', data: piece.subarray(at, at + PART_BYTES) });
+      }
+    } finally {
+      await spool.close();
+    }
+  }
+
+  private async *counted(pieces: AsyncIterable<Uint8Array>, all: number): AsyncGenerator<Uint8Array> {
+    for await (const piece of pieces) {
+      this.bytes += piece.length;
+      this.said(all);
+      yield piece;
+    }
+  }
+
+  private said(all: number): void {
+    const content = this.bytes === 0 ? '' : `, and ${sizeText(this.bytes)} of files`;
+    this.tell(() => `Exported ${this.counts.items} of ${all} items${content}`);
+  }
+}
+
+/** One item that does not open is no reason to leave the others out. */
+function unlessDamaged(error: unknown): 'damaged' {
+  if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
+  throw error;
+}
+
+const isLacking = (error: unknown): boolean =>
+  error instanceof CryptoRefusal || (error instanceof ApiError && error.code === 'blob_not_found');
+
+const outOfReach = (error: unknown): unknown =>
+  isPassing(error)
+    ? new CommandError(
+        EXIT.unavailable,
+        'The content of a file cannot be read from the server. Nothing was written.',
+        'Run it again when the server is back, or say --no-files to leave the content of files out.',
+        { cause: error },
+      )
+    : error;
+
+function report(
+  { terminal }: Context,
+  { file, plain }: ExportOptions,
+  counts: Exporting['counts'] & { readonly hidden: number },
+): void {
+  const { bins, items, blobs, lacking, damaged, hidden } = counts;
+  const notes: readonly (readonly [count: number, note: string])[] = [
+    [blobs, `${blobs} items have a file with the server, which is not in the export: only its name is.`],
+    [lacking, `${lacking} items name content that the server does not have as it was written: it is not here.`],
+    [
+      damaged,
+      `${counted(damaged, 'item')} here do not open and were left out: run \`${PROGRAM_NAME} sync\` and export again.`,
+    ],
+    [hidden, `${hidden} items do not verify and were left out: \`doctor\` says which and why.`],
+  ];
+  for (const [count, note] of notes) if (count > 0) terminal.note(note);
+  if (file === '-') return;
+  show(terminal, { file, plain: plain === true, ...counts }, () => [
+    `${file}: ${counted(items, 'item')} in ${counted(bins, 'bin')}.`,
+  ]);
+}

@@ -1,0 +1,158 @@
+/** Items: listed, found, moved and deleted. */
+import { InvalidArgumentError } from 'commander';
+import type { ItemView } from '../../sdk/events.js';
+import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
+import { confirmed } from '../../terminal/confirm.js';
+import type { DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { findAnyId, findBin, findItem, folding } from '../find.js';
+import { binsOf } from '../known.js';
+import { counted, harmless, show } from '../../terminal/output.js';
+import { contentType } from '../payloads.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { binName, noteHidden, showItems, surroundings } from '../views.js';
+import { allWritten, noteQueued, written } from '../writes.js';
+
+interface Options {
+  readonly bin?: string;
+  readonly type?: string;
+  readonly limit: number;
+  readonly local?: boolean;
+}
+
+const LIMIT_DEFAULT = 50;
+
+/** A number from 1 on, as an option's value. */
+export function positive(value: string): number {
+  const number = Number(value);
+  if (!Number.isSafeInteger(number) || number < 1) throw new InvalidArgumentError('A number from 1 on is needed.');
+  return number;
+}
+
+/** A command that lists items. */
+const listing = (program: DeviceCommand, name: string, description: string): DeviceCommand =>
+  program
+    .command(name)
+    .description(description)
+    .option('--bin <bin>', 'those of a bin: slug, id or name')
+    .option('--type <type>', 'those of a type')
+    .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
+    .option('--local', 'ask the server nothing');
+
+/** `list`. */
+export function registerList(program: DeviceCommand): void {
+  listing(program, 'list', 'Lists items, newest first.')
+    .alias('ls')
+    .summary('list items, newest first')
+    .examples('list', 'list --bin shopping --type text --limit 5')
+    .does((context, options: Options) =>
+      listItems(context, options, { empty: 'Nothing there.', left: 'older ones are not listed', fits: () => true }),
+    );
+}
+
+/** `search <text...>`. */
+export function registerSearch(program: DeviceCommand): void {
+  const description =
+    'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
+    'happens on this machine.';
+  listing(program, 'search <text...>', description)
+    .summary('find items by their content')
+    .examples('search cafe milano', 'search --bin work --type code invoice')
+    .does(search);
+}
+
+async function search(context: Context, words: readonly string[], options: Options): Promise<void> {
+  const wanted = folding(words.join(' ')).split(' ').filter(Boolean);
+  if (wanted.length === 0) throw new CommandError(EXIT.usage, 'what is looked for?');
+  const fits = (item: ItemView): boolean => holds(item, wanted);
+  await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
+}
+
+/** `empty`: said where there is none; `left`: of those beyond the limit. */
+interface Asked {
+  readonly empty: string;
+  readonly left: string;
+  readonly fits: (item: ItemView) => boolean;
+}
+
+/** Lists the items that fit, of the bin and the type that are named. Throws `CommandError` where there is no such. */
+async function listItems(context: Context, options: Options, { empty, left, fits }: Asked): Promise<void> {
+  const type = options.type === undefined ? undefined : contentType(options.type);
+  const { terminal } = context;
+  await context.withDevice(
+    async (open) => {
+      const around = await surroundings(context, open);
+      const all = await open.device.list();
+      const binId = options.bin === undefined ? undefined : findBin(around.bins, options.bin).id;
+      const found = all.filter(
+        (item) => (binId ?? item.binId) === item.binId && (type ?? item.type) === item.type && fits(item),
+      );
+      showItems(context, found.slice(0, options.limit), { ...around, all, empty });
+      if (found.length > options.limit) terminal.note(`${found.length - options.limit} ${left} (--limit).`);
+      await noteHidden(terminal, open);
+    },
+    { sync: options.local === true ? 'local' : 'catch up' },
+  );
+}
+
+function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean {
+  const texts = Object.values(withoutSecrets(type, payload) ?? {}).filter((value) => typeof value === 'string');
+  const text = folding(texts.join(' '));
+  return wanted.every((word) => text.includes(word));
+}
+
+/** `move <id> <bin>`. */
+export function registerMove(program: DeviceCommand): void {
+  program
+    .command('move <id> <bin>')
+    .alias('mv')
+    .summary('move an item to another bin')
+    .description('Moves an item to another bin, named by slug, id or name.')
+    .examples('move 01J9ZC4 shopping')
+    .does(move);
+}
+
+async function move(context: Context, typed: string, bin: string): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const item = findItem(await open.device.list(), typed);
+    const bins = await binsOf(context, open);
+    const { id: binId } = findBin(bins, bin);
+    const outcome =
+      item.binId === binId
+        ? { id: item.id, version: item.version, queued: item.pending }
+        : await written(open.device.move(item.id, binId));
+    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${harmless(binName(bins, binId))}`]);
+    noteQueued(terminal, [outcome]);
+  });
+}
+
+/** `rm <id...>`. */
+export function registerRm(program: DeviceCommand): void {
+  program
+    .command('rm <id...>')
+    .summary('delete items, on all devices')
+    .description('Deletes items on all devices. There is no way back.')
+    .option('-y, --yes', 'do not ask')
+    .examples('rm 01J9ZC4', 'rm --yes 01J9ZC4 01J9ZD0')
+    .does(rm);
+}
+
+async function rm(context: Context, typed: readonly string[], options: { readonly yes?: boolean }): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const items = await open.device.list();
+    const ids = new Set<string>();
+    for (const text of typed) ids.add(await findAnyId(open, items, text));
+    if (terminal.interactive && options.yes !== true) {
+      for (const id of ids) {
+        const item = items.find((one) => one.id === id);
+        terminal.note(`  ${id}  ${item === undefined ? '(not shown)' : harmless(titleOf(item.type, item.payload))}`);
+      }
+    }
+    await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, options.yes);
+    const deleted = await allWritten([...ids].map((id) => written(open.device.delete(id))));
+    show(terminal, { deleted }, () => deleted.map(({ id }) => `Deleted: ${id}`));
+    noteQueued(terminal, deleted);
+  });
+}

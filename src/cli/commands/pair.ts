@@ -1,0 +1,181 @@
+/** `pair`: shows six words to another device, and asks whether the one that knows them may come in. */
+import { offerText } from '../../sdk/address.js';
+import type { Device } from '../../sdk/device.js';
+import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
+import { withCopy } from '../open-device.js';
+import { counted, harmless, paletteOf } from '../../terminal/output.js';
+import { qrLines } from '../pair-text.js';
+import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
+import { joinCommand } from './enrol.js';
+
+interface Options extends NewcomerOptions {
+  readonly yes?: boolean;
+  readonly digits?: string;
+  readonly qr: boolean;
+  /** True: `--join` without an address. */
+  readonly join?: string | true;
+}
+
+const DIGITS_INPUT_MAX = 64;
+
+/** `pair`. */
+export function registerPair(program: DeviceCommand): void {
+  const command = program
+    .command('pair')
+    .summary('let another device join: shows six words and a QR code')
+    .description(
+      'Shows six words, good for five minutes and one device. Enter them there (`join`). Then both screens show six ' +
+        'digits: say yes only where they are the same and the name is that of your device. ' +
+        'Scripts: --yes lets a device in only if --digits fits; "--digits -" reads them from standard input.',
+    )
+    .option('--yes', 'do not ask; only together with --digits')
+    .option('--digits <digits>', 'the six digits that the new device shows ("-": read from standard input)')
+    .option('--no-qr', 'no QR code')
+    .option('--join [url]', 'the other way round: the same as "join"')
+    .addHelpText('after', '\n--name, --glyph and --password-file are for --join.')
+    .examples('pair', 'pair --join https://sync.example.org')
+    .does(pair);
+  passwordOption(newcomerOptions(command));
+}
+
+async function pair(context: Context, options: Options): Promise<void> {
+  const { terminal } = context;
+  if (options.join !== undefined) {
+    await joinCommand(context, options.join === true ? undefined : options.join, [], options);
+    return;
+  }
+  if (options.yes === true && options.digits === undefined) {
+    throw new CommandError(EXIT.usage, '--yes lets nobody in without --digits');
+  }
+  if (!terminal.interactive && options.yes !== true) {
+    throw new CommandError(
+      EXIT.usage,
+      'nobody can be asked here whether to let a device in',
+      'Pair at a terminal, or give --yes with --digits.',
+    );
+  }
+  await withCopy(context, async ({ device, identity, current }) => {
+    if (!current) throw new CommandError(EXIT.unavailable, 'no device can join while the server cannot be reached');
+    const gate = new Gate(context, options);
+    const offer = await device.offerPairing((request) => gate.approves(request));
+    terminal.interrupted.addEventListener('abort', () => offer.cancel(), { once: true });
+    showOffer(context, { offer, serverUrl: identity.serverUrl, qr: options.qr });
+    await waited(context, { device, offer, gate });
+  });
+}
+
+/** Decides on the one device that answers. */
+class Gate {
+  /** Who answered. */
+  request: JoinApproval | undefined;
+  /** The digits given differ from those shown here. */
+  differs = false;
+  /** The person here said no. */
+  declined = false;
+
+  constructor(
+    private readonly context: Context,
+    private readonly options: Options,
+  ) {}
+
+  async approves(request: JoinApproval): Promise<boolean> {
+    this.request = request;
+    const { terminal } = this.context;
+    const { deviceId, name, glyph, digits } = request;
+    terminal.progress('');
+    if (terminal.json) terminal.data({ event: 'request', deviceId, name, glyph, digits });
+    else {
+      const { bold } = paletteOf(terminal);
+      terminal.print(`\nA ${harmless(glyph)} called ${bold(`"${harmless(name)}"`)} knows the words.`);
+      terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
+    }
+    if (this.options.digits !== undefined) {
+      const given = await this.givenDigits(this.options.digits);
+      this.differs = given !== digits;
+      if (this.differs || this.options.yes === true) return !this.differs;
+    }
+    const answer = await terminal.ask('Is it yours, and does it show the same digits? [y/N] ');
+    const yes = /^y(es)?$/i.test(answer.trim());
+    this.declined = !yes;
+    return yes;
+  }
+
+  private async givenDigits(given: string): Promise<string> {
+    const text = given === '-' ? (await this.context.terminal.readInput(DIGITS_INPUT_MAX)).toString('utf8') : given;
+    return text.replace(/\s/g, '');
+  }
+}
+
+function showOffer(
+  { terminal, platform }: Context,
+  { offer, serverUrl, qr }: { readonly offer: PairingOffer; readonly serverUrl: string; readonly qr: boolean },
+): void {
+  const text = offerText(serverUrl, offer.words);
+  if (terminal.json) {
+    terminal.data({ event: 'offer', words: offer.words, text, expiresAt: offer.expiresAt });
+    return;
+  }
+  const { bold, dim } = paletteOf(terminal);
+  terminal.print(`On the new device:  ${PROGRAM_NAME} join ${serverUrl}`);
+  terminal.print(`Six words:          ${bold(offer.words)}`);
+  terminal.print(`Both in one text:   ${dim(text)}`);
+  if (qr) {
+    terminal.print('');
+    for (const line of qrLines(text, terminal.colours)) terminal.print(line);
+  }
+  const minutes = Math.max(1, Math.round((offer.expiresAt - platform.clock.now()) / 60_000));
+  terminal.note(`They are good for one device and ${counted(minutes, 'minute')}. Ctrl-C ends this.`);
+  terminal.progress('Waiting for the new device ...');
+}
+
+async function waited(
+  { terminal }: Context,
+  { device, offer, gate }: { readonly device: Device; readonly offer: PairingOffer; readonly gate: Gate },
+): Promise<void> {
+  const rewrapped = rewrapping(device);
+  try {
+    const deviceId = await offer.joined;
+    terminal.progress('Giving it the keys of all items ...');
+    const items = await rewrapped.done;
+    terminal.progress('');
+    const name = gate.request?.name ?? '';
+    if (terminal.json) terminal.data({ event: 'joined', deviceId, name, rewrapped: items });
+    else {
+      const keys =
+        items === null
+          ? 'Its keys are still under way; `sync` finishes that.'
+          : `${counted(items, 'item')} opened to it.`;
+      terminal.print(`${paletteOf(terminal).good('Done.')} "${harmless(name)}" is one of your devices. ${keys}`);
+    }
+  } catch (error) {
+    if (gate.declined) {
+      const code = 'pairing_rejected';
+      throw new Declined('It was not let in. The six words are used up.', EXIT.refused, { cause: error, code });
+    }
+    if (!gate.differs) throw error;
+    throw new CommandError(
+      EXIT.untrusted,
+      'the digits are not those of the new device: it was not let in',
+      'If you typed them right, somebody may be in between. Start again.',
+      { cause: error, code: 'digits_differ' },
+    );
+  } finally {
+    rewrapped.stop();
+    terminal.progress('');
+  }
+}
+
+/** The new device's keys follow at once; null where that failed, which `sync` or another device mends. */
+function rewrapping(device: Device): { readonly done: Promise<number | null>; readonly stop: () => void } {
+  const stops: (() => void)[] = [];
+  const done = new Promise<number | null>((resolve) => {
+    stops.push(
+      device.on('rewrapped', ({ items }) => resolve(items)),
+      device.on('problem', () => resolve(null)),
+    );
+  });
+  return { done, stop: () => stops.forEach((stop) => stop()) };
+}

@@ -1,0 +1,91 @@
+/** `password`: the account password, which pairing and recovery then need. */
+import { ApiError } from '../../sdk/errors.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { secretFrom } from '../newcomer.js';
+import { show } from '../../terminal/output.js';
+import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+
+interface Options {
+  readonly passwordFile?: string;
+  readonly currentFile?: string;
+}
+
+/** `password set`, `password change` and `password remove`. */
+export function registerPassword(program: DeviceCommand): void {
+  const password = program
+    .command('password')
+    .summary('set, change or remove the account password')
+    .description(
+      'The account password is asked for when a device joins or is recovered. It opens no items; only what is stretched ' +
+        'from it leaves this machine.',
+    )
+    .examples('password set', 'password change');
+  settingCommand(password, 'set');
+  settingCommand(password, 'change');
+  password
+    .command('remove')
+    .summary('do without a password; the current one is needed')
+    .option('--current-file <path>', 'the current password, for scripts ("-": standard input)')
+    .examples('password remove')
+    .does(removePassword);
+}
+
+function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
+  const command = parent
+    .command(which)
+    .summary(which === 'set' ? 'set a password where there is none' : 'change the password')
+    .option('--password-file <path>', 'the new password, for scripts ("-": standard input)');
+  if (which === 'change') command.option('--current-file <path>', 'the current password, for scripts');
+  command.examples(`password ${which}`).does((context, options: Options) => setPassword(context, which, options));
+}
+
+async function setPassword(context: Context, which: 'set' | 'change', options: Options): Promise<void> {
+  const { terminal } = context;
+  const current =
+    which === 'set' ? null : await typedOrFile(terminal, 'Current account password: ', options.currentFile);
+  const password = await newPassword(terminal, options.passwordFile);
+  await context.withDevice(async ({ device }) => {
+    await device.setPassword(password, current).catch((error: unknown) => {
+      // The server can only say that none (what was given) is not the right one.
+      if (which === 'set' && error instanceof ApiError && error.code === 'password_invalid') throw setAlready();
+      throw error;
+    });
+    show(terminal, { password: which }, () => [
+      which === 'set' ? 'The account password is set.' : 'The account password is changed.',
+    ]);
+  });
+}
+
+async function removePassword(context: Context, { currentFile }: Options): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async ({ device }) => {
+    if (!(await device.passwordExists())) {
+      throw new CommandError(EXIT.notFound, 'no account password is set', undefined, { code: 'no_password' });
+    }
+    await device.removePassword(await typedOrFile(terminal, 'Current account password: ', currentFile));
+    show(terminal, { password: 'remove' }, () => [
+      'The account password is removed: devices join, and recovery works, without one.',
+    ]);
+  });
+}
+
+const setAlready = (): CommandError =>
+  new CommandError(
+    EXIT.refused,
+    'an account password is set already',
+    `To set another one: ${PROGRAM_NAME} password change`,
+    { code: 'password_invalid' },
+  );
+
+const typedOrFile = (terminal: Terminal, question: string, file: string | undefined): Promise<string> =>
+  file === undefined ? terminal.ask(question, { hidden: true }) : secretFrom(terminal, file);
+
+async function newPassword(terminal: Terminal, file: string | undefined): Promise<string> {
+  const typed = await typedOrFile(terminal, 'New account password: ', file);
+  if (typed === '') throw new CommandError(EXIT.usage, 'the password is empty');
+  if (file === undefined && (await terminal.ask('Once more: ', { hidden: true })) !== typed) {
+    throw new CommandError(EXIT.usage, 'they are not the same; nothing was changed');
+  }
+  return typed;
+}

@@ -1,0 +1,299 @@
+/** `put`: writes an item, from arguments, a file or standard input. */
+import { basename } from 'node:path';
+import { UncertifiedDeviceError } from '../../sdk/errors.js';
+import type { PutRequest } from '../../sdk/writer.js';
+import type { JsonObject } from '../../crypto/payload.js';
+import type { ContentType } from '../../protocol/item.js';
+import { isUlid } from '../../protocol/ids.js';
+import { DEFAULT_BIN } from '../../protocol/limits.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context, OpenDevice } from '../context.js';
+import { textDetected, type Detected } from '../../sdk/payloads/detect.js';
+import { PAYLOAD_MAX } from '../../sdk/payloads/large.js';
+import { mainField, PAYLOAD_INLINE_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
+import { languageOf } from '../detect.js';
+import { failureOf } from '../failure.js';
+import type { Failure } from '../../terminal/failure.js';
+import { findBin, findItem } from '../find.js';
+import { binsOf, readKnown } from '../known.js';
+import { counted, harmless, paletteOf, show } from '../../terminal/output.js';
+import { assigned, contentType, notText, shaped } from '../payloads.js';
+import { described, foundIn, type Found } from '../put-content.js';
+import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
+import { meter, sizeText } from '../transfer.js';
+import { noteQueued, written, type Written } from '../writes.js';
+
+interface Options {
+  readonly file?: readonly string[];
+  readonly type?: string;
+  readonly set: readonly string[];
+  readonly payload?: string;
+  readonly bin?: string;
+  readonly id?: string;
+  readonly overwrite?: boolean;
+}
+
+/** What one item is made of. */
+interface One extends Omit<Options, 'file'> {
+  readonly words: readonly string[];
+  readonly file?: string;
+}
+
+const gathered = (value: string, before: readonly string[]): readonly string[] => [...before, value];
+
+/** `put [text...]`. */
+export function registerPut(program: DeviceCommand): void {
+  program
+    .command('put [text...]')
+    .summary('write an item: a text, a link, a file, a password, ...')
+    .description(
+      'Writes the arguments, files or standard input. What it is, is seen from the content: an address is a link, a ' +
+        'file that is a text is code (which has a name), other text is text; pictures, recordings, films, and whatever is no ' +
+        'text or over 64 KB are files, of any size; --type says otherwise. A file comes back byte for byte, and under its ' +
+        'name. Fields of the other types come by --set or --payload; the secret of a password is asked for, or read from ' +
+        'standard input.',
+    )
+    .option('--file <path...>', 'the content of a file, or of several, an item each ("-": standard input)')
+    .option('--type <type>', 'password, link, text, code, image, file, audio, video, contact or location')
+    .option('--set <field=value>', 'a field of the payload; may be repeated', gathered, [])
+    .option('--payload <json>', 'all fields as a JSON object ("-": from standard input)')
+    .option('--bin <bin>', 'where to: slug, id or name (default: inbox)')
+    .option('--id <id>', 'write over this item instead of a new one')
+    .option('--overwrite', 'with --id: also where another device changed the item meanwhile')
+    .examples(
+      'put "milk, bread"',
+      'put https://example.org --bin reading',
+      'put --file holiday.mp4',
+      'put --bin work --file notes/*.txt',
+      'tar c notes | $0 put --file - --type file --set name=notes.tar',
+      'git diff | $0 put --type code --set lang=diff',
+      'put --type password --set service=mail --set user=me@example.org',
+    )
+    .does(put);
+}
+
+async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
+  const { file: files = [], ...rest } = options;
+  if (files.length > 1) {
+    await putAll(context, files, { ...rest, words });
+    return;
+  }
+  const one: One = { ...rest, words, file: files[0] };
+  await withContent(context, one, (found) =>
+    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
+    context.withDevice(
+      async (open) => {
+        const item = await sent(context, { found, open, one });
+        show(context.terminal, item, () => [writtenLine(context.terminal, item)]);
+        noteQueued(context.terminal, [item]);
+      },
+      { sync: 'later' },
+    ),
+  );
+}
+
+/** Runs `work` with the content, and closes that. */
+async function withContent<T>(context: Context, one: One, work: (found: Found) => Promise<T>): Promise<T> {
+  const found = await contentOf(context, one);
+  try {
+    return await work(found);
+  } finally {
+    await found.content?.close();
+  }
+}
+
+/** Several files, an item each: one that cannot be written spoils nothing for the others. */
+async function putAll(context: Context, files: readonly string[], rest: Omit<One, 'file'>): Promise<void> {
+  const { terminal } = context;
+  if (rest.words.length > 0 || rest.payload !== undefined) throw oneSource();
+  if (rest.id !== undefined) throw new CommandError(EXIT.usage, '--id takes one file: each is an item of its own');
+  const type = rest.type === undefined ? undefined : contentType(rest.type);
+  if (type === 'password') throw new CommandError(EXIT.usage, 'a password takes one file');
+  const items: Put[] = [];
+  const failed: { readonly file: string; readonly failure: Failure }[] = [];
+  await context.withDevice(async (open) => {
+    for (const file of files) {
+      try {
+        const one = { ...rest, file };
+        const item = { ...(await withContent(context, one, (found) => sent(context, { found, open, one }))), file };
+        if (!terminal.json) terminal.print(writtenLine(terminal, item));
+        items.push(item);
+      } catch (error) {
+        if (terminal.interrupted.aborted) throw error;
+        const failure = failureOf(error);
+        failed.push({ file, failure });
+        // The system's own errors name the file themselves.
+        const named = failure.message.startsWith(`${harmless(file)}: `);
+        terminal.note(`Not written: ${named ? '' : `${harmless(file)}: `}${failure.message}`);
+      }
+    }
+  });
+  const told = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
+  show(terminal, { items, failed: told }, () => []);
+  noteQueued(terminal, items);
+  const [first] = failed;
+  if (first === undefined) return;
+  const message = `${failed.length} of ${counted(files.length, 'file')} could not be written`;
+  throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
+}
+
+interface Writing {
+  readonly found: Found;
+  readonly open: OpenDevice;
+  readonly one: One;
+}
+
+/** An item that was written, as it is told. */
+interface Put extends Written {
+  readonly type: ContentType;
+  readonly binId: string;
+  readonly size?: number;
+  readonly file?: string;
+}
+
+const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
+  `${queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${id}  ${type}` +
+  (size === undefined ? '' : `  ${sizeText(size)}`) +
+  (file === undefined ? '' : `  ${harmless(file)}`);
+
+async function sent(context: Context, { found, open, one }: Writing): Promise<Put> {
+  const { terminal, platform } = context;
+  const { type, payload, content } = found;
+  // An upload, and what is written over, need to know first how things stand.
+  const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
+  if (needsServer) await open.catchUp();
+  const target = await targetOf(context, open, one);
+  const onConflict = one.overwrite === true ? 'overwrite' : 'fail';
+  const bar = meter({ terminal, clock: platform.clock }, 'Putting');
+  const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
+  const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
+  const change = put();
+  // Its end is looked at after the server was.
+  change.catch(() => undefined);
+  await open.catchUp('brief');
+  const outcome = await change
+    .catch((error: unknown) => {
+      // Judged by the devices of last time: the list of now may say something else.
+      if (error instanceof UncertifiedDeviceError && content === undefined) return put();
+      throw error;
+    })
+    .finally(bar.ended);
+  return { ...outcome, type, binId: target.binId, size: content?.size };
+}
+
+/** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */
+async function targetOf(
+  context: Context,
+  open: OpenDevice,
+  { id, bin }: One,
+): Promise<Pick<PutRequest, 'id' | 'binId'>> {
+  const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
+  if (id === undefined) return { binId: binId ?? DEFAULT_BIN };
+  const items = await open.device.list();
+  // A whole id that is not here yet is the caller's own: scripts name their items so that a repeat is no second one.
+  const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id);
+  return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
+}
+
+/** The server is asked only for a bin that was not known here by its slug or id. */
+async function binIdOf(context: Context, open: OpenDevice, typed: string): Promise<string> {
+  const before = (await readKnown(context.profile.folder)).bins ?? [];
+  const here = before.find(({ id, slug }) => slug === typed.trim() || id === typed.trim());
+  if (here !== undefined) return here.id;
+  return findBin(await binsOf(context, { device: open.device, current: await open.catchUp() }), typed).id;
+}
+
+const oneSource = (): CommandError => new CommandError(EXIT.usage, 'give one of: text, --file, --payload');
+
+async function contentOf(context: Context, one: One): Promise<Found> {
+  const type = one.type === undefined ? undefined : contentType(one.type);
+  const { words, set, payload: json, file } = one;
+  const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
+  if (sources > 1) throw oneSource();
+  if (json !== undefined) return withFields(type ?? requiredType(), await jsonPayload(context, json), set);
+  if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
+    return withFields(type, {}, set);
+  if (type === 'password') return passwordOf(context, one);
+  const found = await detected(context, one, type);
+  if (found.content !== undefined) return fileWithFields(found, set);
+  if (type === undefined || type === found.type) return withFields(found.type, found.payload, set);
+  return withFields(type, under(type, found, file), set);
+}
+
+async function fileWithFields(found: Found, set: readonly string[]): Promise<Found> {
+  try {
+    const payload = shaped(found.type, described(found, assigned(found.type, set)), { file: true });
+    return { ...found, payload };
+  } catch (error) {
+    await found.content?.close();
+    throw error;
+  }
+}
+
+function requiredType(): never {
+  throw new CommandError(EXIT.usage, '--payload needs --type');
+}
+
+const withFields = (type: ContentType, payload: JsonObject, set: readonly string[]): Detected => ({
+  type,
+  payload: shaped(type, { ...payload, ...assigned(type, set) }),
+});
+
+/** Content that was taken for one type, as another: its text becomes the main field. */
+function under(type: ContentType, found: Detected, file: string | undefined): JsonObject {
+  const main = mainField(type);
+  if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given by --set or --payload`);
+  const own = mainField(found.type) ?? '';
+  const text = found.payload[own];
+  if (type !== 'code' || file === undefined || file === '-') return { [main]: text };
+  return { [main]: text, label: basename(file), lang: languageOf(file) ?? '' };
+}
+
+async function detected(context: Context, { words, file }: One, type: ContentType | undefined): Promise<Found> {
+  if (words.length > 0) return textDetected(words.join(' '));
+  if (file !== undefined) return foundIn(context, file, type);
+  if (context.terminal.interactive) {
+    throw new CommandError(EXIT.usage, 'what should be written?', `For example: ${PROGRAM_NAME} put "milk, bread"`);
+  }
+  return foundIn(context, '-', type);
+}
+
+/** The secret is never an argument: those stand in the list of processes and in the shell's history. */
+async function passwordOf(context: Context, { words, set, file }: One): Promise<Detected> {
+  const { terminal } = context;
+  if (words.length > 0 || set.some((pair) => pair.startsWith('secret='))) {
+    throw new CommandError(
+      EXIT.usage,
+      'a secret is not given as an argument, where others can read it',
+      'Leave it out and it is asked for; or pipe it in.',
+    );
+  }
+  const hidden = { hidden: true };
+  const typed =
+    file === undefined && terminal.interactive
+      ? await terminal.ask('Secret: ', hidden)
+      : await secretText(context, file ?? '-');
+  return withFields('password', { secret: typed.replace(/\r?\n$/, '') }, set);
+}
+
+async function secretText(context: Context, file: string): Promise<string> {
+  const { payload, content } = await foundIn(context, file, 'text');
+  await content?.close();
+  const text = payload['text'];
+  if (typeof text !== 'string') throw notText('a secret');
+  return text;
+}
+
+async function jsonPayload({ terminal }: Context, given: string): Promise<JsonObject> {
+  const text = given === '-' ? (await terminal.readInput(PAYLOAD_MAX)).toString('utf8') : given;
+  const bad = new CommandError(EXIT.usage, '--payload is not a JSON object', undefined, { code: 'bad_payload' });
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // The parser's message would quote the payload.
+    throw bad;
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad;
+  return value as JsonObject;
+}

@@ -1,0 +1,144 @@
+/** `status`: who am I, and how things stand. `sync`: all that can be done now is done: sent, read, compared, keys of new devices added. */
+import type { Device } from '../../sdk/device.js';
+import type { DeviceEvents } from '../../sdk/events.js';
+import { delay } from '../../protocol/clock.js';
+import type { Me } from '../../sdk/replies.js';
+import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
+import type { Context } from '../context.js';
+import { counted, facts, harmless, paletteOf, show } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { sizeText } from '../transfer.js';
+import { noteHidden } from '../views.js';
+
+/** `status`. */
+export function registerStatus(program: DeviceCommand): void {
+  program
+    .command('status')
+    .summary('who this device is, and how things stand')
+    .description('Shows this device, its server, its fingerprint, what is here and what waits to be sent.')
+    .examples('status', 'status --json')
+    .does(status);
+}
+
+async function status(context: Context): Promise<void> {
+  const { terminal, platform, profile } = context;
+  await context.withDevice(async (open) => {
+    const { device, identity, store, current } = open;
+    const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
+    const me = current ? await device.me() : undefined;
+    const pending = (await store.pending()).filter(({ version }) => version === null).length;
+    const items = (await device.list()).length;
+    const hidden = (await device.hidden()).length;
+    const fingerprint = fingerprintOfDevice(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+    const name = me?.device.name ?? identity.name;
+    const told = { server: serverUrl, tenantId, deviceId, name, glyph, fingerprint, profile: profile.name };
+    const server = me?.server ?? null;
+    show(terminal, { ...told, reachable: current, items, hidden, pending, account: server }, () => {
+      const { good, bad } = paletteOf(terminal);
+      return facts(terminal, [
+        ['device', `${harmless(name)} (${glyph})`],
+        ['id', deviceId],
+        ['fingerprint', fingerprint],
+        ['server', `${serverUrl}  ${current ? good('reachable') : bad('out of reach')}`],
+        ...(server === null
+          ? []
+          : ([
+              ['account', accountLine(server)],
+              ['storage', STORAGE],
+            ] as const)),
+        ['items here', `${items}${pending === 0 ? '' : `, ${counted(pending, 'change')} waiting to be sent`}`],
+        ['profile', `${profile.name}  ${profile.folder}`],
+      ]);
+    });
+    await noteHidden(terminal, open);
+  });
+}
+
+function accountLine({
+  itemCount,
+  deviceCount,
+  devicesOnline,
+  storageUsedBytes,
+  storageCapBytes,
+}: Me['server']): string {
+  const cap = storageCapBytes === 0 ? '' : ` of ${sizeText(storageCapBytes)}`;
+  const used = `${sizeText(storageUsedBytes)}${cap}`;
+  return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}`;
+}
+
+/** The server's figure is for a while more than what is listed: that is said, or it would look like a fault. */
+const STORAGE = 'deleted files, and uploads that were broken off count until the night';
+
+/** How long a connection and what was missed may take. */
+const CONNECT_MS = 60_000;
+
+/** `sync`. */
+export function registerSync(program: DeviceCommand): void {
+  program
+    .command('sync')
+    .summary('send, read and compare with the server')
+    .description(
+      'Sends what waits, reads what is new, and compares with what the server counts. Gives devices that joined the keys they ' +
+        'still lack. Ends with exit code 6 where items are missing.',
+    )
+    .option('--full', 'read everything again, not only what is new')
+    .examples('sync', 'sync --full')
+    .does(sync);
+}
+
+async function sync(context: Context, { full }: { readonly full?: boolean }): Promise<void> {
+  const { terminal } = context;
+  await context.withDevice(async (open) => {
+    const { device, store, current } = open;
+    if (!current) {
+      const waiting = (await store.pending()).filter(({ version }) => version === null).length;
+      const kept = waiting === 0 ? '' : ` ${counted(waiting, 'change')} stay here until it is back.`;
+      throw new CommandError(EXIT.unavailable, `the server cannot be reached.${kept}`, undefined, { code: 'network' });
+    }
+    let missing: DeviceEvents['missing'] | undefined;
+    device.on('missing', (event) => (missing = event));
+    if (full === true) await device.resync();
+    terminal.progress('Comparing with the server ...');
+    await connected(context, device);
+    terminal.progress('Adding keys of new devices ...');
+    const rewrapped = await device.rewrap();
+    terminal.progress('');
+    if (missing !== undefined) throw incomplete(missing);
+    const items = (await device.list()).length;
+    const pending = (await store.pending()).filter(({ version }) => version === null).length;
+    show(terminal, { items, pending, rewrapped, complete: true }, () => [
+      `${paletteOf(terminal).good('Up to date.')} ${counted(items, 'item')}, nothing missing.` +
+        (rewrapped === 0 ? '' : ` Keys added to ${counted(rewrapped, 'item')}.`) +
+        (pending === 0 ? '' : ` ${counted(pending, 'change')} still waiting to be sent.`),
+    ]);
+    await noteHidden(terminal, open);
+  });
+}
+
+/** Connects, or gives up: a proxy in between may let requests through and connections not. */
+async function connected({ terminal, platform }: Context, device: Device): Promise<void> {
+  const stop = new AbortController();
+  const late = delay(platform.clock, CONNECT_MS, stop.signal).then(() => {
+    throw new CommandError(
+      EXIT.unavailable,
+      'the server answers, but no live connection to it can be made, so nothing can be compared',
+      `\`${PROGRAM_NAME} doctor\` finds out why.`,
+      { code: 'no_stream' },
+    );
+  });
+  try {
+    await Promise.race([device.connect(), late]);
+  } finally {
+    late.catch(() => undefined);
+    stop.abort();
+    terminal.progress('');
+  }
+}
+
+function incomplete({ expected, held, unlisted }: DeviceEvents['missing']): CommandError {
+  const message =
+    `the server counts ${counted(expected.itemCount, 'item')} and ${held.itemCount} can be had from it` +
+    (unlisted.length === 0 ? '' : `; ${unlisted.length} that were here it does not list any more`);
+  return new CommandError(EXIT.untrusted, message, `\`${PROGRAM_NAME} doctor\` says more.`, { code: 'incomplete' });
+}

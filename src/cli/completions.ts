@@ -1,0 +1,158 @@
+/** Shell completion, made from the program itself at each call: it cannot know other commands than there are. */
+import { Argument, type Command } from 'commander';
+import type { DeviceCommand } from './command.js';
+import { show } from '../terminal/output.js';
+
+/** The shells that completion is made for. */
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
+type Shell = (typeof SHELLS)[number];
+
+/** One command as completion sees it. */
+interface Node {
+  /** From the program's name on, which is left out: '' for the program, `bins add` for a sub-command. */
+  readonly path: string;
+  readonly commands: readonly { readonly name: string; readonly summary: string }[];
+  readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
+  /** Values of options that take one of a few. */
+  readonly choices: ReadonlyMap<string, readonly string[]>;
+}
+
+function nodesOf(command: Command, path: string, inherited: Node['options']): Node[] {
+  const shown = command.createHelp().visibleOptions(command);
+  const own = shown.map(({ short, long, description }) => ({
+    flags: [short, long].filter((flag) => flag !== undefined),
+    description,
+  }));
+  const options = [...own, ...inherited];
+  const node: Node = {
+    path,
+    options,
+    commands: command.commands.flatMap((child) =>
+      [child.name(), ...child.aliases()].map((name) => ({ name, summary: child.summary() || child.description() })),
+    ),
+    choices: new Map(
+      shown.flatMap(({ long, argChoices }) =>
+        long === undefined || argChoices === undefined ? [] : [[long, argChoices]],
+      ),
+    ),
+  };
+  const global =
+    path === '' ? options.filter(({ flags }) => !flags.includes('--help') && !flags.includes('--version')) : inherited;
+  const below = command.commands.flatMap((child) =>
+    [child.name(), ...child.aliases()].flatMap((name) =>
+      nodesOf(child, path === '' ? name : `${path} ${name}`, global),
+    ),
+  );
+  return [node, ...below];
+}
+
+/** The script for a shell. */
+export function completionOf(program: Command, shell: Shell): string {
+  const nodes = nodesOf(program, '', []);
+  const name = program.name();
+  if (shell === 'fish') return fish(name, nodes);
+  return shell === 'zsh' ? zsh(name, nodes) : bash(name, nodes);
+}
+
+const functionOf = (name: string): string => `_${name.replace(/[^A-Za-z0-9]/g, '_')}`;
+const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+const wordsOf = ({ commands, options }: Node): string =>
+  [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
+
+/** The parts that bash and zsh have in common: which command we are at, and what may follow there. */
+function cases(nodes: readonly Node[]): { readonly paths: string; readonly words: string; readonly values: string } {
+  const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
+  const choices = new Map(nodes.flatMap((node) => [...node.choices]));
+  return {
+    paths: paths.join('|'),
+    words: nodes.map((node) => `    "${node.path}") words=${quote(wordsOf(node))} ;;`).join('\n'),
+    values: [...choices].map(([flag, values]) => `    ${flag}) words=${quote(values.join(' '))} ;;`).join('\n'),
+  };
+}
+
+function bash(name: string, nodes: readonly Node[]): string {
+  const { paths, words, values } = cases(nodes);
+  return `# Completion of ${name} for bash: eval "$(${name} completion bash)"
+${functionOf(name)}() {
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD - 1]}" at="" words="" i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "\${at:+$at }\${COMP_WORDS[i]}" in
+      ${paths}) at="\${at:+$at }\${COMP_WORDS[i]}" ;;
+    esac
+  done
+  case "$at" in
+${words}
+  esac
+  case "$previous" in
+${values}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F ${functionOf(name)} ${name}
+`;
+}
+
+function zsh(name: string, nodes: readonly Node[]): string {
+  const { paths, words, values } = cases(nodes);
+  return `#compdef ${name}
+# Completion of ${name} for zsh: eval "$(${name} completion zsh)"
+${functionOf(name)}() {
+  local at="" typed="" found="" previous="\${words[CURRENT - 1]}"
+  for typed in "\${(@)words[2,CURRENT - 1]}"; do
+    case "\${at:+$at }$typed" in
+      ${paths}) at="\${at:+$at }$typed" ;;
+    esac
+  done
+  case "$at" in
+${words.replaceAll('words=', 'found=')}
+  esac
+  case "$previous" in
+${values.replaceAll('words=', 'found=')}
+  esac
+  compadd -- \${(s: :)found}
+  _files
+}
+compdef ${functionOf(name)} ${name}
+`;
+}
+
+function fish(name: string, nodes: readonly Node[]): string {
+  const lines = nodes.flatMap((node) => {
+    const parts = node.path.split(' ');
+    const below = node.commands.map((command) => command.name).join(' ');
+    const reached = node.path === '' ? [] : parts.map((part) => `__fish_seen_subcommand_from ${part}`);
+    const notYet = below === '' ? [] : [`not __fish_seen_subcommand_from ${below}`];
+    const condition = [...reached, ...notYet].join('; and ');
+    const when = condition === '' ? '' : ` -n ${quote(condition)}`;
+    const commands = node.commands.map(
+      (command) => `complete -c ${name} -f${when} -a ${command.name} -d ${quote(command.summary)}`,
+    );
+    const options = node.options.map(({ flags, description }) => {
+      const long = flags.find((flag) => flag.startsWith('--'));
+      const short = flags.find((flag) => !flag.startsWith('--'));
+      const spelled = [
+        short === undefined ? '' : ` -s ${short.slice(1)}`,
+        long === undefined ? '' : ` -l ${long.slice(2)}`,
+      ];
+      const values = node.choices.get(long ?? '');
+      const choice = values === undefined ? '' : ` -x -a ${quote(values.join(' '))}`;
+      return `complete -c ${name}${when}${spelled.join('')}${choice} -d ${quote(description)}`;
+    });
+    return [...commands, ...options];
+  });
+  return `# Completion of ${name} for fish: ${name} completion fish | source\n${lines.join('\n')}\n`;
+}
+
+/** `completion <shell>`. */
+export function registerCompletion(program: DeviceCommand): void {
+  program
+    .command('completion')
+    .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS))
+    .summary('completion for bash, zsh or fish')
+    .description('Prints a script that lets a shell complete commands and options. It is made from the program itself.')
+    .examples('eval "$($0 completion bash)"        # in ~/.bashrc', 'completion fish | source')
+    .does(async ({ terminal }, shell: Shell) => {
+      const script = completionOf(program, shell);
+      show(terminal, { shell, script }, () => [script.trimEnd()]);
+    });
+}

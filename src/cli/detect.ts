@@ -1,0 +1,64 @@
+/** What kind of content something is that was put without `--type`. */
+import { extname } from 'node:path';
+import mime from 'mime';
+import type { Detected } from '../sdk/payloads/detect.js';
+import type { JsonObject } from '../crypto/payload.js';
+import type { ContentType } from '../protocol/item.js';
+
+/** The names that `lang` takes, each with the extensions of its files. */
+const LANGUAGES = `
+  typescript: ts mts; tsx: tsx; javascript: js mjs cjs; jsx: jsx; python: py; ruby: rb; go: go; rust: rs;
+  java: java; kotlin: kt; swift: swift; scala: scala; c: c h; cpp: cc cpp hpp; csharp: cs; objectivec: m;
+  php: php; perl: pl; lua: lua; shell: sh bash zsh; fish: fish; powershell: ps1; batch: bat; html: html htm;
+  css: css; scss: scss; xml: xml; vue: vue; sql: sql; graphql: graphql; markdown: md markdown; latex: tex;
+  csv: csv; json: json; yaml: yaml yml; toml: toml; ini: ini; terraform: tf; protobuf: proto; haskell: hs;
+  ocaml: ml; elixir: ex exs; erlang: erl; clojure: clj; dart: dart; r: r; julia: jl`;
+const LANGUAGE_OF: ReadonlyMap<string, string> = new Map(
+  LANGUAGES.split(';').flatMap((entry) => {
+    const [language = '', extensions = ''] = entry.trim().split(': ');
+    return extensions.split(' ').map((extension) => [extension, language] as const);
+  }),
+);
+const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
+
+/** A byte order mark is part of the content: what is put comes back as it was. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** Bytes as the text that they are; undefined: they are none. */
+export function textOf(bytes: Uint8Array): string | undefined {
+  try {
+    const text = utf8.decode(bytes);
+    return text.includes('\0') ? undefined : text;
+  } catch {
+    // Not UTF-8.
+    return undefined;
+  }
+}
+
+/** A text that has a file's name: code, in no language where none is known, since a `text` has no room for the name. */
+export const textFile = (name: string, text: string): Detected => ({
+  type: 'code',
+  payload: { lang: languageOf(name) ?? '', label: name, text },
+});
+
+/** What a file is by its name, where that is a picture, a recording or a film. */
+export function mediaType(name: string): ContentType | undefined {
+  const [kind] = (mime.getType(name) ?? '').split('/');
+  const media = kind === 'image' || kind === 'audio' || kind === 'video' ? kind : undefined;
+  return languageOf(name) === undefined ? media : undefined;
+}
+
+/** The payload of a file: what can be told without reading it. */
+export function describeFile(type: ContentType, name: string, size: number): JsonObject {
+  const kind = mime.getType(name) ?? 'application/octet-stream';
+  if (type === 'file') return { name, size, mime: kind };
+  return type === 'video' ? { title: name, mime: kind } : { label: name, mime: kind };
+}
+
+/** The language of a source file by its name. `.ts` is TypeScript here, not a video. */
+export function languageOf(name: string): string | undefined {
+  const lower = name.toLowerCase();
+  const extension = extname(lower).slice(1);
+  if (Object.hasOwn(NAMES, lower)) return NAMES[lower];
+  return LANGUAGE_OF.get(extension);
+}

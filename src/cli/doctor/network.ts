@@ -1,0 +1,282 @@
+/**
+ * The way to the server: address, name, connection, TLS, each tried by itself, so that the first that fails is named.
+ * Then the server: is it ours, is its database up, is it this device's vault, and what time is it there?
+ */
+import { lookup } from 'node:dns/promises';
+import { connect, isIP } from 'node:net';
+import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sdk/node-certificate.js';
+import { nullable, object, record, string } from '../../sdk/reader.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { cappedBody } from '../../terminal/capped-body.js';
+import { about, span, within, type CheckName, type Finding, type Patient } from './finding.js';
+
+const WITHIN_MS = 10_000;
+const ANSWER_WITHIN_MS = 15_000;
+const REPLY_MAX = 64 * 1024;
+const SOON_MS = 14 * 24 * 3_600_000;
+/** Proxies renew when about a third of a certificate's life is left. */
+const SOON_SHARE = 0.15;
+const RENEW = 'Renew it on the server (or its proxy), and see why that did not happen by itself.';
+/** Certificates and tokens bear more than this; codes of pairing, by the minute, do not bear more than the second. */
+const SKEW_WARNING_MS = 30_000;
+const SKEW_PROBLEM_MS = 120_000;
+/** `Date` names whole seconds. */
+const DATE_RESOLUTION_MS = 1_000;
+
+/** A sentence that says what is, and one that says what to do. */
+type Said = readonly [what: string, mend: string];
+
+/** Host and port that are dialled. */
+function targetOf({ identity }: Patient) {
+  const { hostname, port, protocol } = new URL(identity.serverUrl);
+  const tls = protocol === 'https:';
+  return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
+}
+
+const isLoopback = (host: string): boolean =>
+  host === 'localhost' || host.endsWith('.localhost') || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+
+/** Plain http is for this machine only. */
+export function checkAddress(patient: Patient): Finding {
+  const { ok, problem } = about('address');
+  const { host, tls } = targetOf(patient);
+  const { serverUrl } = patient.identity;
+  if (tls) return ok(`The address is ${serverUrl}.`);
+  if (isLoopback(host)) return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
+  return problem(
+    `The address is plain http: everyone on the way to ${host} sees this device's token and can use it.`,
+    'Put the server behind TLS (the reference, Hosting), then recover or pair this device with the https address.',
+  );
+}
+
+/** Does the name have an address? */
+export async function checkName(patient: Patient): Promise<Finding> {
+  const { ok, problem } = about('dns');
+  const { host } = targetOf(patient);
+  if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
+  const mend = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
+  try {
+    const found = await within(patient.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
+    if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, mend);
+    return ok(`${host} is ${found.map(({ address }) => address).join(', ')}.`);
+  } catch (error) {
+    const code = errorCode(error);
+    const gone = code === 'ENOTFOUND' || code === 'ENODATA';
+    return problem(
+      gone ? `There is no server of the name ${host}.` : `The name ${host} cannot be looked up (${code}).`,
+      mend,
+    );
+  }
+}
+
+const CONNECT_CAUSES: Readonly<Record<string, Said>> = {
+  ECONNREFUSED: ['refuses the connection: nothing listens there', 'Is the server running, and is the port right?'],
+  ETIMEDOUT: ['does not answer', 'A firewall may drop the connection, or the machine is off.'],
+  EHOSTUNREACH: ['cannot be reached from here', 'Is this machine on line? Is a VPN needed?'],
+  ENETUNREACH: ['cannot be reached: there is no network', 'Is this machine on line?'],
+  ECONNRESET: ['ends the connection at once', 'A firewall or proxy in between refuses it: ask who runs it.'],
+};
+
+function connectFinding(check: CheckName, place: string, code: string): Finding {
+  const [what, mend] = CONNECT_CAUSES[code] ?? [`cannot be connected to (${code})`, 'Is the address right?'];
+  return about(check).problem(`${place}, ${what}.`, mend);
+}
+
+/** Does anything listen there? */
+export async function checkConnection(patient: Patient): Promise<Finding> {
+  const { clock } = patient.platform;
+  const { host, port } = targetOf(patient);
+  const place = `${host}, port ${port}`;
+  const socket = connect({ host, port });
+  const began = clock.now();
+  const outcome = new Promise<string>((resolve) => {
+    socket.once('connect', () => resolve(''));
+    socket.on('error', (error) => resolve(errorCode(error)));
+  });
+  const code = await within(clock, WITHIN_MS, outcome, 'ETIMEDOUT').finally(() => socket.destroy());
+  if (code !== '') return connectFinding('connection', place, code);
+  return about('connection').ok(`${place}, answers after ${clock.now() - began} ms.`);
+}
+
+/** Does the certificate hold? Every fault is named: mending one of two brings nobody further. */
+export async function checkTls(patient: Patient): Promise<readonly Finding[]> {
+  const target = targetOf(patient);
+  if (!target.tls) return [];
+  const { host, port } = target;
+  const { clock } = patient.platform;
+  const { done, end } = handshake(target);
+  const shown = done.catch((error: unknown) => errorCode(error) || 'EPROTO');
+  const outcome = await within<Shown | string, string>(clock, WITHIN_MS, shown, 'ETIMEDOUT').finally(end);
+  if (typeof outcome === 'string') {
+    if (outcome in CONNECT_CAUSES) return [connectFinding('tls', `${host}, port ${port}`, outcome)];
+    const mend = 'Is it an http server? Then its proxy must speak TLS on this port, or the port is the wrong one.';
+    return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, mend)];
+  }
+  const now = clock.now();
+  const trusted = patient.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+  const faults = faultsOf(outcome, { host, now });
+  return faults.length === 0
+    ? [sound(outcome, now)]
+    : faults.map((fault) => faultFinding(fault, { host, now, trusted }));
+}
+
+/** It holds. One that lives for hours is renewed every few of them: how much of its life is left says whether that fails. */
+export function sound({ chain: [certificate] }: Shown, now: number): Finding {
+  const [from, until] = [Date.parse(certificate.valid_from), Date.parse(certificate.valid_to)];
+  if (until - now < Math.min(SOON_MS, (until - from) * SOON_SHARE))
+    return about('tls').warning(`The certificate expires in ${span(until - now)}.`, RENEW);
+  return about('tls').ok(`The certificate holds, until ${certificate.valid_to}.`);
+}
+
+/** `trusted`: what `NODE_EXTRA_CA_CERTS` says. */
+function faultFinding(
+  { kind, which, at = NaN, named }: CertificateFault,
+  { host, now, trusted }: { readonly host: string; readonly now: number; readonly trusted: string },
+): Finding {
+  const date = Number.isNaN(at) ? 'an unknown time' : new Date(at).toUTCString();
+  const set =
+    trusted === ''
+      ? 'set NODE_EXTRA_CA_CERTS=/path/ca.pem'
+      : `look at NODE_EXTRA_CA_CERTS: ${trusted} cannot be read or does not have it`;
+  const root = `If the authority is your own, ${set} (its root certificate) for every program that connects`;
+  const said: Readonly<Record<CertificateFault['kind'], Said>> = {
+    expired: [`expired ${span(now - at)} ago (${date}).`, RENEW],
+    not_yet_valid: [`is valid from ${date} only.`, "Is this machine's clock right?"],
+    self_signed: [
+      'is signed by itself.',
+      `If it is your own, ${set} (the certificate) for every program that connects; else get one of a public authority.`,
+    ],
+    unknown_authority: [
+      `is signed by an authority that this machine does not know: ${named}.`,
+      `${root}; else get a certificate of a public authority.`,
+    ],
+    no_chain: [
+      'comes alone, and this machine does not know who issued it.',
+      `${root}; else configure the full chain on the server.`,
+    ],
+    wrong_name: [`is not for ${host} but for ${named}.`, 'Is the address right? If it is, another site answers there.'],
+    other: [`does not hold (${named}).`, RENEW],
+  };
+  const [what, mend] = said[kind];
+  return about('tls').problem(`${which.charAt(0).toUpperCase()}${which.slice(1)} ${what}`, mend);
+}
+
+const readStatus = object({
+  version: string,
+  claimed: nullable((value) => value === true),
+  tenantId: string,
+  database: string,
+});
+
+async function statusReply({ platform, identity }: Patient) {
+  const { clock } = platform;
+  const stop = new AbortController();
+  const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
+  const sentAt = clock.now();
+  try {
+    const response = await platform.fetch(`${identity.serverUrl}/api/service/status`, {
+      headers: { accept: 'application/json', 'x-wire-shape': 'a' },
+      redirect: 'manual',
+      credentials: 'omit',
+      cache: 'no-store',
+      signal: stop.signal,
+    });
+    const receivedAt = clock.now();
+    return { response, text: new TextDecoder().decode(await cappedBody(response, REPLY_MAX)), sentAt, receivedAt };
+  } finally {
+    timer.cancel();
+  }
+}
+
+/** Asks for the server's status, and for its time, where the reply names it. */
+export async function checkServer(patient: Patient): Promise<readonly Finding[]> {
+  let reply: Awaited<ReturnType<typeof statusReply>>;
+  try {
+    reply = await statusReply(patient);
+  } catch (error) {
+    const cause = error instanceof Error ? errorCode(error.cause) || error.name : '';
+    const what = `The connection opens, but a request gets no answer (${cause}).`;
+    return [about('server').problem(what, 'Is it an HTTP server on this port, and not overloaded?')];
+  }
+  const { response, text, sentAt, receivedAt } = reply;
+  const at = Date.parse(response.headers.get('date') ?? '');
+  // The time was anywhere within that second: its middle is off by half of it at most.
+  if (!Number.isNaN(at))
+    patient.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
+  return [...serverFindings(patient, response, text), ...checkClock(patient)];
+}
+
+function serverFindings(patient: Patient, response: Response, text: string): readonly Finding[] {
+  let status: ReturnType<typeof readStatus>;
+  try {
+    status = readStatus(record(JSON.parse(text), ''), '');
+  } catch {
+    return [about('server').problem(...otherServer(patient, response))];
+  }
+  return judged(patient, status);
+}
+
+/** Something answers, and it is not our server. */
+function otherServer({ identity: { serverUrl } }: Patient, { status, headers }: Response): Said {
+  if (status >= 300 && status < 400)
+    return [
+      `${serverUrl} redirects to ${headers.get('location') ?? 'nowhere'}.`,
+      'Redirects are not followed, since a token must not go where they point. Use the final address.',
+    ];
+  if (status === 502 || status === 504)
+    return [
+      `A proxy answers (${status}): it does not reach the server behind it.`,
+      'Is the server running? Look into its log.',
+    ];
+  if (status === 503) return ['The server is there, and not ready (503).', 'Wait a little, then look into its log.'];
+  if (status === 401 || status === 403 || status === 407)
+    return [
+      `A proxy in between asks for a login (${status}).`,
+      'Let it pass /api and /ws through: the devices have tokens of their own.',
+    ];
+  const path = new URL(serverUrl).pathname;
+  const wrongPath =
+    path === '/'
+      ? 'Is this the address of the server, and not of another site on the same host?'
+      : `Is the path ${path} right? The API must be under ${path}/api.`;
+  return [`Something answers at ${serverUrl} (${status}), but it is not this service.`, wrongPath];
+}
+
+function judged({ identity }: Patient, status: ReturnType<typeof readStatus>): readonly Finding[] {
+  const { ok, problem } = about('server');
+  const { version, database, claimed, tenantId } = status;
+  const faults: Said[] = [];
+  if (database !== 'up')
+    faults.push([
+      `The server (version ${version}) is up, its database is ${database}.`,
+      'Start PostgreSQL, or look into its log. What you write meanwhile waits here.',
+    ]);
+  if (tenantId !== '' && tenantId !== identity.tenantId)
+    faults.push([
+      'The server at this address holds another vault than the one this device belongs to.',
+      'Is the address right? If the server was set up anew: `recover` with the twelve words, then `import` an archive.',
+    ]);
+  if (claimed === false)
+    faults.push([
+      'Nobody has claimed this server: its devices were wiped.',
+      '`recover` with the twelve words brings a device back.',
+    ]);
+  if (faults.length > 0) return faults.map((fault) => problem(...fault));
+  return [ok(`The server runs version ${version}; its database is up.`)];
+}
+
+/** How far this machine's clock is from the server's, the time on the way left out of account. */
+export function checkClock({ time }: Patient): readonly Finding[] {
+  if (time === undefined) return [];
+  const { ok, warning, problem } = about('clock');
+  const skew = (time.sentAt + time.receivedAt) / 2 - time.serverTime;
+  const doubt = (time.receivedAt - time.sentAt) / 2 + time.resolutionMs / 2;
+  const off = Math.max(0, Math.abs(skew) - doubt);
+  const way = skew > 0 ? 'ahead of' : 'behind';
+  const what = `This machine's clock is about ${span(Math.abs(skew))} ${way} the server's.`;
+  const mend =
+    'Let the system set the clock (NTP), here or on the server: pairing codes, tokens and the order of changes depend on it.';
+  if (off >= SKEW_PROBLEM_MS) return [problem(what, mend)];
+  if (off >= SKEW_WARNING_MS) return [warning(what, mend)];
+  return [ok(`This machine's clock agrees with the server's (within ${Math.ceil((off + doubt) / 100) / 10} s).`)];
+}

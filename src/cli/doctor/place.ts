@@ -1,0 +1,85 @@
+/** The device's place on this machine: who may read it, whether there is room, where the secrets are. */
+import { access, constants, lstat, readdir, readFile, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Identity } from '../../sdk/identity.js';
+import { isOpenToOthers } from '../../files/durable.js';
+import { modeText } from '../../files/private.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { Context } from '../context.js';
+import { CommandError } from '../../terminal/terminal.js';
+import { about, type Finding } from './finding.js';
+
+const LOW_BYTES = 100 * 1024 * 1024;
+const OUT_BYTES = 10 * 1024 * 1024;
+const HEADER_PLACE = /"place":"(keychain|file)"/;
+
+/** Where the key of the secrets is; nothing is opened, closed or mended here. */
+export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
+  const text = await readFile(join(profile.folder, 'identity'), 'utf8').catch(() => '');
+  const place = HEADER_PLACE.exec(text)?.[1];
+  if (place === undefined) return [];
+  const kept =
+    place === 'keychain'
+      ? "The secrets are encrypted; their key is in the system's keychain."
+      : `The secrets are encrypted; their key is in a file beside them (${profile.folder}), since no keychain was used. ` +
+        'Whoever can read your files can read the vault.';
+  return [about('secrets').ok(kept)];
+}
+
+/** Folder and files: may others read them, may this user write them? Looked at before anything mends them. */
+export async function checkPermissions({ profile: { folder } }: Context): Promise<Finding[]> {
+  const { ok, problem } = about('permissions');
+  const findings: Finding[] = [];
+  const names = await readdir(folder).catch(() => []);
+  const secrets = names.filter((name) => /^identity(-[0-9a-f]{16}\.key)?$/.test(name));
+  for (const path of [folder, ...secrets.map((name) => join(folder, name))]) {
+    const stat = await lstat(path).catch(() => undefined);
+    if (stat === undefined || !isOpenToOthers(stat.mode)) continue;
+    const what = `${path} is open to other users of this machine (mode ${modeText(stat.mode)}).`;
+    const mend =
+      `It is closed when it is next read; to be sure: chmod ${stat.isDirectory() ? '700' : '600'} ${path}. ` +
+      'If others use this machine, revoke this device from another one and pair it again.';
+    findings.push(problem(what, mend));
+  }
+  const denied = await access(folder, constants.R_OK | constants.W_OK | constants.X_OK).then(() => 'ENOENT', errorCode);
+  if (denied !== 'ENOENT')
+    findings.push(problem(`${folder} cannot be written (${denied}).`, 'Give it to your user: chown, then chmod 700.'));
+  return findings.length > 0 ? findings : [ok('Only your user can read the files of this device.')];
+}
+
+async function freeIn(folder: string): Promise<number> {
+  const { bavail, bsize } = await statfs(folder);
+  return bavail * bsize;
+}
+
+/** Room for the local copy. `free`: bytes that are left in a folder. */
+export async function checkDisk({ profile }: Context, free = freeIn): Promise<Finding[]> {
+  const { ok, warning, problem } = about('disk');
+  const left = await free(profile.folder).catch(() => undefined);
+  if (left === undefined) return [];
+  const mib = Math.floor(left / 1024 / 1024);
+  const make = 'Make room: without it nothing new can be kept, and changes are refused.';
+  if (left < OUT_BYTES) return [problem(`The disk is full: ${mib} MiB are left.`, make)];
+  if (left < LOW_BYTES) return [warning(`The disk is nearly full: ${mib} MiB are left.`, make)];
+  return [ok(`${mib} MiB are free.`)];
+}
+
+/** The identity, or why there is none. `here`: somebody has claimed or paired. */
+export async function checkIdentity({
+  profile,
+}: Context): Promise<{ readonly identity?: Identity; readonly here: boolean; readonly finding: Finding }> {
+  const { ok, problem } = about('identity');
+  try {
+    const identity = await profile.identity();
+    if (identity !== undefined) {
+      const { name, deviceId, serverUrl } = identity;
+      return { identity, here: true, finding: ok(`This is ${name} (${deviceId}), a device of ${serverUrl}.`) };
+    }
+    const way = `\`${SERVICE_NAME}-device claim\` on a new server, \`pair\` beside another device, or \`recover\` with the twelve words.`;
+    return { here: false, finding: problem(`There is no device in ${profile.folder} yet.`, way) };
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { here: true, finding: problem(error.message, error.hint ?? 'See the reference, Doctor.') };
+  }
+}

@@ -1,0 +1,172 @@
+/** Live changes come over a WebSocket: does it open, does it carry, and how long does an idle one live? */
+import { once } from 'node:events';
+import { count, object, record, string } from '../../sdk/reader.js';
+import type { OpenSocket } from '../../sdk/platform.js';
+import { CLOSE } from '../../protocol/close-codes.js';
+import { WS_TICKET_MS } from '../../protocol/limits.js';
+import { about, span, within, type Figures, type Finding, type Patient } from './finding.js';
+import { checkClock } from './network.js';
+
+const OPEN_WITHIN_MS = 15_000;
+const ANSWER_WITHIN_MS = 10_000;
+/** The server's default (the reference, Limits). */
+const PING_EVERY_MS = 30_000;
+const PROXY_HINT =
+  'A proxy in between must pass the Upgrade header on for /ws (nginx: proxy_http_version 1.1; proxy_set_header Upgrade ' +
+  '$http_upgrade; proxy_set_header Connection "upgrade";). Without it changes come only when a command asks.';
+
+const readTicket = object({ ticket: string, expiresAt: count });
+
+interface Closed {
+  readonly code: number;
+  readonly reason: string;
+  readonly at: number;
+}
+
+/** A connection under trial: what came, when, and how it ended. */
+class Trial {
+  readonly closed: Promise<Closed>;
+  /** When the last frame came, and when each ping of the server did. */
+  heardAt: number;
+  readonly pings: number[] = [];
+  private readonly socket: OpenSocket;
+  private readonly waiting = new Map<string, () => void>();
+
+  constructor(
+    private readonly patient: Patient,
+    url: string,
+  ) {
+    const { clock, sockets } = patient.platform;
+    this.heardAt = clock.now();
+    let close: (closed: Closed) => void = () => undefined;
+    this.closed = new Promise((resolve) => (close = resolve));
+    this.socket = sockets.open(url, {
+      opened: () => this.came('opened'),
+      message: (text) => {
+        this.heardAt = clock.now();
+        this.take(text);
+      },
+      closed: (code, reason) => close({ code, reason, at: clock.now() }),
+    });
+  }
+
+  send(frame: Readonly<Record<string, unknown>>): void {
+    this.socket.send(JSON.stringify(frame));
+  }
+
+  /** The opening, or the next frame of a type; or the end of the connection, or neither in time. */
+  next(type: string, withinMs = ANSWER_WITHIN_MS): Promise<'here' | 'late' | Closed> {
+    const here = new Promise<'here'>((resolve) => this.waiting.set(type, () => resolve('here')));
+    return within(this.patient.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
+  }
+
+  end(): void {
+    this.socket.close(1000, 'looked enough');
+  }
+
+  private take(text: string): void {
+    let type: unknown;
+    try {
+      type = record(JSON.parse(text), 'frame')['type'];
+    } catch {
+      return;
+    }
+    if (type === 'ping') {
+      this.pings.push(this.heardAt);
+      this.send({ type: 'pong' });
+    }
+    if (typeof type === 'string') this.came(type);
+  }
+
+  private came(type: string): void {
+    this.waiting.get(type)?.();
+    this.waiting.delete(type);
+  }
+}
+
+/** Gets a ticket, opens a connection, and lets it idle for as long as was asked. */
+export async function checkSocket(patient: Patient): Promise<readonly Finding[]> {
+  const { platform, identity, session } = patient;
+  if (session === undefined) return [];
+  const sentAt = platform.clock.now();
+  const reply = await session.call({ method: 'POST', path: '/ws-ticket', body: {}, repeatable: true });
+  const { ticket, expiresAt } = readTicket(reply.body, '/ws-ticket');
+  const clock: Finding[] = [];
+  if (patient.time === undefined) {
+    // A ticket ends a known time after it was made.
+    const serverTime = expiresAt - WS_TICKET_MS;
+    patient.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
+    clock.push(...checkClock(patient));
+  }
+  const url = `${identity.serverUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
+  const trial = new Trial(patient, url);
+  try {
+    const upgrade = await upgraded(trial);
+    const idle = upgrade.status === 'ok' ? [await idled(patient, trial, session.figures)] : [];
+    return [...clock, upgrade, ...idle];
+  } finally {
+    trial.end();
+  }
+}
+
+async function upgraded(trial: Trial): Promise<Finding> {
+  const { ok, problem } = about('upgrade');
+  const opened = await trial.next('opened', OPEN_WITHIN_MS);
+  if (opened === 'late') return problem('The connection for live changes does not open: no answer came.', PROXY_HINT);
+  if (opened !== 'here') {
+    const status = /response: (\d{3})/.exec(opened.reason)?.[1];
+    const full = 'The server has no room for another connection now (503).';
+    if (status === '503') return problem(full, 'Wait a little and try again.');
+    const how = status === undefined ? 'it was cut' : `the answer was ${status}`;
+    return problem(`The connection for live changes is refused on the way (${how}).`, PROXY_HINT);
+  }
+  const answered = trial.next('pong');
+  trial.send({ type: 'ping' });
+  if ((await answered) === 'here') return ok('The connection for live changes opens and carries.');
+  return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
+}
+
+/** Holds the connection as a device that has nothing to say, and measures when it is cut. */
+async function idled(patient: Patient, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
+  const { ok, problem } = about('idle');
+  const { idleMs, context, platform } = patient;
+  const { clock } = platform;
+  const { terminal } = context;
+  const caughtUp = trial.next('caught_up');
+  trial.send({ type: 'hello', since: headVersion, epoch, acks: true });
+  if ((await caughtUp) !== 'here') {
+    const what = 'The server does not answer to `hello` on the connection for live changes.';
+    return problem(what, 'Look into the log of the server.');
+  }
+  const began = clock.now();
+  terminal.progress(`Holding an idle connection for ${span(idleMs)} ...`);
+  const interrupted = once(terminal.interrupted, 'abort').then(() => 'enough' as const);
+  const outcome = await within(clock, idleMs, Promise.race([trial.closed, interrupted]), 'enough' as const);
+  terminal.progress('');
+  if (outcome !== 'enough') return cut(outcome, trial, began);
+  const answered = trial.next('pong');
+  trial.send({ type: 'ping' });
+  const alive = (await answered) === 'here';
+  const lasted = clock.now() - began;
+  if (!alive) return cut({ code: 1006, reason: '', at: clock.now() }, trial, began);
+  const longer = lasted < PING_EVERY_MS ? ' (--idle 120 watches longer)' : '';
+  return ok(`An idle connection lived for the ${span(lasted)} it was watched${longer}.`);
+}
+
+const OWN_CODES: ReadonlySet<number> = new Set<number>([...Object.values(CLOSE), 1000, 1001, 1012, 1013]);
+
+function cut({ code, at }: Closed, { heardAt, pings }: Trial, began: number): Finding {
+  const { warning, problem } = about('idle');
+  if (OWN_CODES.has(code)) {
+    const what = `The server itself closed the idle connection (${code}).`;
+    return warning(what, 'It may have been restarted. Run doctor again.');
+  }
+  const silent = at - Math.max(heardAt, began);
+  const [first, second] = pings;
+  const interval = first === undefined || second === undefined ? PING_EVERY_MS : second - first;
+  return problem(
+    `An idle connection was cut after ${span(silent)} of silence, without a word. The server speaks every ${span(interval)}.`,
+    `A proxy or firewall in between ends what is silent for so long. Raise its time-out for /ws above ${span(2 * interval)} ` +
+      `(nginx: proxy_read_timeout), or set WS_PING_INTERVAL_MS on the server below ${span(silent)}.`,
+  );
+}

@@ -1,0 +1,125 @@
+/** Does the server still know this device, and whom else does it list? */
+import { DeviceApi } from '../../sdk/api.js';
+import { ApiError, isPassing, isRevoked } from '../../sdk/errors.js';
+import { Http } from '../../sdk/http.js';
+import type { Identity, Token } from '../../sdk/identity.js';
+import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { Session } from '../../sdk/session.js';
+import { isCertified } from '../../crypto/device.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import { equalBytes } from '../../protocol/bytes.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import { failureOf } from '../failure.js';
+import { about, AGAIN, readFigures, span, type Finding, type Patient } from './finding.js';
+
+const ME = { method: 'GET', path: '/me', repeatable: true } as const;
+const { ok, warning, problem } = about('token');
+
+/** Tries the token as it is; where it is refused, renews it by the device's own key, and keeps the new one. */
+export async function checkToken(patient: Patient): Promise<readonly Finding[]> {
+  const { platform, identity } = patient;
+  const { sodium, clock } = platform;
+  const http = new Http({ ...platform, baseUrl: identity.serverUrl });
+  const fresh: Token[] = [];
+  const onToken = (token: Token): void => void fresh.push(token);
+  const session = new Session({ http, sodium, clock, identity, onToken, onRevoked: () => undefined });
+  try {
+    const refused = await http.send(ME, identity.token.text).then(() => undefined, tokenRefusal);
+    if (refused !== undefined) await session.renew();
+    const figures = readFigures((await session.call(ME)).body, '/me');
+    const findings = [refused === undefined ? standing(identity.token, clock.now()) : renewed(refused)];
+    for (const token of fresh) findings.push(...(await saved(patient, { ...identity, token })));
+    patient.session = { call: session.call, figures };
+    return findings;
+  } catch (error) {
+    return [refusal(error)];
+  }
+}
+
+/** Nothing to say where the token is saved. Where the keychain is away everything works until the command ends. */
+async function saved({ context }: Patient, identity: Identity): Promise<readonly Finding[]> {
+  try {
+    await context.profile.renew(identity);
+    return [];
+  } catch (error) {
+    const { message, hint } = failureOf(error);
+    const what = `The renewed token could not be saved: ${message}`;
+    return [warning(what, hint ?? 'The next command renews it again; see to what stands in the way.')];
+  }
+}
+
+/** The refusal of the token itself; anything else is thrown. */
+function tokenRefusal(error: unknown): ApiError {
+  if (error instanceof ApiError && error.status === 401) return error;
+  throw error;
+}
+
+const standing = ({ expiresAt }: Token, now: number): Finding =>
+  ok(
+    expiresAt === null || expiresAt < now ? 'The token is valid.' : `The token is valid for ${span(expiresAt - now)}.`,
+  );
+
+const renewed = ({ code }: ApiError): Finding =>
+  ok(
+    code === 'expired_token'
+      ? "The token had expired, and was renewed by this device's key."
+      : "The token was refused, and renewed by this device's key: the server's secret was changed.",
+  );
+
+function refusal(error: unknown): Finding {
+  if (isRevoked(error))
+    return problem(
+      'This device was revoked: another device, or this one, has signed it out.',
+      `If that was not you, look at the device list of another device. To come back: ${AGAIN}`,
+    );
+  if (error instanceof CryptoRefusal)
+    return problem(
+      'The server sent a challenge that is not for this device: nothing was answered.',
+      'Is it your server? Do not go on before you know.',
+    );
+  if (!(error instanceof ApiError))
+    return problem(
+      'The server did not answer as it should when asked about this device.',
+      'Run doctor again; update this program or the server.',
+    );
+  const { code, status } = error;
+  if (code === 'device_not_found' || status === 401) {
+    const mend = `Its devices were wiped, or another server answers there. ${AGAIN}`;
+    return problem('The server does not know this device (any more).', mend);
+  }
+  if (code === 'payment_required') {
+    const what = 'The account of this server is not paid for: nothing but its status is answered.';
+    return problem(what, 'Open the billing page.');
+  }
+  if (isPassing(error))
+    return problem(`The server is in trouble (${code}).`, 'Wait a little and try again; its log says why.');
+  return problem(`The server refuses this device (${code}).`, AGAIN);
+}
+
+/** Every device in the server's list must bear a certificate of this vault. */
+export async function checkDevices({ platform, identity, session }: Patient): Promise<readonly Finding[]> {
+  if (session === undefined) return [];
+  const { ok, warning, problem } = about('devices');
+  const { masterKey, deviceId, keys } = identity;
+  const active = (await new DeviceApi(session.call).devices()).filter(({ revokedAt }) => revokedAt === null);
+  const findings: Finding[] = [];
+  for (const device of active) {
+    const { id, name, pubkey, cert } = device;
+    const certified = isCertified(platform.sodium, masterKey, { id, publicKey: pubkey, cert });
+    if (id === deviceId && !equalBytes(pubkey, keys.publicKey)) {
+      const what = "The server lists another key under this device's id: other devices would seal for that key.";
+      const mend = 'Do not certify it anywhere. Revoke this device and pair it again; ask whoever runs the server.';
+      findings.push(problem(what, mend));
+    } else if (id === deviceId && !certified) {
+      const mend = 'It is put there at the next command; if it stays away, the server loses or refuses it.';
+      findings.push(warning('The server lists this device without its certificate.', mend));
+    } else if (!certified) {
+      const fingerprint = fingerprintOfDevice(platform.sodium, device);
+      const what = `Nobody of yours vouches for the device ${JSON.stringify(name)} (${id}, fingerprint ${fingerprint}): nothing is written while it is listed.`;
+      const mend = `Is it yours? Compare the fingerprint with the one it shows, then certify it. If it is not: \`${SERVICE_NAME}-device revoke ${id}\`.`;
+      findings.push(problem(what, mend));
+    }
+  }
+  if (!active.some(({ id }) => id === deviceId)) findings.push(problem('The server does not list this device.', AGAIN));
+  return findings.length > 0 ? findings : [ok(`${active.length} devices, each vouched for by this vault's key.`)];
+}

@@ -1,0 +1,197 @@
+/** The local copy: is it whole, is it complete, does everything in it verify, and is anything stuck? */
+import type { Device } from '../../sdk/device.js';
+import type { DeviceEvents } from '../../sdk/events.js';
+import type { HiddenItem } from '../../sdk/library.js';
+import { REASONS } from '../../sdk/reasons.js';
+import type { Held, Pending, Store } from '../../sdk/store/store.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { SERVICE_NAME } from '../../protocol/limits.js';
+import type { OpenDevice } from '../context.js';
+import { failureOf } from '../failure.js';
+import { CommandError } from '../../terminal/terminal.js';
+import { about, within, type Figures, type Finding, type Patient } from './finding.js';
+
+const COMPLETE_WITHIN_MS = 120_000;
+const SEND_WITHIN_MS = 15_000;
+
+/** All checks of the local copy. `figures`: undefined where live changes do not come, so only what is here is looked at. */
+export async function checkVault(patient: Patient, figures: Figures | undefined): Promise<readonly Finding[]> {
+  const { problem } = about('store');
+  try {
+    return await patient.context.withDevice(
+      async (open) => {
+        const store = await checkStore(open.store);
+        const live = figures === undefined ? [] : await checkLive(patient, open, figures);
+        return [store, ...live, ...unverifiable(await open.device.hidden())];
+      },
+      { sync: 'local' },
+    );
+  } catch (error) {
+    if (error instanceof CommandError) return [problem(error.message, error.hint ?? 'Run doctor again.')];
+    const { code, message, hint } = failureOf(error);
+    const damaged = 'It is rebuilt from the server: see the reference, Doctor, "store".';
+    if (code === 'failure') return [problem('The local copy cannot be read.', damaged)];
+    // A full or read-only disk is no damage: to have the copy rebuilt would not help.
+    const what = `The local copy cannot be opened: ${message}.`;
+    return [problem(what, hint ?? 'Mend that, and run doctor again.')];
+  }
+}
+
+/** The store's own tally against its entries. */
+async function checkStore(store: Store): Promise<Finding> {
+  const { ok, problem } = about('store');
+  const [cursor, held] = [await store.cursor(), await store.held()];
+  let [itemCount, versionSum, ahead] = [0, 0, 0];
+  for await (const { state, version } of store.entries()) {
+    if (state === 'deleted' || version === 0) continue;
+    itemCount++;
+    versionSum += version;
+    if (version > cursor.since) ahead++;
+  }
+  if (held.itemCount === itemCount && held.versionSum === versionSum && (ahead === 0 || cursor.epoch !== null))
+    return ok(`The local copy holds ${itemCount} items, up to version ${cursor.since}.`);
+  return problem(
+    'The local copy is damaged: its tally and its items do not agree.',
+    `\`${SERVICE_NAME}-device doctor\` with a server at hand reads everything again; if it stays, remove the local copy (the reference, Doctor, "store").`,
+  );
+}
+
+/** What a device told while it was connected. */
+interface Told {
+  readonly missing?: DeviceEvents['missing'];
+  readonly repaired?: DeviceEvents['repaired'];
+  readonly complete: boolean;
+  readonly problems: readonly Error[];
+  readonly rejected: readonly Error[];
+  /** Resolves when the next change went out, was refused, or met a problem. */
+  moved(): Promise<true>;
+}
+
+function listen(device: Device): Told {
+  let move: () => void = () => undefined;
+  const problems: Error[] = [];
+  const rejected: Error[] = [];
+  const moved = (): Promise<true> => new Promise((resolve) => (move = () => resolve(true)));
+  const told: { -readonly [K in keyof Told]: Told[K] } = { complete: false, problems, rejected, moved };
+  device.on('missing', (event) => (told.missing = event));
+  device.on('caught_up', (event) => (told.complete = event.complete === true));
+  device.on('repaired', (event) => (told.repaired = event));
+  for (const [name, errors] of [['problem', problems] as const, ['rejected', rejected] as const])
+    device.on(name, ({ error }) => {
+      errors.push(error);
+      move();
+    });
+  device.on('sent', () => move());
+  return told;
+}
+
+/** Connects as a device does, so that what is missing is found and mended by the same code. */
+async function checkLive(
+  patient: Patient,
+  { device, store }: OpenDevice,
+  figures: Figures,
+): Promise<readonly Finding[]> {
+  const { clock } = patient.platform;
+  const { itemCount, versionSum } = await store.held();
+  // It stood at the server's head and did not hold what is counted there.
+  const short =
+    (await store.cursor()).since === figures.headVersion &&
+    (itemCount !== figures.server.itemCount || versionSum !== figures.versionSum);
+  const told = listen(device);
+  try {
+    const connected = device.connect().then(() => true);
+    if (!(await within(clock, COMPLETE_WITHIN_MS, connected, false))) {
+      const what = 'It could not be checked in two minutes whether everything is here.';
+      return [about('completeness').warning(what, 'Run doctor again when the connection is better.')];
+    }
+    const complete = completeness(told, short, await store.held());
+    for (let waits = true; waits && told.problems.length === 0 && (await unsent(store)).length > 0;)
+      waits = await within(clock, SEND_WITHIN_MS, told.moved(), false);
+    return [complete, ...stuck(told, await unsent(store))];
+  } finally {
+    device.disconnect();
+  }
+}
+
+const NAMED_MAX = 5;
+
+/** Which items, by id and version, as far as anybody can say. */
+function naming(items: readonly { readonly id: string | null; readonly version: number }[]): string {
+  if (items.length === 0) return '';
+  const list = items
+    .slice(0, NAMED_MAX)
+    .map(({ id, version }) => (id === null ? `version ${version}` : `${id} (version ${version})`));
+  return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
+}
+
+/** `short`: it did not hold everything when it connected. */
+function completeness({ missing, complete, repaired }: Told, short: boolean, held: Held): Finding {
+  const { ok, warning, problem } = about('completeness');
+  if (missing !== undefined)
+    return problem(
+      lacking(missing),
+      'The server withholds items, or has lost them: look at another device, and at the log of the server. Export what is here (`export`) before you go on.',
+    );
+  if (!complete) return warning('The server did not say how many items there are.', 'Update the server.');
+  if (repaired === undefined && !short) return ok(`All ${held.itemCount} items that the server counts are here.`);
+  const which = naming(repaired?.items ?? []);
+  return warning(
+    `Items were missing here. They were fetched again: all ${held.itemCount} are here now.${which}`,
+    'If this comes back, the disk or the server loses data: see the log of the server.',
+  );
+}
+
+function lacking({ expected, held, unlisted, named }: DeviceEvents['missing']): string {
+  const lack = expected.itemCount - held.itemCount;
+  const fewer = lack > 0 ? `${lack} items are missing here` : `${-lack} items too many are here`;
+  const how = lack === 0 ? 'items are here in other versions' : fewer;
+  const more =
+    unlisted.length === 0
+      ? ''
+      : ` ${unlisted.length} items that are here are not in the server's list any more; they stay readable.`;
+  return `The server counts ${expected.itemCount} items, ${held.itemCount} are here: ${how}. Reading everything again did not help.${more}${naming(named)}`;
+}
+
+function unverifiable(hidden: readonly HiddenItem[]): readonly Finding[] {
+  const { ok, problem } = about('unverifiable');
+  if (hidden.length === 0) return [ok('Every item here verifies.')];
+  return [...new Set(hidden.map(({ reason }) => reason))].map((reason) => {
+    const items = hidden.filter((item) => item.reason === reason);
+    const { meaning, whatToDo } = REASONS[reason];
+    const kept = items.filter((item) => item.kept).length;
+    const named = items.slice(0, 3).map(({ id }) => id);
+    const which = `${reason}; ${named.join(', ')}${items.length > named.length ? ', ...' : ''}`;
+    const many = items.length === 1 ? '1 item does' : `${items.length} items do`;
+    return problem(`${many} not verify (${which}). ${meaning} A good state is kept of ${kept}.`, whatToDo);
+  });
+}
+
+const unsent = async (store: Store): Promise<readonly Pending[]> =>
+  (await store.pending()).filter((one) => one.version === null && !(one.kind === 'write' && one.rewrap));
+
+const CAUSES: Readonly<Record<string, string>> = {
+  storage_cap_exceeded: 'The vault is full: delete what you do not need, or raise STORAGE_CAP_BYTES on the server.',
+  tenant_suspended: 'The account is past due, and the server takes no changes: open the billing page.',
+  payment_required: 'The account is not paid for: open the billing page.',
+  uncertified_device: 'The server lists a device that nobody vouches for: see "devices".',
+  rate_limited: 'The server asks for patience: they go out by themselves.',
+};
+
+const codeOf = (error: Error): string => errorCode(error) || error.name;
+
+function stuck({ problems, rejected }: Told, left: readonly Pending[]): readonly Finding[] {
+  const { ok, problem } = about('pending');
+  const findings: Finding[] = [];
+  if (rejected.length > 0) {
+    const codes = [...new Set(rejected.map(codeOf))].join(', ');
+    const what = `${rejected.length} changes that waited here were refused for good (${codes}) and dropped.`;
+    findings.push(problem(what, 'Make them again: the item was changed or removed elsewhere meanwhile.'));
+  }
+  if (left.length > 0) {
+    const known = problems.find((error) => codeOf(error) in CAUSES) ?? problems[0];
+    const why = known === undefined ? 'no answer came' : codeOf(known);
+    const mend = CAUSES[why] ?? 'They are kept, and tried again by every command.';
+    findings.push(problem(`${left.length} changes wait here and cannot be sent (${why}).`, mend));
+  }
+  return findings.length > 0 ? findings : [ok('No change waits to be sent.')];
+}

@@ -1,0 +1,170 @@
+/** What went wrong, as a person or a script is told: one message, a way on, and an exit code. No stack, no secret. */
+import {
+  ApiError,
+  ClientError,
+  isPassing,
+  NetworkError,
+  PairingError,
+  ProtocolError,
+  QueuedError,
+  UncertifiedDeviceError,
+  type PairingFailure,
+} from '../sdk/errors.js';
+import { networkReason } from '../sdk/network-reason.js';
+import { StoreError } from '../sdk/store/error.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import { failureFrom, type Failure } from '../terminal/failure.js';
+import { harmless } from '../terminal/output.js';
+import { EXIT } from '../terminal/terminal.js';
+
+const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
+const GONE = 'Forget this profile (`service-device forget`); to come back, pair it again (`service-device join`).';
+
+const ASKED = 'At a terminal it is asked for; scripts give it by --password-file.';
+
+/** Refusals of the server that have a meaning of their own for a person; `message` absent: the server's. */
+const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
+  device_revoked: { exitCode: EXIT.refused, message: 'this device was revoked', hint: GONE },
+  device_not_found: { exitCode: EXIT.notFound, message: 'the server does not know this device', hint: GONE },
+  expired_token: { exitCode: EXIT.refused, message: "this device's token has expired and could not be renewed" },
+  bootstrap_already_done: {
+    exitCode: EXIT.refused,
+    message: 'this server is claimed already',
+    hint: 'Join it from one of its devices (`service-device join`), or come back with the twelve words (`service-device recover`).',
+  },
+  last_device: {
+    exitCode: EXIT.refused,
+    message: 'the last device cannot be revoked',
+    hint: 'To leave this machine only, use `service-device forget`; the twelve words bring you back.',
+  },
+  conflict: {
+    exitCode: EXIT.refused,
+    hint: 'Another device was faster, or the name is taken. Look again (`service-device list`, `bins`) and repeat.',
+  },
+  bin_not_found: { exitCode: EXIT.notFound, message: 'there is no such bin', hint: 'See `service-device bins`.' },
+  item_not_found: { exitCode: EXIT.notFound, message: 'there is no such item', hint: 'See `service-device list`.' },
+  rate_limited: { exitCode: EXIT.unavailable, message: 'the server asks for a slower pace' },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
+  password_invalid: { exitCode: EXIT.refused, message: 'the account password is wrong' },
+  storage_cap_exceeded: {
+    exitCode: EXIT.refused,
+    message: 'the storage of this account is full',
+    hint: 'Delete what is not needed (`service-device rm`; the room of files is free after the night), or ask the operator for more.',
+  },
+  blob_too_large: {
+    exitCode: EXIT.refused,
+    hint: 'The operator says how large a file may be (MAX_BLOB_SIZE_MB). Put it in parts (`split`), or ask for more.',
+  },
+  device_limit: { exitCode: EXIT.refused, hint: 'Revoke a device that is no longer used (`service-device devices`).' },
+  validation: { exitCode: EXIT.failure },
+  item_too_large: { exitCode: EXIT.usage, message: 'the item is larger than 64 KB' },
+  missing_token: { exitCode: EXIT.refused },
+};
+
+const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
+  rejected: { exitCode: EXIT.refused, message: 'the pairing was refused' },
+  cancelled: { exitCode: EXIT.interrupted, message: 'the pairing was cancelled' },
+  unknown_code: {
+    exitCode: EXIT.notFound,
+    message: 'no device shows these words',
+    hint: 'Compare them with the other screen. Words work once and for five minutes: `service-device pair` shows new ones.',
+  },
+  expired: {
+    exitCode: EXIT.refused,
+    message: 'the five minutes of the words are over',
+    hint: 'Start again with `service-device pair` on the other device.',
+  },
+  no_code: { exitCode: EXIT.unavailable, message: 'the server found every code in use', hint: 'Try again.' },
+  bad_request: {
+    exitCode: EXIT.untrusted,
+    message: 'the device that answered does not prove that it knows the words',
+    hint: 'Nothing was given to it. Start again; if it happens again, somebody may be in between.',
+  },
+  password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
+};
+
+const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>> = {
+  closed: { exitCode: EXIT.failure },
+  revoked: { exitCode: EXIT.refused, hint: GONE },
+  reset: { exitCode: EXIT.refused, hint: "The server's history was replaced: run `service-device sync`, then repeat." },
+  unknown_item: { exitCode: EXIT.notFound },
+  damaged_item: {
+    exitCode: EXIT.untrusted,
+    hint: 'Run `service-device sync`: the item is read again from the server.',
+  },
+  cancelled: { exitCode: EXIT.interrupted },
+  too_many: { exitCode: EXIT.failure },
+  bad_identity: { exitCode: EXIT.failure },
+  wrong_platform: { exitCode: EXIT.failure },
+  no_blob: { exitCode: EXIT.notFound },
+  source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
+  deleted_item: { exitCode: EXIT.notFound },
+  unknown_device: { exitCode: EXIT.notFound, hint: 'See `service-device devices`.' },
+  fingerprint: { exitCode: EXIT.untrusted, hint: 'Read it again on that device: `service-device status`.' },
+};
+
+/** Any error as a failure. */
+export const failureOf = (thrown: unknown): Failure => failureFrom(thrown, ofClient);
+
+function ofClient(error: Error): Failure | undefined {
+  if (error instanceof QueuedError) return { exitCode: EXIT.unavailable, code: 'queued', message: error.message };
+  if (error instanceof ApiError) return ofApi(error);
+  if (error instanceof NetworkError) return ofNetwork(error);
+  if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
+  if (error instanceof UncertifiedDeviceError) {
+    return { exitCode: EXIT.untrusted, code: error.code, message: harmless(error.message), hint: CERTIFY };
+  }
+  if (error instanceof ClientError) return { ...CLIENT[error.code], code: error.code, message: error.message };
+  if (error instanceof CryptoRefusal) return ofCrypto(error);
+  if (error instanceof StoreError) {
+    const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
+    return { exitCode, code: `store_${error.code}`, message: error.message };
+  }
+  if (error instanceof ProtocolError) {
+    return {
+      exitCode: EXIT.failure,
+      code: 'bad_answer',
+      message: `the server's answer is not one of this service: ${harmless(error.message)}`,
+      hint: 'Is the address right? A newer or older server, or a proxy in between, answers like this too.',
+    };
+  }
+  return undefined;
+}
+
+function ofApi(error: ApiError): Failure {
+  // The code is the server's: `constructor` must not find what every object has, and with it no exit code.
+  const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
+  const said = harmless(error.message.replace(`${error.code}: `, ''));
+  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
+  const message = known?.message ?? (said === '' ? 'the server refused' : said);
+  const code = /^[a-z0-9_]{1,64}$/.test(error.code) ? error.code : 'refused';
+  if (error.code === 'rate_limited' && error.retryAfter !== null) {
+    return { ...known, exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
+  }
+  if (known !== undefined) return { ...known, code, message };
+  const passing: boolean = isPassing(error);
+  if (passing) {
+    return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
+  }
+  const exitCode = error.status === 404 ? EXIT.notFound : error.status === 400 ? EXIT.failure : EXIT.refused;
+  return { exitCode, code, message: `${message}${request}` };
+}
+
+const LATER = 'Try again later; `service-device doctor` says more.';
+
+function ofNetwork(error: NetworkError): Failure {
+  if (error.code === 'aborted') return { exitCode: EXIT.interrupted, code: 'interrupted', message: 'interrupted' };
+  const cause = networkReason(error);
+  const message = `the server cannot be reached${cause === '' ? '' : ` (${cause})`}`;
+  return { exitCode: EXIT.unavailable, code: error.code, message, hint: LATER };
+}
+
+function ofCrypto(error: CryptoRefusal): Failure {
+  const typed = error.reason === 'bad_words' || error.reason === 'empty_password' || error.reason === 'too_large';
+  return {
+    exitCode: typed ? EXIT.usage : EXIT.untrusted,
+    code: error.reason,
+    message: harmless(error.message),
+    hint: typed ? undefined : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
+  };
+}

@@ -1,0 +1,119 @@
+/** A file to be imported: an archive or a plain export, read as often as needed, one record at a time. */
+import { open, type FileHandle } from 'node:fs/promises';
+import { isArchive, readArchive, type ByteSource } from '../sdk/archive/archive.js';
+import {
+  type ArchivedBin,
+  ArchiveError,
+  type ArchiveManifest,
+  type ArchiveRecord,
+  readPlain,
+} from '../sdk/archive/records.js';
+import type { Sodium } from '../crypto/sodium.js';
+import { BINS_MAX } from '../protocol/limits.js';
+import { errorCode } from '../protocol/error-code.js';
+import { CommandError, EXIT } from '../terminal/terminal.js';
+
+/** A plain export is parsed as one document, so it must fit into memory. */
+const PLAIN_MAX = 256 * 1024 * 1024;
+const MAGIC_BYTES = 8;
+
+/** What a file holds, told by reading all of it. */
+export interface Survey {
+  readonly manifest: ArchiveManifest;
+  /** By id: those recorded, and those that only an item names (undefined). */
+  readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
+  readonly items: number;
+}
+
+/** Told how much of the file was read, from 0 to 1. */
+type OnRead = (share: number) => void;
+
+/** An open file of either form. */
+export class ImportSource {
+  private constructor(
+    private readonly handle: FileHandle,
+    private readonly size: number,
+    /** True: encrypted, and `records` needs the seed. */
+    readonly encrypted: boolean,
+  ) {}
+
+  /** Opens a file. Throws `CommandError` where that cannot be, or it is neither form. */
+  static async open(path: string): Promise<ImportSource> {
+    const handle = await open(path, 'r').catch((error: unknown) => {
+      const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
+      throw new CommandError(EXIT.usage, `${path} ${why}.`, undefined, { cause: error });
+    });
+    try {
+      const stat = await handle.stat();
+      if (!stat.isFile()) throw new CommandError(EXIT.usage, `${path} is not a file.`);
+      const start = Buffer.alloc(MAGIC_BYTES);
+      const { bytesRead } = await handle.read(start, 0, MAGIC_BYTES, 0);
+      const encrypted = isArchive(start.subarray(0, bytesRead));
+      if (!encrypted && !/^\s*\{/.test(start.toString('utf8')))
+        throw new CommandError(EXIT.untrusted, `${path} is neither an archive nor a plain export of a vault.`);
+      return new ImportSource(handle, stat.size, encrypted);
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+
+  /** All records from the start. Throws `ArchiveError`. `seed`: of the words, of an archive. */
+  async *records(sodium: Sodium, seed: Uint8Array, onRead: OnRead): AsyncGenerator<ArchiveRecord> {
+    if (this.encrypted) yield* readArchive(sodium, seed, this.bytes(onRead));
+    else yield* readPlain(await this.whole());
+  }
+
+  /** Reads everything once: only then is it known that all of it is there and holds. Throws `ArchiveError`. */
+  async survey(sodium: Sodium, seed: Uint8Array, onRead: OnRead): Promise<Survey> {
+    let manifest: ArchiveManifest | undefined;
+    const bins = new Map<string, ArchivedBin | undefined>();
+    let items = 0;
+    for await (const record of this.records(sodium, seed, onRead)) {
+      if (record.record === 'manifest') manifest = record;
+      if (record.record === 'bin') bins.set(record.id, record);
+      if (record.record !== 'item') continue;
+      items++;
+      if (!bins.has(record.bin)) bins.set(record.bin, undefined);
+      if (bins.size > BINS_MAX) throw new ArchiveError('bad_record', 'it has too many bins');
+    }
+    if (manifest === undefined) throw new ArchiveError('bad_record', 'it does not say which vault it is of');
+    return { manifest, bins, items };
+  }
+
+  /** Once, at the end. */
+  async close(): Promise<void> {
+    await this.handle.close();
+  }
+
+  private bytes(onRead: OnRead): ByteSource {
+    let at = 0;
+    return {
+      read: async (length) => {
+        const buffer = new Uint8Array(length);
+        let filled = 0;
+        while (filled < length) {
+          const { bytesRead } = await this.handle.read(buffer, filled, length - filled, at);
+          if (bytesRead === 0) break;
+          filled += bytesRead;
+          at += bytesRead;
+        }
+        onRead(this.size === 0 ? 1 : at / this.size);
+        return buffer.subarray(0, filled);
+      },
+    };
+  }
+
+  private async whole(): Promise<string> {
+    if (this.size > PLAIN_MAX) {
+      throw new CommandError(
+        EXIT.failure,
+        `A plain export of more than ${PLAIN_MAX / 1024 / 1024} MiB is not read at once.`,
+        'Export it as an archive instead: those are read piece by piece.',
+      );
+    }
+    const buffer = Buffer.alloc(this.size);
+    const { bytesRead } = await this.handle.read(buffer, 0, this.size, 0);
+    return buffer.subarray(0, bytesRead).toString('utf8');
+  }
+}

@@ -1,0 +1,22 @@
+/** The process that asks the system's keychain (see `keychain.ts`): one request on standard input, one answer, the end. */
+import { text } from 'node:stream/consumers';
+import { SERVICE_NAME } from '../protocol/limits.js';
+import type { KeychainAnswer, KeychainRequest } from './keychain.js';
+
+async function answer({ op, account, secret }: KeychainRequest): Promise<KeychainAnswer> {
+  const { AsyncEntry } = await import('@napi-rs/keyring');
+  // On Linux the library would fall back on the kernel's key ring, which forgets everything when the machine restarts:
+  // the device would be lost with it. Only the secret service keeps.
+  const entry = new AsyncEntry(`${SERVICE_NAME}-device`, account, { linux: { store: 'secret-service' } });
+  if (op === 'set') await entry.setPassword(secret ?? '');
+  if (op === 'delete') await entry.deletePassword();
+  return { ok: true, secret: op === 'get' ? ((await entry.getPassword()) ?? null) : null };
+}
+
+const reply = await text(process.stdin)
+  .then((request) => answer(JSON.parse(request) as KeychainRequest))
+  .catch((error: unknown): KeychainAnswer => ({
+    ok: false,
+    message: error instanceof Error ? error.message : String(error),
+  }));
+process.stdout.write(JSON.stringify(reply));

@@ -1,0 +1,11 @@
+#!/usr/bin/env node
+/** `service-device`: a device in the terminal. Puts the parts together. */
+import { nodePlatform } from '../sdk/node-platform.js';
+import { SERVER_VERSION } from '../root.js';
+import { runProcess } from '../terminal/program-process.js';
+import { failureOf } from './failure.js';
+import { runProgram } from './program.js';
+
+const platform = nodePlatform();
+
+await runProcess({ failureOf, run: (call) => runProgram({ ...call, platform, version: SERVER_VERSION }) });

@@ -1,0 +1,163 @@
+/** What `put` is given, as content of a type: a text, or a file of any size, which is read when it is sent and never held. */
+import { createReadStream } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { basename } from 'node:path';
+import type { BlobSource } from '../sdk/blobs/source.js';
+import { textDetected, type Detected } from '../sdk/payloads/detect.js';
+import { PAYLOAD_MAX } from '../sdk/payloads/large.js';
+import { holdsFile, PAYLOAD_INLINE_MAX } from '../sdk/payloads/shapes.js';
+import type { JsonObject } from '../crypto/payload.js';
+import { isVisible } from '../protocol/ids.js';
+import type { ContentType } from '../protocol/item.js';
+import { PROGRAM_NAME } from './command.js';
+import type { Context } from './context.js';
+import { describeFile, mediaType, textFile, textOf } from './detect.js';
+import { notText } from './payloads.js';
+import { Spool } from './spool.js';
+import { CommandError, EXIT } from '../terminal/terminal.js';
+
+/** A type, the fields that follow from the content, and the file where it is one. Whoever gets it closes `content`. */
+export interface Found extends Detected {
+  readonly content?: HeldSource;
+}
+
+/** How a file that came by a pipe is called where nobody says. */
+const NAMELESS = 'stdin';
+
+/** The content of a path, or of standard input (`-`). `type`: as the user said; absent: as it is seen from the content. */
+export async function foundIn(context: Context, path: string, type: ContentType | undefined): Promise<Found> {
+  if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
+  const source = await FileSource.open(path);
+  const name = basename(path);
+  try {
+    if (!source.isFile) {
+      const found = await piped(context, source.open(), { type, name });
+      await source.close();
+      return found;
+    }
+    const detected = await ofFile(source, name, type);
+    if (detected.content === undefined) await source.close();
+    return detected;
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+}
+
+async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
+  const { size } = source;
+  const media = mediaType(name);
+  if (type !== undefined && holdsFile(type)) return { ...asFile(type, name, size), content: source };
+  if (type === undefined && (media !== undefined || size > PAYLOAD_INLINE_MAX))
+    return { ...asFile(media ?? 'file', name, size), content: source };
+  if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
+  const text = textOf(await source.start(PAYLOAD_MAX));
+  // Where there is nothing to see, the bytes and the name are the content.
+  if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
+  if (type !== undefined) throw notText(`${name} is no text`);
+  return { ...asFile('file', name, size), content: source };
+}
+
+const asFile = (type: ContentType, name: string, size: number): Detected => ({
+  type,
+  payload: describeFile(type, name, size),
+});
+
+/** A pipe: a text where it is one that an item can hold, else a file, which is put aside to know how long it is. */
+async function piped(
+  { platform }: Context,
+  input: AsyncIterable<Uint8Array>,
+  { type, name }: { readonly type: ContentType | undefined; readonly name: string },
+): Promise<Found> {
+  const taken: Uint8Array[] = [];
+  let length = 0;
+  const iterator = input[Symbol.asyncIterator]();
+  const wanted = type === undefined || !holdsFile(type) ? PAYLOAD_MAX : 0;
+  let ended = false;
+  while (!ended && length <= wanted) {
+    const next = await iterator.next();
+    ended = next.done === true;
+    if (next.done === true) break;
+    taken.push(next.value);
+    length += next.value.length;
+  }
+  const text = ended && length <= wanted ? textOf(Buffer.concat(taken)) : undefined;
+  if (text !== undefined && wanted > 0) {
+    if (!isVisible(text)) throw nothing('standard input');
+    return type === undefined ? textDetected(text) : { type: 'text', payload: { text } };
+  }
+  if (type !== undefined && !holdsFile(type)) {
+    await iterator.return?.();
+    throw notText('standard input');
+  }
+  const rest = { [Symbol.asyncIterator]: () => iterator };
+  const content = await Spool.of(platform.sodium, all(taken, ended ? undefined : rest));
+  return { ...asFile(type ?? 'file', name, content.size), content };
+}
+
+async function* all(taken: readonly Uint8Array[], rest: AsyncIterable<Uint8Array> | undefined) {
+  yield* taken;
+  if (rest !== undefined) yield* rest;
+}
+
+/** Said of a text in which there is nothing to see. */
+export const nothing = (what: string): CommandError =>
+  new CommandError(
+    EXIT.usage,
+    `${what} is empty or blank: nothing was written`,
+    `For example: ${PROGRAM_NAME} put "milk, bread"`,
+  );
+
+/** A file's description with the user's own fields in it; its size is what it is. */
+export const described = (found: Found, fields: JsonObject): JsonObject =>
+  found.type === 'file' && found.content !== undefined
+    ? { ...found.payload, ...fields, size: found.content.size }
+    : { ...found.payload, ...fields };
+
+/** Bytes that are handed on in portions, and a place to put back in order. */
+interface HeldSource extends BlobSource {
+  /** Once, at the end. */
+  close(): Promise<void>;
+}
+
+const READ_BYTES = 256 * 1024;
+
+/** An open file; what takes its name meanwhile is not sent in its place. */
+class FileSource implements HeldSource {
+  private constructor(
+    private readonly handle: FileHandle,
+    private readonly path: string,
+    readonly size: number,
+    /** False: a pipe or a device, which can be read once, and has no size. */
+    readonly isFile: boolean,
+  ) {}
+
+  /** Rejects with the system's error. */
+  static async open(path: string): Promise<FileSource> {
+    const handle = await open(path, 'r');
+    try {
+      const stat = await handle.stat();
+      if (stat.isDirectory()) throw Object.assign(new Error('EISDIR: that is a folder'), { code: 'EISDIR', path });
+      return new FileSource(handle, path, stat.size, stat.isFile());
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+
+  open(): AsyncIterable<Uint8Array> {
+    const from = this.isFile ? { start: 0 } : {};
+    return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES, ...from });
+  }
+
+  /** Its first bytes, at most so many. Of a file only. */
+  async start(most: number): Promise<Uint8Array> {
+    const bytes = Buffer.alloc(Math.min(most, this.size));
+    const { bytesRead } = await this.handle.read(bytes, 0, bytes.length, 0);
+    return bytes.subarray(0, bytesRead);
+  }
+
+  async close(): Promise<void> {
+    await this.handle.close();
+  }
+}

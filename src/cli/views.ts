@@ -1,0 +1,101 @@
+/** Items and devices as they are printed: in tables, and as JSON. */
+import type { BinView, ItemView } from '../sdk/events.js';
+import type { DeviceEntry } from '../sdk/replies.js';
+import type { Context, OpenDevice } from './context.js';
+import { shortIds } from './find.js';
+import { binsOf, readKnown } from './known.js';
+import { counted, harmless, paletteOf, relative, show, table } from '../terminal/output.js';
+import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
+import type { Terminal } from '../terminal/terminal.js';
+import { sizeText } from './transfer.js';
+
+/** What is known around items. */
+export interface Surroundings {
+  readonly bins: readonly BinView[];
+  readonly devices: readonly DeviceEntry[];
+}
+
+/** Bins and devices for the names beside items; what cannot be had is shown by its id. */
+export async function surroundings(context: Context, open: OpenDevice): Promise<Surroundings> {
+  const bins = await binsOf(context, open);
+  const devices = open.current ? await open.device.roster.list() : (await readKnown(context.profile.folder)).devices;
+  return { bins, devices: devices ?? [] };
+}
+
+/** How a bin is called: emoji and name, or its slug. */
+export const binName = (bins: readonly BinView[], id: string): string => {
+  const bin = bins.find((one) => one.id === id);
+  if (bin === undefined) return id;
+  return bin.label === null ? bin.slug : [bin.label.emoji, bin.label.name].filter(Boolean).join(' ');
+};
+
+const deviceName = (devices: readonly DeviceEntry[], id: string): string =>
+  devices.find((one) => one.id === id)?.name ?? id;
+
+/** An item for scripts, without its content. Times are ms. */
+export const itemFacts = (item: ItemView, { bins, devices }: Surroundings) => ({
+  id: item.id,
+  binId: item.binId,
+  bin: bins.find(({ id }) => id === item.binId)?.slug ?? item.binId,
+  type: item.type,
+  title: titleOf(item.type, item.payload),
+  ts: item.ts,
+  senderDevice: item.senderDevice,
+  sender: deviceName(devices, item.senderDevice),
+  version: item.version,
+  pending: item.pending,
+  blob: item.blob?.holds ?? null,
+  size: sizeOf(item),
+});
+
+/** Bytes of an item's file or text; null where it is neither, or where that is not known here. */
+function sizeOf({ type, payload, blob }: ItemView): number | null {
+  const size = type === 'file' ? payload?.['size'] : undefined;
+  if (typeof size === 'number' && Number.isSafeInteger(size) && size >= 0) return size;
+  const text = blob === null && (type === 'text' || type === 'code') ? fieldText(payload, 'text') : undefined;
+  return text === undefined ? null : Buffer.byteLength(text);
+}
+
+/** How large a file is said to be, behind its name. */
+const sizeNote = (item: ItemView): string => {
+  const size = item.type === 'file' ? sizeOf(item) : null;
+  return size === null ? '' : ` (${sizeText(size)})`;
+};
+
+/** Items as a table, or `{items}`. `all`: every item there is, among which short ids must differ. */
+export function showItems(
+  { terminal, platform }: Context,
+  items: readonly ItemView[],
+  around: Surroundings & { readonly all: readonly ItemView[]; readonly empty: string },
+): void {
+  const short = shortIds(around.all.map(({ id }) => id));
+  const { dim, accent } = paletteOf(terminal);
+  show(terminal, { items: items.map((item) => itemFacts(item, around)) }, () => {
+    if (items.length === 0) {
+      terminal.note(around.empty);
+      return [];
+    }
+    const rows = items.map((item) => [
+      short(item.id),
+      relative(item.ts, platform.clock.now()),
+      binName(around.bins, item.binId),
+      item.type,
+      `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}${sizeNote(item)}`,
+    ]);
+    const columns = [
+      { title: 'ID', paint: accent },
+      { title: 'WHEN', paint: dim },
+      { title: 'BIN' },
+      { title: 'TYPE' },
+    ];
+    return table(terminal, [...columns, { title: 'WHAT' }], rows);
+  });
+}
+
+/** What is here and not shown is said, or its absence would look like a loss. */
+export async function noteHidden(terminal: Terminal, { device }: OpenDevice): Promise<void> {
+  const hidden = await device.hidden();
+  if (hidden.length === 0) return;
+  const reasons = [...new Set(hidden.map(({ reason }) => reason))].join(', ');
+  terminal.note(`${counted(hidden.length, 'item')} not shown: not verified (${harmless(reasons)}). See \`doctor\`.`);
+}

@@ -1,0 +1,46 @@
+/** A change of an item, and what is said of it: done, or waiting because the server is out of reach. */
+import { QueuedError } from '../sdk/errors.js';
+import type { Stored } from '../sdk/replies.js';
+import { failureOf } from './failure.js';
+import { CommandError, type Terminal } from '../terminal/terminal.js';
+
+/** What became of a change. `version` null: it waits in the outbox and goes out with the next command that gets through. */
+export interface Written {
+  readonly id: string;
+  readonly version: number | null;
+  readonly queued: boolean;
+}
+
+/** Waits for a change; one that is queued is kept, and so no failure. */
+export async function written(change: Promise<Stored>): Promise<Written> {
+  try {
+    const { id, version } = await change;
+    return { id, version, queued: false };
+  } catch (error) {
+    if (!(error instanceof QueuedError)) throw error;
+    return { id: error.id, version: null, queued: true };
+  }
+}
+
+/** Says it where something waits. */
+export function noteQueued(
+  terminal: Terminal,
+  changes: readonly Written[],
+  why = 'the server cannot be reached',
+): void {
+  const waiting = changes.filter(({ queued }) => queued).length;
+  if (waiting > 0) terminal.note(`queued: ${why}; kept here, and sent by the next command that gets through.`);
+}
+
+/** Every change to its end; then the first failure, if there is one. */
+export async function allWritten(changes: readonly Promise<Written>[]): Promise<readonly Written[]> {
+  const outcomes = await Promise.allSettled(changes);
+  const done = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
+  const failed = outcomes.filter((outcome) => outcome.status === 'rejected');
+  if (failed[0] === undefined) return done;
+  const reason: unknown = failed[0].reason;
+  if (done.length === 0) throw reason;
+  const { exitCode, message, hint, code } = failureOf(reason);
+  const told = `${done.length} of ${outcomes.length} were done; then: ${message}`;
+  throw new CommandError(exitCode, told, hint, { cause: reason, code });
+}

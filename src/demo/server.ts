@@ -1,0 +1,96 @@
+/** A server of the demo's own: a process on a free port, with its data in a temporary folder that goes with it. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../server/main.js', import.meta.url));
+/** The first start makes a PostgreSQL cluster; a slow disk needs a while for it. */
+const READY_WITHIN_MS = 60_000;
+const STOP_WITHIN_MS = 15_000;
+/** Kept for the case that the server does not start. */
+const LOG_CHARS = 4_000;
+/** PostgreSQL does not run as root: the user it runs as must be able to enter the folder, which mkdtemp closes. */
+const FOLDER_MODE = 0o755;
+/** Of this process's environment the server gets these; a DATABASE_URL that happens to be set is none of the demo's business. */
+const PASSED_ON = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'];
+
+/** A running server of the demo. */
+export interface DemoServer {
+  /** `http://127.0.0.1:<port>`. */
+  readonly url: string;
+  /** The end of what the server logged. */
+  log(): string;
+  /** Stops the server and removes its folder. */
+  stop(): Promise<void>;
+}
+
+/** Starts the built server and waits until it listens. Rejects with the end of its log when it does not. */
+export async function startDemoServer(): Promise<DemoServer> {
+  const folder = await mkdtemp(join(tmpdir(), 'service-demo-'));
+  await chmod(folder, FOLDER_MODE);
+  // Limits on writes are not part of the story, and the story is quick.
+  const own = {
+    PORT: '0',
+    HOST: '127.0.0.1',
+    DATA_DIR: join(folder, 'data'),
+    LOG_LEVEL: 'warn',
+    RATE_WRITE_PER_S: '100',
+  };
+  const child = spawn(process.execPath, ['--enable-source-maps', MAIN], {
+    env: { ...Object.fromEntries(PASSED_ON.map((name) => [name, process.env[name]])), ...own },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let log = '';
+  const keep = (chunk: Buffer): void => {
+    log = `${log}${chunk.toString('utf8')}`.slice(-LOG_CHARS);
+  };
+  child.stdout.on('data', keep);
+  child.stderr.on('data', keep);
+  // However the demo ends, its server does not outlive it.
+  const orphaned = (): void => void child.kill('SIGTERM');
+  process.once('exit', orphaned);
+  const stop = async (): Promise<void> => {
+    process.off('exit', orphaned);
+    await ended(child);
+    await rm(folder, { recursive: true, force: true, maxRetries: 5 });
+  };
+  try {
+    const port = await listening(child, () => log);
+    return { url: `http://127.0.0.1:${port}`, log: () => log, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** The port that the server's own greeting names. */
+function listening(child: ChildProcess, log: () => string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const fail = (what: string): void => {
+      clearTimeout(timer);
+      reject(new Error(`the server ${what}\n${log()}`));
+    };
+    const timer = setTimeout(() => fail(`was not ready within ${READY_WITHIN_MS / 1000} s`), READY_WITHIN_MS);
+    child.once('error', (error) => fail(`could not be started: ${error.message}`));
+    child.once('exit', (code, signal) => fail(`ended while starting (${signal ?? `exit code ${String(code)}`})`));
+    child.stdout?.on('data', () => {
+      const port = /listening on http:\/\/[^\s:]+:(\d+)/.exec(log())?.[1];
+      if (port === undefined) return;
+      clearTimeout(timer);
+      resolve(Number(port));
+    });
+  });
+}
+
+/** Asks the process to stop, insists after a while, and waits until it is gone. */
+async function ended(child: ChildProcess): Promise<void> {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGTERM');
+  const insist = setTimeout(() => child.kill('SIGKILL'), STOP_WITHIN_MS);
+  await gone;
+  clearTimeout(insist);
+}

@@ -1,0 +1,220 @@
+/** OpenAPI 3.1 documents, one for each shape, out of the route table, the endpoints in words and the schemas. */
+import { codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
+import type { Shape } from '../protocol/shape.js';
+import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../protocol/limits.js';
+import { ENDPOINTS, type Endpoint, type Reply, type SchemaName } from './endpoints.js';
+import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
+
+/** What the route table says of a route (src/server/http/route.ts). */
+export interface RouteFacts {
+  readonly method: string;
+  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
+  readonly path: string;
+  readonly auth: 'device' | 'admin' | 'url' | 'none';
+  readonly limit: string;
+  /** Tenant states that are served. */
+  readonly state: 'any' | 'read' | 'write';
+  /** Largest body in bytes; 0: a body is not looked at. */
+  readonly body: number;
+  /** It answers for the process, whatever host it is asked by. */
+  readonly tenantless?: true;
+}
+
+const LIMITS: Readonly<Record<string, string>> = {
+  read: 'the read rate of the device',
+  write: 'the write rate of the device',
+  pair: 'attempts to pair, by address',
+  password: 'attempts at the password, by address',
+  challenge: 'challenges, by address',
+  signup: 'five an hour, by address',
+  payment: 'five a minute, by address or device',
+  none: 'none',
+};
+
+/** Names of the schemas that only the documents have. */
+const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string' } };
+
+/** Refusals that follow from a row's columns (HTTP, order of checks). */
+function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): ErrorName[] {
+  const errors: ErrorName[] = ['validation', 'internal'];
+  if (tenantless) return errors;
+  errors.push('tenant_not_found', 'unavailable');
+  if (auth === 'device') errors.push('no_token', 'bad_token', 'expired_token', 'device_revoked');
+  if (auth === 'url') errors.push('url_invalid', 'rate_limited');
+  if (auth === 'admin') errors.push('no_token', 'forbidden');
+  if (limit !== 'none') errors.push('rate_limited');
+  if (state !== 'any') errors.push('payment_required');
+  if (state === 'write') errors.push('tenant_suspended');
+  if (body > 0) errors.push('payload_too_large');
+  return errors;
+}
+
+const nameIn = (shape: Shape, name: SchemaName): string => (typeof name === 'string' ? name : name[shape]);
+
+const json = (schema: Json): Json => ({ 'application/json': { schema } });
+
+/** Refusals by status: one response each, with the codes that it may have. */
+function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly Reply[]): Record<string, Json> {
+  const byStatus = new Map<number, Set<string>>();
+  for (const name of names) {
+    const status = statusOf(name, shape);
+    byStatus.set(status, (byStatus.get(status) ?? new Set()).add(codeOf(name, shape)));
+  }
+  const out: Record<string, Json> = {};
+  for (const [status, codes] of [...byStatus].sort(([one], [other]) => one - other)) {
+    const list = [...codes];
+    const error = { properties: { code: { enum: list } } };
+    const refusal: Json = { allOf: [refTo('ErrorReply'), { type: 'object', properties: { error } }] };
+    // A reply of its own under the same status: either may come.
+    const own = replies.find((reply) => reply.status === status)?.schema;
+    const schema = own === undefined ? refusal : { anyOf: [refTo(nameIn(shape, own)), refusal] };
+    out[String(status)] = { description: list.map((code) => `\`${code}\``).join(', '), content: json(schema) };
+  }
+  return out;
+}
+
+/** Content that is nobody's but the devices'. */
+const BYTES: Json = { 'application/octet-stream': {} };
+
+function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
+  const out: Record<string, Json> = {};
+  for (const { status, when, schema, bytes } of endpoint.replies) {
+    const text = status === 304 ? {} : bytes ? BYTES : { 'text/html': { schema: { type: 'string' } } };
+    const content = schema === undefined ? text : json(refTo(nameIn(shape, schema)));
+    out[String(status)] = { description: when, content };
+  }
+  return out;
+}
+
+/** The parameters of a page of items (HTTP). */
+function pageParameters(shape: Shape): Json[] {
+  const inB = shape === 'b';
+  const limit = { type: 'integer', minimum: 1, default: inB ? PAGE_DEFAULT_B : PAGE_DEFAULT_A };
+  const since = inB ? refTo('Count') : { ...refTo('Count'), default: 0 };
+  const history = 'The history that `since` belongs to. Another one starts at 0, with `reset`.';
+  const most = `Rows at most; above ${PAGE_MAX} counts as ${PAGE_MAX}.`;
+  return [
+    { name: 'since', in: 'query', required: inB, description: 'Rows above this version.', schema: since },
+    { name: 'limit', in: 'query', description: most, schema: limit },
+    { name: 'epoch', in: 'query', description: history, schema: { type: 'string' } },
+    { name: 'bin_id', in: 'query', description: 'Only this bin, over the same cursor.', schema: refTo('BinId') },
+  ];
+}
+
+function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoint): Json[] {
+  const names = [...path.matchAll(PARAMETER)].map(([, name = '']) => name);
+  const inPath = names.flatMap((name) => {
+    const parameter = name === 'tenant' ? TENANT : endpoint.id;
+    return parameter === undefined ? [] : [pathParameter(name, parameter)];
+  });
+  return [...inPath, ...(auth === 'url' ? SIGNED : []), ...(endpoint.paged ? pageParameters(shape) : [])];
+}
+
+const PARAMETER = /:([a-z]+)/g;
+const TENANT = { schema: 'Ulid', what: "The tenant's id." };
+
+/** What a signed URL says; clients take it as it is. */
+const SIGNED: readonly Json[] = [
+  { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
+  { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
+];
+
+const pathParameter = (name: string, { schema, what }: { readonly schema: string; readonly what: string }): Json => ({
+  name,
+  in: 'path',
+  required: true,
+  description: what,
+  schema: refTo(schema),
+});
+
+/** Header or query that name the request's shape. */
+const shapeParameters = (shape: Shape): Json[] => [
+  {
+    name: 'X-Wire-Shape',
+    in: 'header',
+    description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
+    schema: { const: shape },
+  },
+];
+
+function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
+  const errors = [...errorsOfRow(row), ...(endpoint.errors ?? [])];
+  const { body } = endpoint;
+  const isApi = row.path.startsWith('/api/');
+  const [successes, failures] = [repliesOf(shape, endpoint), refusals(shape, errors, endpoint.replies)];
+  const required = body !== undefined && !['DeleteBody', 'BinDeleteBody', 'BinPatchBody'].includes(nameIn(shape, body));
+  return {
+    operationId: `${row.method.toLowerCase()}${row.path.replaceAll(/[^A-Za-z]+/g, '_').replace(/_+$/, '')}`,
+    tags: [endpoint.group],
+    summary: endpoint.summary,
+    ...(endpoint.text === undefined ? {} : { description: endpoint.text }),
+    security: row.auth === 'none' ? [] : [{ [row.auth]: [] }],
+    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? shapeParameters(shape) : [])],
+    ...(body === undefined ? {} : { requestBody: { required, content: json(refTo(nameIn(shape, body))) } }),
+    ...(endpoint.bytes === true ? { requestBody: { required: true, content: BYTES } } : {}),
+    responses: { ...successes, ...failures },
+    'x-limit': LIMITS[row.limit] ?? row.limit,
+    'x-body-max': row.body,
+    'x-tenant-state': row.state,
+  };
+}
+
+/** The path as OpenAPI writes it. */
+export const templateOf = (path: string): string => path.replaceAll(PARAMETER, '{$1}');
+
+const SECURITY: Json = {
+  device: { type: 'http', scheme: 'bearer', description: 'The token of a device.' },
+  admin: { type: 'http', scheme: 'bearer', description: "The operator's ADMIN_TOKEN." },
+  url: { type: 'apiKey', in: 'query', name: 'sig', description: 'A signed URL that the server gave.' },
+};
+
+function info(shape: Shape, version: string): Json {
+  const spelling =
+    shape === 'a'
+      ? 'Shape A: keys in camelCase, bytes as base64url without padding.'
+      : 'Shape B: keys in snake_case (a request may use either spelling), bytes as standard base64 with padding.';
+  return {
+    title: `service, shape ${shape.toUpperCase()}`,
+    version,
+    license: { name: 'MIT', identifier: 'MIT' },
+    description: `Encrypted multi-device sync. ${spelling} Of bytes in requests either alphabet is read, padded or not. The socket /ws is described in /docs/frames-${shape}.json.`,
+  };
+}
+
+/** A route that endpoints.ts leaves out. A test finds it; a server that runs already goes on with what is known. */
+const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
+
+/**
+ * The routes that the documents list. A path that ends with a slash is another spelling of the one without: as a path of
+ * its own it would be a second operation of the same name, and generated code would have two functions of one name.
+ */
+export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly R[]): readonly R[] =>
+  routes.filter(({ path }) => path === '/' || !path.endsWith('/'));
+
+/** Routes that are not described, and descriptions of routes that are not served: none, or the reference is wrong. */
+export function mismatches(routes: readonly RouteFacts[]): string[] {
+  const served = new Set(documented(routes).map(({ method, path }) => `${method} ${path}`));
+  const missing = [...served].filter((key) => ENDPOINTS[key] === undefined).map((key) => `not described: ${key}`);
+  const extra = Object.keys(ENDPOINTS).filter((key) => !served.has(key));
+  return [...missing, ...extra.map((key) => `no such route: ${key}`)];
+}
+
+/** The document of a shape, of the routes that are served. */
+export function openApi(shape: Shape, routes: readonly RouteFacts[], version: string): Json {
+  const paths: Record<string, Record<string, Json>> = {};
+  for (const row of documented(routes)) {
+    const operations = (paths[templateOf(row.path)] ??= {});
+    const endpoint = ENDPOINTS[`${row.method} ${row.path}`] ?? UNKNOWN;
+    operations[row.method.toLowerCase()] = operationOf(shape, row, endpoint);
+  }
+  return {
+    openapi: '3.1.0',
+    info: info(shape, version),
+    servers: [{ url: '/' }],
+    paths,
+    components: {
+      schemas: schemasNamedBy(paths, { ...schemasOf(shape), ...OWN_SCHEMAS }),
+      securitySchemes: SECURITY,
+    },
+  };
+}

@@ -1,0 +1,201 @@
+/**
+ * JSON Schemas of everything that requests and replies hold, in either shape: generated from the types that validate
+ * requests (src/protocol/requests.ts) and that replies are made by (src/protocol/replies.ts).
+ */
+import type typiaLibrary from 'typia';
+import type * as items from '../protocol/item-replies.js';
+import { BATCH_WRITES_MAX } from '../protocol/limits.js';
+import type * as replies from '../protocol/replies.js';
+import type * as bodies from '../protocol/requests.js';
+import { toSnake, type Shape } from '../protocol/shape.js';
+
+/** Only while building, as in src/server/http/validators.ts. */
+declare const typia: typeof typiaLibrary;
+
+/** A JSON Schema, or any part of an OpenAPI document. */
+export type Json = { readonly [key: string]: unknown };
+
+type Requests = [
+  bodies.ItemBodyA,
+  bodies.ItemBodyB,
+  bodies.BatchBody,
+  bodies.DeleteBody,
+  bodies.ReconcileBody,
+  bodies.BinCreateBody,
+  bodies.BinPatchBody,
+  bodies.BinDeleteBody,
+  bodies.BootstrapBody,
+  bodies.DevicePatchBody,
+  bodies.PairInitBody,
+  bodies.PairFetchEpkBody,
+  bodies.PairFetchNpkBody,
+  bodies.PairWrapBody,
+  bodies.ReauthChallengeBody,
+  bodies.ReauthBody,
+  bodies.RecoverBody,
+  bodies.PasswordSetBody,
+  bodies.PasswordRemoveBody,
+  bodies.PasswordVerifyBody,
+  bodies.SignupBody,
+  bodies.UploadBodyA,
+  bodies.UploadBodyB,
+  bodies.BlobRef,
+  bodies.BinId,
+];
+
+type Replies = [
+  items.Changed,
+  items.ChangedB,
+  items.BatchReply,
+  items.PageA,
+  items.PageB,
+  replies.Ok,
+  replies.SignedUp,
+  replies.Received,
+  replies.Portal,
+  replies.ErrorReply,
+  replies.BinReply,
+  replies.BinList,
+  replies.BlobUpload,
+  replies.BlobDownload,
+  replies.DeviceList,
+  replies.KnownDeviceReply,
+  replies.Claimed,
+  replies.Recovered,
+  replies.PairStarted,
+  replies.PairEpk,
+  replies.Paired,
+  replies.PairPending,
+  replies.PairRequestList,
+  replies.ReauthChallengeReply,
+  replies.TokenReply,
+  replies.RecoveryChallengeReply,
+  replies.TicketReply,
+  replies.PasswordExists,
+  replies.PasswordTicketReply,
+  replies.Health,
+  replies.StatusUp,
+  replies.StatusDown,
+  replies.Me,
+];
+
+const GENERATED = typia.json.schemas<[...Requests, ...Replies]>();
+
+const REF = '#/components/schemas/';
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** A generic type comes as `DeviceBytes`: its parameter is how bytes stand, which is always text here. */
+function nameOf(name: string): string {
+  if (name === 'Recordstringstring') return 'KeysBody';
+  return name === 'Bytes' ? name : name.replace(/Bytes$/, '');
+}
+
+/** How bytes stand in a shape (HTTP). Requests may hold either alphabet, padded or not. */
+const BYTES: Readonly<Record<Shape, Json>> = {
+  a: {
+    type: 'string',
+    description: 'Bytes as base64url without padding.',
+    contentEncoding: 'base64url',
+    pattern: '^[A-Za-z0-9_-]*$',
+  },
+  b: {
+    type: 'string',
+    description: 'Bytes as standard base64 with padding.',
+    contentEncoding: 'base64',
+    pattern: '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$',
+  },
+};
+
+/**
+ * Constants by their text, before everything else. The compiler puts a union's words in the order in which it came upon
+ * them anywhere in the program: a file that is moved would change the pages.
+ */
+function byConst(one: unknown, other: unknown): number {
+  const [first, second] = [one, other].map((of) => (isObject(of) && 'const' in of ? String(of['const']) : undefined));
+  if (first === undefined || second === undefined) return Number(first === undefined) - Number(second === undefined);
+  return first < second ? -1 : Number(first > second);
+}
+
+/**
+ * A schema as the generator made it, in a shape's spelling and without what only the generator needs. Every number on
+ * the wire is whole, which not every type says.
+ */
+export function spelledSchema(shape: Shape, value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((entry) => spelledSchema(shape, entry));
+  if (!isObject(value)) return value;
+  const spell = (key: string): string => (shape === 'b' ? toSnake(key) : key);
+  const out: Record<string, unknown> = {};
+  for (const [key, entry] of Object.entries(value)) {
+    if (key === 'properties' && isObject(entry)) {
+      out[key] = Object.fromEntries(Object.entries(entry).map(([name, of]) => [spell(name), spelledSchema(shape, of)]));
+    } else if (key === 'required' && Array.isArray(entry)) {
+      if (entry.length > 0) out[key] = entry.map((name) => spell(String(name)));
+    } else if (key === 'oneOf' && Array.isArray(entry))
+      out[key] = entry.map((of) => spelledSchema(shape, of)).sort(byConst);
+    else if (key === 'type' && entry === 'number') out[key] = 'integer';
+    else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
+    // `readonly` is a matter of our code. In a schema it would say that clients must not send the field.
+    else if (key !== 'readOnly' && key !== 'x-bytes') out[key] = spelledSchema(shape, entry);
+  }
+  return out;
+}
+
+/** What the types cannot say: `hint` is B's alone, and the entries of a batch are writes. */
+function completed(shape: Shape, name: string, schema: Json): Json {
+  const properties = isObject(schema['properties']) ? schema['properties'] : {};
+  if (name === 'Bytes') return BYTES[shape];
+  if (name === 'KeysBody') return { ...schema, description: 'Device id to the item key sealed to that device.' };
+  if (name === 'ItemBodyA' || name === 'ItemBodyB') {
+    // Any text passes the validator: a type outside the ten has an error of its own.
+    return { ...schema, properties: { ...properties, type: refTo('ContentTypeName') } };
+  }
+  if (name === 'ErrorFields') {
+    const { hint, ...rest } = properties;
+    if (shape === 'a') return { ...schema, properties: rest };
+    return { ...schema, properties: { ...rest, hint }, required: ['code', 'message', 'hint'] };
+  }
+  if (name === 'BatchBody') {
+    const write = { $ref: `${REF}${shape === 'a' ? 'ItemBodyA' : 'ItemBodyB'}` };
+    const list = { type: 'array', minItems: 1, maxItems: BATCH_WRITES_MAX, items: write };
+    return { ...schema, properties: { ...properties, items: list } };
+  }
+  return schema;
+}
+
+/** Every named schema in a shape. */
+export function schemasOf(shape: Shape, generated: object = GENERATED.components.schemas ?? {}): Record<string, Json> {
+  const out: Record<string, Json> = {};
+  for (const [name, schema] of Object.entries(generated)) {
+    const spelled = spelledSchema(shape, schema);
+    if (isObject(spelled)) out[nameOf(name)] = completed(shape, nameOf(name), spelled);
+  }
+  return out;
+}
+
+function namesIn(value: unknown, found: Set<string>): void {
+  if (Array.isArray(value)) value.forEach((entry) => namesIn(entry, found));
+  else if (isObject(value)) {
+    for (const [key, entry] of Object.entries(value)) {
+      if (key === '$ref' && typeof entry === 'string' && entry.startsWith(REF)) found.add(entry.slice(REF.length));
+      else namesIn(entry, found);
+    }
+  }
+}
+
+/** Of the schemas those that `value` names, and that these name in turn. Throws for a name that is none of them. */
+export function schemasNamedBy(value: unknown, schemas: Readonly<Record<string, Json>>): Record<string, Json> {
+  const wanted = new Set<string>();
+  namesIn(value, wanted);
+  // A set may grow while it is walked: what is added comes last.
+  for (const name of wanted) {
+    const schema = schemas[name];
+    if (schema === undefined) throw new Error(`no schema ${name}`);
+    namesIn(schema, wanted);
+  }
+  return Object.fromEntries([...wanted].sort().map((name) => [name, schemas[name] ?? {}]));
+}
+
+/** A reference to a named schema. */
+export const refTo = (name: string): Json => ({ $ref: REF + name });

@@ -1,0 +1,126 @@
+/** Bins with their names, which only devices can read. */
+import { asError } from '../protocol/error-code.js';
+import { openBinMeta, sealBinMeta } from '../crypto/bin-meta.js';
+import type { JsonObject } from '../crypto/payload.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import { isDisplayName } from '../protocol/ids.js';
+import { NAME_MAX } from '../protocol/limits.js';
+import { SingleFlight } from '../protocol/single-flight.js';
+import { wireBytes } from './api.js';
+import { ApiError } from './errors.js';
+import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
+import { Followers, type Subscription } from './follow.js';
+import type { Library } from './library.js';
+import type { BinRow } from './replies.js';
+import type { Writer } from './writer.js';
+import type { Core } from './core.js';
+
+/** Items may arrive in a bin while it is being emptied; after so many rounds the caller should hear of it. */
+const ROUNDS_MAX = 3;
+
+/** The bins of a tenant, read from the server at each call. */
+export class Bins {
+  private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
+
+  private readonly followers: Followers<BinView>;
+
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
+      readonly library: Library;
+      readonly writer: Writer;
+      /** Catches up with the server. */
+      readonly pull: () => Promise<void>;
+    },
+  ) {
+    this.followers = new Followers(JSON.stringify, options.onProblem);
+  }
+
+  async list(): Promise<readonly BinView[]> {
+    return (await this.options.api.bins()).map((row) => this.view(row));
+  }
+
+  /**
+   * Follows the list: as it is now, then each one that differs. It is read again after each `caught_up` and when a bin
+   * changes; `itemCount` is as of then (a live query's `total` counts at any time). Rejects as `list`.
+   */
+  subscribe(listener: (bins: readonly BinView[]) => void): Promise<Subscription<BinView>> {
+    return this.followers.follow(listener, () => this.list());
+  }
+
+  /**
+   * Reads the list anew and tells it as event `bins`. Calls during a reading share the one after it: what they were
+   * made for may be too new for the one under way. Rejects as `list`.
+   */
+  refresh(reason: DeviceEvents['bins']['reason']): Promise<void> {
+    return this.reading.fresh(reason);
+  }
+
+  /** A new bin. Throws `ApiError` `conflict` where id or slug are taken, `RangeError` for a name that cannot be shown. */
+  async create(id: string, label: BinLabel, slug?: string): Promise<BinView> {
+    return this.own(this.view(await this.options.api.createBin({ id, slug, meta: this.sealed(id, label) })));
+  }
+
+  /** Another label for a bin. Throws `RangeError` as `create`. */
+  async rename(id: string, label: BinLabel): Promise<BinView> {
+    return this.own(this.view(await this.options.api.patchBin(id, { meta: this.sealed(id, label) })));
+  }
+
+  /**
+   * Deletes a bin and what is in it. The items go first, one by one, so that each delete bears a tag and no other
+   * device has to take the server's word for it.
+   */
+  async remove(id: string): Promise<void> {
+    const { api, library, writer, pull } = this.options;
+    for (let round = 1; ; round++) {
+      await Promise.all((await library.idsIn(id)).map((item) => writer.delete(item)));
+      try {
+        await api.removeBin(id);
+        this.own(undefined);
+        return;
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.code !== 'conflict' || round >= ROUNDS_MAX) throw error;
+        await pull();
+      }
+    }
+  }
+
+  private async read(reason: DeviceEvents['bins']['reason']): Promise<void> {
+    const used = new Set(await this.options.library.binIds());
+    const bins = await this.list();
+    for (const { id } of bins) used.delete(id);
+    this.options.emit('bins', { reason, bins, unlisted: [...used] });
+    this.followers.tell(bins);
+  }
+
+  /** An own change: who follows hears of it also where no socket is there to tell. */
+  private own<T>(result: T): T {
+    if (this.followers.any) this.refresh('changed').catch((error: unknown) => this.options.onProblem(asError(error)));
+    return result;
+  }
+
+  private sealed(binId: string, label: BinLabel): string {
+    const { sodium, reader } = this.options;
+    if (!isDisplayName(label.name)) {
+      throw new RangeError(`a bin name is 1 to ${NAME_MAX} characters, something to see among them, without controls`);
+    }
+    const meta: JsonObject = { name: label.name, ...(label.emoji === undefined ? {} : { emoji: label.emoji }) };
+    return wireBytes(sealBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta));
+  }
+
+  private view(row: BinRow): BinView {
+    const { id, slug, createdAt, updatedAt, itemCount, meta } = row;
+    const label = meta === null ? null : this.opened(id, meta);
+    return { id, slug, createdAt, updatedAt, itemCount, label, readable: meta === null || label !== null };
+  }
+
+  private opened(binId: string, meta: Uint8Array): BinLabel | null {
+    const { sodium, reader } = this.options;
+    try {
+      const { name, emoji } = openBinMeta(sodium, { masterKey: reader.masterKey, binId }, meta);
+      return typeof name === 'string' ? { name, ...(typeof emoji === 'string' ? { emoji } : {}) } : null;
+    } catch (error) {
+      if (error instanceof CryptoRefusal) return null;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,380 @@
+/**
+ * A device: what an application holds in its hand. It keeps itself in step with the other devices of its user over a
+ * server that it does not trust with anything but delivery (the reference, What is promised).
+ */
+import { asError } from '../protocol/error-code.js';
+import { stretchPassword } from '../crypto/password.js';
+import type { JsonObject } from '../crypto/payload.js';
+import type { LiveItem } from '../protocol/item.js';
+import { assemble, type Hooks, type Parts } from './assemble.js';
+import type { Bins } from './bins.js';
+import type { TransferOptions } from './blobs/source.js';
+import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
+import { Emitter, type EventName, type Listener } from './events.js';
+import { SavableIdentity, type Identity } from './identity.js';
+import type { Library } from './library.js';
+import { Outbox } from './outbox.js';
+import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
+import { holdsFile } from './payloads/shapes.js';
+import type { Platform } from './platform.js';
+import {
+  readPairRequest,
+  type DeviceEntry,
+  type DownloadUrl,
+  type Me,
+  type PairRequest,
+  type Stored,
+} from './replies.js';
+import { fingerprintOfDevice, type Roster } from './roster.js';
+import type { Shelf } from './shelf.js';
+import { StandingReader, type Standing } from './standing.js';
+import { MemoryStore, type Store } from './store/store.js';
+import type { Frame } from './wire.js';
+import type { Writer } from './writer.js';
+
+/** What a device is opened with. */
+export interface DeviceOptions {
+  readonly platform: Platform;
+  readonly identity: Identity;
+  /** Default: memory. */
+  readonly store?: Store;
+  /** The device list of an earlier program, as event `devices` told it: lets it write before the server answers. */
+  readonly devices?: readonly DeviceEntry[];
+  /** True: what is written is kept and not sent before `release`, for a program that looks first whether the server is there. */
+  readonly held?: boolean;
+  /** Told of every change of the identity (a new token), to be kept where secrets are kept. */
+  readonly onIdentity?: (identity: SavableIdentity) => void;
+  /** Told of what fails in the background, and of listeners that throw. Required: nothing here fails in silence. */
+  readonly onProblem: (error: Error) => void;
+}
+
+/** One device in one program. Made by `Device.open` from the identity of a claim, a pairing or a recovery. */
+export class Device {
+  /** Bins: list, create, rename, remove. */
+  readonly bins: Bins;
+  /** The tenant's devices: list, certify. */
+  readonly roster: Roster;
+  private identity: SavableIdentity;
+  private readonly emitter: Emitter;
+  private readonly parts: Parts;
+  private readonly pairListeners = new Set<(request: PairRequest) => void>();
+  private readonly lifetime = new AbortController();
+  private readonly standingReader: StandingReader;
+  private state: 'open' | 'closed' | 'revoked' = 'open';
+  private ended: (error: Error) => void = () => undefined;
+  /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
+  private connecting: Promise<void> | undefined;
+
+  private constructor(
+    private readonly options: DeviceOptions,
+    store: Store,
+    outbox: Outbox,
+  ) {
+    const { platform, onProblem } = options;
+    const identity = SavableIdentity.of(options.identity);
+    this.identity = identity;
+    this.emitter = new Emitter(onProblem);
+    const hooks: Hooks = {
+      onToken: (token) => {
+        this.identity = this.identity.withToken(token);
+        options.onIdentity?.(this.identity);
+      },
+      onRevoked: () => this.endRevoked(),
+      onFrame: (frame, size) => this.receive(frame, size),
+      halt: (error) => this.halt(error),
+      refresh: () => this.refresh(),
+    };
+    const { emit } = this.emitter;
+    const lifetime = this.lifetime.signal;
+    this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
+    this.bins = this.parts.bins;
+    this.roster = this.parts.roster;
+    this.standingReader = new StandingReader({
+      ...{ ...this.parts.core, library: this.parts.library, roster: this.roster, emitter: this.emitter },
+      identity: () => this.identity,
+      state: () => this.state,
+    });
+    if (options.held === true) this.parts.sender.hold('owner');
+    this.emitter.on('problem', ({ error }) => onProblem(error));
+  }
+
+  /** A device with what its store kept. Nothing is sent before the first call. Throws `ClientError` `bad_identity`. */
+  static async open(options: DeviceOptions): Promise<Device> {
+    const store = options.store ?? new MemoryStore();
+    return new Device(options, store, await Outbox.load(store, options.platform.clock));
+  }
+
+  /** This device's ULID. */
+  get id(): string {
+    return this.identity.deviceId;
+  }
+
+  /** What another device shows for this one, to be compared before certifying it. */
+  get fingerprint(): string {
+    const { deviceId, keys } = this.identity;
+    return fingerprintOfDevice(this.options.platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+  }
+
+  /** Listens; the result ends that. */
+  on<N extends EventName>(name: N, listener: Listener<N>): () => void {
+    return this.emitter.on(name, listener);
+  }
+
+  /**
+   * Connects and stays connected until `disconnect`; of a device that is connecting or connected it changes nothing.
+   * Resolves when everything that was missed is here; rejects when disconnected, closed or revoked first, and with
+   * `ProtocolError` `quarantine_full` or `endless_replay` where the server is not read any more.
+   */
+  async connect(): Promise<void> {
+    const parts = this.open;
+    await (this.connecting ??= this.begin(parts));
+  }
+
+  private begin({ sync, line }: Parts): Promise<void> {
+    const ended = new Promise<never>((_, reject) => {
+      this.ended = reject;
+    });
+    const connected = Promise.race([sync.caughtUp(), ended]);
+    line.start();
+    return connected;
+  }
+
+  /** Ends the connection but not the device: `connect` resumes where it stood, and `pull` works meanwhile. */
+  disconnect(): void {
+    this.endConnection(new ClientError('closed', 'the connection was closed'));
+  }
+
+  private endConnection(error: Error): void {
+    this.parts.rewrapper.pause();
+    this.parts.line.stop();
+    this.connecting = undefined;
+    this.ended(error);
+  }
+
+  private halt(error: ProtocolError): void {
+    if (this.state !== 'open') return;
+    this.endConnection(error);
+    this.emitter.emit('halted', { error });
+  }
+
+  /** Ends the device in this program. What was not sent stays in its store. */
+  close(): void {
+    if (this.state === 'open') this.end('closed', new ClientError('closed', 'the device was closed'));
+  }
+
+  /** Catches up once over HTTP, without a socket. */
+  pull(): Promise<void> {
+    return this.open.sync.pull();
+  }
+
+  /** Sends what is written, from now on and what waits: the end of `DeviceOptions.held`. */
+  release(): void {
+    this.parts.sender.release('owner');
+  }
+
+  /**
+   * The completeness check over HTTP: true where count and version sum fit what is held, after repair where that was
+   * needed. Null where the history moves on too fast to compare. Tells `repaired`, `missing` and `caught_up`.
+   */
+  check(): Promise<boolean | null> {
+    return this.open.sync.check();
+  }
+
+  /** Reads the whole history again, judges anew what does not open, and compares. */
+  resync(): Promise<void> {
+    return this.open.sync.resync();
+  }
+
+  /** See `Writer.put`. */
+  readonly put: Writer['put'] = (request) => this.writing((writer) => writer.put(request));
+  /** See `Writer.delete`. */
+  readonly delete: Writer['delete'] = (id) => this.writing((writer) => writer.delete(id));
+  /** See `Writer.move`. */
+  readonly move: Writer['move'] = (id, binId) => this.writing((writer) => writer.move(id, binId));
+  /** See `Writer.republish`. */
+  readonly republish: Writer['republish'] = (id) => this.writing((writer) => writer.republish(id));
+
+  /**
+   * Writes again what was refused: the `row` of a `rejected` event. `overwrite` (default): over whatever another device
+   * made of the item meanwhile; `copy`: as a new item, which is the way where it was deleted. Throws as `put`.
+   */
+  async resend(row: LiveItem, how: 'overwrite' | 'copy' = 'overwrite'): Promise<Stored> {
+    const { binId, type, payload } = this.parts.library.opened(row);
+    if (payload === null || row.blob !== null)
+      throw new ClientError('unknown_item', `${row.id} is a blob: its content must be uploaded again`);
+    const request = { binId, type, payload, asIs: true };
+    return this.put(how === 'copy' ? request : { ...request, id: row.id, onConflict: 'overwrite' });
+  }
+
+  /** See `Writer.discard`. */
+  readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
+  /** See `Library.get`, and so on. */
+  readonly get: Library['get'] = (id) => this.parts.library.get(id);
+  readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
+  /**
+   * The bytes of an item's blob, decrypted: each was authenticated, and all of them are there when it ends without an
+   * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
+   */
+  async *blob(id: string, options?: TransferOptions): AsyncGenerator<Uint8Array, void, undefined> {
+    yield* this.open.blobs.read(await this.parts.library.row(id), options);
+  }
+
+  /** An item's whole payload, from its blob where it lies there: of a large text or code (see `ItemView.blob`). */
+  async payload(id: string, options?: TransferOptions): Promise<JsonObject | null> {
+    const row = await this.open.library.row(id);
+    const cut = row.blob !== null && !holdsFile(row.type);
+    return cut ? this.parts.blobs.payload(row, options) : this.parts.library.opened(row).payload;
+  }
+
+  /** Where the ciphertext of an item's blob is to be had for some minutes, without a token. See `Blobs.url`. */
+  async blobUrl(id: string): Promise<DownloadUrl> {
+    return this.open.blobs.url(await this.parts.library.row(id));
+  }
+
+  readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
+  readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
+  /** See `Shelf.query`: a live query. */
+  readonly query: Shelf['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
+  readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
+
+  /** This device and the server's figures, as the server tells them. */
+  me(): Promise<Me> {
+    return this.parts.core.api.me();
+  }
+
+  /** Ends another device's access, or, with its own id, signs out. Throws `ApiError` `last_device`. */
+  async revoke(id: string): Promise<void> {
+    try {
+      await this.parts.core.api.revoke(id);
+    } catch (error) {
+      // The reply was lost and the second attempt met the fact: signed out all the same.
+      if (!(id === this.id && isRevoked(error))) throw error;
+    }
+    if (id === this.id) this.parts.session.endRevoked();
+    else await this.roster.refresh();
+  }
+
+  /** Sets or changes the account password. Only what is stretched from it leaves this device. */
+  async setPassword(password: string, current: string | null = null): Promise<void> {
+    const { sodium } = this.options.platform;
+    const { tenantId } = this.identity;
+    const stretched = (text: string): Promise<string> => stretchPassword(sodium, { password: text, tenantId });
+    const { api } = this.parts.core;
+    await api.setPassword(await stretched(password), current === null ? null : await stretched(current));
+  }
+
+  /** Takes the account password away; the current one is needed. Throws `ApiError` `password_invalid`. */
+  async removePassword(current: string): Promise<void> {
+    const { sodium } = this.options.platform;
+    const { tenantId } = this.identity;
+    await this.parts.core.api.removePassword(await stretchPassword(sodium, { password: current, tenantId }));
+  }
+
+  /** True where an account password is set. */
+  passwordExists(): Promise<boolean> {
+    return this.parts.core.api.passwordExists();
+  }
+
+  /**
+   * Starts a pairing: show `words` on this device. `approve` is asked for name and digits. When the device has joined,
+   * it gets its keys of all items at once.
+   */
+  async offerPairing(approve: (request: JoinApproval) => boolean | Promise<boolean>): Promise<PairingOffer> {
+    const { core, roster } = this.open;
+    const onRequest = (listener: (request: PairRequest) => void): (() => void) => {
+      this.pairListeners.add(listener);
+      return () => this.pairListeners.delete(listener);
+    };
+    const { onProblem } = this.options;
+    const offer = await offerPairing({ ...core, identity: this.identity, roster, onRequest, onProblem }, approve);
+    offer.joined.then(
+      () => this.parts.rewrapper.now(),
+      () => undefined,
+    );
+    return offer;
+  }
+
+  /**
+   * Adds missing keys to all items now; resolves with the number of items that got some. Tells `rewrap_progress`.
+   * `signal` ends it between two batches (`ClientError` `cancelled`); the next call goes on from there.
+   */
+  rewrap(signal?: AbortSignal): Promise<number> {
+    return this.open.rewrapper.run(signal);
+  }
+
+  /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
+  standing(): Promise<Standing> {
+    return this.standingReader.read();
+  }
+
+  private async writing<T>(work: (writer: Writer) => Promise<T>): Promise<T> {
+    return work(this.open.writer);
+  }
+
+  private receive(frame: Frame, size: number): void {
+    switch (frame.kind) {
+      case 'change':
+      case 'caught_up':
+      case 'reset':
+        this.parts.sync.receive(frame, size);
+        return;
+      case 'pair_request':
+        this.pairRequested(frame.body);
+        return;
+      case 'device_joined':
+        this.inBackground(() => this.roster.refresh());
+        this.parts.rewrapper.later();
+        return;
+      case 'device_revoked':
+        if (frame.id === this.id) this.parts.session.endRevoked();
+        else this.inBackground(() => this.roster.refresh());
+        return;
+      case 'bin':
+        this.inBackground(() => this.bins.refresh('changed'));
+        return;
+      default:
+        return;
+    }
+  }
+
+  private pairRequested(body: unknown): void {
+    const request = readPairRequest(body, '');
+    for (const listener of [...this.pairListeners]) listener(request);
+  }
+
+  /** After each `caught_up`: what may have changed while this device was away and is no item. */
+  private async refresh(): Promise<void> {
+    this.parts.rewrapper.resume();
+    await Promise.all([this.bins.refresh('caught_up'), this.roster.refresh()]);
+  }
+
+  private inBackground(work: () => Promise<unknown>): void {
+    work().catch((error: unknown) => {
+      if (this.state === 'open') this.emitter.emit('problem', { error: asError(error) });
+    });
+  }
+
+  private endRevoked(): void {
+    if (this.state === 'revoked') return;
+    this.end('revoked', new ClientError('revoked', REVOKED));
+    this.emitter.emit('revoked', { deviceId: this.id });
+  }
+
+  private end(state: 'closed' | 'revoked', error: ClientError): void {
+    this.state = state;
+    this.parts.rewrapper.close();
+    this.parts.shelf.close();
+    this.parts.line.stop();
+    this.parts.sync.close();
+    this.parts.sender.close(error);
+    this.lifetime.abort();
+    this.ended(error);
+  }
+
+  /** The parts, of a device that can be used. */
+  private get open(): Parts {
+    if (this.state === 'revoked') throw new ClientError('revoked', REVOKED);
+    if (this.state === 'closed') throw new ClientError('closed', 'the device was closed');
+    return this.parts;
+  }
+}

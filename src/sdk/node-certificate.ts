@@ -1,0 +1,200 @@
+/**
+ * Which certificate of a server does not hold, and why. The system's error has a code and no certificate, so a second
+ * handshake looks at what the server shows. Nothing is sent over it, and nothing of it is believed.
+ */
+import { isIP } from 'node:net';
+import {
+  checkServerIdentity,
+  connect,
+  type DetailedPeerCertificate,
+  type PeerCertificate,
+  type TLSSocket,
+} from 'node:tls';
+import { asError, errorCode } from '../protocol/error-code.js';
+import { harmless } from '../protocol/harmless.js';
+import { CertificateError, isCertificateCode, TRUST_IT } from './network-reason.js';
+import type { Platform } from './platform.js';
+
+/** What a server shows of itself. */
+export interface Shown {
+  /** The server's own certificate first, then those of its issuers, as far as they are sent or known here. */
+  readonly chain: readonly [PeerCertificate, ...PeerCertificate[]];
+  /** Node's verdict, a code; empty where the certificate holds. */
+  readonly verdict: string;
+}
+
+/** A fault of a certificate. Every one of a chain is told: mending one of two brings nobody further. */
+export interface CertificateFault {
+  readonly kind:
+    'expired' | 'not_yet_valid' | 'self_signed' | 'unknown_authority' | 'no_chain' | 'wrong_name' | 'other';
+  /** Which certificate, as the subject of a sentence. */
+  readonly which: string;
+  /** Valid until, or from, ms. */
+  readonly at?: number;
+  /** The authority that is not known, or the names that the certificate is for. */
+  readonly named: string;
+}
+
+/** Host and port that are dialled. */
+export interface TlsTarget {
+  readonly host: string;
+  readonly port: number;
+}
+
+const LOOK_WITHIN_MS = 5_000;
+const SHOWN_MAX = 120;
+const CHAIN_MAX = 10;
+
+/** A server's words on one line, bounded. */
+const said = (text: string | undefined): string => harmless(text ?? '').slice(0, SHOWN_MAX);
+
+/** Node gives an array where a name has several of a kind. */
+const one = (value: string | readonly string[] | undefined): string | undefined =>
+  typeof value === 'string' ? value : value?.join(', ');
+
+const nameOf = (subject: PeerCertificate['subject'] | undefined): string =>
+  said(one(subject?.CN) ?? one(subject?.O)) || 'nobody';
+
+/** The names that a server's certificate is for. */
+export const namesOf = ({ subjectaltname, subject }: PeerCertificate): string =>
+  said(subjectaltname?.replaceAll('DNS:', '').replaceAll('IP Address:', '')) || nameOf(subject);
+
+/** Begins a handshake that trusts nobody. `done` rejects with the system's error where there is no TLS. */
+export function handshake({ host, port }: TlsTarget): { readonly done: Promise<Shown>; readonly end: () => void } {
+  const named = isIP(host) === 0 ? { servername: host } : {};
+  const socket = connect({ host, port, ...named, rejectUnauthorized: false });
+  const done = new Promise<Shown>((resolve, reject) => {
+    socket.once('secureConnect', () => {
+      try {
+        resolve(shownBy(socket));
+      } catch (error) {
+        reject(asError(error));
+      }
+    });
+    socket.once('error', reject);
+  });
+  return { done, end: () => socket.on('error', () => undefined).destroy() };
+}
+
+function shownBy(socket: TLSSocket): Shown {
+  const verdict: unknown = socket.authorizationError;
+  const text = verdict instanceof Error ? errorCode(verdict) || verdict.message : String(verdict);
+  const own = socket.getPeerCertificate(true);
+  const chain: [PeerCertificate, ...PeerCertificate[]] = [own];
+  // A root is its own issuer. What a server sends may be of any length.
+  let at: DetailedPeerCertificate | undefined = own;
+  while (chain.length < CHAIN_MAX) {
+    const issuer: DetailedPeerCertificate | undefined = at.issuerCertificate;
+    if (issuer === undefined || issuer === at || issuer.fingerprint256 === at.fingerprint256) break;
+    chain.push(issuer);
+    at = issuer;
+  }
+  return { chain, verdict: socket.authorized ? '' : text };
+}
+
+const NO_AUTHORITY: ReadonlySet<string> = new Set([
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'CERT_UNTRUSTED',
+]);
+
+/** What is wrong with what a server shows; nothing where it holds. `now` is this machine's time, ms. */
+export function faultsOf(
+  { chain, verdict }: Shown,
+  { host, now }: { readonly host: string; readonly now: number },
+): CertificateFault[] {
+  const [own] = chain;
+  const which = `the certificate for ${namesOf(own)}, issued by ${nameOf(own.issuer)},`;
+  const faults: CertificateFault[] = [];
+  if (verdict === '' && checkServerIdentity(host, own) === undefined) return faults;
+  for (const [depth, certificate] of chain.entries()) {
+    const { subject, issuer, valid_from, valid_to } = certificate;
+    const subjectOf =
+      depth === 0 ? which : `the authority's certificate ${nameOf(subject)}, issued by ${nameOf(issuer)},`;
+    const [from, until] = [Date.parse(valid_from), Date.parse(valid_to)];
+    if (now > until) faults.push({ kind: 'expired', which: subjectOf, at: until, named: '' });
+    if (now < from) faults.push({ kind: 'not_yet_valid', which: subjectOf, at: from, named: '' });
+  }
+  const last = chain.at(-1) ?? own;
+  if (verdict === 'DEPTH_ZERO_SELF_SIGNED_CERT') faults.push({ kind: 'self_signed', which, named: '' });
+  else if (NO_AUTHORITY.has(verdict)) {
+    // Its own certificate alone says nothing of who else is missing; one that comes with its issuers has all but the root.
+    const kind = chain.length === 1 ? 'no_chain' : 'unknown_authority';
+    faults.push({ kind, which, named: nameOf(last.issuer) });
+  }
+  if (checkServerIdentity(host, own) !== undefined) faults.push({ kind: 'wrong_name', which, named: namesOf(own) });
+  if (faults.length === 0) faults.push({ kind: 'other', which, named: said(verdict) });
+  return faults;
+}
+
+/** A fault as the end of "the server cannot be reached: ...". */
+export function sayFault({ kind, which, at, named }: CertificateFault, host: string): string {
+  const time =
+    at === undefined || Number.isNaN(at)
+      ? 'an unknown time'
+      : new Date(at).toISOString().slice(0, 16).replace('T', ' ');
+  switch (kind) {
+    case 'expired':
+      return `${which} expired at ${time} UTC`;
+    case 'not_yet_valid':
+      return `${which} is not valid before ${time} UTC: is this machine's clock right?`;
+    case 'self_signed':
+      return `${which} is signed by itself; if it is your own, set NODE_EXTRA_CA_CERTS=/path/cert.pem to it`;
+    case 'unknown_authority':
+      return `${which} is signed by an authority that this machine does not know, ${named}; ${TRUST_IT}`;
+    case 'no_chain':
+      return `${which} comes without its issuer's, which this machine does not know; ${TRUST_IT}, else the server must send the full chain`;
+    case 'wrong_name':
+      return `${which} is not for ${host} but for ${named}`;
+    case 'other':
+      return `${which} does not hold (${named})`;
+  }
+}
+
+/** The code of a certificate that does not hold, in the causes of an error; undefined where it is about something else. */
+function certificateCode(error: unknown): string | undefined {
+  let at: unknown = error;
+  for (let depth = 0; depth < 5 && at instanceof Error; depth++, at = at.cause) {
+    const code = errorCode(at);
+    if (isCertificateCode(code)) return code;
+  }
+  return undefined;
+}
+
+/** The faults in words; undefined where the server shows nothing now, or something that holds. */
+async function lookedAt(url: string, now: number): Promise<string | undefined> {
+  const { hostname, port } = new URL(url);
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const { done, end } = handshake({ host, port: port === '' ? 443 : Number(port) });
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(() => resolve(undefined), LOOK_WITHIN_MS);
+  });
+  try {
+    const shown = await Promise.race([done, late]);
+    const faults = shown === undefined ? [] : faultsOf(shown, { host, now });
+    return faults.length === 0 ? undefined : faults.map((fault) => sayFault(fault, host)).join('; ');
+  } catch {
+    // It is told by its code alone: why it failed the first time is known.
+    return undefined;
+  } finally {
+    clearTimeout(timer);
+    end();
+  }
+}
+
+/** `fetch` whose error says which certificate does not hold, where that is why. */
+export const certificateTold =
+  (fetch: Platform['fetch'], now: () => number = Date.now): Platform['fetch'] =>
+  async (url, init) => {
+    try {
+      return await fetch(url, init);
+    } catch (error) {
+      const code = certificateCode(error);
+      if (code === undefined || !url.startsWith('https:')) throw error;
+      const told = await lookedAt(url, now());
+      throw told === undefined ? error : new CertificateError(code, told, { cause: error });
+    }
+  };

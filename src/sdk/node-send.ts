@@ -1,0 +1,69 @@
+/** Streamed uploads of Node. */
+import { asError } from '../protocol/error-code.js';
+import { request as requestHttp, type ClientRequest, type IncomingMessage } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { Readable } from 'node:stream';
+import type { SendBody, StreamedPut } from './platform.js';
+
+/** Answers that have no body by their status. */
+const EMPTY: ReadonlySet<number> = new Set([204, 205, 304]);
+
+function responseOf(incoming: IncomingMessage): Response {
+  const status = incoming.statusCode ?? 502;
+  const headers = new Headers();
+  for (const [name, values] of Object.entries(incoming.headersDistinct))
+    for (const value of values ?? []) headers.append(name, value);
+  if (!EMPTY.has(status)) return new Response(streamOf(incoming), { status, headers });
+  incoming.resume();
+  return new Response(null, { status, headers });
+}
+
+/** The types know two classes of streams; there is one. */
+const streamOf = (incoming: IncomingMessage): ReadableStream<Uint8Array> =>
+  Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>;
+
+/** Resolves when there is room again, or when nothing more is wanted. */
+const room = (outgoing: ClientRequest): Promise<void> =>
+  new Promise((resolve) => {
+    const end = (): void => {
+      for (const name of ['drain', 'close', 'response'] as const) outgoing.off(name, end);
+      resolve();
+    };
+    for (const name of ['drain', 'close', 'response'] as const) outgoing.on(name, end);
+  });
+
+/** Writes the body as fast as it is taken; a store that has answered already gets no more of it. */
+async function feed(outgoing: ClientRequest, body: StreamedPut['body'], answered: () => boolean): Promise<void> {
+  for await (const chunk of body) {
+    if (answered() || outgoing.destroyed) return;
+    if (!outgoing.write(chunk)) await room(outgoing);
+  }
+  outgoing.end();
+}
+
+/**
+ * Not by `fetch`: where redirects are not simply followed it keeps a copy of a streamed body, all of it. This follows
+ * none. Rejects with a `TypeError`, as `fetch` does.
+ */
+export const sendBody: SendBody = ({ url, headers, size, body, signal }) =>
+  new Promise((resolve, reject) => {
+    const request = url.startsWith('https:') ? requestHttps : requestHttp;
+    const outgoing = request(url, { method: 'PUT', headers: { ...headers, 'content-length': size }, signal });
+    let answered = false;
+    outgoing.on('error', (cause) => reject(new TypeError('the upload was cut off', { cause })));
+    // An answer that switches protocols ends the request without an error.
+    outgoing.on('close', () => reject(new TypeError('the upload was cut off')));
+    outgoing.on('response', (incoming) => {
+      answered = true;
+      // What was not sent by now is not wanted: the connection cannot be used again.
+      if (!outgoing.writableEnded) incoming.on('close', () => outgoing.destroy());
+      try {
+        resolve(responseOf(incoming));
+      } catch (cause) {
+        // A status that is none (999): thrown here it would end the process.
+        outgoing.destroy();
+        reject(new TypeError('the store answers with something that is not HTTP', { cause }));
+      }
+    });
+    feed(outgoing, body, () => answered).catch((error: unknown) => outgoing.destroy(asError(error)));
+  });

@@ -1,0 +1,309 @@
+/**
+ * Pairing over a server that may lie (the reference, Pairing). E, the existing device, shows six words; N, the new one, is told
+ * them. The server relays, learns neither the words nor the key, and admits one guess.
+ */
+import { asError } from '../protocol/error-code.js';
+import {
+  acceptRelease,
+  drawPairCode,
+  judgeJoin,
+  readPairCode,
+  releaseMasterKey,
+  requestJoin,
+  type PairCode,
+  type PairLink,
+} from '../crypto/pairing.js';
+import { CryptoRefusal } from '../crypto/refusal.js';
+import type { KeyPair } from '../crypto/sodium.js';
+import { delay, type Clock } from '../protocol/clock.js';
+import { isDisplayName, isUlid } from '../protocol/ids.js';
+import { PAIR_SESSION_MS } from '../protocol/limits.js';
+import { isGlyph, wireBytes } from './api.js';
+import type { Core } from './core.js';
+import { backoffMs, RETRY } from './platform.js';
+import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } from './enrol.js';
+import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
+import { ownHost, type SavableIdentity } from './identity.js';
+import type { PairRequest } from './replies.js';
+import type { Roster } from './roster.js';
+
+/** What the user of the existing device decides on: is this my device, and are the digits those on its screen? */
+export interface JoinApproval {
+  readonly deviceId: string;
+  readonly name: string;
+  readonly glyph: string;
+  /** Six decimal digits, the same on both screens when nobody is in between. */
+  readonly digits: string;
+}
+
+/** A pairing under way on the existing device. */
+export interface PairingOffer {
+  /** The six words to show; they never leave this device but by its user. */
+  readonly words: string;
+  /** By this device's clock, ms. */
+  readonly expiresAt: number;
+  /** The new device's id, once the key was released to it. Rejects with `PairingError`. */
+  readonly joined: Promise<string>;
+  cancel(): void;
+}
+
+/** What E's side needs of its device. */
+export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
+  readonly roster: Roster;
+  /** Hands on every `pair_request` frame; the result ends that. */
+  readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
+}
+
+type Approve = (request: JoinApproval) => boolean | Promise<boolean>;
+
+/** How often E asks for requests beside listening: its socket may be down. */
+const POLL_MS = 2_000;
+/** Codes in use by others that E puts up with. */
+const DRAWS_MAX = 5;
+
+interface Session {
+  readonly code: PairCode;
+  readonly keys: KeyPair;
+  readonly expiresAt: number;
+}
+
+/**
+ * E: draws a code, registers it, and waits for one new device. `approve` is asked once, after everything that can be
+ * checked by machine has held. One request ends the session whatever comes of it: a second one would be a second guess.
+ */
+export async function offerPairing(host: OfferHost, approve: Approve): Promise<PairingOffer> {
+  const session = await openSession(host);
+  const stop = new AbortController();
+  const joined = decide(host, session, { approve, cancelled: stop.signal }).finally(() => {
+    stop.abort();
+    host.sodium.memzero(session.code.codeKey);
+    host.sodium.memzero(session.keys.secretKey);
+  });
+  // The caller may look at the outcome late, or never.
+  joined.catch(() => undefined);
+  return {
+    words: session.code.visibleCode,
+    expiresAt: session.expiresAt,
+    joined,
+    cancel: () => stop.abort(new PairingError('cancelled', 'the pairing was cancelled')),
+  };
+}
+
+async function openSession({ api, sodium, clock }: OfferHost): Promise<Session> {
+  for (let draw = 1; ; draw++) {
+    const code = await drawPairCode(sodium);
+    const keys = sodium.boxKeyPair();
+    const expiresAt = clock.now() + PAIR_SESSION_MS;
+    try {
+      await api.pairInit(code.wireCode, keys.publicKey);
+      return { code, keys, expiresAt };
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.code !== 'conflict') throw error;
+      if (draw >= DRAWS_MAX) throw new PairingError('no_code', 'every code drawn is in use', { cause: error });
+    }
+  }
+}
+
+async function decide(
+  host: OfferHost,
+  session: Session,
+  { approve, cancelled }: { readonly approve: Approve; readonly cancelled: AbortSignal },
+): Promise<string> {
+  try {
+    const request = await firstRequest(host, session, cancelled);
+    const link = await judged(host, session, request);
+    const { deviceId, name, glyph } = link.transcript;
+    const approved = await unlessAborted(cancelled, approve({ deviceId, name, glyph, digits: link.digits }));
+    expectTime(host, session);
+    if (!approved) throw new PairingError('rejected', 'the user of this device said no');
+    await release(host, session, link);
+    return deviceId;
+  } catch (error) {
+    // Whatever went wrong, this code is good for nothing more.
+    await reject(host, session);
+    throw error instanceof PairingError
+      ? error
+      : new PairingError('bad_request', asError(error).message, { cause: error });
+  }
+}
+
+/** The first request for this code, from a frame or from a poll. */
+async function firstRequest(host: OfferHost, session: Session, cancelled: AbortSignal): Promise<PairRequest> {
+  const found = new AbortController();
+  const ended = AbortSignal.any([cancelled, found.signal]);
+  let request: PairRequest | undefined;
+  const take = (candidates: readonly PairRequest[]): void => {
+    request ??= candidates.find(({ code }) => code === session.code.wireCode);
+    if (request !== undefined) found.abort();
+  };
+  const unsubscribe = host.onRequest((one) => take([one]));
+  try {
+    while (request === undefined) {
+      take(await polled(host));
+      cancelled.throwIfAborted();
+      expectTime(host, session);
+      if (request === undefined) await pause(host.clock, ended);
+    }
+    return request;
+  } finally {
+    unsubscribe();
+  }
+}
+
+async function polled({ api, onProblem }: OfferHost): Promise<readonly PairRequest[]> {
+  try {
+    return await api.once.pairRequests();
+  } catch (error) {
+    if (!isPassing(error)) throw error;
+    onProblem(error);
+    return [];
+  }
+}
+
+/** Waits for the next poll, or less: being woken is the normal end. */
+const pause = (clock: Clock, signal: AbortSignal): Promise<void> =>
+  delay(clock, POLL_MS, signal).catch(() => undefined);
+
+/** A user who does not answer does not keep a cancelled pairing open. */
+function unlessAborted<T>(signal: AbortSignal, work: T | Promise<T>): Promise<T> {
+  const aborted = new Promise<never>((_, reject) => {
+    const end = (): void => reject(asError(signal.reason));
+    if (signal.aborted) end();
+    signal.addEventListener('abort', end, { once: true });
+  });
+  return Promise.race([work, aborted]);
+}
+
+function expectTime({ clock }: OfferHost, session: Session): void {
+  if (clock.now() >= session.expiresAt) throw new PairingError('expired', 'the five minutes of the code are over');
+}
+
+/** Everything that must hold before the user is asked. Throws `PairingError` `bad_request` with its cause. */
+async function judged(host: OfferHost, session: Session, request: PairRequest): Promise<PairLink> {
+  const { sodium, identity, roster } = host;
+  const { deviceId, host: dialled, pubkey: npk, name, glyph, attestation } = request;
+  if (!isUlid(deviceId) || dialled === null) {
+    throw new PairingError('bad_request', 'the new device does not say which it is and where it dialled');
+  }
+  if (!isDisplayName(name) || !isGlyph(glyph)) {
+    throw new PairingError('bad_request', 'the new device has a name or glyph that cannot be shown');
+  }
+  const knownDevices = new Set([...(await roster.refresh()).map((device) => device.id), identity.deviceId]);
+  const own = { code: session.code, keys: session.keys, host: ownHost(identity), knownDevices };
+  return judgeJoin(sodium, { deviceId, host: dialled, npk, name, glyph, attestation }, own);
+}
+
+async function release(host: OfferHost, session: Session, link: PairLink): Promise<void> {
+  const { api, sodium, identity, roster } = host;
+  const released = releaseMasterKey(sodium, link, identity.masterKey);
+  sodium.memzero(link.secret);
+  try {
+    const { wrappedMasterKey, deviceCert, confirmation } = released;
+    const keys = { wrappedMasterKey: wireBytes(wrappedMasterKey), deviceCert: wireBytes(deviceCert) };
+    await api.pairWrap({ code: session.code.wireCode, ...keys, confirmation: wireBytes(confirmation) });
+  } catch (error) {
+    // The first reply may be lost after the device joined, and a second attempt is refused then. The list knows.
+    const there = (await roster.refresh()).some(({ id }) => id === link.transcript.deviceId);
+    if (!there) throw error;
+  }
+}
+
+/** Ends the session on the server, so that nobody goes on guessing. The user hears of the reason, not of this. */
+async function reject({ api, onProblem }: OfferHost, session: Session): Promise<void> {
+  try {
+    await api.pairWrap({ code: session.code.wireCode, reject: true });
+  } catch (error) {
+    // Over already, by its time or by a new code: nothing is left to end.
+    if (!(error instanceof ApiError && error.status === 400)) onProblem(asError(error));
+  }
+}
+
+/** What N's user gives. */
+export interface JoinRequest extends NewDevice {
+  /** The six words as typed. */
+  readonly words: string;
+  /** Shows the digits, for the user to compare. */
+  readonly onDigits: (digits: string) => void;
+  readonly password?: AskPassword;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * N: joins by the words that an existing device shows. Rejects with `CryptoRefusal` `bad_words` before anything is
+ * sent, with `PairingError`, or with a `CryptoRefusal` that says what in the reply does not hold.
+ */
+export async function join(request: JoinRequest): Promise<SavableIdentity> {
+  const { sodium } = request.platform;
+  const code = await readPairCode(sodium, request.words);
+  const own = candidate(request);
+  const { epk, tenantId } = await own.api.pairFetchEpk(code.wireCode).catch(inPairingTerms('unknown_code'));
+  const device = { id: own.id, keys: own.keys, name: request.name, glyph: request.glyph };
+  const { link, attestation } = requestJoin(sodium, { code, host: own.host, epk, device });
+  try {
+    request.onDigits(link.digits);
+    const passwordTicket = await ticketFor(request, { own, tenantId });
+    const body = {
+      code: code.wireCode,
+      deviceId: own.id,
+      host: own.host,
+      pubkey: wireBytes(own.keys.publicKey),
+      name: request.name,
+      glyph: request.glyph,
+      attestation: wireBytes(attestation),
+      passwordTicket,
+    };
+    const reply = await awaited(request, () => own.api.pairFetchNpk(body, request.signal));
+    const { wrappedMasterKey, deviceCert, confirmation } = reply;
+    const masterKey = acceptRelease(sodium, link, {
+      device: { id: reply.device.id, publicKey: reply.device.pubkey },
+      release: { wrappedMasterKey, deviceCert, confirmation },
+      keys: own.keys,
+    });
+    return identityOf(request, { own, tenantId, masterKey, token: { text: reply.token, expiresAt: null } });
+  } finally {
+    sodium.memzero(link.secret);
+    sodium.memzero(code.codeKey);
+  }
+}
+
+/**
+ * Calls until the existing device has decided, for as long as a code can live. What fails on the way ends nothing: the
+ * server gives the same answer again until the code runs out, and the wrapped key is in that answer alone.
+ */
+async function awaited<T>(request: JoinRequest, call: () => Promise<T | 'pending'>): Promise<T> {
+  const { clock, random } = request.platform;
+  const giveUpAt = clock.now() + PAIR_SESSION_MS;
+  let failure: unknown;
+  for (let failures = 0, last = false; !last;) {
+    // Once more when the time is over: a release that was made in time is given also after it.
+    last = clock.now() >= giveUpAt;
+    try {
+      const reply = await call();
+      if (reply !== 'pending') return reply;
+      failures = 0;
+    } catch (error) {
+      if (!isUndecided(error) || request.signal?.aborted === true) return inPairingTerms('rejected')(error);
+      failure = error;
+      if (last) break;
+      const wait = Math.min(backoffMs(failures++, RETRY, random), giveUpAt - clock.now());
+      await delay(clock, wait, request.signal).catch((cause: unknown) => {
+        throw new NetworkError('aborted', 'the pairing was cancelled', { cause });
+      });
+    }
+  }
+  throw new PairingError('expired', 'no decision of the existing device came in time', { cause: failure });
+}
+
+/** The server's words for how a pairing ends, in ours; `invalid` is what `pair_invalid` means at this step. */
+const inPairingTerms =
+  (invalid: 'unknown_code' | 'rejected') =>
+  (error: unknown): never => {
+    if (!(error instanceof ApiError)) throw error;
+    if (error.code === 'pair_expired') throw new PairingError('expired', 'the code has expired', { cause: error });
+    if (error.code === 'pair_invalid') throw new PairingError(invalid, error.message, { cause: error });
+    throw error;
+  };
+
+/** True where a refusal of the crypto core ended a pairing, with this reason. */
+export const endedBy = (error: unknown, reason: CryptoRefusal['reason']): boolean =>
+  error instanceof PairingError && error.cause instanceof CryptoRefusal && error.cause.reason === reason;

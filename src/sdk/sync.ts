@@ -1,0 +1,353 @@
+/**
+ * Everything that comes from the server, one after the other: frames are gathered into batches, applied, and what
+ * follows from a `caught_up` or a `reset` is done before the next frame is looked at.
+ */
+import { asError } from '../protocol/error-code.js';
+import { Serial } from '../protocol/serial.js';
+import { type Replica, stopsReading } from './replica.js';
+import type { Cursor } from './cursor.js';
+import { ProtocolError } from './errors.js';
+import { type Listed, type Named } from './events.js';
+import type { Sender } from './sender.js';
+import type { Held } from './store/store.js';
+import type { Change, Completeness, Frame } from './wire.js';
+import type { Core } from './core.js';
+
+/** Applied and stored in one step. */
+const BATCH_MAX = 256;
+/** Above this many frames in hand, reading stops until half of them are done. */
+const QUEUE_MAX = 2_000;
+/** Repaired items that are named one by one. */
+const NAMED_MAX = 1_000;
+/** A history that moves on between every two looks is not compared for ever. */
+const COMPARE_MAX = 5;
+/** The same of their size, characters: the largest frames have some hundred thousand. */
+const QUEUE_SIZE_MAX = 16 * 1024 * 1024;
+/** A browser's socket cannot be stopped: with so many times that in hand they are let go, and come again from the cursor. */
+const QUEUE_FULL = 4;
+
+interface Queued {
+  readonly frame: StreamFrame;
+  readonly size: number;
+}
+
+type StreamFrame = Extract<Frame, { kind: 'change' | 'caught_up' | 'reset' }>;
+
+/** Applies the stream; see above. */
+export class Sync {
+  private queue: Queued[] = [];
+  private queuedSize = 0;
+  private readonly alone = new Serial();
+  private draining = false;
+  /** Set by the first failure after a connection began: what is queued behind it is out of order. */
+  private broken = false;
+  private closed = false;
+  private afterReset = false;
+  /** Everything was listed again; the next `caught_up` says whether that helped. */
+  private listing = false;
+  /** What was lacking when it was told that listing does not help: for the same, the server is not asked again. */
+  private told: Held | undefined;
+  /** From a reset to the next `caught_up` of the same connection. */
+  private begunAnew = false;
+  private unlisted: readonly Named[] = [];
+  private waiting: { readonly caughtUp: Promise<void>; readonly resolve: () => void } | undefined;
+
+  constructor(
+    private readonly options: Pick<Core, 'api' | 'outbox' | 'emit'> & {
+      readonly replica: Replica;
+      readonly sender: Sender;
+      /** Breaks the connection and connects anew: what was lost on the way comes again. */
+      readonly reconnect: (reason: string) => void;
+      /** Stops or resumes the reading of frames. */
+      readonly flow: (reading: boolean) => void;
+      /** The connection has brought everything. */
+      readonly caughtUp: () => void;
+      /** Told where the server is not read any more: what it sends would fill this device up. */
+      readonly halt: (error: ProtocolError) => void;
+      /** Devices and bins are read again. */
+      readonly refresh: () => Promise<void>;
+    },
+  ) {}
+
+  /** A frame of the ordered stream; `size`: characters of its text. */
+  receive(frame: StreamFrame, size = 0): void {
+    if (this.broken || this.closed) return;
+    if (this.isFull(QUEUE_FULL)) {
+      this.broken = true;
+      this.letGo();
+      this.options.reconnect('frames come faster than they can be stored');
+      return;
+    }
+    this.queue.push({ frame, size });
+    this.queuedSize += size;
+    if (this.isFull(1)) this.options.flow(false);
+    if (this.draining) return;
+    this.draining = true;
+    void this.exclusive(() => this.drain());
+  }
+
+  private isFull(times: number): boolean {
+    return this.queue.length >= times * QUEUE_MAX || this.queuedSize >= times * QUEUE_SIZE_MAX;
+  }
+
+  private letGo(): void {
+    this.queue = [];
+    this.queuedSize = 0;
+  }
+
+  /** The device ended: nothing more is applied but what is under way. */
+  close(): void {
+    this.closed = true;
+    this.letGo();
+  }
+
+  /** A connection says `hello`: the cursor it starts from, once all frames of the one before are done with. */
+  begin(): Promise<Cursor> {
+    return this.exclusive(async () => {
+      this.letGo();
+      this.broken = false;
+      this.begunAnew = false;
+      const cursor = await this.options.replica.replaying();
+      // A history with a name and nothing seen of it: a reset whose replay was cut off, perhaps by the end of the program.
+      if (cursor.since === 0 && cursor.epoch !== null) this.resetting();
+      return cursor;
+    });
+  }
+
+  /** Resolves at the next `caught_up` that was dealt with. */
+  caughtUp(): Promise<void> {
+    if (this.waiting === undefined) {
+      let resolve: () => void = () => undefined;
+      const caughtUp = new Promise<void>((settled) => {
+        resolve = settled;
+      });
+      this.waiting = { caughtUp, resolve };
+    }
+    return this.waiting.caughtUp;
+  }
+
+  /** Catches up over HTTP instead of a socket, from the cursor to the head. */
+  pull(): Promise<void> {
+    return this.exclusive(async () => this.settled(await this.pages(), null));
+  }
+
+  /**
+   * Reads the whole history again, and judges anew what does not open or did not verify: for a store that was damaged,
+   * and for a user who does not trust what is shown.
+   */
+  async resync(): Promise<void> {
+    this.told = undefined;
+    await this.exclusive(() => this.refetch(true));
+    this.options.reconnect('everything was read again');
+  }
+
+  /**
+   * The completeness check without a socket: catches up, asks for count and sum, repairs as after `caught_up`, and
+   * tells the same events. Null where the history moves on too fast to compare.
+   */
+  async check(): Promise<boolean | null> {
+    await this.pull();
+    return this.exclusive(async () => {
+      let found = await this.compared();
+      if (found === null) return null;
+      if (!found.complete) {
+        await this.refetch();
+        found = await this.compared();
+        if (found === null) return null;
+      }
+      if (!found.complete || this.unlisted.length > 0) this.missing(found.at, found.held);
+      this.unlisted = [];
+      await this.settled(found.at.version, found.complete);
+      return found.complete;
+    });
+  }
+
+  /** Everything from the cursor to the head; gives the head. */
+  private async pages(): Promise<number> {
+    this.begunAnew = false;
+    await this.options.replica.listing();
+    for (let resets = 0; ;) {
+      const { since, epoch } = await this.options.replica.cursor();
+      const page = await this.options.api.page({ since, epoch });
+      const another = page.reset || (epoch !== null && page.epoch !== epoch);
+      // A server that began anew on every page would be read for ever.
+      if (another && ++resets > 1)
+        throw new ProtocolError('the epoch changed more than once during a listing', { code: 'epoch_changed' });
+      if (another) await this.reset(page.epoch);
+      await this.options.replica.applyListed(page.items, page.nextSince);
+      if (page.hasMore) continue;
+      await this.options.replica.settlePulled({ version: page.nextSince, epoch: page.epoch });
+      return page.nextSince;
+    }
+  }
+
+  /** What the server counts and what is held, at the same version. */
+  private async compared(): Promise<{ at: Completeness; held: Held; complete: boolean } | null> {
+    for (let tries = 0; tries < COMPARE_MAX; tries++) {
+      const { server } = await this.options.api.me();
+      const { headVersion, versionSum, epoch, itemCount } = server;
+      // These fields may be absent.
+      if (headVersion === null || versionSum === null || epoch === null) return null;
+      const at = { version: headVersion, epoch, itemCount, versionSum };
+      const found = await this.options.replica.compare(at);
+      if (found !== undefined) return { at, ...found };
+      await this.pages();
+    }
+    return null;
+  }
+
+  /** Runs `work` alone: neither frames nor another listing are applied meanwhile. */
+  private exclusive<T>(work: () => Promise<T>): Promise<T> {
+    return this.alone.run(async () => {
+      try {
+        return await work();
+      } catch (error) {
+        // Here: before the next one begins.
+        if (stopsReading(error)) this.options.halt(error);
+        throw error;
+      }
+    });
+  }
+
+  private async drain(): Promise<void> {
+    try {
+      while (this.queue.length > 0) {
+        await this.next();
+        if (!this.isFull(1 / 2)) this.options.flow(true);
+      }
+    } catch (error) {
+      // Whoever closed the device may have closed its store behind it: that is no fault, and the frames come again.
+      if (this.closed) return;
+      this.broken = true;
+      this.letGo();
+      this.options.flow(true);
+      this.options.emit('problem', { error: asError(error) });
+      if (stopsReading(error)) this.options.halt(error);
+      else this.options.reconnect('frames could not be applied');
+    } finally {
+      this.draining = false;
+    }
+  }
+
+  /** The changes at the front of the queue as one batch, or the one frame there that is something else. */
+  private async next(): Promise<void> {
+    const changes: Change[] = [];
+    for (const { frame } of this.queue) {
+      if (frame.kind !== 'change' || changes.length >= BATCH_MAX) break;
+      changes.push(frame.change);
+    }
+    if (changes.length > 0) {
+      for (const { size } of this.queue.splice(0, changes.length)) this.queuedSize -= size;
+      await this.options.replica.apply(changes);
+      return;
+    }
+    const { frame, size } = this.queue.shift() ?? { frame: undefined, size: 0 };
+    this.queuedSize -= size;
+    if (frame?.kind === 'reset') await this.reset(frame.epoch);
+    if (frame?.kind === 'caught_up') await this.settle(frame.at);
+  }
+
+  private async reset(epoch: string): Promise<void> {
+    // A reset goes over the whole store. After one comes its replay, never another.
+    if (this.begunAnew) throw new ProtocolError('a reset within the replay of another', { code: 'epoch_changed' });
+    this.begunAnew = true;
+    this.resetting();
+    await this.options.replica.reset(epoch);
+  }
+
+  private resetting(): void {
+    this.afterReset = true;
+    this.options.sender.hold('reset');
+  }
+
+  private async settle(at: Completeness): Promise<void> {
+    const outcome = await this.options.replica.settle(at);
+    if (outcome === undefined) {
+      await this.reset(at.epoch);
+      throw new ProtocolError('caught_up names another epoch than the replay before it', { code: 'epoch_changed' });
+    }
+    const { complete, held } = outcome;
+    const lacking = lackingIn(at, held);
+    const known = this.told?.itemCount === lacking.itemCount && this.told.versionSum === lacking.versionSum;
+    if (!complete && !this.listing && !known) {
+      await this.refetch();
+      this.listing = true;
+      // Only another replay brings a count to compare with at exactly the version that is held then.
+      this.options.reconnect('everything was read again: is it complete now?');
+      return;
+    }
+    this.listing = false;
+    if (!complete || this.unlisted.length > 0) this.missing(at, held);
+    this.told = complete ? undefined : lacking;
+    this.unlisted = [];
+    this.options.caughtUp();
+    await this.settled(at.version, complete);
+  }
+
+  private missing(at: Held, held: Held): void {
+    const expected = { itemCount: at.itemCount, versionSum: at.versionSum };
+    const lacking = lackingIn(at, held);
+    // Of exactly one item the version is the difference of the sums; of more, nobody can say.
+    const one = lacking.itemCount === 1 ? [{ id: null, version: lacking.versionSum }] : [];
+    const named = [...this.unlisted, ...one];
+    const unlisted = this.unlisted.map(({ id }) => id);
+    this.options.emit('missing', { expected, held, unlisted, lacking, named });
+  }
+
+  /** What a history that is complete up to here makes possible: own changes go out, and the rest is read again. */
+  private async settled(version: number, complete: boolean | null): Promise<void> {
+    if (this.afterReset) {
+      this.afterReset = false;
+      this.options.sender.abandoned(await this.options.outbox.rebase());
+      const ids = await this.options.replica.unversioned();
+      if (ids.length > 0) this.options.emit('orphaned', { ids });
+    }
+    this.begunAnew = false;
+    this.options.sender.release('reset');
+    this.options.emit('caught_up', { version, complete });
+    this.waiting?.resolve();
+    this.waiting = undefined;
+    this.options.refresh().catch((error: unknown) => {
+      if (!this.closed) this.options.emit('problem', { error: asError(error) });
+    });
+  }
+
+  /**
+   * Every item from 0, by listing. Versions only rise, so a row that changes while the pages are read comes again on a
+   * later page: together they are exactly the state at the last page's head.
+   */
+  private async refetch(mending = false): Promise<void> {
+    const { since: known, epoch } = await this.options.replica.listing();
+    const repaired: Listed[] = [];
+    let count = 0;
+    const listed = new Set<string>();
+    for (let since = 0, more = true; more;) {
+      const page = await this.options.api.page({ since, epoch });
+      // A listing that begins anew would have no end.
+      if ((epoch !== null && page.epoch !== epoch) || (page.reset && since > 0))
+        throw new ProtocolError('the epoch changed during a listing', { code: 'epoch_changed' });
+      for (const { id, kind } of page.items) {
+        if (listed.has(id)) this.options.replica.again();
+        // Only what is not deleted could be missed, and of deletes a server makes any number.
+        else if (kind !== 'delete') listed.add(id);
+      }
+      if (mending) await this.options.replica.mend(page.items);
+      const newer = await this.options.replica.applyListed(page.items, page.hasMore ? null : page.nextSince);
+      // What is above the cursor was not missing: it is new.
+      const lacked = newer.filter(({ version }) => version <= known);
+      count += lacked.length;
+      repaired.push(...lacked.slice(0, NAMED_MAX - repaired.length));
+      if (page.hasMore && page.nextSince <= since) throw new ProtocolError('a listing does not advance');
+      since = page.nextSince;
+      more = page.hasMore;
+      if (!more) this.unlisted = await this.options.replica.dropUnlisted(listed, since);
+    }
+    this.options.replica.listed();
+    if (count > 0) this.options.emit('repaired', { count, items: repaired });
+  }
+}
+
+const lackingIn = (at: Held, held: Held): Held => ({
+  itemCount: at.itemCount - held.itemCount,
+  versionSum: at.versionSum - held.versionSum,
+});

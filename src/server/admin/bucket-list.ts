@@ -1,0 +1,146 @@
+/** The list of a bucket's objects: into a backup, and compared with the bucket after a restore. */
+import { pino } from 'pino';
+import type pg from 'pg';
+import { readObjectList } from './backup/archive.js';
+import { compareObjects, type ObjectComparison } from './backup/compare.js';
+import type { BucketName, Manifest, ObjectList } from './backup/ports.js';
+import type { ObjectStore, StoredObject } from '../blobs/ports.js';
+import type { Config } from '../config/config.js';
+import { faultOf } from '../blobs/objects/fault.js';
+import { withStore } from '../blobs/objects/open.js';
+import { PostgresObjectLedger } from './backup/object-ledger.js';
+import { counted, harmless, table } from '../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
+import { ADMIN_NAME, goOn } from './context.js';
+import { adminFailureOf } from './failure.js';
+import { sized } from './progress.js';
+
+const silent = pino({ level: 'silent' });
+
+/** The bucket of this configuration; undefined: blobs lie in a folder. */
+export function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): BucketName | undefined {
+  if (storageKind === 'local') return undefined;
+  const bucket = (storageKind === 'gcs' ? gcsBucket : s3Bucket) ?? '';
+  return { store: storageKind, bucket, prefix: storagePrefix };
+}
+
+/** What the bucket lists, with a failure in words for the operator: a store that cannot be reached is no database that cannot. */
+export async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
+  try {
+    yield* store.list();
+  } catch (error) {
+    const reason = faultOf(error)?.message ?? 'unknown error';
+    throw new CommandError(EXIT.unavailable, `the blob store cannot be listed: ${harmless(reason)}`, hint, {
+      code: 'storage_unavailable',
+      cause: error,
+    });
+  }
+}
+
+/** Gives `work` the bucket, to be listed into a backup; undefined where no list is wanted or there is no bucket. */
+export async function withBucketList<T>(
+  settings: Config,
+  wanted: boolean,
+  work: (source: (BucketName & { readonly pages: AsyncIterable<readonly StoredObject[]> }) | undefined) => Promise<T>,
+): Promise<T> {
+  const bucket = bucketOf(settings);
+  if (bucket === undefined || !wanted) return work(undefined);
+  const hint = `See \`${ADMIN_NAME} check-storage\`. Without the list: \`${ADMIN_NAME} backup --no-objects\`.`;
+  return withStore(settings, silent, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
+}
+
+/** What is compared: a verified archive with a list, and where its rows are now. */
+export interface Comparing {
+  readonly file: string;
+  readonly manifest: Manifest;
+  readonly settings: Config;
+  readonly pool: pg.Pool;
+}
+
+/** A comparison, or why there is none. */
+type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
+
+/**
+ * Compares the list in the archive with the blob store; undefined where the archive has none. The rows are restored by
+ * then: whatever ends the comparison early is told beside that, not instead of it.
+ */
+export async function compareWithStore(terminal: Terminal, about: Comparing): Promise<Compared | undefined> {
+  const { file, manifest, settings, pool } = about;
+  const { objects } = manifest;
+  if (objects === undefined) return undefined;
+  let ledger: PostgresObjectLedger | undefined;
+  try {
+    const held = (ledger = await PostgresObjectLedger.open(pool));
+    return await withStore(settings, silent, (store) =>
+      compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
+        goOn(terminal);
+        terminal.progress(`Comparing the blob store  ${done} of ${objects.count}`);
+      }),
+    );
+  } catch (error) {
+    const { message, exitCode } = adminFailureOf(error);
+    // What nobody foresaw keeps its trace.
+    if (exitCode === EXIT.failure) throw error;
+    return { failed: message, exitCode };
+  } finally {
+    terminal.progress('');
+    await ledger?.close();
+  }
+}
+
+/** The exit code of a comparison. What was added since is no difference: nobody misses it. */
+export function exitOf(found: Compared | undefined): ExitCode {
+  if (found === undefined) return EXIT.ok;
+  if ('failed' in found) return found.exitCode;
+  return found.missing + found.otherSize + found.otherChecksum === 0 ? EXIT.ok : EXIT.untrusted;
+}
+
+/** `S3 bucket photos, below of/mine`. */
+const nameOf = ({ store, bucket, prefix }: BucketName): string =>
+  `${store === 'gcs' ? 'Google' : 'S3'} bucket ${harmless(bucket)}${prefix === null ? '' : `, below ${harmless(prefix)}`}`;
+
+/** `list of 3 objects (1.5 MiB) of the S3 bucket photos`. */
+export const aboutList = (list: ObjectList): string =>
+  `list of ${counted(list.count, 'object')} (${sized(list.size)}) of the ${nameOf(list)}`;
+
+/** The list, for `--json`: without its parts. */
+export const listData = (list: ObjectList | undefined): object | undefined => {
+  if (list === undefined) return undefined;
+  const { store, bucket, prefix, count, size } = list;
+  return { store, bucket, prefix, count, size };
+};
+
+/** A comparison in words. */
+export function comparedLines(
+  terminal: Terminal,
+  { objects }: Manifest,
+  found: Compared | undefined,
+): readonly (string | false)[] {
+  if (objects === undefined || found === undefined) return [];
+  const list = aboutList(objects);
+  if ('failed' in found) {
+    return [
+      `The ${list} was not compared: ${found.failed}.`,
+      `See \`${ADMIN_NAME} check-storage\`; then \`${ADMIN_NAME} verify\` names blobs that are missing or of another size.`,
+    ];
+  }
+  const { same, sizeOnly, added, missing, missingNamed, otherSize, otherChecksum, examples } = found;
+  const wrong = exitOf(found) !== EXIT.ok;
+  const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the size, and no checksum of the same kind to compare.`;
+  const named = missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; nobody needs the others`;
+  const columns = ['Tenant', 'Object', 'Differs', 'Item', 'Listed; found'].map((title) => ({ title }));
+  const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => {
+    const both = there === '' ? listed : `${listed}; ${there}`;
+    return [tenantId, ref, difference, itemId ?? '', both];
+  });
+  return [
+    `The backup has the ${list}: ${wrong ? `${same} of them are as listed.` : 'nothing differs.'}${more}`,
+    missing > 0 && `${counted(missing, 'object')} missing (${named}).`,
+    otherSize > 0 && `${counted(otherSize, 'object')} of another size.`,
+    otherChecksum > 0 && `${counted(otherChecksum, 'object')} with another checksum: the bytes were changed.`,
+    added > 0 && `${counted(added, 'object')} added since: no difference, the nightly job removes what no item needs.`,
+    ...(wrong ? table(terminal, columns, rows) : []),
+    wrong &&
+      'Put these objects back from a copy or an older version of the bucket. Until then devices cannot get them.',
+  ];
+}

@@ -1,0 +1,277 @@
+/** The database in one file, while servers run, and back out of it. */
+import { existsSync } from 'node:fs';
+import { access, constants, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { Readable } from 'node:stream';
+import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
+import type { BackupSource, Manifest } from '../backup/ports.js';
+import type { Config } from '../../config/config.js';
+import type { LocalStore } from '../../blobs/objects/local.js';
+import { localStore } from '../../blobs/objects/open.js';
+import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../../storage/dump.js';
+import { migrate } from '../../storage/migrate.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { SQL_FOLDER } from '../../../root.js';
+import { confirmed } from '../../../terminal/confirm.js';
+import { NewFile } from '../../../terminal/new-file.js';
+import { counted, show } from '../../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode } from '../../../terminal/terminal.js';
+import {
+  aboutList,
+  comparedLines,
+  compareWithStore,
+  exitOf,
+  listData,
+  withBucketList,
+  type Comparing,
+} from '../bucket-list.js';
+import { goOn, withDatabase, type AdminContext, type AdminCommand, type OperatorDatabase } from '../context.js';
+import {
+  aboutBackup,
+  countsLine,
+  countsOf,
+  newestSchema,
+  requireEmpty,
+  requireNoServer,
+  schemaOf,
+} from '../standing.js';
+import { progressOf, sized, stoppable } from '../progress.js';
+
+/** Adds the command. */
+export function registerBackup(program: AdminCommand): void {
+  program
+    .command('backup')
+    .summary('the whole database in one file, while servers run')
+    .description(
+      'Write the whole database and the blobs of the local store into one file, the rows as they are at one moment; ' +
+        'servers go on meanwhile. The secrets are not in it: keep TOKEN_SECRET, or DATA_DIR/secrets, with it. Of a ' +
+        'bucket the list of its objects with their checksums is in it, the objects are not',
+    )
+    .argument('<file>', 'the file to write, a gzipped tar')
+    .option('--force', 'replace a file of that name')
+    .option('--no-objects', 'leave out the list of the objects of a bucket, which need not be reached then')
+    .examples('backup service.tar.gz')
+    .does(backup);
+}
+
+interface BackupOptions {
+  readonly force?: boolean;
+  /** False with `--no-objects`. */
+  readonly objects: boolean;
+}
+
+async function backup(context: AdminContext, file: string, options: BackupOptions): Promise<void> {
+  const { terminal, version, withReady, config } = context;
+  const path = resolve(file);
+  await requirePlace(path, options.force === true);
+  const rows = new Map<string, number>();
+  const progress = stoppable(terminal, progressOf(terminal, 'Backing up'));
+  const settings = config();
+  const { storageKind, dataDir } = settings;
+  const local = storageKind === 'local' ? localStore(settings, '') : undefined;
+  const manifest = await withReady(({ url }) =>
+    withBucketList(settings, options.objects, (objects) =>
+      dumpDatabase(url, async ({ about, tables, bytes: rowBytes, read }) => {
+        const bytes = rowBytes + (local === undefined ? 0 : await sizeOf(local));
+        const blobs = local?.contents();
+        const source = { tables, read: countingRead(read, rows), bytes, version, ...about, blobs, objects };
+        return writeArchive(path, { ...source, createdAt: systemClock.now() }, progress);
+      }),
+    ),
+  );
+  terminal.progress('');
+  const { size } = await stat(path);
+  const counts = Object.fromEntries(rows);
+  const { objects } = manifest;
+  show(terminal, { file: path, size, rows: counts, ...aboutBackup(manifest), objects: listData(objects) }, () => [
+    `${file}: ${['tenant', 'device', 'item'].map((noun) => counted(rows.get(`${noun}s`) ?? 0, noun)).join(', ')} ` +
+      `(deleted ones too)${blobsLine(manifest)}; ${sized(size)}.`,
+    objects !== undefined && `With the ${aboutList(objects)}.`,
+  ]);
+  const { tokenSecret } = settings;
+  if (storageKind !== 'local') {
+    const list = objects === undefined ? ', and the list of them' : '';
+    terminal.note(`Not in it: the blobs in the bucket${list}. Copy the bucket after the backup, never before.`);
+  }
+  const secret = tokenSecret === null ? `the folder ${dataDir}/secrets` : 'TOKEN_SECRET';
+  terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
+}
+
+/** Of all blobs, for the progress. */
+async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
+  let size = 0;
+  for await (const page of store.list()) for (const object of page) size += object.size;
+  return size;
+}
+
+const blobsLine = ({ blobs = [] }: Manifest): string =>
+  blobs.length === 0 ? '' : `, ${counted(blobs.length, 'blob')}`;
+
+/** All that can be known before the work begins is said before. */
+async function requirePlace(path: string, force: boolean): Promise<void> {
+  await NewFile.expectFree(path, force);
+  try {
+    await access(dirname(path), constants.W_OK);
+  } catch (error) {
+    throw new CommandError(EXIT.usage, `${dirname(path)} is no folder that may be written to.`, undefined, {
+      cause: error,
+    });
+  }
+}
+
+const NEWLINE = 10;
+
+/** Counts the rows on their way: in COPY's text format each is a line, and line breaks inside it are escaped. */
+const countingRead =
+  (read: BackupSource['read'], rows: Map<string, number>): BackupSource['read'] =>
+  async (table) => {
+    const found = await read(table);
+    async function* counting(): AsyncGenerator<Buffer> {
+      let count = 0;
+      for await (const chunk of found.rows) {
+        const bytes = chunk as Buffer;
+        for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count++;
+        yield bytes;
+      }
+      rows.set(table, count);
+    }
+    return { columns: found.columns, rows: Readable.from(counting(), { objectMode: false }) };
+  };
+
+interface RestoreOptions {
+  readonly force?: boolean;
+  readonly yes?: boolean;
+}
+
+/** Adds the command. */
+export function registerRestore(program: AdminCommand): void {
+  program
+    .command('restore')
+    .summary('put a backup into the database')
+    .description(
+      'Put a backup into the database, with all servers stopped. The file is verified first; it is all there ' +
+        'afterwards, or the database is as it was. Every device replays from the start then. A list of the objects of a ' +
+        'bucket is compared with the blob store afterwards',
+    )
+    .argument('<file>', 'a backup')
+    .option('--force', 'replace what is in the database; asks')
+    .option('-y, --yes', 'with --force: do not ask')
+    .examples('restore service.tar.gz', 'restore service.tar.gz --force')
+    .does(restore);
+}
+
+async function restore(context: AdminContext, file: string, options: RestoreOptions): Promise<ExitCode> {
+  const { terminal, config } = context;
+  const read = config();
+  const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
+  terminal.progress('');
+  goOn(terminal);
+  const newest = await newestSchema();
+  if (manifest.schema > newest) throw tooNew(manifest, newest);
+  let blobs = 0;
+  const { counts, objects } = await withDatabase(read, async (database) => {
+    await requireNoServer(database, read);
+    await prepare(context, database, { manifest, options });
+    // First: then no row ever names a blob that is not there.
+    blobs = await putBlobs(context, { file, manifest, settings: read });
+    terminal.progress('');
+    const progress = stoppable(terminal, progressOf(terminal, 'Restoring'));
+    await restoreDatabase(database.url, readArchive(file, manifest, progress));
+    terminal.progress('Checking the schema and the figures');
+    await migrate({ url: database.url, folder: SQL_FOLDER });
+    // The backup's own schema may have been too old to be asked.
+    if (manifest.schema < newest) await requireWhole(database);
+    const { pool } = database;
+    const compared = await compareWithStore(terminal, { file, manifest, settings: read, pool });
+    return { counts: await countsOf(pool), objects: compared };
+  });
+  show(terminal, { file, ...counts, blobs, ...aboutBackup(manifest), newEpoch: true, objects }, () => [
+    `Restored: ${countsLine(counts)}${blobs === 0 ? '' : `, ${counted(blobs, 'blob')}`}.`,
+    'The history has a new name (epoch) when the server starts: every device replays from the start.',
+    ...comparedLines(terminal, manifest, objects),
+  ]);
+  const warning = secretWarning(read);
+  if (warning !== undefined) terminal.note(warning);
+  return exitOf(objects);
+}
+
+/** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */
+async function putBlobs(
+  { terminal }: AdminContext,
+  { file, manifest, settings }: Omit<Comparing, 'pool'>,
+): Promise<number> {
+  const { blobs = [] } = manifest;
+  if (blobs.length === 0) return 0;
+  if (settings.storageKind !== 'local') {
+    throw new CommandError(
+      EXIT.refused,
+      `the backup holds ${counted(blobs.length, 'blob')}, and STORAGE_KIND is ${settings.storageKind}`,
+      'Restore with STORAGE_KIND=local and copy the folder DATA_DIR/blobs into the bucket, or begin with its blobs there.',
+      { code: 'storage' },
+    );
+  }
+  const store = localStore(settings, '');
+  const onProgress = stoppable(terminal, progressOf(terminal, 'Restoring blobs'));
+  return restoreBlobs({ path: file, manifest, onProgress }, (name) => {
+    const [tenantId = '', ref = ''] = name.split('/');
+    return store.create({ tenantId, ref });
+  });
+}
+
+/** What the backup's own schema could not tell is found after it was migrated, and so after it was written. */
+async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
+  try {
+    await requireFitting(pool);
+  } catch (error) {
+    if (!(error instanceof RestoreError)) throw error;
+    throw new CommandError(
+      EXIT.untrusted,
+      `the backup is in the database, and ${error.message}`,
+      'Start no server on it. Restore another backup, with --force.',
+      { code: 'damaged', cause: error },
+    );
+  }
+}
+
+/** Makes sure that nothing is lost unasked, and brings the schema to the backup's. */
+async function prepare(
+  { terminal }: AdminContext,
+  database: OperatorDatabase,
+  { manifest, options }: { readonly manifest: Manifest; readonly options: RestoreOptions },
+): Promise<void> {
+  const found = await schemaOf(database);
+  if (found > manifest.schema) {
+    throw new CommandError(
+      EXIT.refused,
+      `the backup has an older schema (${manifest.schema}) than the database (${found})`,
+      'Restore it into a database without tables: another one in DATABASE_URL, or with the folder DATA_DIR/postgres ' +
+        'moved away. It is migrated to this version afterwards.',
+      { code: 'schema' },
+    );
+  }
+  if (found > 0) {
+    const counts = await requireEmpty(database, options.force === true);
+    if (counts !== undefined) {
+      const question = `The database has ${countsLine(counts)}. Replace all of it by the backup?`;
+      await confirmed(terminal, question, options.yes);
+    }
+  }
+  await migrate({ url: database.url, folder: SQL_FOLDER, upTo: manifest.schema });
+}
+
+const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
+  new CommandError(
+    EXIT.refused,
+    `the backup has schema ${schema}, this version (schema ${newest}) cannot read it`,
+    `Update the server to version ${JSON.stringify(version)} or newer, which wrote it, and restore with that.`,
+    { code: 'schema' },
+  );
+
+/** A backup holds no secrets: where none is here either, a new one would be drawn. */
+function secretWarning({ tokenSecret, dataDir }: Config): string | undefined {
+  if (tokenSecret !== null || existsSync(join(dataDir, 'secrets', 'token-secret'))) return undefined;
+  return (
+    `Warning: there is no TOKEN_SECRET here, and none in ${dataDir}/secrets. Put back the one that belongs to the ` +
+    'backup before the server starts; with another one every token is void.'
+  );
+}

@@ -1,0 +1,113 @@
+/** `service-admin check-storage`: can blobs be kept, by clients and by the server? */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Config } from '../../config/config.js';
+import { keptSecret } from '../../config/secrets.js';
+import { publicUrl } from '../../config/variables.js';
+import { localStore, openBucket } from '../../blobs/objects/open.js';
+import { harmless, paletteOf, show } from '../../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
+import { checkBucket } from '../storage/bucket-check.js';
+import { checkLocal } from '../storage/local-check.js';
+import type { Outcome, Verdict } from '../storage/verdict.js';
+
+/** Adds the command. */
+export function registerCheckStorage(program: AdminCommand): void {
+  program
+    .command('check-storage')
+    .summary('try the blob store out with real requests, and say what is wrong with it')
+    .description(
+      'Write, read and remove one small object in the blob store that the environment names, over signed URLs as clients ' +
+        'do and by the calls of the server; try what must be refused; look at clock and CORS rules. Leaves nothing behind. ' +
+        'The local store is tried through the server that runs, as the user it runs as',
+    )
+    .option(
+      '--url <url>',
+      'local store: where the running server is reached (default: PUBLIC_URL, else DOMAIN, else this machine)',
+    )
+    .examples('check-storage', '--json check-storage')
+    .does((context, options: { readonly url?: string }) => checkStorage(context, options));
+}
+
+async function checkStorage({ terminal, config }: AdminContext, options: { readonly url?: string }): Promise<ExitCode> {
+  const read = config();
+  const onVerdict = (verdict: Verdict): void => {
+    if (!terminal.json) for (const line of linesOf(terminal, verdict)) terminal.print(line);
+  };
+  if (!terminal.json) terminal.note(`The blob store is ${nameOf(read)}.`);
+  const verdicts = await verdictsOf(read, { url: originOf(read, options.url), onVerdict });
+  const failed = verdicts.filter(({ outcome }) => outcome === 'failed');
+  show(terminal, { kind: read.storageKind, sound: failed.length === 0, checks: verdicts }, () => [
+    failed.length === 0 ? 'Blobs can be kept there.' : `${failed.length} of ${verdicts.length} checks failed.`,
+  ]);
+  return exitOf(failed);
+}
+
+/** Nothing of a store may reach the screen but verdicts. */
+const SILENT = { warn: (): void => undefined };
+
+async function verdictsOf(
+  config: Config,
+  { url, onVerdict }: { readonly url: string; readonly onVerdict: (verdict: Verdict) => void },
+): Promise<readonly Verdict[]> {
+  const { corsOrigins: origins } = config;
+  if (config.storageKind === 'local') {
+    return checkLocal({ store: localStore(config, await secretOf(config)), origins, origin: url, onVerdict });
+  }
+  const store = await openBucket(config, SILENT);
+  try {
+    return await checkBucket({ store, origins, onVerdict });
+  } finally {
+    await store.close();
+  }
+}
+
+/** As the server has it. Where it has drawn none yet, none is drawn here: the file would belong to whoever runs this. */
+async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
+  if (blobUrlSecret !== null) return blobUrlSecret;
+  const name = 'blob-url-secret';
+  if (existsSync(join(dataDir, 'secrets', name))) return keptSecret(dataDir, name);
+  throw new CommandError(
+    EXIT.notFound,
+    `no server has kept blobs in ${dataDir} yet`,
+    'Start the server first, and give this command its environment (DATA_DIR, BLOB_URL_SECRET).',
+    { code: 'no_store' },
+  );
+}
+
+/** Where a client would find the server. */
+function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: string | undefined): string {
+  if (given !== undefined) {
+    const origin = publicUrl(given);
+    if (origin === undefined) throw new CommandError(EXIT.usage, '--url takes an http or https URL');
+    return origin;
+  }
+  if (url !== null) return url;
+  return domain !== null && tenantMode === 'single' ? `https://${domain}` : `http://127.0.0.1:${port}`;
+}
+
+function nameOf({ storageKind, dataDir, gcsBucket, gcsEndpoint, s3Bucket, s3Endpoint }: Config): string {
+  if (storageKind === 'local') return `the folder ${harmless(localStore({ dataDir }, '').folder)}`;
+  const gcs = storageKind === 'gcs';
+  const endpoint = gcs ? (gcsEndpoint ?? 'Google Cloud Storage') : (s3Endpoint ?? 'AWS S3');
+  return `the bucket ${gcs ? gcsBucket : s3Bucket} at ${endpoint}`;
+}
+
+const MARKS: Readonly<Record<Outcome, string>> = { ok: 'ok', weak: 'weak', failed: 'FAILED', skipped: '-' };
+const CHECK_WIDTH = 14;
+const MARK_WIDTH = 8;
+
+function linesOf(terminal: Terminal, { check, outcome, seen, advice }: Verdict): string[] {
+  const { good, bad, accent, dim } = paletteOf(terminal);
+  const paint = { ok: good, weak: accent, failed: bad, skipped: dim }[outcome];
+  const first = `${harmless(check).padEnd(CHECK_WIDTH)} ${paint(MARKS[outcome].padEnd(MARK_WIDTH))} ${harmless(seen)}`;
+  return advice === undefined ? [first] : [first, `${' '.repeat(CHECK_WIDTH + MARK_WIDTH + 2)}${harmless(advice)}`];
+}
+
+/** What cannot be reached may come back by itself; the rest somebody has to mend. */
+function exitOf(failed: readonly Verdict[]): ExitCode {
+  if (failed.length === 0) return EXIT.ok;
+  const away = failed.every(({ reason }) => reason === 'unreachable' || reason === 'timeout' || reason === 'broken');
+  return away ? EXIT.unavailable : EXIT.refused;
+}

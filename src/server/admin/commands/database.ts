@@ -1,0 +1,186 @@
+/** The database itself: its schema, the name of its history, and the version of PostgreSQL under the embedded one. */
+import { rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { keptSecret } from '../../config/secrets.js';
+import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../storage/embedded/upgrade-plan.js';
+import { upgrade, type UpgradeStep } from '../../storage/embedded/upgrade.js';
+import { migrate } from '../../storage/migrate.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { SQL_FOLDER } from '../../../root.js';
+import { privateFolder } from '../../../files/private.js';
+import { heldLock } from '../../../terminal/lock.js';
+import { counted, show } from '../../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode } from '../../../terminal/terminal.js';
+import { goOn, type AdminContext, type AdminCommand } from '../context.js';
+import { progressOf, sized, stoppable } from '../progress.js';
+
+/** Adds the command. */
+export function registerMigrate(program: AdminCommand): void {
+  program
+    .command('migrate')
+    .summary('bring the database to the schema of this version')
+    .description('Bring the database to the schema of this version, as a server does when it starts')
+    .option('--dry-run', 'say what would be applied, and apply nothing')
+    .examples('migrate --dry-run', 'migrate')
+    .does(migrateNow);
+}
+
+async function migrateNow(
+  { terminal, withAny }: AdminContext,
+  { dryRun = false }: { readonly dryRun?: boolean },
+): Promise<void> {
+  const report = await withAny(({ url }) => migrate({ url, folder: SQL_FOLDER, dryRun }));
+  const { applied, altered, schema } = report;
+  show(terminal, { dryRun, applied, altered, schema }, () =>
+    applied.length === 0
+      ? [`Nothing to do: the schema is ${schema}.`]
+      : [dryRun ? 'Would be applied:' : 'Applied:', ...applied.map((name) => `  ${name}`)],
+  );
+  if (altered.length > 0) {
+    terminal.note(`Warning: these migrations are not the ones that were applied: ${altered.join(', ')}`);
+  }
+}
+
+/** Adds the commands. */
+export function registerEpoch(program: AdminCommand): void {
+  const epoch = program
+    .command('epoch')
+    .summary('begin a new history')
+    .description('The history that the database tells')
+    .examples('epoch new');
+  epoch
+    .command('new')
+    .summary('begin a new history: every device replays from the start')
+    .description(
+      'Begin a new history. For a database that was copied or put back by other means than `restore`: every device ' +
+        'reads everything again. Servers that run hear of it at once',
+    )
+    .examples('epoch new')
+    .does(newEpoch);
+}
+
+async function newEpoch({ terminal, withReady }: AdminContext): Promise<void> {
+  const epoch = await withReady(({ store }) => store.newEpoch());
+  show(terminal, { epoch }, () => [`The epoch is ${epoch} now. Every device replays from the start when it connects.`]);
+}
+
+interface UpgradeCommandOptions {
+  readonly oldBinaries?: string;
+  readonly dryRun?: boolean;
+}
+
+/** Adds the command. */
+export function registerUpgradePostgres(program: AdminCommand): void {
+  program
+    .command('upgrade-postgres')
+    .summary('the embedded database over a major version of PostgreSQL')
+    .description(
+      'Move the embedded database to the major version of PostgreSQL that this version brings, with all servers ' +
+        'stopped. The old folder is kept, whatever happens; devices go on where they were',
+    )
+    .option('--old-binaries <folder>', 'programs of the old PostgreSQL, where they are not found by themselves')
+    .option('--dry-run', 'say what would be done, and do nothing')
+    .examples('upgrade-postgres --dry-run', 'upgrade-postgres --old-binaries /usr/lib/postgresql/17')
+    .does(upgradePostgres);
+}
+
+async function upgradePostgres(context: AdminContext, options: UpgradeCommandOptions): Promise<void> {
+  const { terminal } = context;
+  const { databaseUrl, dataDir } = context.config();
+  if (databaseUrl !== null) {
+    throw new CommandError(
+      EXIT.usage,
+      'DATABASE_URL names a database of its own',
+      'It is upgraded by whoever runs it (pg_upgrade, or the provider); this command is for the embedded one.',
+    );
+  }
+  try {
+    const plan = await planUpgrade({ dataDir, oldBinaries: options.oldBinaries });
+    if ('current' in plan) {
+      show(terminal, { done: false, from: plan.current, to: plan.current }, () => [
+        `Nothing to do: the database is of PostgreSQL ${plan.current}.`,
+      ]);
+      return;
+    }
+    requireSpace(plan);
+    if (options.dryRun === true) {
+      showPlan(context, plan);
+      return;
+    }
+    await work(context, plan);
+  } catch (error) {
+    if (!(error instanceof UpgradeError)) throw error;
+    throw new CommandError(EXIT_OF[error.reason], error.message, error.hint, { code: error.reason, cause: error });
+  }
+}
+
+const EXIT_OF: Readonly<Record<UpgradeError['reason'], ExitCode>> = {
+  no_database: EXIT.notFound,
+  old_binaries: EXIT.usage,
+  folder: EXIT.refused,
+  space: EXIT.refused,
+  in_use: EXIT.refused,
+  changed: EXIT.untrusted,
+};
+
+function showPlan({ terminal }: AdminContext, plan: UpgradePlan): void {
+  const { from, to, folder, keptAs, needBytes, freeBytes, oldBinaries } = plan;
+  show(
+    terminal,
+    { dryRun: true, from, to, folder, keptAs, needBytes, freeBytes, oldPostgres: oldBinaries.postgres },
+    () => [
+      `Would move ${folder} from PostgreSQL ${from} to ${to}, and keep the old folder as ${keptAs}.`,
+      `It takes about ${sized(needBytes)}; ${sized(freeBytes)} are free. The old database is read by ${oldBinaries.postgres}.`,
+    ],
+  );
+}
+
+const SAID: Readonly<Partial<Record<UpgradeStep, string>>> = {
+  start: 'Starting the old database',
+  make: 'Making the new database',
+  compare: 'Comparing both',
+};
+
+async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void> {
+  const { dataDir, from, to, keptAs } = plan;
+  const password = await keptSecret(dataDir, 'database-password');
+  const { epoch, figures } = await alone(plan, terminal, () =>
+    upgrade(plan, {
+      password,
+      migrations: SQL_FOLDER,
+      onStep: (step) => {
+        // From here on it is a matter of moments, and better finished.
+        if (step !== 'keep' && step !== 'place') goOn(terminal);
+        terminal.progress(SAID[step] ?? '');
+      },
+      onProgress: stoppable(terminal, progressOf(terminal, 'Copying')),
+    }),
+  );
+  terminal.progress('');
+  const rows = Object.fromEntries(figures.map((one) => [one.table, one.rows]));
+  show(terminal, { done: true, from, to, keptAs, epoch, rows }, () => [
+    `Moved from PostgreSQL ${from} to ${to}: ${['tenant', 'device', 'item'].map((noun) => counted(rows[`${noun}s`] ?? 0, noun)).join(', ')} (deleted ones too).`,
+    `The old database is kept in ${keptAs}; remove it when all is well. Devices go on where they were.`,
+  ]);
+}
+
+/** One upgrade at a time on this DATA_DIR. */
+async function alone<T>(
+  { dataDir }: UpgradePlan,
+  terminal: AdminContext['terminal'],
+  upgrading: () => Promise<T>,
+): Promise<T> {
+  const folder = join(dataDir, 'postgres.upgrade-lock');
+  await privateFolder(folder, () => undefined);
+  try {
+    const lock = await heldLock(join(folder, 'lock'), {
+      ...{ clock: systemClock, patienceMs: 0, signal: terminal.interrupted },
+      refusal: () =>
+        new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' }),
+    });
+    return await upgrading().finally(() => lock.release());
+  } finally {
+    // Another one's lock stays, and its folder with it.
+    await rmdir(folder).catch(() => undefined);
+  }
+}

@@ -1,0 +1,76 @@
+/** `service-admin purge`: the nightly jobs, now. */
+import { pino } from 'pino';
+import { blobJobs, type Refused } from '../../app/blobs.js';
+import { runJobs, type JobReport } from '../../ops/nightly.js';
+import { withStore } from '../../blobs/objects/open.js';
+import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { counted, harmless, show, table } from '../../../terminal/output.js';
+import { CommandError, EXIT } from '../../../terminal/terminal.js';
+import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
+
+/** Adds the command. */
+export function registerPurge(program: AdminCommand): void {
+  program
+    .command('purge')
+    .summary('run the nightly jobs now')
+    .description(
+      'Run the nightly jobs now, in the place of the next night: items that were deleted long ago are emptied, keys of ' +
+        'revoked devices, whatever has expired and blobs without use are removed, and the blobs are compared with their ' +
+        'store. Servers may run meanwhile',
+    )
+    .examples('purge')
+    .does(purge);
+}
+
+const WAIT = 'Wait until it is through, and look at its log.';
+
+async function purge({ terminal, withReady, config }: AdminContext): Promise<void> {
+  let missing = 0;
+  const refused: Refused[] = [];
+  const reports: JobReport[] = [];
+  const faults: unknown[] = [];
+  const settings = config();
+  const options = {
+    clock: systemClock,
+    onReport: (report: JobReport) => void reports.push(report),
+    onFault: (error: unknown) => void faults.push(error),
+  };
+  await withReady(({ pool, url }) =>
+    withStore(settings, pino({ level: 'silent' }), async (store) => {
+      const turn = new PostgresJobTurn(pool, url);
+      const watch = {
+        onRefused: (what: Refused) => void refused.push(what),
+        onCompared: (found: { readonly missing: number }) => void (missing = found.missing),
+      };
+      const jobs = [
+        ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
+        ...blobJobs({ store, pool, clock: systemClock }, watch),
+      ];
+      const taken = await turn.take(async (lost) => {
+        const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
+        if (through) await turn.ran(systemClock.now());
+        else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
+      });
+      if (!taken) throw new CommandError(EXIT.unavailable, 'a server is running them just now', WAIT, { code: 'busy' });
+    }),
+  );
+  const refusedBlobs = refused.map(({ job, refused: objects, fault }) => ({ job, objects, why: reasonOf(fault) }));
+  show(terminal, { jobs: reports, missingBlobs: missing, refusedBlobs }, () => [
+    ...table(
+      terminal,
+      [{ title: 'Job' }, { title: 'Rows' }, { title: 'ms' }],
+      reports.map(({ name, rows, ms }) => [name, String(rows), String(Math.round(ms))]),
+    ),
+    ...refusedBlobs.map(
+      ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${harmless(why)}).`,
+    ),
+    missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
+  ]);
+  // The others ran all the same, and what they did is told above.
+  if (faults.length > 0) throw faults[0];
+}
+
+/** What the binding says of it; nothing that a store wrote. */
+const reasonOf = (fault: Error | undefined): string =>
+  fault?.cause instanceof Error ? fault.cause.message : 'no reason given';

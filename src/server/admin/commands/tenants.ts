@@ -1,0 +1,243 @@
+/** Who is hosted here, their state, and ways back in for those who have lost theirs. */
+import { InvalidArgumentError } from 'commander';
+import { createHash, randomBytes } from 'node:crypto';
+import { apexOf, type Config } from '../../config/config.js';
+import { claimLinkOf } from '../../hosting/signup.js';
+import { AccountStore } from '../../devices/store.js';
+import type { OperatorStore, TenantRow } from '../store.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { confirmed } from '../../../terminal/confirm.js';
+import { relative, show, table } from '../../../terminal/output.js';
+import { CommandError, EXIT } from '../../../terminal/terminal.js';
+import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
+import { sized } from '../progress.js';
+
+const LIMIT = 1_000;
+const LIMIT_MAX = 100_000;
+
+function limitOf(text: string): number {
+  const limit = /^\d{1,6}$/.test(text) ? Number(text) : 0;
+  if (limit < 1 || limit > LIMIT_MAX) throw new InvalidArgumentError(`takes a number from 1 to ${LIMIT_MAX}.`);
+  return limit;
+}
+
+const SLUG = "the tenant's name; left out: the tenant of single mode";
+
+/** Adds the commands. */
+export function registerTenants(program: AdminCommand): void {
+  const tenants = program
+    .command('tenants')
+    .summary('list, suspend, activate and delete tenants')
+    .description('The tenants of this service')
+    .examples('tenants list', 'tenants suspend anna');
+  tenants
+    .command('list')
+    .summary('every tenant with its state, devices, items and storage')
+    .description('List tenants in the order of their names')
+    .option('--after <slug>', 'only those after this name')
+    .option('--limit <count>', 'so many at most', limitOf, LIMIT)
+    .examples('tenants list', 'tenants list --after anna --limit 50')
+    .does(list);
+  stateCommand(tenants, 'suspend', 'suspended')
+    .summary('a tenant reads and deletes nothing, writes nothing, until it is active again')
+    .description('Suspend a tenant: its devices read, but write nothing. Servers that run hear of it within seconds');
+  stateCommand(tenants, 'activate', 'active')
+    .summary('make a tenant active again')
+    .description('Make a suspended or inactive tenant active again');
+  tenants
+    .command('delete')
+    .summary('delete a tenant with all it has, for good')
+    .description(
+      'Delete a tenant with its devices, bins and items, for good; its name is free then. Asks for the name. What was ' +
+        'interrupted is gone on with by the same command',
+    )
+    .argument('<slug>', "the tenant's name")
+    .option('--confirm <slug>', 'the name once more, where nobody can be asked')
+    .examples('tenants delete anna')
+    .does(remove);
+}
+
+const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'suspended'): AdminCommand =>
+  parent
+    .command(name)
+    .argument('[slug]', SLUG)
+    .examples(`tenants ${name} anna`)
+    .does((context, slug?: string) => setState(context, slug, state));
+
+async function list(
+  { terminal, withReady }: AdminContext,
+  { after = '', limit }: { readonly after?: string; readonly limit: number },
+): Promise<void> {
+  const found = await withReady(({ store }) => store.tenants(after, limit + 1));
+  const rows = found.slice(0, limit);
+  const more = found.length > limit;
+  show(terminal, { tenants: rows, more }, () => (rows.length === 0 ? ['No tenants.'] : lines(terminal, rows)));
+  if (more) terminal.note(`There are more: --after ${rows.at(-1)?.slug ?? ''}`);
+}
+
+function lines(terminal: AdminContext['terminal'], rows: readonly TenantRow[]): string[] {
+  const now = systemClock.now();
+  const titles = ['Name', 'State', 'Claimed', 'Devices', 'Items', 'Storage', 'Made', 'Address'];
+  return table(
+    terminal,
+    titles.map((title) => ({ title })),
+    rows.map((row) => [
+      ...[row.slug ?? '(single)', row.state, row.claimedAt === null ? 'no' : relative(row.claimedAt, now)],
+      ...[String(row.devices), String(row.items), sized(row.storageBytes)],
+      ...[relative(row.createdAt, now), row.email ?? ''],
+    ]),
+  );
+}
+
+async function setState(
+  { terminal, withReady }: AdminContext,
+  slug: string | undefined,
+  state: 'active' | 'suspended',
+): Promise<void> {
+  await withReady(async ({ store }) => {
+    if ((await store.setState(await tenantNamed(store, slug), state)) !== 'ok') throw gone();
+  });
+  show(terminal, { tenant: slug ?? null, state }, () => [
+    `${slug ?? 'The tenant'} is ${state}. Servers that run hear of it within seconds.`,
+  ]);
+}
+
+const gone = (): CommandError =>
+  new CommandError(EXIT.notFound, 'the tenant has just been deleted', undefined, { code: 'tenant_not_found' });
+
+async function remove(context: AdminContext, slug: string, { confirm }: { readonly confirm?: string }): Promise<void> {
+  const { terminal, withReady } = context;
+  await withReady(async ({ store }) => {
+    const tenant = await tenantNamed(store, slug);
+    await confirmName(context, slug, confirm);
+    await removeAll(context, store, tenant);
+  });
+  show(terminal, { tenant: slug, deleted: true }, () => [`${slug} is deleted with all it had. The name is free.`]);
+}
+
+async function confirmName({ terminal }: AdminContext, slug: string, given: string | undefined): Promise<void> {
+  if (given === undefined && !terminal.interactive) {
+    throw new CommandError(EXIT.usage, 'nobody can be asked here', `Add --confirm ${slug} if you are sure.`);
+  }
+  const name =
+    given ?? (await terminal.ask(`This deletes ${slug} with all its items, for good. Type its name to go on: `));
+  if (name.trim() === slug) return;
+  throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
+}
+
+async function removeAll({ terminal }: AdminContext, store: OperatorStore, tenant: string): Promise<void> {
+  const verdict = await store.remove(tenant, systemClock.now(), (items) => {
+    goOn(terminal);
+    terminal.progress(`Deleted ${items} items`);
+  });
+  terminal.progress('');
+  if (verdict !== 'ok') throw gone();
+}
+
+/** As signup draws it. */
+const CLAIM_TOKEN_BYTES = 32;
+
+/** Adds the command. */
+export function registerClaimToken(program: AdminCommand): void {
+  program
+    .command('claim-token')
+    .summary('another claim link for a tenant that nobody has claimed')
+    .description(
+      'Print another claim link for a tenant that nobody has claimed; the one before is of no use then. ' +
+        'Whoever has the link owns the tenant: send it to its owner only',
+    )
+    .argument('<slug>', "the tenant's name")
+    .examples('claim-token anna')
+    .does(claimToken);
+}
+
+async function claimToken({ terminal, withReady, config }: AdminContext, slug: string): Promise<void> {
+  const url = tenantUrl(config(), slug);
+  const token = randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
+  await withReady(async ({ store }) => {
+    const hash = createHash('sha256').update(token, 'utf8').digest();
+    const verdict = await store.renewClaimToken(await tenantNamed(store, slug), hash);
+    if (verdict === 'ok') return;
+    throw new CommandError(
+      EXIT.refused,
+      `${slug} is claimed already: a link would open nothing`,
+      'Its owner comes back with another device or with the twelve words.',
+      { code: verdict },
+    );
+  });
+  const link = claimLinkOf({ url, claimToken: token });
+  show(terminal, { slug, url, claimToken: token, link }, () => [link]);
+  terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
+}
+
+/** Where the tenant is reached, made as signup makes it. */
+function tenantUrl(config: Config, slug: string): string {
+  const apex = apexOf(config);
+  if (apex === '') {
+    throw new CommandError(
+      EXIT.usage,
+      'claim links are for servers with several tenants',
+      'Set TENANT_MODE=multi and BASE_DOMAIN, as the server has them.',
+    );
+  }
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
+  return `${protocol}//${slug}.${apex}${port === '' ? '' : `:${port}`}`;
+}
+
+/** Adds the command. */
+export function registerPasswordReset(program: AdminCommand): void {
+  program
+    .command('password-reset')
+    .summary('remove the account password of a tenant')
+    .description(
+      'Remove the account password of a tenant whose owner has forgotten it. Devices and items stay as they are; ' +
+        'until a device sets another one, pairing and recovery ask for none',
+    )
+    .argument('[slug]', "the tenant's name; left out: the tenant of single mode")
+    .examples('password-reset', 'password-reset anna')
+    .does(passwordReset);
+}
+
+async function passwordReset({ terminal, withReady }: AdminContext, slug: string | undefined): Promise<void> {
+  await withReady(async ({ store }) => {
+    const verdict = await store.removePassword(await tenantNamed(store, slug));
+    if (verdict !== 'ok') throw new CommandError(EXIT.notFound, 'the tenant has just been deleted');
+  });
+  show(terminal, { tenant: slug ?? null, password: false }, () => [
+    'The account password is removed. A device sets another one: service-device password set',
+  ]);
+}
+
+/** Adds the command. */
+export function registerBootstrapRestart(program: AdminCommand): void {
+  program
+    .command('bootstrap-restart')
+    .summary('make the server of single mode unclaimed again')
+    .description(
+      'Make the server of single mode unclaimed again: its devices, pairings, account password and recovery key go, ' +
+        'its items stay. Only the twelve words decrypt those, so whoever claims it next needs them',
+    )
+    .option('-y, --yes', 'do not ask')
+    .examples('bootstrap-restart')
+    .does(bootstrapRestart);
+}
+
+async function bootstrapRestart(
+  { terminal, withReady, config }: AdminContext,
+  { yes }: { readonly yes?: boolean },
+): Promise<void> {
+  if (config().tenantMode === 'multi') {
+    throw new CommandError(
+      EXIT.refused,
+      'a server with several tenants has no bootstrap restart',
+      `A claim link that was lost: \`${ADMIN_NAME} claim-token SLUG\`.`,
+      { code: 'multi_mode' },
+    );
+  }
+  await withReady(async ({ store, pool }) => {
+    const tenant = await tenantNamed(store, undefined);
+    await confirmed(terminal, 'Every device loses its access for good. Make the server unclaimed?', yes);
+    if (!(await new AccountStore(pool).restart(tenant))) throw new CommandError(EXIT.notFound, 'there is no tenant');
+  });
+  show(terminal, { claimed: false }, () => ['The server is unclaimed: the first device that claims it owns it.']);
+}

@@ -1,0 +1,101 @@
+/** `service-admin verify`: is the database sound, or a backup whole? */
+import { pino } from 'pino';
+import { verifyArchive } from '../backup/archive.js';
+import type { Comparison } from '../../blobs/reaper.js';
+import { withStore } from '../../blobs/objects/open.js';
+import type { Discrepancy } from '../store.js';
+import { systemClock } from '../../../protocol/clock.js';
+import { reaperOf } from '../../app/blobs.js';
+import { counted, show, table } from '../../../terminal/output.js';
+import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { type AdminContext, type AdminCommand } from '../context.js';
+import { aboutList, listData } from '../bucket-list.js';
+import { aboutBackup, countsLine, countsOf } from '../standing.js';
+import { progressOf, sized } from '../progress.js';
+
+/** Adds the command. */
+export function registerVerify(program: AdminCommand): void {
+  program
+    .command('verify')
+    .summary('compare the figures of the database with its rows, and blobs with their store; or check a backup')
+    .description(
+      'Compare what the database counts of each tenant (items, versions, storage) with its rows, find rows that ' +
+        'belong to nobody, and compare the blobs with their store, both ways; with a file, compare a backup with its ' +
+        'manifest instead. Changes nothing',
+    )
+    .argument('[file]', 'a backup')
+    .examples('verify', 'verify service.tar.gz')
+    .does((context, file?: string) => (file === undefined ? verifyRows(context) : verifyFile(context, file)));
+}
+
+async function verifyFile({ terminal }: AdminContext, file: string): Promise<ExitCode> {
+  const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
+  terminal.progress('');
+  const about = aboutBackup(manifest);
+  const { objects } = manifest;
+  show(terminal, { file, whole: true, ...about, objects: listData(objects) }, () => [
+    `${file} is whole: every part is what its manifest says.`,
+    `Made ${about.createdAt} by version ${about.version}, schema ${about.schema}.`,
+    objects !== undefined && `It has the ${aboutList(objects)}.`,
+  ]);
+  return EXIT.ok;
+}
+
+async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
+  const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
+    withStore(config(), pino({ level: 'silent' }), async (store) => ({
+      counts: await said(terminal, 'Counting', countsOf(pool)),
+      discrepancies: await said(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
+      blobs: await said(
+        terminal,
+        'Comparing the blobs with their store',
+        reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+      ),
+    })),
+  );
+  show(terminal, { ...counts, discrepancies, blobs }, () => [
+    ...figureLines(terminal, countsLine(counts), discrepancies),
+    ...blobLines(terminal, blobs),
+  ]);
+  return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
+}
+
+/** A step that cannot say how far it is. */
+async function said<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
+  terminal.progress(`${what} ...`);
+  try {
+    return await step;
+  } finally {
+    terminal.progress('');
+  }
+}
+
+function figureLines(terminal: Terminal, counts: string, discrepancies: readonly Discrepancy[]): readonly string[] {
+  if (discrepancies.length === 0) return [`${counts}: every figure fits its rows.`];
+  const columns = [{ title: 'Tenant' }, { title: 'What' }, { title: 'Stored' }, { title: 'Counted' }];
+  const rows = discrepancies.map(({ tenantId, what, stored, counted: found }) => [
+    ...[tenantId, what],
+    ...[String(stored), String(found)],
+  ]);
+  return [`${counts}. These figures do not fit their rows:`, ...table(terminal, columns, rows)];
+}
+
+function blobLines(terminal: Terminal, found: Comparison): readonly (string | false)[] {
+  const { objects, strays, strayBytes, strangers, unremoved, missing, examples, whole } = found;
+  if (!whole) return ['The comparison of the blobs was stopped.'];
+  const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
+  const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
+  const unknown = strangers === 0 ? '' : `, ${strangers} of them of tenants that this database never had`;
+  const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed`;
+  const first = missing > rows.length ? '; the first of them' : '';
+  return [
+    `${counted(objects, 'object')} in the blob store${strays === 0 ? ', each of a blob' : ''}.`,
+    strays > 0 &&
+      `${counted(strays, 'object')} (${sized(strayBytes)}) of no blob${unknown}: the nightly job removes old ones.`,
+    unremoved.count > 0 &&
+      `${kept} from the store: may the server remove there? The nightly job tries again; see the log.`,
+    missing === 0 ? 'No blob is missing.' : `${counted(missing, 'blob')} missing in the store${first}:`,
+    ...(missing === 0 ? [] : table(terminal, columns, rows)),
+    missing > 0 && objects === 0 && 'The store is empty: is DATA_DIR, or the bucket, the one of the server?',
+  ];
+}

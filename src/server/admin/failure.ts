@@ -1,0 +1,48 @@
+/** What went wrong, as an operator or a script is told. */
+import { ArchiveError } from './backup/manifest.js';
+import { ConfigError } from '../config/config.js';
+import { isUnavailable } from '../storage/database.js';
+import { RestoreError } from '../storage/dump.js';
+import { DataDirInUseError } from '../storage/embedded/embedded.js';
+import { ClusterVersionError } from '../storage/embedded/version.js';
+import { MigrationError } from '../storage/migrate.js';
+import { ServiceError } from '../../protocol/errors.js';
+import { failureFrom, type Failure } from '../../terminal/failure.js';
+import { harmless } from '../../terminal/output.js';
+import { EXIT } from '../../terminal/terminal.js';
+
+const BACKUP_HINT = 'Nothing was changed. Take another backup.';
+
+type ErrorClass = abstract new (...args: never[]) => Error;
+
+/** Errors that the operator can do something about, each with how the program ends. */
+const KNOWN: readonly (readonly [error: ErrorClass, how: Omit<Failure, 'message'>])[] = [
+  [ConfigError, { exitCode: EXIT.usage, code: 'config' }],
+  [MigrationError, { exitCode: EXIT.refused, code: 'schema' }],
+  [ArchiveError, { exitCode: EXIT.untrusted, code: 'damaged', hint: BACKUP_HINT }],
+  [RestoreError, { exitCode: EXIT.untrusted, code: 'damaged', hint: BACKUP_HINT }],
+  [ClusterVersionError, { exitCode: EXIT.refused, code: 'postgres_version' }],
+  [DataDirInUseError, { exitCode: EXIT.unavailable, code: 'busy' }],
+];
+
+/** Any error as a failure. Connection strings, which hold passwords, are in none of these errors. */
+export const adminFailureOf = (thrown: unknown): Failure => failureFrom(thrown, ofServer);
+
+function ofServer(error: Error): Failure | undefined {
+  const known = KNOWN.find(([kind]) => error instanceof kind);
+  return known === undefined ? ofDatabase(error) : { ...known[1], message: error.message };
+}
+
+/** A database out of reach, also as a store tells of it: with the reason as its cause. */
+function ofDatabase(error: Error): Failure | undefined {
+  const cause = error instanceof ServiceError ? error.cause : error;
+  if (!(cause instanceof Error) || !isUnavailable(cause)) return undefined;
+  const code = 'code' in cause && typeof cause.code === 'string' ? ` (${cause.code})` : '';
+  const reason = cause.message === '' ? 'no connection' : harmless(cause.message);
+  return {
+    exitCode: EXIT.unavailable,
+    code: 'unavailable',
+    message: `the database cannot be used at present: ${reason}${code}`,
+    hint: 'Is it running, and is DATABASE_URL the one of the server?',
+  };
+}

@@ -1,0 +1,48 @@
+/** The operator's command line as a whole. */
+import { runCall, type ProgramCall } from '../../terminal/call.js';
+import { newProgram, type Run } from '../../terminal/command.js';
+import type { ExitCode } from '../../terminal/terminal.js';
+import { registerBackup, registerRestore } from './commands/backup.js';
+import { registerCheckStorage } from './commands/check-storage.js';
+import { registerEpoch, registerMigrate, registerUpgradePostgres } from './commands/database.js';
+import { registerPurge } from './commands/purge.js';
+import {
+  registerBootstrapRestart,
+  registerClaimToken,
+  registerPasswordReset,
+  registerTenants,
+} from './commands/tenants.js';
+import { registerVerify } from './commands/verify.js';
+import { ADMIN_NAME, adminContext, type AdminCommand, type AdminContext } from './context.js';
+import { adminFailureOf } from './failure.js';
+
+/** Every command, in the order in which help lists them. */
+const COMMANDS: readonly ((program: AdminCommand) => void)[] = [
+  ...[registerBackup, registerRestore, registerVerify, registerCheckStorage, registerMigrate, registerUpgradePostgres],
+  ...[registerPurge, registerTenants, registerClaimToken, registerPasswordReset, registerBootstrapRestart],
+  registerEpoch,
+];
+
+/** The program with all its commands; the reference's test reads it too. */
+export function adminProgramOf(run: Run<AdminContext>, version = ''): AdminCommand {
+  const about = 'Backups, tenants and repairs of a server, on the database that its environment names.';
+  const program = newProgram(ADMIN_NAME, about, run)
+    .option('--json', 'results as JSON, for scripts')
+    .version(version, '-V, --version', 'the version of this program')
+    .examples(
+      'backup service.tar.gz     # while the server runs',
+      'verify service.tar.gz     # is the file whole?',
+      'restore service.tar.gz    # into an empty database, with the server stopped',
+      'tenants list',
+    );
+  for (const register of COMMANDS) register(program);
+  return program;
+}
+
+/** Runs one call to its end. Never rejects. */
+export const runAdmin = (call: ProgramCall & { readonly version: string }): Promise<ExitCode> =>
+  runCall<AdminContext>(call, {
+    failureOf: adminFailureOf,
+    programOf: (run) => adminProgramOf(run, call.version),
+    contextOf: (terminal) => adminContext(terminal, call.version),
+  });

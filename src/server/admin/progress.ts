@@ -1,0 +1,37 @@
+/** How far a command is, on one line of the terminal. */
+import type { Progress } from './backup/archive.js';
+import { paced } from '../../terminal/progress.js';
+import type { Terminal } from '../../terminal/terminal.js';
+import { goOn } from './context.js';
+
+const WIDTH = 30;
+
+/** The same work, which ends here where the person has interrupted it. */
+export const stoppable =
+  (terminal: Terminal, progress: Progress): Progress =>
+  (done, total) => {
+    goOn(terminal);
+    progress(done, total);
+  };
+
+/** A bar, and how much it is of. */
+export function progressOf(terminal: Terminal, verb: string): Progress {
+  const tell = paced(terminal);
+  return (done, total) =>
+    tell(() => {
+      // The size of a database is an estimate, and what is written may be more.
+      const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
+      const filled = Math.round((WIDTH * percent) / 100);
+      return `${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`;
+    });
+}
+
+const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+
+/** Bytes as people say them: `12.5 MiB`. */
+export function sized(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  for (; value >= 1024 && unit < UNITS.length - 1; unit++) value /= 1024;
+  return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit] ?? ''}`;
+}

@@ -1,0 +1,90 @@
+/** What is in a database or a backup, in figures; how a database stands before a restore, and who works on it. */
+import type pg from 'pg';
+import { readdir } from 'node:fs/promises';
+import type { Manifest } from './backup/ports.js';
+import type { Config } from '../config/config.js';
+import { SQL_FOLDER } from '../../root.js';
+import { counted } from '../../terminal/output.js';
+import { CommandError, EXIT } from '../../terminal/terminal.js';
+import type { OperatorDatabase } from './context.js';
+
+/** Number of the last migration that this version knows. */
+export const newestSchema = async (): Promise<number> =>
+  (await readdir(SQL_FOLDER)).filter((name) => name.endsWith('.sql')).length;
+
+/** Number of the last migration that the database has; 0: it has no tables of ours. */
+export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
+  const there = await pool.query<{ there: boolean }>("SELECT to_regclass('migrations') IS NOT NULL AS there");
+  if (there.rows[0]?.there !== true) return 0;
+  const { rows } = await pool.query<{ schema: number }>('SELECT coalesce(max(number), 0) AS schema FROM migrations');
+  return rows[0]?.schema ?? 0;
+}
+
+/** Names of the connections that every running server has. */
+const SERVERS = ['service', 'service-commit', 'service-listen'];
+
+/** Throws `CommandError` while a server runs on the database: it would go on writing into what is being replaced. */
+export async function requireNoServer({ pool, alone }: OperatorDatabase, { databaseUrl }: Config): Promise<void> {
+  const running = (): CommandError =>
+    new CommandError(
+      EXIT.refused,
+      'a server is running on this database',
+      'Stop all servers first (of one that was killed: start it once more, and stop it), then restore.',
+      { code: 'server_running' },
+    );
+  if (databaseUrl === null && !alone) throw running();
+  const { rows } = await pool.query<{ n: number }>(
+    'SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY ($1)',
+    [SERVERS],
+  );
+  if ((rows[0]?.n ?? 0) > 0) throw running();
+}
+
+/**
+ * Undefined where nobody's data is in the database; a server that was started once leaves an unclaimed tenant, which is
+ * nothing. Else what there is; without `force` that is refused with a `CommandError`.
+ */
+export async function requireEmpty({ pool }: OperatorDatabase, force: boolean): Promise<Counts | undefined> {
+  const { rows } = await pool.query<{ used: boolean }>(
+    `SELECT EXISTS (SELECT 1 FROM items) OR EXISTS (SELECT 1 FROM devices)
+       OR EXISTS (SELECT 1 FROM tenants WHERE slug IS NOT NULL OR claimed_at IS NOT NULL OR head > 0) AS used`,
+  );
+  if (rows[0]?.used === false) return undefined;
+  const counts = await countsOf(pool);
+  if (force) return counts;
+  throw new CommandError(
+    EXIT.refused,
+    `the database is not empty: ${countsLine(counts)}`,
+    'Restore into an empty database, or with --force, which replaces all of this.',
+    { code: 'not_empty' },
+  );
+}
+
+/** Rows of what an operator asks for. Items: those that are not deleted. */
+export interface Counts {
+  readonly tenants: number;
+  readonly devices: number;
+  readonly items: number;
+}
+
+/** Counts what is in the database. */
+export async function countsOf(pool: pg.Pool): Promise<Counts> {
+  const { rows } = await pool.query<Counts>(
+    `SELECT (SELECT count(*) FROM tenants) AS tenants, (SELECT count(*) FROM devices WHERE revoked_at IS NULL) AS devices,
+      (SELECT coalesce(sum(item_count), 0)::bigint FROM tenants) AS items`,
+  );
+  const [counts] = rows;
+  if (counts === undefined) throw new Error('the database counted nothing');
+  return counts;
+}
+
+/** `2 tenants, 3 devices, 40 items`. */
+export const countsLine = ({ tenants, devices, items }: Counts): string =>
+  [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
+
+/** What a backup says of itself. `createdAt`: ISO 8601; `bytes`: of all rows, unpacked. The texts are for a person. */
+export const aboutBackup = ({ createdAt, version, schema, postgres, parts }: Manifest) => ({
+  createdAt: new Date(createdAt).toISOString(),
+  ...{ version, schema, postgres },
+  bytes: parts.reduce((sum, part) => sum + part.bytes, 0),
+});

@@ -1,0 +1,116 @@
+/** The local store: its folder, and the server that hands its files out over signed URLs. */
+import { stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { ulid } from 'ulid';
+import { errorCode } from '../../../protocol/error-code.js';
+import { storageUnavailable } from '../../../protocol/errors.js';
+import { StoreFault } from '../../blobs/objects/fault.js';
+import type { LocalStore } from '../../blobs/objects/local.js';
+import { ask } from './requests.js';
+import { COMMON, StoreRun, type StoreCheck } from './run.js';
+import { adviceFor, NotOk, type Verdict } from './verdict.js';
+
+/** What is checked. */
+interface LocalCheck extends StoreCheck {
+  readonly store: LocalStore & StoreCheck['store'];
+  /** Where the running server is reached. */
+  readonly origin: string;
+}
+
+/** Checks the local store through the server that runs at `origin`. Never rejects for faults: they are verdicts. */
+export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]> {
+  const { store, origin } = check;
+  const tenant = await tenantAt(origin);
+  // What is left of it the nightly job removes: no row names it.
+  const probe = { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` };
+  const run = new StoreRun(check, [probe], origin);
+  const { body } = run;
+  const write = async (): Promise<string> => {
+    const draft = await store.create(probe);
+    try {
+      await draft.write(body);
+      await draft.commit();
+    } finally {
+      await draft.discard();
+    }
+    return 'written, flushed and renamed';
+  };
+  const unreserved = async (): Promise<string | undefined> => {
+    const upload = await run.upload(probe, body.length);
+    const answer = await ask(upload.url, { method: 'PUT', ...upload, body });
+    if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
+    run.accepted(answer, []);
+    return undefined;
+  };
+  return run.run({
+    checks: ['folder', 'server', 'write', ...COMMON, 'used URL', 'CORS', 'DELETE'],
+    opening: [
+      ['folder', () => folderSeen(store, probe.tenantId)],
+      ['server', () => serverSeen(run, origin, tenant)],
+    ],
+    writing: ['write', write],
+    uploads: [['used URL', unreserved]],
+  });
+}
+
+async function folderSeen(store: LocalStore, tenantId: string): Promise<string> {
+  const written = await writtenTo(store.folder, tenantId);
+  const strange = written.find(({ owner }) => owner !== process.getuid?.());
+  if (strange === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
+  // Whatever another user writes there, root too, the server could neither read nor remove.
+  const seen = `${strange.folder} belongs to another user`;
+  throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
+}
+
+async function serverSeen(run: StoreRun, origin: string, tenant: string | StoreFault): Promise<string> {
+  if (typeof tenant === 'string') {
+    await run.sign();
+    return `${origin} answers`;
+  }
+  const advice =
+    'Start the server; where it is reached by another address give --url (with many tenants: of a tenant).';
+  throw new NotOk({ outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
+}
+
+/** The tenant whose URLs the server takes there, or why there is none. */
+async function tenantAt(origin: string): Promise<string | StoreFault> {
+  try {
+    const { status, body } = await ask(`${origin}/api/service/status`, { method: 'GET' });
+    const told: unknown = status === 200 ? JSON.parse(body.toString()) : undefined;
+    const id = typeof told === 'object' && told !== null && 'tenantId' in told ? told.tenantId : undefined;
+    return typeof id === 'string' ? id : new StoreFault('refused', `${origin} is no tenant's address (${status})`);
+  } catch (error) {
+    return error instanceof StoreFault ? error : new StoreFault('broken', `${origin} is another server`);
+  }
+}
+
+/** A folder and its owner's number. */
+interface Owned {
+  readonly folder: string;
+  readonly owner: number;
+}
+
+/**
+ * Folders that an upload is written to, and those of them that the server has yet to make by the one above, in which it
+ * will. The data folder may be another user's: nothing is written there.
+ */
+async function writtenTo(folder: string, tenantId: string): Promise<readonly Owned[]> {
+  const own = (await ownerOf(folder)) ?? (await ownerOf(dirname(folder)));
+  if (own === undefined) throw storageUnavailable(new StoreFault('bucket', `there is no ${dirname(folder)}`, 'ENOENT'));
+  // Without a tenant the folder above stands for the tenant's own.
+  const below = await Promise.all(
+    ['uploads', tenantId].filter((name) => name !== '').map((name) => ownerOf(join(folder, name))),
+  );
+  return [own, ...below.filter((found) => found !== undefined)];
+}
+
+/** Undefined: there is no such folder. */
+async function ownerOf(folder: string): Promise<Owned | undefined> {
+  try {
+    return { folder, owner: (await stat(folder)).uid };
+  } catch (error) {
+    const code = errorCode(error);
+    if (code === 'ENOENT') return undefined;
+    throw storageUnavailable(new StoreFault('bucket', `${folder}: ${code}`, code));
+  }
+}

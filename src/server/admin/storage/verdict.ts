@@ -1,0 +1,97 @@
+/** What a check of the store found, in words for an operator. */
+import type { FaultReason } from '../../blobs/objects/fault.js';
+import { reasonOfS3Code } from '../../blobs/objects/s3-codes.js';
+
+/** `weak`: works, but the store does not hold a line that the server then holds alone. */
+export type Outcome = 'ok' | 'weak' | 'failed' | 'skipped';
+
+/** One line of the result. */
+export interface Verdict {
+  /** Such as `signed PUT`. */
+  readonly check: string;
+  readonly outcome: Outcome;
+  /** What was seen. */
+  readonly seen: string;
+  /** What to do; only where something is to be done. */
+  readonly advice?: string;
+  /** Of a failure: what scripts and the exit code go by. */
+  readonly reason?: FaultReason | 'cors' | 'public' | 'wrong';
+}
+
+/** Where each kind of store keeps what an operator has to mend. */
+export type StoreKind = 'local' | 'gcs' | 's3';
+
+const CREDENTIALS: Readonly<Record<StoreKind, string>> = {
+  local: 'Run this as the user of the server, with its environment.',
+  gcs: 'Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account that exists and may use the bucket.',
+  s3: 'Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or give the machine a role) as the store issued them.',
+};
+
+const RIGHTS: Readonly<Record<StoreKind, string>> = {
+  local: 'The folder and its files have to belong to the user of the server.',
+  gcs: 'Give the service account the role Storage Object User (roles/storage.objectUser) on this bucket.',
+  s3: 'The key needs s3:PutObject, s3:GetObject and s3:DeleteObject on the objects and s3:ListBucket on the bucket.',
+};
+
+/** What to do about a fault of the store. */
+export function adviceFor(reason: FaultReason, kind: StoreKind): string {
+  switch (reason) {
+    case 'credentials':
+      return CREDENTIALS[kind];
+    case 'denied':
+      return RIGHTS[kind];
+    case 'bucket':
+      return `Make the bucket, or correct ${kind === 'gcs' ? 'GCS_BUCKET' : 'S3_BUCKET'}: the store does not know it.`;
+    case 'region':
+      return 'Set S3_REGION to the region of the bucket.';
+    case 'clock':
+      return 'Set the clock of this machine (NTP): signatures carry the time.';
+    case 'unreachable':
+    case 'timeout':
+      return `Is the address right (${kind === 'gcs' ? 'GCS_ENDPOINT' : 'S3_ENDPOINT'}), the store up, and the way there open (DNS, firewall, TLS)?`;
+    case 'broken':
+      return 'The store answered with a fault of its own: try again, then look at its state.';
+    case 'refused':
+      return 'The store does not take this request; is it one of this kind, and is its version recent?';
+  }
+}
+
+/** Thrown by a check that is not simply well. */
+export class NotOk extends Error {
+  constructor(readonly verdict: Omit<Verdict, 'check'>) {
+    super(verdict.seen);
+  }
+}
+
+/** It works, with less than it should. */
+export function weak(seen: string): never {
+  throw new NotOk({ outcome: 'weak', seen });
+}
+
+/** Something came back, and not what was put there. */
+export function wrong(seen: string): never {
+  const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
+  throw new NotOk({ outcome: 'failed', seen, reason: 'wrong', advice });
+}
+
+/** Why a store refused a signed request. Google answers a late URL with the code that S3 has for late credentials. */
+export function reasonOfAnswer(status: number, code: string | undefined, kind: StoreKind): FaultReason {
+  if (kind === 'gcs' && code === 'ExpiredToken') return 'clock';
+  const known = code === undefined ? undefined : reasonOfS3Code(code);
+  if (known !== undefined) return known;
+  // Of this server's own URLs the secret is the only credential.
+  if (status === 401 || (kind === 'local' && status === 403)) return 'credentials';
+  if (status === 403) return 'denied';
+  return status >= 500 ? 'broken' : 'refused';
+}
+
+const SECOND_MS = 1000;
+const MINUTE_MS = 60 * SECOND_MS;
+
+/** `2 h 5 min`, `40 s`. */
+export function spanOf(ms: number): string {
+  const whole = Math.abs(ms);
+  if (whole < MINUTE_MS) return `${Math.round(whole / SECOND_MS)} s`;
+  const minutes = Math.round(whole / MINUTE_MS);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}

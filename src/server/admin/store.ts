@@ -1,0 +1,106 @@
+/** What an operator does by hand, in PostgreSQL (sql/0008_operator.sql). */
+import { ulid } from 'ulid';
+import { Store } from '../storage/ask.js';
+
+/** States that an operator may give a tenant. */
+export type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';
+
+/** A tenant as an operator sees it. Times are milliseconds since 1970, sizes bytes. */
+export interface TenantRow {
+  readonly id: string;
+  /** Null: the tenant of single mode. */
+  readonly slug: string | null;
+  readonly state: string;
+  readonly email: string | null;
+  readonly createdAt: number;
+  readonly claimedAt: number | null;
+  readonly devices: number;
+  readonly items: number;
+  readonly storageBytes: number;
+}
+
+/** Where a stored figure differs from what the rows say. */
+export interface Discrepancy {
+  readonly tenantId: string;
+  readonly what: string;
+  readonly stored: number;
+  readonly counted: number;
+}
+
+/** How a change ended: done, or a name of the error catalogue. */
+export type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_done';
+
+/** Items that one statement deletes. */
+const DELETE_BATCH = 2_000;
+
+/** The operator's statements. Each throws `unavailable` while the database is down. */
+export class OperatorStore extends Store {
+  /** Tenants in order of their names, at most `limit` of them after `after` ('' from the start). */
+  tenants(after: string, limit: number): Promise<TenantRow[]> {
+    return this.rows<TenantRow>(
+      `SELECT t.id, t.slug, t.state, t.email, t.created_at AS "createdAt", t.claimed_at AS "claimedAt",
+          (SELECT count(*) FROM devices d WHERE d.tenant_id = t.id AND d.revoked_at IS NULL) AS devices,
+          t.item_count AS items, t.storage_bytes AS "storageBytes"
+        FROM tenants t WHERE coalesce(t.slug, '') >= $1 AND ($1 = '' OR t.slug > $1)
+        ORDER BY coalesce(t.slug, ''), t.id LIMIT $2`,
+      [after, limit],
+    );
+  }
+
+  /** The tenant of a name; without one the tenant of single mode. Undefined where there is none. */
+  async tenantOf(slug: string | undefined): Promise<string | undefined> {
+    const text = 'SELECT id FROM tenants WHERE slug IS NOT DISTINCT FROM $1 ORDER BY created_at, id LIMIT 1';
+    const row = await this.first<{ id: string }>(text, [slug ?? null]);
+    return row?.id;
+  }
+
+  setState(tenantId: string, state: TenantState): Promise<OperatorVerdict> {
+    return this.verdict('set_tenant_state($1, $2)', [tenantId, state]);
+  }
+
+  /** Deletes a tenant with all that it has. `onBatch` is called after each statement, with the items gone so far. */
+  async remove(
+    tenantId: string,
+    now: number,
+    onBatch: (items: number) => void = () => undefined,
+  ): Promise<OperatorVerdict> {
+    for (let items = 0; ; items += DELETE_BATCH) {
+      const verdict = await this.verdict<'gone' | 'more' | 'tenant_not_found'>('delete_tenant($1, $2, $3)', [
+        tenantId,
+        DELETE_BATCH,
+        now,
+      ]);
+      if (verdict !== 'more') return verdict === 'gone' ? 'ok' : verdict;
+      onBatch(items + DELETE_BATCH);
+    }
+  }
+
+  /** `claimHash`: SHA-256 of the new token. */
+  renewClaimToken(tenantId: string, claimHash: Uint8Array): Promise<OperatorVerdict> {
+    return this.verdict('renew_claim_token($1, $2)', [tenantId, claimHash]);
+  }
+
+  removePassword(tenantId: string): Promise<OperatorVerdict> {
+    return this.verdict('remove_password($1)', [tenantId]);
+  }
+
+  discrepancies(): Promise<Discrepancy[]> {
+    return this.rows<Discrepancy>('SELECT tenant_id AS "tenantId", what, stored, counted FROM discrepancies()');
+  }
+
+  /**
+   * Begins a new history: every device replays from the start, which is what a copied volume needs. The
+   * servers' connections are cut, since each asks for the epoch when it connects.
+   */
+  async newEpoch(): Promise<string> {
+    const epoch = ulid();
+    await this.rows('UPDATE installation SET epoch = $1', [epoch]);
+    await this.rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name IN ('service', 'service-commit')`);
+    return epoch;
+  }
+
+  private verdict<V extends string = OperatorVerdict>(call: string, values: readonly unknown[]): Promise<V> {
+    return this.value<V>(`SELECT ${call} AS verdict`, values);
+  }
+}

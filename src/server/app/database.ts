@@ -1,0 +1,108 @@
+/** The database, opened: external or embedded, migrated, every connection checked for the history it belongs to. */
+import type pg from 'pg';
+import type { Logger } from 'pino';
+import type { Config } from '../config/config.js';
+import { keptSecret } from '../config/secrets.js';
+import { LANE_SETTINGS } from '../storage/commit/batch.js';
+import { createPool, endPool, openClient } from '../storage/database.js';
+import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
+import { History } from '../storage/history.js';
+import { migrate } from '../storage/migrate.js';
+import { Reach } from '../storage/reach.js';
+import { SQL_FOLDER } from '../../root.js';
+
+const POOL_SIZE = 12;
+
+/** Ends one part of the server. */
+export type Stop = () => Promise<void>;
+
+/** What the database is opened from. */
+export interface DatabaseOptions {
+  readonly config: Config;
+  readonly log: Logger;
+}
+
+/** An open database. */
+export interface Database {
+  readonly pool: pg.Pool;
+  readonly history: History;
+  readonly url: string;
+  /** A connection for a commit lane. `onLost` is called at most once, when it dies unasked. */
+  openLane(onLost: (error: Error) => void): Promise<pg.Client>;
+}
+
+/** Whom the database tells. */
+export interface DatabaseHooks {
+  /** Where what must be ended is put. */
+  readonly stops: Stop[];
+  readonly onFault: (error: unknown) => void;
+  /** A connection found another history: a restored or failed-over database. */
+  readonly onOtherHistory: () => void;
+  /** It was away and answers again: what was committed meanwhile, by others, is not known here. */
+  readonly onBack: () => void;
+}
+
+/** Opens it. Rejects with `MigrationError`, or whatever keeps it from being reached. */
+export async function openDatabase({ config, log }: DatabaseOptions, hooks: DatabaseHooks): Promise<Database> {
+  const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
+  const report = await migrate({ url, folder: SQL_FOLDER });
+  if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
+  if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
+  const history = new History((epoch) => {
+    log.warn({ epoch }, 'the database has another history: all sockets start anew');
+    hooks.onOtherHistory();
+  });
+  const reach = new Reach({
+    url,
+    onChange(within, cause) {
+      if (within) log.warn('the database answers again');
+      else log.error({ cause: String(cause) }, 'the database does not answer: its connections are cut');
+      if (within) hooks.onBack();
+    },
+  });
+  const { link } = reach;
+  const pool = createPool({
+    url,
+    link,
+    name: 'service',
+    size: POOL_SIZE,
+    onIdleError: hooks.onFault,
+    onConnect: (client) => history.check(client),
+  });
+  hooks.stops.push(() => endPool(pool));
+  await pool.query('SELECT 1');
+  reach.start();
+  hooks.stops.push(() => reach.close());
+  return {
+    pool,
+    history,
+    url,
+    async openLane(onLost) {
+      const client = await openClient({ url, link, name: 'service-commit', onLost });
+      try {
+        await history.check(client);
+        await client.query(LANE_SETTINGS);
+        return client;
+      } catch (error) {
+        await client.end().catch(hooks.onFault);
+        throw error;
+      }
+    },
+  };
+}
+
+/** Starts the PostgreSQL under DATA_DIR, with `settings` beside its own. Resolves with its URL; its end is put into `stops`. */
+export async function startEmbedded(
+  { config, log }: DatabaseOptions,
+  stops: Stop[],
+  settings: Readonly<Record<string, string>> = {},
+): Promise<string> {
+  const embedded = await EmbeddedPostgres.start({
+    dataDir: config.dataDir,
+    password: await keptSecret(config.dataDir, 'database-password'),
+    onLog: (level, message) => log[level]({ from: 'postgres' }, message),
+    settings,
+  });
+  stops.push(() => embedded.stop());
+  return embedded.url;
+}

@@ -1,0 +1,114 @@
+/** Puts together what only a hosted service has: tenants by host name, signup, billing. */
+import { signupNetworkOf, type AddressLimits } from '../http/address-limits.js';
+import { Checkout } from '../billing/checkout.js';
+import { Webhooks } from '../billing/webhooks.js';
+import { apexOf } from '../config/config.js';
+import type { BillingService } from '../billing/routes.js';
+import type { HostingService } from '../hosting/routes.js';
+import { Certificates } from '../hosting/certificates.js';
+import { TenantHosts } from '../hosting/hosts.js';
+import { Signup } from '../hosting/signup.js';
+import { BillingStore } from '../billing/store.js';
+import { HostingStore } from '../hosting/store.js';
+import type { Parts } from './parts.js';
+import type { TenantParts } from './tenants.js';
+
+/** What only a hosted service has. */
+export interface HostingParts {
+  readonly hosts: TenantHosts;
+  readonly service: HostingService;
+  /** Undefined: PAYMENT_BILLING_ENABLED is false. */
+  readonly billing: BillingService | undefined;
+}
+
+/** Reads the table of names. Rejects with `unavailable`. */
+export async function composeHosting(
+  parts: Parts,
+  tenants: TenantParts,
+  addressLimits: Pick<AddressLimits, 'take'>,
+): Promise<HostingParts> {
+  const { config, clock, database, stops, onFault } = parts;
+  const { registry, feed } = tenants;
+  const apex = apexOf(config);
+  const store = new HostingStore(database.pool);
+  const hosts = new TenantHosts({
+    ...{ store, baseDomain: apex, clock, onFault },
+    onFreed: (tenant) => registry.forget(tenant),
+  });
+  await hosts.start();
+  stops.push(() => hosts.close());
+  tenants.onHint = (tenant) => hosts.hint(tenant);
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
+  const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+  const billed = await composeBilling(parts, {
+    apexUrl: urlOf(apex),
+    urlOf: (slug) => urlOf(hosts.hostOf(slug)),
+    changed: (tenant) => registry.changed(tenant),
+  });
+  const checkout = billed?.checkout;
+  const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
+  const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
+  const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
+  return {
+    hosts,
+    service: {
+      isApex: (host) => hosts.isApex(host),
+      certifies: (host) => certificates.check(host),
+      signUp: (body, address) => signup.signUp(body, signupNetworkOf(address)),
+    },
+    billing: billed?.service,
+  };
+}
+
+interface Billed {
+  readonly checkout: Checkout;
+  readonly service: BillingService;
+}
+
+/** What the configuration has checked (src/server/config/config.ts, billingConflicts). */
+function given(value: string | null): string {
+  if (value === null) throw new Error('billing is on without what it needs');
+  return value;
+}
+
+interface BillingPlace {
+  readonly apexUrl: string;
+  /** Where a tenant of this name is reached. */
+  readonly urlOf: (slug: string) => string;
+  /** A tenant's state changed: reads it anew here and tells the other instances. */
+  readonly changed: (tenantId: string) => Promise<void>;
+}
+
+async function composeBilling(
+  { config, log, clock, database, secret, stops, onFault }: Parts,
+  { apexUrl, urlOf, changed }: BillingPlace,
+): Promise<Billed | undefined> {
+  if (!config.paymentBillingEnabled) return undefined;
+  const store = new BillingStore(database.pool);
+  // Whoever bills nobody does without the library: it takes 20 MB and a tenth of a second.
+  const { StripePayments } = await import('../billing/stripe.js');
+  const payments = new StripePayments({
+    secretKey: given(config.paymentSecretKey),
+    webhookSecret: given(config.paymentWebhookSecret),
+    priceId: given(config.paymentPriceId),
+    apiBase: config.paymentApiBase,
+  });
+  const onUnknown = (event: object): void =>
+    log.warn(event, 'a payment event of a customer who is no tenant here (yet)');
+  const webhooks = new Webhooks({
+    ...{ store, payments, clock, onUnknown, changed, onFault },
+    graceMs: config.paymentGraceMs,
+  });
+  webhooks.start();
+  stops.push(() => webhooks.close());
+  const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
+  return {
+    checkout,
+    service: {
+      webhook: (body, signature) => webhooks.take(body, signature),
+      portal: (tenantId) => checkout.portal(tenantId),
+      returned: (token) => checkout.returned(token),
+      resume: (token) => checkout.resume(token),
+    },
+  };
+}

@@ -1,0 +1,140 @@
+/**
+ * What can be known to be wrong before anything is created: a port that is taken, a folder that cannot be written, a
+ * database that lets nobody in. Looked at once, before the start; what changes after it fails later, in its own words.
+ */
+import { constants, existsSync } from 'node:fs';
+import { access, stat, statfs } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { dirname } from 'node:path';
+import type { Config } from '../config/config.js';
+import { hasCluster } from '../storage/embedded/process.js';
+import { migrate, MigrationError } from '../storage/migrate.js';
+import { strangeLibrary } from '../http/library.js';
+import { errorCode } from '../../protocol/error-code.js';
+import { SQL_FOLDER } from '../../root.js';
+
+/** The server cannot start here; the message is one sentence that says why, and what to do. */
+export class StartError extends Error {
+  override readonly name = 'StartError';
+}
+
+const MIB = 1024 * 1024;
+/** A new cluster with its first log segments. */
+const NEW_CLUSTER_BYTES = 200 * MIB;
+/** One segment of PostgreSQL's log: with less it does not start either. */
+const FREE_BYTES = 16 * MIB;
+
+/**
+ * Looks at everything. Resolves with what the operator should know though the server can start. Throws `StartError`, or
+ * `MigrationError` for a database of another version of the server.
+ */
+export async function preflight(config: Config): Promise<string[]> {
+  const strange = strangeLibrary();
+  if (strange !== undefined && config.uwsStrict === 'on')
+    throw new StartError(`${strange} Install what package-lock.json names (npm ci), or set UWS_STRICT to off.`);
+  const { host, port, metricsHost, metricsPort, instances } = config;
+  await checkPort({ host, port, variables: ['HOST', 'PORT'] });
+  for (let n = 0; metricsPort > 0 && n < instances; n++)
+    await checkPort({ host: metricsHost, port: metricsPort + n, variables: ['METRICS_HOST', 'METRICS_PORT'] });
+  await checkDataDir(config);
+  if (config.databaseUrl !== null) await checkDatabase(config.databaseUrl);
+  return strange === undefined ? [] : [strange];
+}
+
+interface Place {
+  readonly host: string;
+  readonly port: number;
+  /** Names of the variables that say so. */
+  readonly variables: readonly [host: string, port: string];
+}
+
+/** Listens there for a moment, alone: also beside a server that shares its port. */
+async function checkPort({ host, port, variables: [hostName, portName] }: Place): Promise<void> {
+  const probe = createServer();
+  try {
+    probe.listen({ host, port, exclusive: true });
+    await once(probe, 'listening');
+  } catch (error) {
+    throw new StartError(portText(errorCode(error), { host, port, variables: [hostName, portName] }), { cause: error });
+  }
+  probe.close();
+  await once(probe, 'close');
+}
+
+function portText(code: string, { host, port, variables: [hostName, portName] }: Place): string {
+  switch (code) {
+    case 'EADDRINUSE':
+      return `${portName}: port ${port} of ${host} is in use by another program. Stop that one, or set ${portName} to a free port.`;
+    case 'EADDRNOTAVAIL':
+      return `${hostName}: ${host} is not an address of this machine. Set ${hostName} to one that is, or to 0.0.0.0 for all of them.`;
+    case 'EACCES':
+      return `${portName}: port ${port} may not be opened by this user. Set ${portName} to 1024 or more and put a proxy before it, or give the program the right (CAP_NET_BIND_SERVICE).`;
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `${hostName}: the name ${host} is not known on this machine (${code}). Set ${hostName} to an address of this machine.`;
+    default:
+      return `${hostName}, ${portName}: the server cannot listen on ${host} port ${port} (${code}).`;
+  }
+}
+
+/** The folder, or the nearest one above it that is there: a place where files can be made, with room for them. */
+async function checkDataDir(config: Config): Promise<void> {
+  const { dataDir, databaseUrl, tokenSecret, storageKind } = config;
+  const embedded = databaseUrl === null;
+  if (!embedded && tokenSecret !== null && storageKind !== 'local') return;
+  let folder = dataDir;
+  while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
+  const another = 'or set DATA_DIR to another folder.';
+  try {
+    if (!(await stat(folder)).isDirectory())
+      throw new StartError(`DATA_DIR: ${folder} is a file, and the data need a folder. Move it away, ${another}`);
+    await access(folder, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    if (error instanceof StartError) throw error;
+    const why = `DATA_DIR: the user of this process may not write to ${folder} (${errorCode(error)}).`;
+    throw new StartError(`${why} Give it to that user, ${another}`, { cause: error });
+  }
+  const { bavail, bsize } = await statfs(folder);
+  const [free, needed] = [bavail * bsize, embedded && !hasCluster(dataDir) ? NEW_CLUSTER_BYTES : FREE_BYTES];
+  if (free >= needed) return;
+  const room = `${Math.floor(free / MIB)} MiB free, and the server needs ${needed / MIB}`;
+  throw new StartError(`DATA_DIR: the disk of ${folder} has ${room}. Make room, ${another}`);
+}
+
+/** Connects once, and looks at what is there without changing it. */
+async function checkDatabase(url: string): Promise<void> {
+  try {
+    await migrate({ url, folder: SQL_FOLDER, dryRun: true });
+  } catch (error) {
+    if (error instanceof MigrationError) throw error;
+    throw new StartError(`DATABASE_URL: ${databaseText(error, new URL(url))}`, { cause: error });
+  }
+}
+
+/** Never with the URL itself: it holds the password. */
+function databaseText(error: unknown, { host, username, pathname }: URL): string {
+  const code = errorCode(error);
+  const where = host === '' ? 'the local socket' : host;
+  const [user, database] = [decodeURIComponent(username), decodeURIComponent(pathname.slice(1))];
+  switch (code) {
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `the host of ${where} is not known (${code}). Correct its name, or look at this machine's name service.`;
+    case 'ECONNREFUSED':
+    case 'ENOENT':
+      return `no database listens at ${where} (${code}). Start it, or correct host and port.`;
+    case '28P01':
+      return `the database at ${where} refuses the password of the user "${user}". Correct user and password.`;
+    case '28000':
+      return `the database at ${where} does not let the user "${user}" in. Create that user, or admit it in pg_hba.conf.`;
+    case '3D000':
+      return `at ${where} there is no database "${database}". Create it, or correct its name.`;
+    case '42501':
+      return `the user "${user}" lacks a right in the database "${database}" at ${where}. Make that user its owner.`;
+    default: {
+      const reason = error instanceof Error && error.message !== '' ? error.message : 'no connection';
+      return `the database at ${where} cannot be used: ${reason}${code === '' ? '' : ` (${code})`}.`;
+    }
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * Paying: the checkout at signup, the page it returns to, and the page where a customer manages the subscription.
+ *
+ * The claim token never goes to the payment provider. What the provider gets, in the address that the checkout returns
+ * to, is a return token; the claim token is a MAC over it under a secret of this server. So the page can show the claim
+ * link as often as it is loaded, while the database holds hashes only, and whoever pays not sees nothing.
+ */
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import type { Clock } from '../../protocol/clock.js';
+import { ServiceError } from '../../protocol/errors.js';
+import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
+import type { Account, BillingStore, CheckoutSession, Payments } from './ports.js';
+
+/** So long after signup is the page after checkout good for. */
+export const RETURN_MS = 7 * 86_400_000;
+const HOUR_MS = 3_600_000;
+/** No checkout outlives its unpaid tenant, or somebody would pay for nothing; the event of a payment has an hour to come. */
+const PAYABLE_MS = UNCLAIMED_MS - HOUR_MS;
+/** The provider makes no checkout that ends sooner; a minute for its clock. */
+const CHECKOUT_MIN_MS = 31 * 60_000;
+/** 32 bytes in base64url. */
+const TOKEN = /^[A-Za-z0-9_-]{43}$/;
+
+/** What paying is made of. */
+export interface CheckoutOptions {
+  readonly store: Pick<BillingStore, 'account' | 'returning' | 'noteCheckout'>;
+  readonly payments: Pick<Payments, 'checkout' | 'checkoutOf' | 'portal'>;
+  readonly clock: Clock;
+  /** Key of the claim tokens' MAC; the same on every instance. */
+  readonly secret: Uint8Array;
+  /** The address of the apex, without a trailing slash. */
+  readonly apexUrl: string;
+  /** The address of a tenant. */
+  readonly urlOf: (slug: string) => string;
+}
+
+/** What the page after checkout shows. */
+export type Returned =
+  /** The address is not one of ours, or its time is over. */
+  | { readonly kind: 'unknown' }
+  /** The payment has not been confirmed yet, or was not made. */
+  | { readonly kind: 'unpaid'; readonly url: string }
+  /** Paid: this is what the new owner came for. */
+  | { readonly kind: 'paid'; readonly url: string; readonly claimToken: string }
+  | { readonly kind: 'claimed'; readonly url: string }
+  /** The operator has issued another claim token since. */
+  | { readonly kind: 'renewed'; readonly url: string };
+
+const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
+
+/** See above. */
+export class Checkout {
+  constructor(private readonly options: CheckoutOptions) {}
+
+  /** The claim token that belongs to a tenant and its return token; 43 characters of base64url. */
+  claimTokenOf(tenantId: string, returnToken: string): string {
+    return createHmac('sha256', this.options.secret)
+      .update(`${SERVICE_NAME}-claim-v1\0${tenantId}\0${returnToken}`, 'utf8')
+      .digest('base64url');
+  }
+
+  /** The first checkout of a tenant that has just been signed up. Throws `unavailable`, `internal`. */
+  async begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }> {
+    const { tenantId, email, returnToken } = order;
+    const pages = this.pagesOf(returnToken);
+    const made = await this.options.payments.checkout({
+      ...{ tenantId, customer: { email }, ...pages },
+      key: `checkout-${tenantId}`,
+      expiresAt: this.options.clock.now() + PAYABLE_MS,
+    });
+    await this.options.store.noteCheckout(tenantId, made.id);
+    return { checkoutUrl: urlOf(made) };
+  }
+
+  /** What the page shows to somebody who comes with a return token. */
+  async returned(returnToken: string): Promise<Returned> {
+    const account = await this.returning(returnToken);
+    if (account === undefined) return { kind: 'unknown' };
+    const { tenantId, slug, state, claimedAt, claimHash } = account;
+    const url = this.options.urlOf(slug);
+    if (claimedAt !== null || claimHash === null) return { kind: 'claimed', url };
+    if (state === 'pending') return { kind: 'unpaid', url };
+    const claimToken = this.claimTokenOf(tenantId, returnToken);
+    const hash = sha256(claimToken);
+    if (claimHash.length !== hash.length || !timingSafeEqual(claimHash, hash)) return { kind: 'renewed', url };
+    return { kind: 'paid', url, claimToken };
+  }
+
+  /**
+   * Where somebody pays who left the checkout: the same one while it is open, else a new one. Throws `not_found` where
+   * there is nothing to pay for.
+   */
+  async resume(returnToken: string): Promise<string> {
+    const account = await this.returning(returnToken);
+    if (account?.state !== 'pending') throw new ServiceError('not_found', 'there is nothing to pay for');
+    return this.pay(account, this.pagesOf(returnToken));
+  }
+
+  /**
+   * Where a device's owner manages the subscription; without one, where one is bought. Throws `tenant_not_found`,
+   * `unavailable`.
+   */
+  async portal(tenantId: string): Promise<{ url: string }> {
+    const { store, payments, urlOf: tenantUrl, apexUrl } = this.options;
+    const account = await store.account(tenantId);
+    if (account === undefined) throw new ServiceError('tenant_not_found');
+    const home = tenantUrl(account.slug);
+    if (account.subscription === 'running' && account.customerId !== null) {
+      return { url: await payments.portal(account.customerId, home) };
+    }
+    return { url: await this.pay(account, { successUrl: `${apexUrl}/signup/done`, cancelUrl: home }) };
+  }
+
+  private pagesOf(returnToken: string): { successUrl: string; cancelUrl: string } {
+    const page = `${this.options.apexUrl}/signup/done?return=${returnToken}`;
+    return { successUrl: page, cancelUrl: page };
+  }
+
+  private async returning(returnToken: string): Promise<Account | undefined> {
+    if (!TOKEN.test(returnToken)) return undefined;
+    const account = await this.options.store.returning(sha256(returnToken));
+    return account === undefined || this.options.clock.now() - account.createdAt > RETURN_MS ? undefined : account;
+  }
+
+  /** One checkout at a time is open for a tenant: two that are paid would be two subscriptions. */
+  private async pay(account: Account, pages: { successUrl: string; cancelUrl: string }): Promise<string> {
+    const { store, payments, clock } = this.options;
+    const { tenantId, email, customerId, checkoutId, subscription, state, createdAt } = account;
+    const last = checkoutId === null ? undefined : await payments.checkoutOf(checkoutId);
+    if (last?.status === 'open' && last.url !== null) return last.url;
+    // Paid, and its webhook is on its way, or the bank is.
+    if (last?.status === 'complete' && subscription !== 'over') {
+      throw new ServiceError('conflict', 'the payment is being confirmed');
+    }
+    const expiresAt = state === 'pending' ? createdAt + PAYABLE_MS : null;
+    if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS) {
+      throw new ServiceError('not_found', 'it is too late to pay: the name is about to be free again');
+    }
+    // Whoever asks at the same moment asks for the same checkout. By the hour: an answer is kept with its key, also
+    // where it was a failure.
+    const hour = Math.floor(clock.now() / HOUR_MS);
+    const made = await payments.checkout({
+      ...{ tenantId, ...pages, expiresAt },
+      customer: customerId === null ? { email } : { id: customerId },
+      key: `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`,
+    });
+    await store.noteCheckout(tenantId, made.id);
+    return urlOf(made);
+  }
+}
+
+function urlOf({ url }: CheckoutSession): string {
+  if (url === null || !/^https?:\/\//.test(url)) throw new ServiceError('internal', 'the checkout has no address');
+  return url;
+}

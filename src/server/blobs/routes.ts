@@ -1,0 +1,91 @@
+/** Blobs (reference, Blobs): URLs for devices, and the local store's uploads and downloads behind them. */
+import { invalid } from '../../protocol/errors.js';
+import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
+import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
+import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
+import type { TooSlow } from '../http/pace.js';
+import type { HttpConfig } from '../http/ports.js';
+import { hostName } from '../http/query.js';
+import type { Call } from '../http/request.js';
+import { Download } from '../http/reply.js';
+import type { Handler } from '../http/route.js';
+import { fields } from '../http/fields.js';
+import type { Blobs } from './blobs.js';
+import type { Transfers } from './transfers.js';
+
+/** What the handlers need. */
+export interface BlobParts {
+  readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl'>;
+  /** Left out: blobs are in a store that clients reach by themselves. */
+  readonly transfers?: LocalTransfers | undefined;
+  readonly config: HttpConfig;
+}
+
+type LocalTransfers = Pick<Transfers, 'upload' | 'download' | 'tooSlow'>;
+
+const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
+
+/**
+ * Scheme and host that the client reached this server by, without a trailing slash (reference, HTTP, Tokens):
+ * PUBLIC_URL, else the domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi
+ * mode the host is the request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
+ */
+function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
+  const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
+  if (publicUrl !== null) {
+    if (tenantHost === undefined) return publicUrl;
+    const { protocol, port } = new URL(publicUrl);
+    return `${protocol}//${tenantHost}${port === '' ? '' : `:${port}`}`;
+  }
+  if (domain !== null) return `https://${tenantHost ?? domain}`;
+  if (!HOST.test(call.host)) throw invalid('host', 'must be a host name');
+  const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+  const believed = peer !== undefined && new TrustedProxies(trustedProxies).trusts(peer);
+  const secure = believed && /^\s*https\s*(,|$)/i.test(call.forwardedProto);
+  return `${secure ? 'https' : 'http'}://${call.host}`;
+}
+
+/** `POST /blobs/upload-url`. Throws `validation`, and as `Blobs.uploadUrl`. */
+export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config }) => {
+  const body = fields(call);
+  const b = call.shape === 'b' ? validateUploadBodyB(body) : undefined;
+  const a = b === undefined ? validateUploadBodyA(body) : undefined;
+  return blobs.uploadUrl(call.tenantId, {
+    size: a?.contentLength ?? b?.size ?? 0,
+    contentType: (a ?? b)?.contentType ?? 'application/octet-stream',
+    by: call.deviceId,
+    origin: originOf(call, config),
+  });
+};
+
+/** `GET /blobs/:ref/url`. Throws `no_blob`, `storage_unavailable`. */
+export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
+  blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
+
+/** Rows of signed URLs are in the table only with a store that this server serves. */
+function served(transfers: LocalTransfers | undefined): LocalTransfers {
+  if (transfers === undefined) throw new Error('a signed URL without a local store');
+  return transfers;
+}
+
+const nameOf = (call: Call): { tenantId: string; ref: string } => {
+  const [tenantId = '', ref = ''] = call.id.split('/');
+  return { tenantId, ref };
+};
+
+/** `PUT /blobs/:tenant/:ref`; its signature held. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
+export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
+  const { inflow } = call;
+  if (inflow === undefined) throw new Error('an upload without its body');
+  await served(transfers).upload(nameOf(call), call.contentLength, inflow);
+  return { ok: true };
+};
+
+/** `GET` and `HEAD /blobs/:tenant/:ref`; its signature held. Throws `no_blob`, `storage_unavailable`, `rate_limited`. */
+export const download: Handler<BlobParts, Download> = async (call, app) => {
+  const name = nameOf(call);
+  const transfers = served(app.transfers);
+  const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
+  // A name is given once, so its bytes never change: the name is the tag.
+  return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);
+};

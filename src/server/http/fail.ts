@@ -1,0 +1,51 @@
+/** From whatever was thrown to a refusal of the catalogue (reference, Errors). */
+import { codeOf, ServiceError } from '../../protocol/errors.js';
+import type { ErrorDetailsReply, ErrorFields } from '../../protocol/replies.js';
+import { encode, type Shape } from '../../protocol/shape.js';
+
+/** A refusal of the catalogue. Anything unexpected becomes `internal`, and its cause stays inside. */
+export const asRefusal = (error: unknown): ServiceError =>
+  error instanceof ServiceError ? error : new ServiceError('internal');
+
+/** Field names as shape B spells them. Capitals of ids stay: they have no small letter on both sides. */
+const snakePath = (path: string): string =>
+  path.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`);
+
+/** A refusal whose field path is spelled another way, in its message too. Anything else comes back as it is. */
+export function renamed(error: unknown, spell: (path: string) => string): unknown {
+  if (!(error instanceof ServiceError)) return error;
+  const path = error.details?.['path'];
+  if (typeof path !== 'string' || spell(path) === path) return error;
+  const name = spell(path);
+  const message = error.message.startsWith(path) ? name + error.message.slice(path.length) : error.message;
+  return new ServiceError(error.error, message, { ...error.details, path: name }, error.retryAfter);
+}
+
+/** The value of `error` in a reply, a batch result or an `error` frame. */
+export function errorFields(refusal: ServiceError, shape: Shape): ErrorFields {
+  const code = codeOf(refusal.error, shape);
+  const { message, details } = shape === 'b' ? asRefusal(renamed(refusal, snakePath)) : refusal;
+  return {
+    code,
+    message,
+    ...(shape === 'b' ? { hint: `/docs/errors#${code}` } : {}),
+    ...(details === undefined ? {} : { details: encode(shape, details) as ErrorDetailsReply }),
+  };
+}
+
+/** Whole seconds for `Retry-After`; undefined where the status has none. */
+export function retryAfterOf(refusal: ServiceError, status: number): number | undefined {
+  if (status !== 429 && status !== 503) return undefined;
+  return Math.max(1, Math.ceil(refusal.retryAfter ?? 1));
+}
+
+/**
+ * What the log may know of a cause. Only these fields: errors of the database carry rows and parameters in others,
+ * and those may hold codes or keys.
+ */
+export function describe(error: unknown, depth = 0): object {
+  if (!(error instanceof Error)) return { type: typeof error };
+  const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};
+  const cause = error.cause === undefined || depth >= 3 ? {} : { cause: describe(error.cause, depth + 1) };
+  return { type: error.name, message: error.message, ...code, stack: error.stack, ...cause };
+}

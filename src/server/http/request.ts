@@ -1,0 +1,554 @@
+/**
+ * One HTTP request under way. uWebSockets.js frees the request when its handler returns, so everything needed later
+ * is copied first; the response object lives until it is answered or aborted, and is never touched after that.
+ *
+ * Its body is read under its cap, bounded in what is held of it, and parsed (`validation`, `payload_too_large`).
+ */
+import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
+import { invalid, ServiceError } from '../../protocol/errors.js';
+import { type Shape, shapeOfBody } from '../../protocol/shape.js';
+import type { TokenClaims } from './tokens.js';
+import { type Bucket, type Charged, type Holding, refusalOf, type Verdict, type Shares } from './limits.js';
+import type { Caller } from './authenticate.js';
+import type { Incoming, Inflow } from './inflow.js';
+import type { TenantActor } from './ports.js';
+import { isAscii, isUtf8 } from 'node:buffer';
+import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
+
+/** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
+export type Closing = 'keep' | 'ask' | 'cut';
+
+const NOTHING = Buffer.alloc(0);
+/** Of a request whose body was not taken, or was handed on. */
+export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
+
+/** What a call tells those who took it in (src/server/http/pipeline.ts). */
+export interface CallKeeper {
+  /** The answer of a handler that had said that it comes later. */
+  answerLater(call: Call, answer: object): void;
+  refuseLater(call: Call, error: unknown): void;
+  /** Once: it was answered, or its client went away. */
+  over(call: Call): void;
+}
+
+/**
+ * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
+ */
+export class Call implements Charged, Incoming {
+  readonly method: string;
+  readonly path: string;
+  readonly query: Query;
+  readonly startedAt: number;
+  /**
+   * Set where the query or the shape it names does not parse; raised when it is the body's turn (reference, HTTP, Order
+   * of checks).
+   */
+  fault: ServiceError | undefined;
+
+  authorization = '';
+  contentType = '';
+  /** `Stripe-Signature`. */
+  signature = '';
+  host = '';
+  origin = '';
+  preflightMethod = '';
+  forwardedFor = '';
+  givenId = '';
+  /** Tags of what the client has already. */
+  ifNoneMatch = '';
+  /** Which part of a file is asked for, and of which one. */
+  range = '';
+  ifRange = '';
+  /** The scheme that a proxy says the client used. */
+  forwardedProto = '';
+  upgrade = '';
+  contentLength = 0;
+  lengthDeclared = false;
+  chunked = false;
+  /** Says what is wrong with the framing: a proxy in front could read this request otherwise (reference, HTTP, Requests). */
+  framing: string | undefined;
+
+  /** The shape that query or header name; it wins over what a body shows (reference, HTTP, The two shapes). */
+  namedShape: Shape | undefined;
+  shape: Shape;
+  requestId = '';
+  /** The path as the route table has it, `:id` and all; '' for none of them. */
+  route = '';
+  /** The part of the path that stands for `:id`. */
+  id = '';
+  tenantId = '';
+  deviceId = '';
+  address = '';
+  owner = '';
+  place: Holding | undefined;
+  room: Holding | undefined;
+  /** What its device may still read and write; undefined where nothing is counted. */
+  bucket: Bucket | undefined;
+  body: Readonly<Record<string, unknown>> = NO_FIELDS;
+  /** The body as it came, where the row takes it raw. */
+  bytes: Uint8Array = NOTHING;
+  /** The body on its way in, where the row streams it. */
+  inflow: Inflow | undefined;
+  /** Status of a success. */
+  status = 200;
+  /** Of a held call: what it is answered with when the server stops before it has its answer. */
+  giveUp: object | undefined;
+
+  closing: Closing = 'keep';
+  /** A handler that gave, or is about to give, `LATER` has said its answer. */
+  told = false;
+  over = false;
+  aborted = false;
+  /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
+  unsent: (() => void) | undefined;
+  private ended: (() => void) | undefined;
+  /** Who calls, once he was let in. Only where the row asks for a device. */
+  caller: Caller | undefined;
+  private knownClaims: TokenClaims | undefined;
+
+  constructor(
+    readonly res: HttpResponse,
+    req: HttpRequest,
+    context: { readonly now: number; readonly shape: Shape },
+    private readonly keeper: CallKeeper,
+  ) {
+    this.method = req.getCaseSensitiveMethod().toUpperCase();
+    this.path = req.getUrl();
+    // Undefined without a question mark, other than the library's types say.
+    const query = req.getQuery() ?? '';
+    const { values, malformed } = query === '' || query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
+    this.query = values;
+    if (query.length > QUERY_MAX) this.fault = invalid('query', `must be at most ${QUERY_MAX} characters`);
+    else if (malformed) this.fault = invalid('query', 'malformed percent-encoding');
+    this.startedAt = context.now;
+    this.shape = context.shape;
+    this.copyHeaders(req);
+    this.nameShape();
+  }
+
+  private copyHeaders(req: HttpRequest): void {
+    let hosts = 0;
+    let lengths = 0;
+    let encodings = 0;
+    let wireShape: string | undefined;
+    req.forEach((key, value) => {
+      switch (key) {
+        case 'authorization':
+          this.authorization = value;
+          break;
+        case 'content-type':
+          this.contentType = value;
+          break;
+        case 'content-length':
+          lengths++;
+          this.lengthDeclared = true;
+          if (!/^\d{1,15}$/.test(value)) this.framing = 'content-length: must be a whole number';
+          else this.contentLength = Number(value);
+          break;
+        case 'transfer-encoding':
+          encodings++;
+          this.chunked = true;
+          if (value.toLowerCase() !== 'chunked') this.framing = 'transfer-encoding: only chunked is taken';
+          break;
+        case 'host':
+          hosts++;
+          this.host = value;
+          break;
+        case 'x-wire-shape':
+          wireShape = wireShape === undefined || wireShape === value ? value : '';
+          break;
+        case 'x-forwarded-for':
+          this.forwardedFor = this.forwardedFor === '' ? value : `${this.forwardedFor},${value}`;
+          break;
+        case 'x-request-id':
+          this.givenId = value;
+          break;
+        case 'origin':
+          this.origin = value;
+          break;
+        case 'upgrade':
+          this.upgrade = value;
+          break;
+        default:
+          this.copyRare(key, value);
+      }
+    });
+    if (hosts > 1) this.framing = 'host: given twice';
+    if (lengths > 1) this.framing = 'content-length: given twice';
+    if (encodings > 1) this.framing = 'transfer-encoding: given twice';
+    if (encodings > 0 && lengths > 0) this.framing = 'transfer-encoding: not beside content-length';
+    if (wireShape !== undefined) this.takeShape(wireShape, 'x-wire-shape');
+  }
+
+  /** Headers that few requests have. */
+  private copyRare(key: string, value: string): void {
+    switch (key) {
+      case 'stripe-signature':
+        this.signature = value;
+        break;
+      case 'if-none-match':
+        this.ifNoneMatch = value;
+        break;
+      case 'range':
+        this.range = this.range === '' ? value : `${this.range},${value}`;
+        break;
+      case 'if-range':
+        this.ifRange = value;
+        break;
+      case 'x-forwarded-proto':
+        this.forwardedProto = value;
+        break;
+      case 'access-control-request-method':
+        this.preflightMethod = value;
+        break;
+    }
+  }
+
+  /** The query is the last word: it is in the URL that somebody wrote for this one request. */
+  private nameShape(): void {
+    if (this.query.has('shape')) this.takeShape(this.query.get('shape') ?? '', 'shape');
+    else if (this.namedShape === undefined && this.query.has('bin_id')) this.shape = 'b';
+  }
+
+  private takeShape(value: string, path: string): void {
+    if (value === 'a' || value === 'b') {
+      this.namedShape = value;
+      this.shape = value;
+    } else {
+      this.fault ??= invalid(path, 'must be a or b, once');
+    }
+  }
+
+  /** A query parameter; undefined where it is not given. Throws `validation` when it is empty or given twice. */
+  parameter(name: string): string | undefined {
+    if (!this.query.has(name)) return undefined;
+    const value = this.query.get(name) ?? null;
+    if (value === null) throw invalid(name, 'given more than once');
+    if (value === '') throw invalid(name, 'must not be empty');
+    return value;
+  }
+
+  /** The tenant's actor. Only routes whose row asks for a device have one. */
+  get actor(): TenantActor {
+    if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
+    return this.caller.actor;
+  }
+
+  /** What the caller's token or ticket says. Only where the row asks for a device. */
+  get claims(): TokenClaims {
+    if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
+    return this.knownClaims;
+  }
+
+  set claims(claims: TokenClaims) {
+    this.knownClaims = claims;
+  }
+
+  /** The answer of a handler that gave `LATER`. */
+  answer(answer: object): void {
+    this.told = true;
+    this.keeper.answerLater(this, answer);
+  }
+
+  /** The refusal of a handler that gave `LATER`. */
+  refuse(error: unknown): void {
+    this.told = true;
+    this.keeper.refuseLater(this, error);
+  }
+
+  /** Calls back once, when the call is over: answered, or its client gone. */
+  onEnd(fn: () => void): void {
+    if (this.over) fn();
+    else this.ended = fn;
+  }
+
+  /** Answered, gone, or given up: from here on the response belongs to nobody else. */
+  end(): void {
+    if (this.over) return;
+    this.over = true;
+    const ended = this.ended;
+    this.ended = undefined;
+    ended?.();
+    this.keeper.over(this);
+  }
+}
+
+/** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
+const BODY_MS = 30_000;
+/**
+ * A reply to a request whose body is still on its way is read by the client only if the connection stays open until
+ * the client has stopped sending. So much of an unwanted body is swallowed for that; more is cut off.
+ */
+export const SWALLOW_MAX = 4 * 1024 * 1024;
+
+/** How a body is read. */
+export interface BodyOptions {
+  /** The largest body that is taken, bytes. */
+  readonly cap: number;
+  /** Account for what is held of bodies that come in several pieces. */
+  readonly shares: Shares;
+  readonly now: () => number;
+  /** Called once, unless the client goes away first. The bytes are valid during the call only. */
+  readonly done: (bytes: Buffer, fault: ServiceError | undefined) => void;
+}
+
+const tooLarge = (cap: number): ServiceError =>
+  new ServiceError('payload_too_large', `the body is larger than ${cap} bytes`, { maxBytes: cap });
+
+const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 'bytes of bodies');
+
+/** One body on its way in. */
+class BodyReader {
+  private pieces: Buffer[] = [];
+  private size = 0;
+  /** Of a body that comes in several pieces: what the budget knows of it. */
+  private held: Holding | undefined;
+  private finished = false;
+
+  constructor(
+    private readonly call: Call,
+    private readonly options: BodyOptions,
+  ) {}
+
+  take(chunk: ArrayBuffer, isLast: boolean): void {
+    if (this.finished) return;
+    const { cap } = this.options;
+    const first = this.size === 0;
+    this.size += chunk.byteLength;
+    if (this.size > cap) return this.swallow(isLast);
+    if (isLast && first) return this.finish(Buffer.from(chunk));
+    // Half a body is held before anybody is asked: without this, strangers could fill the memory with halves.
+    const verdict = this.hold(chunk);
+    if (verdict !== 'held') this.finish(NOTHING, noRoom(verdict));
+    else if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
+    else if (this.late) this.finish(NOTHING, invalid('body', `took longer than ${BODY_MS / 1_000} seconds`));
+  }
+
+  private get late(): boolean {
+    return this.options.now() - this.call.startedAt > BODY_MS;
+  }
+
+  private hold(chunk: ArrayBuffer): Verdict {
+    const { shares } = this.options;
+    // The one that began first is the first to give way, however fast its bytes come.
+    this.held ??= shares.holding(this.call, () => this.giveWay());
+    const verdict = shares.of(this.call).bodies.set(this.held, this.size);
+    // The library takes its memory back when \`take\` returns.
+    if (verdict === 'held') this.pieces.push(Buffer.from(chunk.slice(0)));
+    return verdict;
+  }
+
+  /** Refused, so that others have room. */
+  giveWay(): void {
+    if (!this.finished) this.finish(NOTHING, noRoom('share'));
+  }
+
+  private swallow(isLast: boolean): void {
+    const { cap } = this.options;
+    this.release();
+    if (isLast || this.late || this.size > cap + SWALLOW_MAX) this.finish(NOTHING, tooLarge(cap));
+  }
+
+  private release(): void {
+    if (this.held !== undefined) this.options.shares.of(this.call).bodies.release(this.held);
+    this.pieces = [];
+  }
+
+  /** The call is over: what is held is held for nobody. */
+  stop(): void {
+    this.finished = true;
+    this.release();
+    // What follows cannot be broken off.
+    if (this.call.place !== undefined) this.call.place.giveWay = undefined;
+  }
+
+  private finish(bytes: Buffer, fault?: ServiceError): void {
+    if (fault !== undefined) this.call.closing = 'cut';
+    this.stop();
+    this.options.done(bytes, fault);
+  }
+}
+
+/** What came of a body that was whole, or refused, before its call was let in. */
+interface Kept {
+  readonly bytes: Buffer;
+  readonly fault: ServiceError | undefined;
+}
+
+/** The body of a call that waits for its admission: a copy, accounted for until the call is let in or over. */
+export class KeptBody {
+  private kept: Kept | undefined;
+  private held: Holding | undefined;
+
+  constructor(
+    private readonly call: Call,
+    private readonly shares: Shares,
+  ) {}
+
+  /** Takes the body in. Where there is no room it is dropped, and the call will be refused. */
+  put(bytes: Buffer, fault: ServiceError | undefined): void {
+    this.kept = { bytes: NOTHING, fault };
+    if (bytes.length === 0) return;
+    this.held = this.shares.holding(this.call, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
+    const verdict = this.shares.of(this.call).bodies.set(this.held, bytes.length);
+    if (verdict !== 'held') this.kept = { bytes: NOTHING, fault: fault ?? noRoom(verdict) };
+    else {
+      this.kept = { bytes: Buffer.from(bytes), fault };
+      this.call.onEnd(() => void this.take());
+    }
+  }
+
+  /** Hands the body over, and holds it no longer; undefined while it is on its way, and after it was taken. */
+  take(): Kept | undefined {
+    const { kept, held } = this;
+    this.kept = undefined;
+    if (held !== undefined) this.shares.of(this.call).bodies.release(held);
+    return kept;
+  }
+}
+
+/**
+ * Reads the body; a declared length over the cap is refused before anything is read. While it is on its way the call
+ * gives its place to others where there are too many (see \`FairBudget\`).
+ */
+export function readBody(call: Call, options: BodyOptions): void {
+  if (call.contentLength > options.cap) {
+    call.closing = 'ask';
+    options.done(NOTHING, tooLarge(options.cap));
+    return;
+  }
+  const reader = new BodyReader(call, options);
+  call.onEnd(() => reader.stop());
+  const { place } = call;
+  if (place !== undefined) place.giveWay = () => reader.giveWay();
+  call.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+}
+
+const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
+
+function textOf(bytes: Buffer, path: string): string {
+  if (isAscii(bytes)) return bytes.toString('latin1');
+  if (!isUtf8(bytes)) throw invalid(path, 'must be UTF-8');
+  return bytes.toString('utf8');
+}
+
+export const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/**
+ * What JSON from outside says; `path` names it in a refusal. Every byte of JSON that a stranger sent is parsed here and
+ * nowhere else: the bounds are looked at before anything is built (FAIR-40). Throws `validation`.
+ */
+export function parseJson(bytes: Buffer, path: string): unknown {
+  const excess = jsonExcess(bytes);
+  if (excess === 'depth') throw invalid(path, `must be at most ${JSON_DEPTH_MAX} levels deep`);
+  if (excess === 'count') throw invalid(path, `must have at most ${JSON_COUNT_MAX} names and values`);
+  const text = textOf(bytes, path);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The parser's own message quotes the body, which must not travel further.
+    throw invalid(path, 'must be valid JSON');
+  }
+}
+
+/**
+ * Takes the body in and settles the request's shape (reference, HTTP, The two shapes). No body at all is an empty
+ * object.
+ */
+export function takeBody(call: Call, bytes: Buffer): void {
+  if (bytes.length > 0) {
+    if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
+      throw invalid('content-type', 'must be application/json');
+    }
+    const body = parseJson(bytes, 'body');
+    if (!isObject(body)) throw invalid('body', 'must be a JSON object');
+    call.body = body;
+  }
+  if (call.namedShape !== undefined) return;
+  try {
+    call.shape = shapeOfBody(call.body) ?? call.shape;
+  } catch (error) {
+    // A body with marks of both shapes is `invalid_payload`, which is B's name for it (reference, HTTP, The two shapes).
+    call.shape = 'b';
+    throw error;
+  }
+}
+
+/** Takes what a form of HTML sends as the body's fields. Throws `validation` for anything else. */
+export function takeForm(call: Call, bytes: Buffer): void {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
+    throw invalid('content-type', 'must be application/x-www-form-urlencoded');
+  }
+  const { values, malformed } = parseQuery(bytes.toString('utf8'));
+  if (malformed) throw invalid('body', 'has a malformed escape');
+  // A field that is given twice is null in the map, which no validator takes.
+  call.body = Object.fromEntries(values);
+}
+
+/**
+ * How deep and how large JSON is, found out on its bytes. A parser builds an object for every two bytes of `[[[[...`,
+ * and holds everybody up while it does; this looks at each byte once and builds nothing.
+ */
+/** Objects and lists inside one another at most. */
+export const JSON_DEPTH_MAX = 32;
+/** Names and values at most. The largest honest batch, 1 MiB for 100 devices, has about 16,000. */
+export const JSON_COUNT_MAX = 32_768;
+
+/** Which bound a text is beyond. */
+export type JsonExcess = 'depth' | 'count';
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/** What a byte outside of strings means. What is none of these is part of a number, `true`, `false` or `null`. */
+const BETWEEN = 1;
+const OPENS = 2;
+const CLOSES = 3;
+const KINDS = new Uint8Array(256);
+for (const byte of [0x20, 0x09, 0x0a, 0x0d, 0x2c, 0x3a]) KINDS[byte] = BETWEEN;
+for (const byte of [0x5b, 0x7b]) KINDS[byte] = OPENS;
+for (const byte of [0x5d, 0x7d]) KINDS[byte] = CLOSES;
+KINDS[QUOTE] = 4;
+
+/** Where the string ends whose first byte is at `start`: behind its closing quote, or at the end of the bytes. */
+function endOfString(bytes: Buffer, start: number): number {
+  const { length } = bytes;
+  let at = bytes.indexOf(QUOTE, start);
+  if (at < 0) return length;
+  let escapes = 0;
+  while (at - escapes > start && bytes[at - escapes - 1] === BACKSLASH) escapes++;
+  if (escapes % 2 === 0) return at + 1;
+  // From an escaped quote on byte by byte: a string of nothing else would cost a search for each.
+  for (at++; at < length; at++) {
+    const byte = bytes[at];
+    if (byte === QUOTE) return at + 1;
+    if (byte === BACKSLASH) at++;
+  }
+  return length;
+}
+
+/**
+ * Whether JSON is beyond the bounds; undefined where it is not. Every name and every value counts, lists and objects
+ * too. Of bytes that are no JSON the answer means nothing but that a parser may be asked.
+ */
+export function jsonExcess(bytes: Buffer): JsonExcess | undefined {
+  const { length } = bytes;
+  let depth = 0;
+  let count = 0;
+  for (let at = 0; at < length;) {
+    const byte = bytes[at++] ?? 0;
+    const kind = KINDS[byte];
+    if (kind === BETWEEN) continue;
+    if (kind === CLOSES) {
+      depth--;
+      continue;
+    }
+    if (++count > JSON_COUNT_MAX) return 'count';
+    if (byte === QUOTE) at = endOfString(bytes, at);
+    else if (kind === OPENS) {
+      if (++depth > JSON_DEPTH_MAX) return 'depth';
+    } else while (at < length && KINDS[bytes[at] ?? 0] === 0) at++;
+  }
+  return undefined;
+}

@@ -1,0 +1,98 @@
+/** Held calls of new devices: each waits for its session to change, one per session (Pairing, step 3). */
+import type { Clock, Timer } from '../../protocol/clock.js';
+
+/** Why a held call looks again: something may have changed, its time is up, or a newer call took its place. */
+export type Wake = 'look' | 'end';
+
+/** One held call. */
+export class Waiter {
+  private wake: ((why: Wake) => void) | undefined;
+  private woken = false;
+  private ended = false;
+
+  constructor(
+    readonly tenantId: string,
+    readonly lookupId: string,
+    /** Its place in the order in which calls came in. */
+    readonly arrival: number,
+  ) {}
+
+  /** Something of the tenant changed. Not lost when the call is just looking. */
+  nudge(): void {
+    this.woken = true;
+    this.wake?.('look');
+  }
+
+  /** The call ends, now or at its next wait. */
+  end(): void {
+    this.ended = true;
+    this.wake?.('end');
+  }
+
+  /** Waits for a nudge or the end, at most `ms` milliseconds. */
+  async next(clock: Clock, ms: number): Promise<Wake> {
+    if (this.ended) return 'end';
+    let timer: Timer | undefined;
+    try {
+      if (this.woken) return 'look';
+      return await new Promise<Wake>((resolve) => {
+        this.wake = resolve;
+        timer = clock.setTimer(ms, () => resolve('look'));
+      });
+    } finally {
+      timer?.cancel();
+      this.wake = undefined;
+      this.woken = false;
+    }
+  }
+}
+
+/** All held calls of this instance. */
+export class Waiters {
+  private readonly sessions = new Map<string, Waiter>();
+  private readonly tenants = new Map<string, Set<Waiter>>();
+  private arrivals = 0;
+
+  /** Numbers a call as it comes in: what it asks first may take longer than the same for a later one. */
+  arrive(): number {
+    return ++this.arrivals;
+  }
+
+  get size(): number {
+    return this.sessions.size;
+  }
+
+  /**
+   * A held call for the session. Of two for the same session the one that came in later is held and the other ends:
+   * the same device asked anew.
+   */
+  add(tenantId: string, lookupId: string, arrival: number): Waiter {
+    const waiter = new Waiter(tenantId, lookupId, arrival);
+    const before = this.sessions.get(lookupId);
+    if (before !== undefined && before.arrival > arrival) {
+      waiter.end();
+      return waiter;
+    }
+    if (before !== undefined) {
+      this.remove(before);
+      before.end();
+    }
+    this.sessions.set(lookupId, waiter);
+    const others = this.tenants.get(tenantId);
+    if (others === undefined) this.tenants.set(tenantId, new Set([waiter]));
+    else others.add(waiter);
+    return waiter;
+  }
+
+  remove(waiter: Waiter): void {
+    if (this.sessions.get(waiter.lookupId) === waiter) this.sessions.delete(waiter.lookupId);
+    const others = this.tenants.get(waiter.tenantId);
+    others?.delete(waiter);
+    if (others?.size === 0) this.tenants.delete(waiter.tenantId);
+  }
+
+  /** Lets the held calls of a tenant look again. */
+  nudge(tenantId: string): void {
+    for (const waiter of this.tenants.get(tenantId) ?? []) waiter.nudge();
+  }
+}

@@ -1,0 +1,237 @@
+/** Device sockets (reference, Sockets): frames in, frames out, heartbeats, close codes. */
+import type { Clock } from '../../protocol/clock.js';
+import { CLOSE } from '../../protocol/close-codes.js';
+import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
+import type { ClientFrame, ErrorFrame, PingFrame, PongFrame } from '../../protocol/frames.js';
+import { FRAME_MAX, FRAMES_PENALTY_MS, SOCKET_UNSENT_MAX, SOCKETS_PER_DEVICE } from '../../protocol/limits.js';
+import { validateHelloFrame } from '../http/validators.js';
+import { isObject, parseJson } from '../http/request.js';
+import type { DeviceSocket, Wire } from './device-socket.js';
+import { asRefusal, describe } from '../http/fail.js';
+import { charge, LargeFrames, OVER } from './frame-rates.js';
+import type { Log, TenantActor } from '../http/ports.js';
+import { Wheel } from './wheel.js';
+
+const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
+const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
+/** The answer to a heartbeat as most clients spell it: parsing it would be most of what an idle socket costs. */
+const PONG_BYTES = Buffer.from(PONG);
+/** Sockets that are closed together are closed in batches so far apart, ms. */
+const SPREAD_STEP_MS = 50;
+
+/** What the sockets are made of; times in ms. */
+export interface SocketsOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** A socket of the device was opened or closed here. */
+  readonly presence: { touched(tenantId: string, deviceId: string): void };
+  readonly pingIntervalMs: number;
+  readonly pongGraceMs: number;
+}
+
+/** A client's frame. Throws `validation` for anything that is none. */
+function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
+  if (isBinary) throw invalid('frame', 'must be text');
+  const frame = parseJson(Buffer.from(message), 'frame');
+  if (!isObject(frame)) throw invalid('frame', 'must be a JSON object');
+  const { type } = frame;
+  if (type === 'ping' || type === 'pong') return { type };
+  if (type === 'hello') return validateHelloFrame(frame);
+  throw invalid('type', 'must be hello, ping or pong');
+}
+
+/** All sockets of the process. */
+export class Sockets {
+  private readonly wheel: Wheel<DeviceSocket>;
+  /** Nobody is judged silent by anything from before this moment. */
+  private stalledAt = 0;
+  /** What sockets' times are counted from, ms. */
+  private readonly since: number;
+  private readonly large: LargeFrames;
+  /** Devices that sent too much, and until when they open no socket, the earliest first. */
+  private readonly penalties = new Map<string, number>();
+
+  constructor(private readonly options: SocketsOptions) {
+    this.since = options.clock.now();
+    this.large = new LargeFrames(options.clock);
+    this.wheel = new Wheel<DeviceSocket>({
+      clock: options.clock,
+      intervalMs: options.pingIntervalMs,
+      dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
+      due: (socket, now) => this.due(socket, now),
+      beat: (socket) => void socket.send(PINGS),
+      stalled: (now) => (this.stalledAt = now),
+    });
+  }
+
+  get size(): number {
+    return this.wheel.size;
+  }
+
+  private silentAt(socket: DeviceSocket): number {
+    return Math.max(this.since + socket.lastSeen, this.stalledAt) + this.options.pongGraceMs;
+  }
+
+  private due(socket: DeviceSocket, now: number): void {
+    if (socket.expiresAt <= now) socket.close(CLOSE.expired, 'token expired');
+    else if (socket.helloBy !== undefined && socket.helloBy <= now) socket.close(CLOSE.silent, 'no hello');
+    else socket.close(CLOSE.silent, 'no sign of life');
+  }
+
+  /** Nothing may be thrown into the library: it would end the process. */
+  private guarded(socket: DeviceSocket, work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.options.log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'socket failed');
+      socket.close(CLOSE.overloaded, 'internal');
+    }
+  }
+
+  /** Takes in a socket that was just upgraded. */
+  opened(socket: DeviceSocket): void {
+    socket.lastSeen = this.options.clock.now() - this.since;
+    this.wheel.add(socket);
+    this.guarded(socket, () => this.register(socket));
+  }
+
+  private register(socket: DeviceSocket): void {
+    // Checks the device again in the step that registers: no socket slips past a revocation (reference, HTTP, Tokens).
+    const session = socket.actor.open(socket);
+    if (typeof session === 'string') {
+      if (session === 'unavailable') socket.close(CLOSE.restart, 'restart');
+      else socket.close(CLOSE.revoked, session);
+      return;
+    }
+    socket.session = session;
+    this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    this.record(socket, 'socket opened');
+  }
+
+  message(wire: Wire, message: ArrayBuffer, isBinary: boolean): void {
+    const { socket } = wire.getUserData();
+    if (socket.closing) return;
+    if (message.byteLength > FRAME_MAX) {
+      socket.close(CLOSE.tooLarge, 'frame too large');
+      return;
+    }
+    if (!this.counted(socket, message.byteLength)) return;
+    if (!isBinary && message.byteLength === PONG_BYTES.length && PONG_BYTES.equals(new Uint8Array(message))) return;
+    try {
+      this.take(socket, parseFrame(message, isBinary));
+    } catch (error) {
+      this.refuse(socket, error);
+    }
+  }
+
+  /** A ping or pong of the WebSocket protocol: life like any other frame. The library answers pings itself. */
+  heard(wire: Wire, message: ArrayBuffer): void {
+    const { socket } = wire.getUserData();
+    if (socket.closing || !this.counted(socket, message.byteLength)) return;
+    if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
+  }
+
+  /** Counts a frame before it costs anything. False: that was too much, and the socket is closed. */
+  private counted(socket: DeviceSocket, bytes: number): boolean {
+    const now = this.options.clock.now();
+    const seen = now - this.since;
+    const said = charge(socket.said, seen - socket.lastSeen, bytes);
+    socket.lastSeen = seen;
+    const { actor, deviceId } = socket;
+    if (said !== OVER && this.large.take(actor.tenantId, deviceId, bytes)) {
+      socket.said = said;
+      return true;
+    }
+    socket.close(CLOSE.tooMuch, 'too many frames');
+    // Else it would come back at once and do it again.
+    const device = `${actor.tenantId}/${deviceId}`;
+    this.penalties.delete(device);
+    this.penalties.set(device, now + FRAMES_PENALTY_MS);
+    return false;
+  }
+
+  /** Throws `rate_limited` when the device holds as many sockets as it may, or has just sent too much on one. */
+  admit(actor: TenantActor, deviceId: string): void {
+    if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
+    if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
+    throw new ServiceError('rate_limited', `at most ${SOCKETS_PER_DEVICE} sockets per device`, undefined, 1);
+  }
+
+  private checkPenalty(device: string): void {
+    const now = this.options.clock.now();
+    for (const [each, until] of this.penalties) {
+      if (until > now) break;
+      this.penalties.delete(each);
+    }
+    const until = this.penalties.get(device) ?? now;
+    if (until <= now) return;
+    const seconds = Math.ceil((until - now) / 1_000);
+    throw new ServiceError('rate_limited', 'a socket of this device sent too many frames', undefined, seconds);
+  }
+
+  private take(socket: DeviceSocket, frame: ClientFrame): void {
+    if (frame.type === 'ping') socket.answer(PONG);
+    if (frame.type !== 'hello' || socket.session === undefined) return;
+    socket.helloBy = undefined;
+    socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
+  }
+
+  /** A malformed frame: B ignores it, A says so, and ends a socket whose first frame it was (reference, Sockets). */
+  private refuse(socket: DeviceSocket, error: unknown): void {
+    const { log } = this.options;
+    if (!(error instanceof ServiceError))
+      log.error({ deviceId: socket.deviceId, cause: describe(error) }, 'frame failed');
+    if (socket.shape === 'b') return;
+    const refusal = asRefusal(error);
+    const frame: ErrorFrame = { type: 'error', code: codeOf(refusal.error, 'a'), message: refusal.message };
+    socket.answer(JSON.stringify(frame));
+    if (socket.helloBy !== undefined) socket.close(CLOSE.protocol, 'hello expected');
+  }
+
+  /**
+   * The library calls this whenever the buffer has shrunk. The actor hears of it once it is empty: it answers with the
+   * next page, which for a reader that is merely slow would come on top of what still waits.
+   */
+  drained(wire: Wire): void {
+    const { socket } = wire.getUserData();
+    if (socket.drained() > 0 || socket.closing) return;
+    const { session } = socket;
+    if (session !== undefined) this.guarded(socket, () => socket.actor.drained(session));
+  }
+
+  closed(wire: Wire, code: number): void {
+    const { socket } = wire.getUserData();
+    socket.gone();
+    this.wheel.remove(socket);
+    const { session } = socket;
+    if (session === undefined) return;
+    socket.session = undefined;
+    this.guarded(socket, () => {
+      socket.actor.closed(session);
+      this.options.presence.touched(socket.actor.tenantId, socket.deviceId);
+    });
+    this.record(socket, 'socket closed', code);
+  }
+
+  private record(socket: DeviceSocket, message: string, code?: number): void {
+    const { log } = this.options;
+    if (!log.isLevelEnabled('debug')) return;
+    log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
+  }
+
+  /** Closes every socket, spread over `spreadMs`, so that their devices do not come back all at once. */
+  async closeAll(code: number, reason: string, spreadMs: number): Promise<void> {
+    const { clock } = this.options;
+    const sockets = this.wheel.items();
+    const steps = Math.max(1, Math.min(sockets.length, Math.floor(spreadMs / SPREAD_STEP_MS)));
+    for (let step = 0; step < steps; step++) {
+      const [from, to] = [step, step + 1].map((edge) => Math.floor((sockets.length * edge) / steps));
+      for (const socket of sockets.slice(from, to)) socket.close(code, reason);
+      if (step + 1 < steps) await new Promise<void>((resolve) => void clock.setTimer(spreadMs / steps, resolve));
+    }
+  }
+
+  stop(): void {
+    this.wheel.stop();
+  }
+}

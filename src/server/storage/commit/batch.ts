@@ -1,0 +1,447 @@
+/**
+ * The calls of the commit functions (sql/0002_commit.sql): their parameters, how they are sent, and what they answer.
+ *
+ * Parameters go in PostgreSQL's own binary formats (PostgreSQL manual, Frontend/Backend Protocol, Bind; array_send and its
+ * like in the source), put together in memory that is used again. Arrays as text are joined, escaped, copied and parsed for
+ * every batch, which is most of what a write costs on its way into the database (bench S2).
+ *
+ * Answers are checked before anything of them is believed: a change that is acknowledged by another one's row would be
+ * lost, and one without a row would never be answered.
+ */
+import pg from 'pg';
+import type { Summary } from '../../../protocol/item.js';
+import { HAS, type Change, type CommitSink, type ItemRow, type Verdict } from '../../tenant/change.js';
+import { readRows } from '../packing.js';
+
+const INT4 = 23;
+const INT8 = 20;
+const TEXT = 25;
+const INT8_ARRAY = 1016;
+const BYTEA = 17;
+const ARRAY_HEAD = 20;
+const FIRST_BYTES = 64 * 1024;
+
+/** The parameters of one call, in their order. */
+export class Parameters {
+  private bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  private used = 0;
+  private count = 0;
+  /** The last parameter, which is sent as it lies. */
+  private tail: Buffer = Buffer.alloc(0);
+
+  /** Begins the parameters of a call of the statement that was prepared under this name. */
+  begin(statement: string): this {
+    this.used = 5;
+    this.count = 0;
+    this.room(statement.length + 16);
+    // The unnamed portal; the statement; one format for all parameters, binary; how many there are, written at the end.
+    this.bytes[this.used++] = 0;
+    this.used += this.bytes.write(statement, this.used, 'latin1');
+    this.bytes[this.used++] = 0;
+    this.used = this.bytes.writeInt16BE(1, this.used);
+    this.used = this.bytes.writeInt16BE(1, this.used);
+    this.countAt = this.used;
+    this.used += 2;
+    return this;
+  }
+
+  private countAt = 0;
+
+  int8(value: number): this {
+    this.room(12);
+    this.count++;
+    this.used = this.bytes.writeInt32BE(8, this.used);
+    this.putInt8(value);
+    return this;
+  }
+
+  /** An array with `of(entry)` for each of the entries; null is NULL. */
+  int8s<T>(entries: readonly T[], of: (entry: T, n: number) => number | null): this {
+    const from = this.beginArray(INT8, entries.length, 12);
+    for (let n = 0; n < entries.length; n++) {
+      const value = of(entries[n] as T, n);
+      if (value === null) this.used = this.bytes.writeInt32BE(-1, this.used);
+      else {
+        this.used = this.bytes.writeInt32BE(8, this.used);
+        this.putInt8(value);
+      }
+    }
+    return this.endArray(from);
+  }
+
+  int4s<T>(entries: readonly T[], of: (entry: T, n: number) => number): this {
+    const from = this.beginArray(INT4, entries.length, 8);
+    for (let n = 0; n < entries.length; n++) {
+      this.used = this.bytes.writeInt32BE(4, this.used);
+      this.used = this.bytes.writeInt32BE(of(entries[n] as T, n), this.used);
+    }
+    return this.endArray(from);
+  }
+
+  /** Texts of ASCII, 255 characters at most: ids and known words. */
+  texts<T>(entries: readonly T[], of: (entry: T) => string | null): this {
+    const from = this.beginArray(TEXT, entries.length, 4 + 255);
+    for (const entry of entries) {
+      const text = of(entry);
+      if (text === null) this.used = this.bytes.writeInt32BE(-1, this.used);
+      else {
+        this.used = this.bytes.writeInt32BE(text.length, this.used);
+        this.used += this.bytes.write(text, this.used, 'latin1');
+      }
+    }
+    return this.endArray(from);
+  }
+
+  /** The last parameter. Its memory must not change until the call is answered or its connection destroyed. */
+  bytea(value: Buffer): this {
+    this.room(4);
+    this.count++;
+    this.used = this.bytes.writeInt32BE(value.length, this.used);
+    this.tail = value;
+    return this;
+  }
+
+  /** The Bind message in its pieces. They hold until the next `begin`. */
+  message(): readonly Buffer[] {
+    this.bytes[0] = 0x42;
+    // Its own length counts, its type does not; behind the parameters stands that all results come as text.
+    this.bytes.writeInt32BE(this.used - 1 + this.tail.length + 2, 1);
+    this.bytes.writeInt16BE(this.count, this.countAt);
+    return [this.bytes.subarray(0, this.used), this.tail, TEXT_RESULTS];
+  }
+
+  private putInt8(value: number): void {
+    const high = Math.floor(value / 4_294_967_296);
+    this.used = this.bytes.writeInt32BE(high, this.used);
+    this.used = this.bytes.writeUInt32BE(value - high * 4_294_967_296, this.used);
+  }
+
+  private beginArray(type: number, entries: number, entryBytes: number): number {
+    this.room(4 + ARRAY_HEAD + entries * entryBytes);
+    this.count++;
+    const from = this.used;
+    this.used += 4;
+    // One dimension (none where it is empty), maybe with NULLs, counted from 1.
+    for (const value of entries === 0 ? [0, 0, type] : [1, 1, type, entries, 1]) {
+      this.used = this.bytes.writeInt32BE(value, this.used);
+    }
+    return from;
+  }
+
+  private endArray(from: number): this {
+    this.bytes.writeInt32BE(this.used - from - 4, from);
+    return this;
+  }
+
+  private room(bytes: number): void {
+    if (this.used + bytes <= this.bytes.length) return;
+    const larger = Buffer.allocUnsafeSlow(Math.max(this.bytes.length * 2, this.used + bytes));
+    this.bytes.copy(larger, 0, 0, this.used);
+    this.bytes = larger;
+  }
+}
+
+const TEXT_RESULTS = Buffer.from([0, 0]);
+
+/** What the driver's connection is used for here; its types leave it out. */
+interface DriverConnection {
+  readonly stream: { cork(): void; uncork(): void; write(bytes: Buffer): void; destroy(): void };
+  readonly parsedStatements: Readonly<Record<string, string | undefined>>;
+  parse(statement: { readonly name: string; readonly text: string; readonly types: readonly number[] }): void;
+  describe(what: { readonly type: 'P'; readonly name: string }): void;
+  execute(what: { readonly portal: string; readonly rows?: number }): void;
+  sync(): void;
+}
+
+/** Reads what the functions answer. What does not fit is found out by `readInserted` and `readDecided`. */
+function parserOf(type: number): (text: string) => unknown {
+  if (type === INT4 || type === INT8) return Number;
+  if (type === BYTEA) return (text) => Buffer.from(text.slice(2), 'hex');
+  if (type === INT8_ARRAY) return (text) => (text === '{}' ? [] : text.slice(1, -1).split(',').map(numberOrNull));
+  return String;
+}
+
+const numberOrNull = (text: string): number | null => (text === 'NULL' ? null : Number(text));
+
+/** The driver's own query, but for how its parameters are sent. */
+class BinaryQuery extends pg.Query {
+  constructor(
+    private readonly statement: { readonly name: string; readonly text: string },
+    private readonly parameters: Parameters,
+    done: (error: Error | null, result: pg.QueryArrayResult) => void,
+  ) {
+    super(
+      { ...statement, rowMode: 'array', types: { getTypeParser: parserOf } } as pg.QueryConfig,
+      undefined,
+      done as never,
+    );
+    // Called by the driver when it is this query's turn.
+    this.submit = (connection) => this.send(connection as unknown as DriverConnection);
+  }
+
+  private send(connection: DriverConnection): void {
+    const { name, text } = this.statement;
+    const { stream } = connection;
+    stream.cork();
+    try {
+      if (connection.parsedStatements[name] === undefined) connection.parse({ name, text, types: [] });
+      for (const piece of this.parameters.message()) stream.write(piece);
+      connection.describe({ type: 'P', name: '' });
+      connection.execute({ portal: '' });
+      connection.sync();
+    } finally {
+      stream.uncork();
+    }
+  }
+}
+
+/** Calls a statement, prepared once on each connection under its name, and resolves with its rows, unchecked. */
+export function callBinary(
+  client: pg.Client,
+  statement: { readonly name: string; readonly text: string },
+  parameters: Parameters,
+): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    client.query(
+      new BinaryQuery(statement, parameters, (error, result) => {
+        if (error) reject(error);
+        else resolve(result.rows);
+      }),
+    );
+  });
+}
+
+/** Ends a connection at once: what was not sent on it yet never is, whether the other side reads or not. */
+export function cutOff(client: pg.Client): Promise<void> {
+  // Asked for first: the driver takes a connection that breaks unasked for a fault.
+  const ended = client.end();
+  (client as unknown as { readonly connection: DriverConnection }).connection.stream.destroy();
+  return ended;
+}
+
+const placeholders = (count: number): string => Array.from({ length: count }, (_, i) => `$${i + 1}`).join(',');
+
+export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${placeholders(17)})` } as const;
+export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
+
+/**
+ * Settings of a lane's connection. The functions' plans are made once, maybe while the tables are still empty, and kept:
+ * they must look rows up by their keys, however small the tables were at that moment. Planning anew would cost
+ * more than a small batch.
+ */
+export const LANE_SETTINGS = `
+  SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+  SET enable_mergejoin = off; SET work_mem = '32MB'`;
+
+/** Changes of one tenant, and of one sink, in one batch. All were judged by the same generation. */
+export interface TenantChanges {
+  readonly tenantId: string;
+  readonly generation: number;
+  readonly sink: CommitSink | null;
+  readonly changes: Change[];
+}
+
+/** Whether a change can be a plain insert, as far as can be told without looking at what is stored. */
+const mayInsert = ({ kind, refusal, ifVersion, blobRef, has }: Change): boolean =>
+  kind === 'write' && refusal === null && (ifVersion ?? 0) === 0 && blobRef === null && (has & HAS.inline) !== 0;
+
+/** The tenants whose every change may be a plain insert, by id; the changes of all others. */
+export function byTenant(batch: readonly Change[]): {
+  readonly tenants: readonly TenantChanges[];
+  readonly others: readonly Change[];
+} {
+  const found = new Map<string, TenantChanges>();
+  const mixed = new Set<string>();
+  for (const change of batch) {
+    const { tenantId, generation, sink } = change;
+    let tenant = found.get(tenantId);
+    if (tenant === undefined) found.set(tenantId, (tenant = { tenantId, generation, sink, changes: [] }));
+    tenant.changes.push(change);
+    // Two sinks: an actor was dropped and made anew with changes under way. They are answered each for itself.
+    if (!mayInsert(change) || generation !== tenant.generation || sink !== tenant.sink) mixed.add(tenantId);
+  }
+  const all = [...found.values()];
+  // In the order of ids, as every transaction takes the locks of tenants.
+  const sorted = (one: TenantChanges, other: TenantChanges): number => (one.tenantId < other.tenantId ? -1 : 1);
+  if (mixed.size === 0) return { tenants: all.sort(sorted), others: [] };
+  return {
+    tenants: all.filter(({ tenantId }) => !mixed.has(tenantId)).sort(sorted),
+    others: batch.filter(({ tenantId }) => mixed.has(tenantId)),
+  };
+}
+
+/** All changes' bytes in one piece, and where each begins in it. */
+interface Gathered {
+  readonly bytes: Buffer;
+  readonly offsets: readonly number[];
+}
+
+/** What lies between the changes of a batch is sent along up to this share of it, rather than copying them. */
+const GAPS_MAX = 0.5;
+
+/** The piece of the arena in which they lie, mostly one behind the other; a copy where they are scattered. */
+function gather(changes: readonly Change[]): Gathered {
+  let [from, to, total] = [Infinity, 0, 0];
+  const segment = changes[0]?.segment;
+  let together = segment !== undefined;
+  for (const change of changes) {
+    if (change.segment !== segment) together = false;
+    from = Math.min(from, change.at);
+    to = Math.max(to, change.end);
+    total += change.end - change.at;
+  }
+  if (together && segment !== undefined && to - from - total <= GAPS_MAX * (to - from)) {
+    return { bytes: segment.bytes.subarray(from, to), offsets: changes.map(({ at }) => at - from) };
+  }
+  const bytes = Buffer.allocUnsafeSlow(total);
+  let at = 0;
+  const offsets = changes.map((change) => {
+    const offset = at;
+    at += change.bytes.copy(bytes, at, change.at, change.end);
+    return offset;
+  });
+  return { bytes, offsets };
+}
+
+/** Parameters of `insert_changes`; tenants in the order of their ids. */
+export function putInsert(into: Parameters, tenants: readonly TenantChanges[], cap: number): void {
+  const changes: Change[] = [];
+  const places: { readonly tenant: number; readonly rank: number }[] = [];
+  for (const [n, tenant] of tenants.entries()) {
+    for (const [rank, change] of tenant.changes.entries()) {
+      changes.push(change);
+      places.push({ tenant: n + 1, rank: rank + 1 });
+    }
+  }
+  const { bytes, offsets } = gather(changes);
+  into
+    .begin(INSERT.name)
+    .int8(cap)
+    .texts(tenants, ({ tenantId }) => tenantId)
+    .int8s(tenants, ({ generation }) => generation)
+    .int4s(tenants, (tenant) => tenant.changes.length)
+    .int8s(tenants, (tenant) => tenant.changes.reduce((sum, { counted }) => sum + counted, 0))
+    .int4s(places, ({ tenant }) => tenant)
+    .int4s(places, ({ rank }) => rank)
+    .texts(changes, ({ id }) => id)
+    .texts(changes, ({ deviceId }) => deviceId)
+    .texts(changes, ({ binId }) => binId)
+    .texts(changes, ({ type }) => type)
+    .int8s(changes, ({ ts }) => ts)
+    .int4s(changes, ({ has }) => has)
+    .int4s(offsets, (offset) => offset)
+    .int4s(changes, ({ ctBytes }) => ctBytes)
+    .int4s(changes, ({ keysBytes }) => keysBytes)
+    .bytea(bytes);
+}
+
+const KINDS = { write: 'w', delete: 'd', move: 'm' } as const;
+
+/** Parameters of `commit_changes`. Every text in a change was checked to be an id or a known word. */
+export function putCommit(
+  into: Parameters,
+  changes: readonly Change[],
+  { now, cap }: { readonly now: number; readonly cap: number },
+): void {
+  const tenants = new Map<string, number>();
+  for (const { tenantId } of changes) if (!tenants.has(tenantId)) tenants.set(tenantId, tenants.size + 1);
+  const { bytes, offsets } = gather(changes);
+  into
+    .begin(COMMIT.name)
+    .texts([...tenants.keys()], (tenantId) => tenantId)
+    .int8(now)
+    .int8(cap)
+    .int4s(changes, ({ tenantId }) => tenants.get(tenantId) ?? 0)
+    .int8s(changes, ({ generation }) => generation)
+    .texts(changes, ({ kind }) => KINDS[kind])
+    .texts(changes, ({ id }) => id)
+    .texts(changes, ({ deviceId }) => deviceId)
+    .texts(changes, ({ kind, binId }) => (kind === 'delete' ? null : binId))
+    .texts(changes, ({ type }) => type)
+    .int8s(changes, ({ ts }) => ts)
+    .int8s(changes, ({ ifVersion }) => ifVersion)
+    .int4s(changes, ({ refusal, refusedForBin }) => (refusal === null ? 0 : refusedForBin ? 1 : 2))
+    .texts(changes, ({ blobRef }) => blobRef)
+    .int4s(changes, ({ has }) => has)
+    .int4s(offsets, (offset) => offset)
+    .int4s(changes, ({ ctBytes }) => ctBytes)
+    .int4s(changes, ({ keysBytes }) => keysBytes)
+    .int4s(changes, ({ blobKeysBytes }) => blobKeysBytes)
+    .bytea(bytes);
+}
+
+/** Bytes that a change takes in a batch. */
+export const changeBytes = (change: Change): number => change.end - change.at;
+
+/** What `commit_changes` decided of one change. `alone`: ask again without others of its tenant. */
+export interface Decided {
+  readonly verdict: Verdict | 'alone';
+  readonly version: number | null;
+  readonly ts: number | null;
+  readonly stored: ItemRow | null;
+  /** Where the tenant stood after it. */
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+/** Verdicts of changes that are stored, so that they have a version. */
+const STORED: ReadonlySet<unknown> = new Set(['same', 'insert', 'replace', 'rewrap', 'delete', 'move']);
+const OTHERS: ReadonlySet<unknown> = new Set(['stale', 'conflict', 'missing', 'refused', 'no_blob', 'cap', 'alone']);
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+const isCountOrNull = (value: unknown): value is number | null => value === null || isCount(value);
+
+/** One for each change, in their order. Throws where that is not what the rows are. */
+export function readDecided(rows: unknown, changes: number): Decided[] {
+  const given = rowsOf(rows, changes);
+  return given.map((row, at) => {
+    if (row[0] !== at + 1) throw new Error(`row ${at + 1} is about change ${String(row[0])}`);
+    return decidedOf(row);
+  });
+}
+
+function decidedOf(row: readonly unknown[]): Decided {
+  const [, verdict, version, ts, head, itemCount, versionSum, generation, stored] = row;
+  if (!isVerdict(verdict)) throw new Error('a verdict that there is not');
+  if (!isCountOrNull(version) || !isCountOrNull(ts)) throw new Error('a version or time that is none');
+  if (STORED.has(verdict) && (version === null || version === 0)) throw new Error(`${verdict} without a version`);
+  // Of a tenant that is gone there is nothing to say but that the check is stale.
+  const standing = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
+  if (!areCounts(standing)) throw new Error('a standing that is none');
+  if (stored !== null && !Buffer.isBuffer(stored)) throw new Error('a stored row that is none');
+  if (stored === null && (verdict === 'rewrap' || verdict === 'move')) throw new Error(`${verdict} without its row`);
+  const [at, items, sum, current] = standing;
+  return {
+    ...{ verdict, version, ts, stored: stored === null ? null : (readRows(stored)[0] ?? null) },
+    ...{ summary: { version: at, itemCount: items, versionSum: sum }, generation: current },
+  };
+}
+
+/** Where each tenant stands after `insert_changes`, in their order; null where nothing was done. Throws as above. */
+export function readInserted(rows: unknown, tenants: number): (Summary | null)[] {
+  const [columns] = rowsOf(rows, 1);
+  const [heads, itemCounts, versionSums] = (columns ?? []).map((column) => rowsOf(column, tenants, isCountOrNull));
+  if (heads === undefined || itemCounts === undefined || versionSums === undefined)
+    throw new Error('a column is missing');
+  return heads.map((version, at) => {
+    if (version === null) return null;
+    const [itemCount, versionSum] = [itemCounts[at], versionSums[at]];
+    if (!isCount(itemCount) || !isCount(versionSum)) throw new Error('a sum is missing');
+    return { version, itemCount, versionSum };
+  });
+}
+
+/** A list of so many, each as it should be: rows unless said otherwise. */
+function rowsOf<T = readonly unknown[]>(
+  given: unknown,
+  count: number,
+  fits: (value: unknown) => value is T = Array.isArray as unknown as (value: unknown) => value is T,
+): T[] {
+  if (!Array.isArray(given) || given.length !== count) throw new Error(`not a list of ${count}`);
+  const list: unknown[] = given;
+  if (!list.every(fits)) throw new Error('a list with something else in it');
+  return list;
+}
+
+const isVerdict = (value: unknown): value is Decided['verdict'] => STORED.has(value) || OTHERS.has(value);
+const areCounts = (values: readonly unknown[]): values is [number, number, number, number] => values.every(isCount);

@@ -1,0 +1,474 @@
+/**
+ * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
+ * Each lane has one connection and a queue; the next batch is what gathered while the last one was under way, so
+ * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two
+ * batches that touch one tenant would only wait for each other's locks.
+ */
+import type pg from 'pg';
+import type { Clock } from '../../../protocol/clock.js';
+import { unavailable } from '../../../protocol/errors.js';
+import type { Summary } from '../../../protocol/item.js';
+import type { Meter } from '../../../protocol/meter.js';
+import { Arena, type Change, type CommitSink } from '../../tenant/change.js';
+import type { CommitLanes } from '../../tenant/ports.js';
+import { isConnectionLoss, isRetryable, isUnavailable } from '../database.js';
+import {
+  byTenant,
+  callBinary,
+  changeBytes,
+  COMMIT,
+  cutOff,
+  INSERT,
+  Parameters,
+  putCommit,
+  putInsert,
+  readDecided,
+  readInserted,
+  type Decided,
+  type TenantChanges,
+} from './batch.js';
+
+/** Changes in one call, and their bytes. */
+const BATCH_CHANGES = 256;
+const BATCH_BYTES = 8 * 1024 * 1024;
+/** Changes that may wait in a lane, and bytes of those that are not answered; beyond that the server sheds load. */
+const QUEUE_CHANGES = 20_000;
+const ARENA_BYTES = 128 * 1024 * 1024;
+/** Calls of one batch in all, when the connection breaks or a deadlock is found; every one may be repeated safely. */
+const ATTEMPTS = 3;
+const RETRY_MS = 200;
+/** After a batch failed for want of a database, new writes are refused at once for so long, ms. */
+const DOWN_MS = 1_000;
+
+export interface LanesOptions {
+  /** Opens a connection for a lane; `onLost` is called when it dies. */
+  readonly connect: (onLost: (error: Error) => void) => Promise<pg.Client>;
+  readonly lanes: number;
+  /** STORAGE_CAP_BYTES; 0 is unlimited. */
+  readonly storageCap: number;
+  readonly clock: Pick<Clock, 'now'>;
+  readonly wait: (ms: number) => Promise<void>;
+  readonly onFault: (error: unknown) => void;
+  /** Told of every batch. */
+  readonly meter?: Meter;
+}
+
+export class PostgresCommitLanes implements CommitLanes {
+  private readonly lanes: readonly Lane[];
+
+  constructor(options: LanesOptions) {
+    this.lanes = Array.from({ length: options.lanes }, () => new Lane(options));
+  }
+
+  arenaOf(tenantId: string): Arena {
+    return this.laneOf(tenantId).arena;
+  }
+
+  submit(change: Change, sink: CommitSink): void {
+    this.laneOf(change.tenantId).push(change, sink);
+  }
+
+  /** Changes that were taken and wait for their batch. */
+  get waiting(): number {
+    return this.lanes.reduce((sum, lane) => sum + lane.waiting, 0);
+  }
+
+  private laneOf(tenantId: string): Lane {
+    let hash = 0;
+    for (let i = 0; i < tenantId.length; i++) hash = (hash * 31 + tenantId.charCodeAt(i)) | 0;
+    const lane = this.lanes[Math.abs(hash) % this.lanes.length];
+    if (lane === undefined) throw new Error('no commit lane');
+    return lane;
+  }
+
+  /** Resolves when everything queued is answered; then the connections are closed. */
+  async close(): Promise<void> {
+    await Promise.all(this.lanes.map((lane) => lane.close()));
+  }
+}
+
+/** In the order in which they came in. */
+const inOrder = (one: Change, other: Change): number => one.order - other.order;
+
+interface Statement {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** What a sink is to be told. */
+interface Told {
+  readonly sink: CommitSink;
+  readonly changes: Change[];
+  readonly summary: Summary;
+  readonly generation: number;
+}
+
+/** What became of a batch: exactly one of the two for each of its changes, but those that went back into the queue. */
+interface Settled {
+  readonly told: Told[];
+  readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
+}
+
+class Lane {
+  readonly arena = new Arena(ARENA_BYTES);
+  private readonly parameters = new Parameters();
+  private queue: Change[] = [];
+  private orders = 0;
+  private client: pg.Client | undefined;
+  private working = false;
+  private whenIdle: (() => void)[] = [];
+  private closed = false;
+  private downUntil = 0;
+  private calls = 0;
+  private planAt = 0;
+
+  constructor(private readonly options: LanesOptions) {}
+
+  /** Changes that were taken and are not answered. */
+  get waiting(): number {
+    return this.queue.length;
+  }
+
+  push(change: Change, sink: CommitSink): void {
+    if (this.closed) throw unavailable('the server is stopping');
+    if (this.queue.length >= QUEUE_CHANGES) throw unavailable('too many writes wait');
+    if (this.options.clock.now() < this.downUntil) throw unavailable('the database is out of reach');
+    change.sink = sink;
+    change.order = this.orders++;
+    this.queue.push(change);
+    if (this.working) return;
+    this.working = true;
+    // What comes in with this turn of the event loop goes into one batch.
+    setImmediate(() => void this.work());
+  }
+
+  async close(): Promise<void> {
+    while (this.working) await new Promise<void>((resolve) => void this.whenIdle.push(resolve));
+    this.closed = true;
+    await this.client?.end();
+  }
+
+  /**
+   * Batch after batch. The next one is sent before the last one's pushes and answers go out: PostgreSQL works while they
+   * do. What it decides comes later than this turn of the event loop, so the order on the sockets is that of the batches.
+   */
+  private async work(): Promise<void> {
+    let last: Settled | undefined;
+    while (this.queue.length > 0 || last !== undefined) {
+      const begun = performance.now();
+      const batch = this.take();
+      const call = batch.length === 0 ? undefined : this.commit(batch);
+      if (last !== undefined) this.tell(last);
+      last = await call;
+      if (batch.length > 0) this.guarded(() => this.measure(batch, begun));
+    }
+    // In the very step in which nothing was left: whoever comes later begins anew.
+    this.working = false;
+    for (const wake of this.whenIdle.splice(0)) wake();
+  }
+
+  private measure(batch: readonly Change[], begun: number): void {
+    const ended = performance.now();
+    this.options.meter?.committed(batch.length, ended - begun, ended - (batch[0]?.since ?? begun));
+  }
+
+  /**
+   * The next batch: at most one change of an item and one write that names a blob, in the order they came. What is
+   * left waits for the next: `commit_changes` judges each change by what was stored before its batch.
+   */
+  private take(): Change[] {
+    const batch: Change[] = [];
+    const left: Change[] = [];
+    const taken = new Set<string>();
+    const tenants = new Map<string, boolean>();
+    let bytes = 0;
+    let at = 0;
+    for (; at < this.queue.length && batch.length < BATCH_CHANGES; at++) {
+      const change = this.queue[at];
+      if (change === undefined) break;
+      const size = changeBytes(change);
+      if (batch.length > 0 && bytes + size > BATCH_BYTES) break;
+      const { tenantId, id, blobRef } = change;
+      const item = tenantId + id;
+      const blob = blobRef === null ? item : tenantId + blobRef;
+      const shares = tenants.get(tenantId);
+      if (taken.has(item) || taken.has(blob) || shares === false || (change.alone && shares !== undefined)) {
+        left.push(change);
+        // A later change of the same item must not overtake this one.
+        taken.add(item).add(blob);
+        continue;
+      }
+      taken.add(item);
+      if (blobRef !== null) taken.add(blob);
+      tenants.set(tenantId, !change.alone);
+      bytes += size;
+      batch.push(change);
+    }
+    this.queue = left.length === 0 ? this.queue.slice(at) : [...left, ...this.queue.slice(at)];
+    return batch;
+  }
+
+  /**
+   * Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). Never rejects, and leaves no change out:
+   * whatever fails, what is not known to be decided failed, and its client asks again (guarantee 2).
+   */
+  private async commit(batch: readonly Change[]): Promise<Settled> {
+    const settled: Settled = { told: [], failed: [] };
+    try {
+      const { tenants, others } = byTenant(batch);
+      const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
+      // Where the database is away the others would wait for as long once more, only to be told so.
+      const away = settled.failed.length > 0;
+      if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
+      else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
+    } catch (error) {
+      this.options.onFault(error);
+    }
+    this.failTheRest(batch, settled);
+    return settled;
+  }
+
+  private failTheRest(batch: readonly Change[], settled: Settled): void {
+    const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
+    // Of those that failed some may have waited behind the batch.
+    if (settled.failed.length === 0 && known >= batch.length) return;
+    const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
+    const queued = new Set(this.queue);
+    const changes = batch.filter((change) => !settledOnes.has(change) && !queued.has(change));
+    if (changes.length === 0) return;
+    settled.failed.push({ changes, error: unknownOutcome() });
+  }
+
+  /** Inserts the changes of tenants that have nothing but new items. Resolves with those that were not. */
+  private async insert(tenants: readonly TenantChanges[], settled: Settled): Promise<readonly Change[]> {
+    let inserted: (Summary | null)[];
+    try {
+      const put = (): void => putInsert(this.parameters, tenants, this.options.storageCap);
+      inserted = await this.call(INSERT, put, (rows) => readInserted(rows, tenants.length));
+    } catch (error) {
+      const changes = tenants.flatMap((tenant) => tenant.changes);
+      // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
+      if (!isUnavailable(error) && !isRetryable(error)) return changes;
+      this.outage(changes, error, settled);
+      return [];
+    }
+    return this.inserted(tenants, inserted, settled);
+  }
+
+  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (INST-15). */
+  private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
+    let decided: Decided[];
+    try {
+      const settings = { now: this.options.clock.now(), cap: this.options.storageCap };
+      const put = (): void => putCommit(this.parameters, batch, settings);
+      decided = await this.call(COMMIT, put, (rows) => readDecided(rows, batch.length));
+    } catch (error) {
+      if (isUnavailable(error) || isRetryable(error)) {
+        this.outage(batch, error, settled);
+      } else if (batch.length === 1) {
+        settled.failed.push({ changes: batch, error: error instanceof Error ? error : new Error(String(error)) });
+      } else {
+        const half = batch.length >> 1;
+        await this.decide(batch.slice(0, half), settled);
+        await this.decide(batch.slice(half), settled);
+      }
+      return;
+    }
+    this.decided(batch, decided, settled);
+  }
+
+  /**
+   * The database cannot be asked. Where the link is gone, what waits behind the batch would find none either, and only after
+   * as long a wait: it is told so too.
+   */
+  private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
+    this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
+    const waiting = isConnectionLoss(error) ? this.queue.splice(0) : [];
+    failed.push({ changes: [...batch, ...waiting], error: outOfReach() });
+    this.options.onFault(error);
+  }
+
+  /**
+   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. Where the
+   * connection is there it is sent before this returns. `read` throws where the answer is none to what was asked; then
+   * whatever was done is not known, and the connection is not used again.
+   */
+  private call<T>(statement: Statement, put: () => void, read: (rows: unknown) => T): Promise<T> {
+    return this.ask(statement, put, 1).then((rows) => {
+      try {
+        return read(rows);
+      } catch (cause) {
+        this.disconnect();
+        throw Object.assign(unknownOutcome(), { cause });
+      }
+    });
+  }
+
+  private ask(statement: Statement, put: () => void, attempt: number): Promise<unknown> {
+    const { client } = this;
+    const send = (on: pg.Client): Promise<unknown> => {
+      put();
+      return callBinary(on, statement, this.parameters);
+    };
+    const sent = client === undefined || ++this.calls >= this.planAt ? this.prepared().then(send) : send(client);
+    return sent.catch(async (error: unknown) => {
+      if (isUnavailable(error)) this.disconnect();
+      if (attempt >= ATTEMPTS || !(isConnectionLoss(error) || isRetryable(error))) throw error;
+      await this.options.wait(RETRY_MS);
+      return this.ask(statement, put, attempt + 1);
+    });
+  }
+
+  /**
+   * The lane's connection. A plan is made for tables of the size they have then, and kept. Made while they were empty, it
+   * reads them whole: 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls
+   * have grown fourfold, as the tables may have.
+   */
+  private async prepared(): Promise<pg.Client> {
+    const client = this.client ?? (await this.connect());
+    if (this.calls >= this.planAt) {
+      this.planAt = Math.max(4, this.calls * 4);
+      await client.query('DISCARD PLANS');
+    }
+    return client;
+  }
+
+  private async connect(): Promise<pg.Client> {
+    // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
+    const opening: { lost: boolean; client?: pg.Client } = { lost: false };
+    const client = await this.options.connect((error) => {
+      opening.lost = true;
+      if (opening.client !== undefined && this.client === opening.client) this.client = undefined;
+      this.options.onFault(error);
+    });
+    opening.client = client;
+    if (!opening.lost) this.client = client;
+    this.calls = 1;
+    this.planAt = 4;
+    return client;
+  }
+
+  /**
+   * A connection that timed out may still be at work: its answer must not be taken for the next batch's, and what was not
+   * sent on it yet must never be, since the memory it lies in is used again.
+   */
+  private disconnect(): void {
+    const { client } = this;
+    this.client = undefined;
+    if (client !== undefined) void cutOff(client).catch(this.options.onFault);
+  }
+
+  /** Versions follow from the head: a tenant's changes are its last ones, in their order. */
+  private inserted(
+    tenants: readonly TenantChanges[],
+    summaries: readonly (Summary | null)[],
+    { told }: Settled,
+  ): Change[] {
+    const at = this.options.clock.now();
+    const left: Change[] = [];
+    for (const [i, { changes, generation, sink }] of tenants.entries()) {
+      const summary = summaries[i] ?? null;
+      if (summary === null || sink === null) {
+        left.push(...changes);
+        continue;
+      }
+      let version = summary.version - changes.length;
+      for (const change of changes) {
+        change.verdict = 'insert';
+        change.version = ++version;
+        change.decidedAt = at;
+      }
+      told.push({ sink, changes, summary, generation });
+    }
+    return left;
+  }
+
+  private decided(batch: readonly Change[], decided: readonly Decided[], { told }: Settled): void {
+    const at = this.options.clock.now();
+    const back: Change[] = [];
+    const sinks = new Map<CommitSink, { changes: Change[]; last: Decided }>();
+    for (const [i, change] of batch.entries()) {
+      const last = decided[i];
+      if (last === undefined || change.sink === null) continue;
+      if (last.verdict === 'alone') {
+        // Alone it was already: what is not decided now never is, and it is told so with those without an answer.
+        if (!change.alone) back.push(change);
+        continue;
+      }
+      change.verdict = last.verdict;
+      change.version = last.version ?? 0;
+      change.storedTs = last.ts;
+      change.decidedAt = at;
+      change.stored = last.stored;
+      const found = sinks.get(change.sink) ?? { changes: [], last };
+      found.changes.push(change);
+      sinks.set(change.sink, { ...found, last });
+    }
+    this.putBack(back);
+    for (const [sink, { changes, last }] of sinks) {
+      told.push({ sink, changes, summary: last.summary, generation: last.generation });
+    }
+  }
+
+  /** Back to where they stood: what came later must not overtake them, least of all a change of the same item. */
+  private putBack(changes: readonly Change[]): void {
+    if (changes.length === 0) return;
+    for (const change of changes) change.alone = true;
+    this.queue = [...changes, ...this.queue].sort(inOrder);
+  }
+
+  private tell({ told, failed }: Settled): void {
+    const sinks = new Set<CommitSink>();
+    for (const { sink, changes, summary, generation } of told) {
+      sinks.add(sink);
+      this.tellOne(sink, changes, () => sink.committed(changes, { summary, generation }));
+    }
+    for (const { changes, error } of failed) {
+      for (const [sink, theirs] of bySink(changes)) {
+        sinks.add(sink);
+        this.tellOne(sink, theirs, () => sink.failed(theirs, error));
+      }
+    }
+    for (const sink of sinks) this.guarded(() => sink.settled());
+  }
+
+  /**
+   * A sink that throws is a fault of ours: whom it has not answered yet it is to answer that the outcome is not known; the
+   * others are told all the same, and the lane goes on.
+   */
+  private tellOne(sink: CommitSink, changes: readonly Change[], work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.options.onFault(error);
+      this.tellAgain(sink, changes);
+    }
+  }
+
+  private tellAgain(sink: CommitSink, changes: readonly Change[]): void {
+    this.guarded(() => sink.failed(changes, unknownOutcome()));
+  }
+
+  private guarded(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.options.onFault(error);
+    }
+  }
+}
+
+const outOfReach = (): ReturnType<typeof unavailable> => unavailable('the database is out of reach');
+const unknownOutcome = (): ReturnType<typeof unavailable> => unavailable('whether it is stored is not known');
+
+/** Changes by who submitted them. */
+function bySink(changes: readonly Change[]): Map<CommitSink, Change[]> {
+  const found = new Map<CommitSink, Change[]>();
+  for (const change of changes) {
+    if (change.sink === null) continue;
+    const before = found.get(change.sink);
+    if (before === undefined) found.set(change.sink, [change]);
+    else before.push(change);
+  }
+  return found;
+}

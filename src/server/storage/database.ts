@@ -1,0 +1,271 @@
+/**
+ * Connections to PostgreSQL: the pool, single clients with the same settings, and what an error means.
+ * This folder is the only importer of `pg`.
+ */
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { errorCode } from '../../protocol/error-code.js';
+import { unavailable } from '../../protocol/errors.js';
+
+const INT8 = 20;
+const INT8_ARRAY: number = 1016;
+
+/** Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; beyond that, loud beats wrong. */
+export function parseInt8(text: string): number {
+  const value = Number(text);
+  if (!Number.isSafeInteger(value)) throw new RangeError(`int8 ${text} does not fit a safe integer`);
+  return value;
+}
+
+/** `{1,NULL,3}`: of numbers nothing is quoted or nested, and pg's own reader goes through it character by character. */
+const parseInt8Array = (text: string): (number | null)[] =>
+  text === '{}'
+    ? []
+    : text
+        .slice(1, -1)
+        .split(',')
+        .map((entry) => (entry === 'NULL' ? null : parseInt8(entry)));
+
+function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
+  if (format === 'binary') return pg.types.getTypeParser(oid, 'binary');
+  if (oid === INT8) return parseInt8;
+  return oid === INT8_ARRAY ? parseInt8Array : pg.types.getTypeParser(oid, 'text');
+}
+
+/** int8 as Number instead of pg's string; every other type as pg reads it (numeric stays a string: cast sums to bigint). */
+const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types.getTypeParser };
+
+/** How to reach the database. Times are milliseconds. */
+export interface ConnectionSettings {
+  /** `postgres://user:password@host:port/database`. */
+  readonly url: string;
+  /** Shown in `pg_stat_activity`. */
+  readonly name: string;
+  /** A statement that runs longer is cancelled by the server; 0: no limit. Default 15 s. */
+  readonly statementTimeoutMs?: number;
+  /** How long a connection may take to open. Default 5 s. */
+  readonly connectTimeoutMs?: number;
+  /** How long after the server's limit our own ends a statement. Default 5 s. */
+  readonly graceMs?: number;
+  /** Makes the socket of each connection (see `Reach`). Left out: pg does. */
+  readonly link?: () => Duplex;
+}
+
+const STATEMENT_TIMEOUT_MS = 15_000;
+const CONNECT_TIMEOUT_MS = 5_000;
+/** A half-open link never answers: our own clock must end the wait, later than the server's, which says why. */
+const QUERY_GRACE_MS = 5_000;
+const KEEP_ALIVE_MS = 10_000;
+
+/**
+ * Every statement of ours reads few rows through an index. Compiling one takes longer than running it, and a bitmap scan
+ * for a page reads the tenant's whole history to sort it: measured on a table without statistics, 800 ms against 2.
+ */
+const PLANNING = '-c jit=off -c enable_bitmapscan=off';
+
+/**
+ * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable,
+ * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's holder
+ * before committed.
+ */
+const PROMISES = '-c synchronous_commit=on -c default_transaction_isolation=read\\ committed';
+
+/** pg's settings for a connection; also for `pg-listen`, which opens its own. */
+export function clientConfig(settings: ConnectionSettings): pg.ClientConfig {
+  const statementTimeout = settings.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS;
+  return {
+    connectionString: settings.url,
+    application_name: settings.name,
+    connectionTimeoutMillis: settings.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+    statement_timeout: statementTimeout,
+    query_timeout: statementTimeout === 0 ? 0 : statementTimeout + (settings.graceMs ?? QUERY_GRACE_MS),
+    idle_in_transaction_session_timeout: 2 * statementTimeout,
+    options: `${PLANNING} ${PROMISES}`,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    types,
+    ...(settings.link === undefined ? {} : { stream: settings.link }),
+  };
+}
+
+/** A pool's settings, beyond those of each connection. */
+export interface PoolSettings extends ConnectionSettings {
+  /** Connections at most. Default 10; the embedded server admits 60 in all. */
+  readonly size?: number;
+  /** Told of every connection that dies: for the log; the pool opens another by itself. */
+  readonly onIdleError: (error: Error) => void;
+  /** Done with each new connection before anything else uses it; a connection for which it fails is not used. */
+  readonly onConnect?: (client: pg.ClientBase) => Promise<void>;
+}
+
+const POOL_SIZE = 10;
+const IDLE_MS = 60_000;
+
+/**
+ * A pool that survives the loss of any connection.
+ * Whoever takes a client by `connect()` must `release(error)` after a failure, so that a broken one is not handed on;
+ * `pool.query` does so itself.
+ */
+export function createPool(settings: PoolSettings): pg.Pool {
+  const pool = new pg.Pool({
+    ...clientConfig(settings),
+    max: settings.size ?? POOL_SIZE,
+    idleTimeoutMillis: IDLE_MS,
+    // The pool waits for the promise; its type does not say so.
+    onConnect: settings.onConnect as pg.PoolConfig['onConnect'],
+  });
+  // The pool listens to idle connections only. One that dies while it is taken emits 'error' all the same, besides
+  // rejecting its statement, and without a listener of its own that would end the process.
+  pool.on('connect', (client) => client.on('error', settings.onIdleError));
+  // The idle ones' errors again, which the listener above has told already; unheard they would end the process.
+  pool.on('error', () => undefined);
+  return pool;
+}
+
+/** A database that is there closes a connection at once, or when its machine comes to it, ms. */
+const CLOSED_WITHIN_MS = 3_000;
+
+/**
+ * Ends a pool. Resolves when its connections are closed, which the pool's own `end` does not wait for: a database that is
+ * stopped next would end them itself, and each would tell of that as a loss.
+ */
+export async function endPool(pool: pg.Pool): Promise<void> {
+  let open = pool.totalCount;
+  const closed = new Promise<void>((resolve) => {
+    if (open === 0) resolve();
+    pool.on('remove', () => {
+      if (--open <= 0) resolve();
+    });
+  });
+  await pool.end();
+  // One that answers nobody closes nothing either, and is not waited for.
+  await Promise.race([closed, sleep(CLOSED_WITHIN_MS, undefined, { ref: false })]);
+}
+
+/**
+ * One connection of its own (a commit lane, a lock). `onLost` is called at most once, when it dies unasked;
+ * statements under way are rejected besides.
+ */
+export async function openClient(
+  settings: ConnectionSettings & { readonly onLost: (error: Error) => void },
+): Promise<pg.Client> {
+  const client = new pg.Client(clientConfig(settings));
+  let opened = false;
+  // pg emits 'error' for an end that nobody asked for, whatever was under way, and sometimes more than once.
+  client.on('error', (error) => {
+    if (!opened) return; // the rejection of `connect` tells
+    opened = false;
+    settings.onLost(error);
+  });
+  try {
+    await client.connect();
+  } catch (error) {
+    // Half-open: end it, so that its socket does not keep the process. Its failure is the one thrown here.
+    await client.end().catch(() => undefined);
+    throw error;
+  }
+  opened = true;
+  return client;
+}
+
+/** Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way. */
+export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+const SOCKET_ERRORS = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+]);
+/** Ended by the administrator, by a crash, still starting, or by an idle limit. */
+const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
+/** No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present. */
+const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
+/** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
+const LOSS_TEXTS = [
+  'Connection terminated',
+  'Query read timeout',
+  'timeout exceeded when trying to connect',
+  'timeout expired',
+  'Client has encountered a connection error',
+  'Client was closed',
+];
+
+/**
+ * Did the connection, rather than the statement, fail? Then the outcome of a commit under way is unknown,
+ * and another connection may succeed.
+ */
+export function isConnectionLoss(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const code = errorCode(error);
+  if (SOCKET_ERRORS.has(code) || ENDED_STATES.has(code) || /^08...$/.test(code)) return true;
+  return LOSS_TEXTS.some((text) => error.message.startsWith(text));
+}
+
+/**
+ * Can the database not do its work at present: connection lost or refused, out of resources (class 53), a system error (58),
+ * cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not 500.
+ */
+export function isUnavailable(error: unknown): boolean {
+  if (isConnectionLoss(error)) return true;
+  const code = errorCode(error);
+  if (REFUSED_STATES.has(code)) return true;
+  return /^(53|58)...$/.test(code) || code === '57014' || code === '55P03' || code === '25006';
+}
+
+/** Deadlock or serialization failure: nothing was done, and the same transaction may succeed at once. */
+export function isRetryable(error: unknown): boolean {
+  const code = errorCode(error);
+  return code === '40P01' || code === '40001';
+}
+
+/** How `withRetry` goes about it. */
+export interface RetryOptions {
+  /** Calls in all. Default 5. */
+  readonly attempts?: number;
+  /** Which errors are worth another call. Default `isRetryable`; add `isConnectionLoss` only for idempotent work. */
+  readonly worthwhile?: (error: unknown) => boolean;
+  /** Waits before the next call; replaced in tests. */
+  readonly wait?: (ms: number) => Promise<void>;
+}
+
+const RETRY_BASE_MS = 5;
+const RETRY_MAX_MS = 500;
+
+/** Calls `work` until it succeeds, waiting 5, 10, 20 ... ms (each scattered by half, so that rivals part). */
+export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions = {}): Promise<T> {
+  const { attempts = 5, worthwhile = isRetryable, wait = async (ms: number) => sleep(ms) } = options;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt >= attempts || !worthwhile(error)) throw error;
+      const longest = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (attempt - 1));
+      await wait(longest * (0.5 + Math.random() / 2));
+    }
+  }
+}
+
+/**
+ * The same error, or `unavailable` (503) with it as its cause where the database cannot do its work at present. Of a
+ * statement whose connection was lost it stays open whether it was done: the client asks again.
+ */
+export function asUnavailable(error: unknown): unknown {
+  if (!isUnavailable(error) && !isRetryable(error)) return error;
+  const replaced = unavailable('the database is out of reach');
+  replaced.cause = error;
+  return replaced;
+}

@@ -1,0 +1,267 @@
+/** Reads tenants for the actors. One statement answers many tenants: a crowd that reconnects costs few. */
+import type pg from 'pg';
+import { Batcher, nextTurn } from '../../protocol/batcher.js';
+import type { Clock } from '../../protocol/clock.js';
+import type { Summary } from '../../protocol/item.js';
+import { ServiceError } from '../../protocol/errors.js';
+import type { Glyph } from '../../protocol/requests.js';
+import type {
+  BinChange,
+  KnownStanding,
+  PairRequest,
+  StoredStanding,
+  TenantDirectory,
+  TenantSnapshot,
+  TenantStandings,
+} from '../tenant/ports.js';
+import { arrayOf, ask } from './ask.js';
+
+/** Tenants in one statement. */
+const BATCH_MAX = 500;
+
+/** Devices that may share one read of heads. */
+const HEADS_MAX = 5_000;
+/**
+ * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it, and goes on
+ * waiting while so many more come in each such moment, for a tenth of a second at most. Waiting for longer would hold the
+ * crowd up: most clients open few sockets before the first is caught up (bench S6).
+ */
+const CROWD = 16;
+const CROWD_GROWTH = 4;
+const CROWD_PAUSE_MS = 55;
+const CROWD_PAUSES = 2;
+
+async function gather(waiting: () => number, clock: Clock): Promise<void> {
+  let grown = CROWD_GROWTH;
+  for (let pause = 0; pause < CROWD_PAUSES && grown >= CROWD_GROWTH; pause++) {
+    const before = waiting();
+    await new Promise<void>((resolve) => void clock.setTimer(CROWD_PAUSE_MS, resolve));
+    // Where the machine is busy the timer comes before what has come in is read.
+    await nextTurn();
+    grown = waiting() - before;
+  }
+}
+
+/** Deleted bins that are read along, the latest ones: sockets are told of them; what is older, clients have read anew. */
+const DELETED_BINS_MAX = 100;
+
+/**
+ * Everything of a tenant beside its items, in one statement and so in one snapshot. Rows of the lists travel as JSON,
+ * bytes in them as hex. Where only the head is asked for (HEAD_ONLY), the lists are left out.
+ */
+const LOAD = `
+  SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
+        'id', d.id, 'name', d.name, 'glyph', d.glyph, 'pubkey', encode(d.pubkey, 'hex'), 'cert', encode(d.cert, 'hex'),
+        'tokenEpoch', d.token_epoch, 'pairedAt', d.paired_at, 'revokedAt', d.revoked_at, 'keysPurged', d.keys_purged) ORDER BY d.paired_at, d.id)
+      FROM devices d WHERE d.tenant_id = t.id) END AS devices,
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
+        'id', b.id, 'slug', b.slug, 'meta', CASE WHEN b.deleted_at IS NULL THEN encode(b.meta, 'hex') END,
+        'createdAt', b.created_at, 'updatedAt', b.updated_at, 'closedAt', b.closed_at, 'deletedAt', b.deleted_at,
+        'changedAt', b.changed_at_generation, 'itemCount', CASE
+          WHEN b.deleted_at IS NULL AND b.changed_at_generation > k.known THEN (
+            SELECT count(*) FROM items i
+            WHERE i.tenant_id = t.id AND i.version > 0 AND i.bin_id = b.id AND i.deleted_at IS NULL)
+        END) ORDER BY b.created_at, b.id)
+      FROM bins b WHERE b.tenant_id = t.id AND (b.deleted_at IS NULL OR b.id IN (
+        SELECT g.id FROM bins g WHERE g.tenant_id = t.id AND g.deleted_at IS NOT NULL
+        ORDER BY g.changed_at_generation DESC LIMIT ${DELETED_BINS_MAX}))) END AS bins,
+    CASE WHEN k.known >= 0 THEN (SELECT json_agg(json_build_object(
+        'lookupId', p.lookup_id, 'existingDevice', p.existing_device, 'expiresAt', p.expires_at, 'code', p.code,
+        'deviceId', p.new_device, 'host', p.host, 'pubkey', encode(p.npk, 'hex'), 'name', p.name, 'glyph', p.glyph,
+        'attestation', encode(p.attestation, 'hex')) ORDER BY p.lookup_id)
+      FROM pair_sessions p WHERE p.tenant_id = t.id AND p.state = 'requested' AND p.expires_at > $2) END AS pairs
+  FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
+
+const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
+/** Only what is news is sent back: most of what is compared every few seconds has not moved. */
+const STANDINGS = `
+  SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
+  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation) LEFT JOIN tenants t ON t.id = k.id
+  WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
+
+/** Instead of a generation: nothing is known of the tenant, or only its head is asked for. */
+const NOT_KNOWN = Number.MAX_SAFE_INTEGER;
+const HEAD_ONLY = -1;
+
+interface SummaryRow {
+  readonly id: string;
+  readonly head: number;
+  readonly item_count: number;
+  readonly version_sum: number;
+}
+
+interface DeviceJson {
+  readonly id: string;
+  readonly name: string;
+  readonly glyph: Glyph;
+  readonly pubkey: string;
+  readonly cert: string | null;
+  readonly tokenEpoch: number;
+  readonly pairedAt: number;
+  readonly revokedAt: number | null;
+  readonly keysPurged: boolean;
+}
+
+interface BinJson {
+  readonly id: string;
+  readonly slug: string;
+  readonly meta: string | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly closedAt: number | null;
+  readonly deletedAt: number | null;
+  readonly changedAt: number;
+  /**
+   * Counted only for what the reader does not know, which is what its frame is about to tell: a first load counts
+   * nothing.
+   */
+  readonly itemCount: number | null;
+}
+
+interface PairJson {
+  readonly lookupId: string;
+  readonly existingDevice: string;
+  readonly expiresAt: number;
+  readonly code: string;
+  readonly deviceId: string;
+  readonly host: string | null;
+  readonly pubkey: string;
+  readonly name: string;
+  readonly glyph: Glyph;
+  readonly attestation: string;
+}
+
+interface TenantRow extends SummaryRow {
+  readonly state: string;
+  readonly generation: number;
+  readonly devices: readonly DeviceJson[] | null;
+  readonly bins: readonly BinJson[] | null;
+  readonly pairs: readonly PairJson[] | null;
+}
+
+/** Tenant as asked for: bins that changed above the generation `known` are counted. */
+interface Load {
+  readonly id: string;
+  readonly known: number;
+}
+
+/** Reads tenants for the actors, many in one statement. */
+export class PostgresDirectory implements TenantDirectory, TenantStandings {
+  /** Of tenants that are known. Counting their bins may take long: nobody else waits for that. */
+  private readonly reloads: Batcher<Load, TenantRow | undefined>;
+  /** Of tenants that are not known, and heads: what a crowd that comes back asks for. */
+  private readonly arrivals: Batcher<Load, TenantRow | undefined>;
+
+  /** @param clock tells which pairings are past their time, and waits between the reads of a crowd. */
+  constructor(
+    private readonly pool: pg.Pool,
+    clock: Clock,
+  ) {
+    this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
+    this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
+      pause: (asked, waiting) => (asked < CROWD ? undefined : gather(waiting, clock)),
+    });
+  }
+
+  async load(tenantId: string, known: number = NOT_KNOWN): Promise<TenantSnapshot | undefined> {
+    const row = await (known === NOT_KNOWN ? this.arrivals : this.reloads).ask({ id: tenantId, known });
+    return row === undefined ? undefined : snapshotOf(row);
+  }
+
+  async head(tenantId: string): Promise<Summary> {
+    const row = await this.arrivals.ask({ id: tenantId, known: HEAD_ONLY });
+    if (row === undefined) throw new ServiceError('tenant_not_found');
+    return summaryOf(row);
+  }
+
+  /** Rows of these tenants, in order. A tenant that is asked for several times is read once. */
+  private async read(loads: readonly Load[], now: number): Promise<(TenantRow | undefined)[]> {
+    const whole = new Map<string, number>();
+    const heads = new Set<string>();
+    for (const { id, known } of loads) {
+      if (known === HEAD_ONLY) heads.add(id);
+      else whole.set(id, Math.min(known, whole.get(id) ?? Infinity));
+    }
+    const found = new Map<string, TenantRow>();
+    const take = (rows: readonly TenantRow[]): void => {
+      for (const row of rows) found.set(row.id, row);
+    };
+    const { pool } = this;
+    if (whole.size === 0)
+      take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
+    const wanted = [...whole];
+    // What only asks for its head comes with the first statement.
+    const besides = [...heads].filter((id) => !whole.has(id));
+    for (let at = 0; at < wanted.length; at += BATCH_MAX) {
+      const some = wanted.slice(at, at + BATCH_MAX);
+      const ids = arrayOf(some.map(([id]) => id).concat(at === 0 ? besides : []));
+      const known = arrayOf(
+        some.map(([, generation]) => generation).concat(at === 0 ? besides.map(() => HEAD_ONLY) : []),
+      );
+      take(await ask<TenantRow>(pool, { name: 'tenants', text: LOAD, values: [ids, now, known] }));
+    }
+    return loads.map(({ id }) => found.get(id));
+  }
+
+  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]> {
+    const ids = arrayOf(known.map(({ tenantId }) => tenantId));
+    const heads = arrayOf(known.map(({ delivered }) => delivered));
+    const generations = arrayOf(known.map(({ generation }) => generation));
+    return ask<StoredStanding>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
+  }
+}
+
+/** Most tenants have none: they share it. */
+const NO_PAIRS: readonly PairRequest[] = [];
+
+const bytes = (hex: string): Uint8Array => Buffer.from(hex, 'hex');
+const bytesOrNull = (hex: string | null): Uint8Array | null => (hex === null ? null : bytes(hex));
+
+const summaryOf = (row: SummaryRow): Summary => ({
+  version: row.head,
+  itemCount: row.item_count,
+  versionSum: row.version_sum,
+});
+
+function snapshotOf(row: TenantRow): TenantSnapshot {
+  return {
+    tenantId: row.id,
+    state: row.state,
+    generation: row.generation,
+    summary: summaryOf(row),
+    devices: (row.devices ?? []).map(deviceOf),
+    bins: (row.bins ?? []).map(binOf),
+    pairRequests: row.pairs?.map(pairOf) ?? NO_PAIRS,
+  };
+}
+
+function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
+  const { id, name, glyph, pairedAt, tokenEpoch, keysPurged } = device;
+  return {
+    id,
+    tokenEpoch,
+    revoked: device.revokedAt !== null,
+    keysPurged,
+    // Only of a device that was not known before somebody is told; a crowd's actors never ask.
+    get view() {
+      return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
+    },
+  };
+}
+
+function binOf(bin: BinJson): BinChange {
+  const { id, slug, createdAt, updatedAt, closedAt, deletedAt } = bin;
+  const changedAtGeneration = bin.changedAt;
+  if (deletedAt !== null) return { id, changedAtGeneration, open: false, deletedAt, view: null };
+  const count = bin.itemCount === null ? {} : { itemCount: bin.itemCount };
+  const view = { id, slug, meta: bytesOrNull(bin.meta), createdAt, updatedAt, ...count };
+  return { id, changedAtGeneration, open: closedAt === null, deletedAt, view };
+}
+
+function pairOf(pair: PairJson): PairRequest {
+  const { existingDevice, pubkey, attestation, ...plain } = pair;
+  const { lookupId, expiresAt } = pair;
+  const raw = { pubkey: bytes(pubkey), attestation: bytes(attestation) };
+  return { lookupId, existingDevice, expiresAt, frame: { type: 'pair_request', ...plain, ...raw } };
+}

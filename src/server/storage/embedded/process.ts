@@ -1,0 +1,305 @@
+/** Processes of the embedded PostgreSQL: making the cluster, starting the postmaster, finding one that already runs. */
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import {
+  chown,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  realpath,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
+import { ifThere } from '../../../files/there.js';
+import { SERVICE_NAME } from '../../../protocol/limits.js';
+import type { Binaries } from './binaries.js';
+import type { SystemUser } from './user.js';
+
+const run = promisify(execFile);
+
+/** Database superuser and owner of everything. */
+export const DATABASE_USER: string = SERVICE_NAME;
+
+/** Where an embedded PostgreSQL lives and what it runs as. */
+export interface Cluster {
+  readonly dataDir: string;
+  /** `dataDir`/postgres, with links resolved, as the postmaster itself names it. */
+  readonly folder: string;
+  readonly logFile: string;
+  readonly binaries: Binaries;
+  readonly user: SystemUser | null;
+}
+
+/**
+ * What the database's processes are given of our environment: not libpq's variables, which would steer them, and not
+ * the server's secrets, which are none of their business.
+ */
+function childEnvironment(): NodeJS.ProcessEnv {
+  const kept = Object.entries(process.env).filter(([name]) => !/^PG|SECRET|TOKEN|PASSWORD|KEY|DATABASE_URL/.test(name));
+  return { ...Object.fromEntries(kept), LC_ALL: 'C', TZ: 'UTC' };
+}
+
+const identity = (user: SystemUser | null): { uid?: number; gid?: number } =>
+  user === null ? {} : { uid: user.uid, gid: user.gid };
+
+const UNFINISHED = 'postgres.init-';
+
+/** Removes what a start that was killed in the middle left. A folder whose maker still lives is another start's. */
+async function sweepUnfinished(dataDir: string): Promise<void> {
+  for (const name of await readdir(dataDir)) {
+    const maker = /^postgres\.init-(\d+)-/.exec(name)?.[1];
+    if (maker === undefined || (await processState(Number(maker))) !== 'dead') continue;
+    await rm(join(dataDir, name), { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+/** What a failed program wrote, or the error itself. */
+function reason(error: unknown): string {
+  const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
+  return output === '' && error instanceof Error ? error.message : output;
+}
+
+/** An empty folder, as a mounted volume is at first, is no cluster yet; initdb's may be renamed over it. */
+export const isMade = (folder: string): boolean => existsSync(join(folder, 'PG_VERSION'));
+
+/** A cluster of a new major version, whole: the old one was moved aside, or is about to be. */
+export const upgradedFolder = (dataDir: string): string => join(dataDir, 'postgres.upgraded');
+
+/** Is there a cluster under this folder, or one whose upgrade was interrupted in its last moment? */
+export const hasCluster = (dataDir: string): boolean =>
+  isMade(join(dataDir, 'postgres')) || isMade(upgradedFolder(dataDir));
+
+/**
+ * Puts the new cluster in the place of the old one, where an upgrade was killed between its last two renames. Without
+ * this a start would find no cluster and make an empty one.
+ */
+export async function finishUpgrade(dataDir: string): Promise<void> {
+  const folder = join(dataDir, 'postgres');
+  if (isMade(folder) || !isMade(upgradedFolder(dataDir))) return;
+  try {
+    await rename(upgradedFolder(dataDir), folder);
+  } catch (error) {
+    // Another start that found it so was quicker.
+    if (!isMade(folder)) throw error;
+  }
+  await syncFolder(dataDir);
+}
+
+/**
+ * Makes the cluster in a folder of another name and renames it into place, so that `folder` is whole or absent.
+ * Of two starts at once the slower one finds the name taken and uses the other's.
+ */
+export async function initialise(cluster: Cluster, password: string, quick: boolean): Promise<void> {
+  const { dataDir, folder, binaries, user } = cluster;
+  if (isMade(folder)) return;
+  await sweepUnfinished(dataDir);
+  const workshop = join(dataDir, `${UNFINISHED}${process.pid}-${randomBytes(4).toString('hex')}`);
+  const made = join(workshop, 'data');
+  const passwordFile = join(workshop, 'password');
+  try {
+    await mkdir(workshop, { mode: FOLDER_MODE });
+    await mkdir(made, { mode: FOLDER_MODE });
+    await writeFile(passwordFile, `${password}\n`, { mode: FILE_MODE });
+    if (user !== null) for (const path of [passwordFile, made, workshop]) await chown(path, user.uid, user.gid);
+    const flags = ['--auth=scram-sha-256', '--encoding=UTF8', '--locale=C', '--data-checksums', '--no-instructions'];
+    await run(
+      binaries.initdb,
+      [
+        `--pgdata=${made}`,
+        `--username=${DATABASE_USER}`,
+        `--pwfile=${passwordFile}`,
+        ...flags,
+        ...(quick ? ['--no-sync'] : []),
+      ],
+      { ...identity(user), cwd: workshop, env: childEnvironment() },
+    );
+    await rename(made, folder);
+    await syncFolder(dataDir);
+  } catch (error) {
+    if (!isMade(folder))
+      throw new Error(`PostgreSQL could not be set up in ${dataDir}. ${reason(error)}`, { cause: error });
+  } finally {
+    await rm(workshop, { recursive: true, force: true });
+  }
+}
+
+/**
+ * `dead` also for a zombie: a postmaster whose server was killed may have no parent that collects it, as in a
+ * container, and would seem alive for ever. `name` is the program's, where the system tells it.
+ */
+async function processState(pid: number): Promise<'dead' | { readonly name: string }> {
+  if (process.platform === 'linux') {
+    try {
+      const line = await readFile(`/proc/${pid}/stat`, 'utf8');
+      const end = line.lastIndexOf(')');
+      return /^ [ZX]/.test(line.slice(end + 1)) ? 'dead' : { name: line.slice(line.indexOf('(') + 1, end) };
+    } catch {
+      return 'dead'; // no such process, or it went while it was read
+    }
+  }
+  try {
+    const { stdout } = await run('ps', ['-o', 'comm=', '-p', String(pid)]);
+    return stdout.trim() === '' ? 'dead' : { name: stdout.trim() };
+  } catch {
+    return 'dead'; // `ps` fails for a process that does not exist
+  }
+}
+
+/** Is this process a postmaster that runs on this folder? A process id may have gone to a stranger since. */
+async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
+  const state = await processState(pid);
+  if (state === 'dead' || !/postgres$/.test(state.name)) return false;
+  try {
+    if (process.platform === 'linux') return (await readlink(`/proc/${pid}/cwd`)) === folder; // it works in its folder
+    return (await run('ps', ['-o', 'command=', '-p', String(pid)])).stdout.includes(` -D ${folder} `);
+  } catch {
+    return false; // it has ended, or is another user's, who could not run this folder's
+  }
+}
+
+/** A postmaster, our child or one that an earlier server left. */
+export interface Postmaster {
+  readonly pid: number;
+  readonly port: number;
+  isAlive(): Promise<boolean>;
+  /** Waits until the process has ended, but not longer than this; answers whether it has. */
+  ended(withinMs: number): Promise<boolean>;
+}
+
+const LOOK_AGAIN_MS = 50;
+
+/** The postmaster named in `postmaster.pid`, when it lives and is one of this folder; else null. */
+export async function runningPostmaster(folder: string): Promise<Postmaster | null> {
+  const pidFile = join(folder, 'postmaster.pid');
+  const lines = (await ifThere(() => readFile(pidFile, 'utf8')))?.split('\n');
+  if (lines === undefined) return null;
+  const [pid, port] = [Number(lines[0]), Number(lines[3])];
+  const isAlive = async (): Promise<boolean> => isPostmasterOf(pid, folder);
+  if (Number.isSafeInteger(pid) && pid > 1 && (await isAlive())) {
+    const ended = async (withinMs: number): Promise<boolean> => {
+      // Not our child: there is no event to wait for.
+      for (let waited = 0; waited < withinMs && (await isAlive()); waited += LOOK_AGAIN_MS) await sleep(LOOK_AGAIN_MS);
+      return !(await isAlive());
+    };
+    return { pid, port, isAlive, ended };
+  }
+  await removeStale(pidFile, pid);
+  return null;
+}
+
+/**
+ * Removes a `postmaster.pid` whose process cannot be the postmaster but still has its number. PostgreSQL asks only
+ * whether the number can be signalled, and refuses to start: when a stranger has it since, and when the killed
+ * postmaster is a zombie that nobody has collected yet. Removing it is safe: the cluster's shared memory, found by
+ * the folder, still guards against a second postmaster.
+ */
+async function removeStale(pidFile: string, pid: number): Promise<void> {
+  if (!Number.isSafeInteger(pid) || pid <= 1) return;
+  try {
+    process.kill(pid, 0);
+  } catch {
+    return; // nobody has the number, or one whom PostgreSQL may not signal: it takes the file for stale by itself
+  }
+  const now = await ifThere(() => readFile(pidFile, 'utf8'));
+  // Another server's postmaster may have written its own in between.
+  if (now !== undefined && Number(now.split('\n')[0]) === pid) await rm(pidFile, { force: true });
+}
+
+const LOG_MAX_BYTES = 4 * 1024 * 1024;
+const LOG_MODE = 0o640;
+
+/**
+ * Opens the log for appending. A file and not a pipe: the postmaster outlives a killed server, and a pipe without a
+ * reader would end it at its next line. One older log is kept.
+ */
+async function openLog(path: string): Promise<Awaited<ReturnType<typeof open>>> {
+  if (existsSync(path) && (await stat(path)).size > LOG_MAX_BYTES) await rename(path, `${path}.1`);
+  return open(path, 'a', LOG_MODE);
+}
+
+const SETTINGS: Readonly<Record<string, string>> = {
+  listen_addresses: '127.0.0.1',
+  unix_socket_directories: '',
+  max_connections: '60',
+  shared_buffers: '128MB',
+  fsync: 'on',
+  synchronous_commit: 'on',
+  // While it recovers from a backup it refuses connections, which are tried again, instead of taking readers only.
+  hot_standby: 'off',
+  logging_collector: 'off',
+  log_destination: 'stderr',
+  // Errors of statements go to the client, which logs them without values; here only what concerns the whole server.
+  log_min_messages: 'log',
+  log_min_error_statement: 'panic',
+  log_checkpoints: 'off',
+};
+
+/**
+ * Starts a postmaster on this port. It is detached, in a process group of its own, so that Ctrl-C in the terminal
+ * does not stop the database before the server has drained.
+ */
+export async function launch(cluster: Cluster, port: number, settings: Record<string, string>): Promise<Postmaster> {
+  const log = await openLog(cluster.logFile);
+  try {
+    const all = { ...SETTINGS, ...settings, port: String(port) };
+    const child = spawn(
+      cluster.binaries.postgres,
+      ['-D', cluster.folder, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
+      {
+        ...identity(cluster.user),
+        cwd: cluster.folder,
+        env: childEnvironment(),
+        detached: true,
+        stdio: ['ignore', log.fd, log.fd],
+      },
+    );
+    child.unref();
+    const exited = new Promise<true>((resolve) => child.once('exit', () => resolve(true)));
+    await once(child, 'spawn');
+    const { pid } = child;
+    if (pid === undefined) throw new Error('the system gave PostgreSQL no process id');
+    const isAlive = async (): Promise<boolean> => Promise.resolve(child.exitCode === null && child.signalCode === null);
+    const ended = async (withinMs: number): Promise<boolean> => {
+      const clock = new AbortController();
+      const late = sleep(withinMs, false, { signal: clock.signal });
+      late.catch(() => undefined); // the clock is stopped once the process has ended
+      const answer = await Promise.race([exited, late]);
+      clock.abort();
+      return answer;
+    };
+    return { pid, port, isAlive, ended };
+  } finally {
+    await log.close();
+  }
+}
+
+const TAIL_BYTES = 32 * 1024;
+
+/** Lines of the log from byte `since` on, at most the last 32 KiB and `count` lines; `size` is where the log ends now. */
+export async function logLines(path: string, since = 0, count = 50): Promise<{ lines: string[]; size: number }> {
+  const handle = await open(path, 'a+', LOG_MODE);
+  try {
+    const { size } = await handle.stat();
+    const start = Math.max(since > size ? 0 : since, size - TAIL_BYTES);
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(size - start), 0, size - start, start);
+    const text = buffer.toString('utf8', 0, bytesRead);
+    return { lines: text.split('\n').filter(Boolean).slice(-count), size };
+  } finally {
+    await handle.close();
+  }
+}
+
+/** `folder` as the postmaster names it, also before it exists. */
+export async function clusterFolder(dataDir: string): Promise<string> {
+  return join(await realpath(dataDir), 'postgres');
+}

@@ -1,0 +1,165 @@
+/** Reads a tenant's items in version order: replay, gaps, `GET /items`. */
+import pg from 'pg';
+import { Batcher } from '../../protocol/batcher.js';
+import { ServiceError } from '../../protocol/errors.js';
+import type { Summary } from '../../protocol/item.js';
+import type { Meter } from '../../protocol/meter.js';
+import { PAGE_BYTES } from '../../protocol/limits.js';
+import type { ItemRow } from '../tenant/change.js';
+import type { ItemLog, LogPage, PageRequest } from '../tenant/ports.js';
+import { ask } from './ask.js';
+import { copyRows, type CopiedRow, type RowTaker } from './copy.js';
+import { ITEM_COLUMNS, readRows, RowReader } from './packing.js';
+
+/** What `packed_item` takes, in its order. */
+const PACKED_COLUMNS =
+  'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, ' +
+  'blob_ref, nonce, sig, master, blob_nonce, blob_keys, keys, ct';
+
+/**
+ * The rows of tenant `t`. The running sum of sizes ends the page at about so many bytes before any large value is fetched; the
+ * first row always comes. ROWS, not the default RANGE, which would look at each row twice. `version > 0` names the index.
+ */
+const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilter?: string }): string => `
+  SELECT * FROM (
+    SELECT *, sum(bytes) OVER (ORDER BY version ROWS UNBOUNDED PRECEDING) AS total
+    FROM (
+      SELECT ${ITEM_COLUMNS}, bytes FROM items
+      WHERE tenant_id = t.id AND version > 0 AND version > ${page.since} ${page.binFilter ?? ''}
+      ORDER BY version LIMIT ${page.limit}
+    ) found
+  ) weighed WHERE total - bytes < ${page.maxBytes}`;
+
+const OF_PAGE = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
+
+/**
+ * One statement, so rows and sums are of one snapshot (HTTP, reading items). Each row comes for itself, with the sums: to
+ * join them into one value would cost the database more than all the rest. A tenant without rows has one of NULLs.
+ */
+function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {
+  const binFilter = binId === undefined ? '' : `AND bin_id = ${pg.escapeLiteral(binId)}`;
+  const rows = rowsSql({ since: String(since), limit: String(limit + 1), maxBytes, binFilter });
+  return `
+    SELECT t.head, t.item_count, t.version_sum, p.total, ${OF_PAGE} FROM tenants t LEFT JOIN LATERAL (${rows}) p ON true
+    WHERE t.id = ${pg.escapeLiteral(tenantId)}`;
+}
+
+/** Takes the rows of `pageSql`. */
+class Page implements RowTaker {
+  private readonly reader = new RowReader();
+  private readonly rows: ItemRow[] = [];
+  private summary: Summary | undefined;
+  private total = 0;
+
+  take(row: CopiedRow): void {
+    const version = row.int8() ?? 0;
+    const itemCount = row.int8() ?? 0;
+    const versionSum = row.int8() ?? 0;
+    this.summary ??= { version, itemCount, versionSum };
+    const total = row.int8();
+    if (total === null) return row.skip();
+    this.total = total;
+    const item = this.reader.read(row);
+    // The order is the inner query's: a join with the one tenant has no reason to change it.
+    if (item.version <= (this.rows.at(-1)?.version ?? 0)) throw new Error('the rows of a page are out of order');
+    this.rows.push(item);
+  }
+
+  /** Undefined where there is no such tenant. */
+  done(limit: number, maxBytes: number): LogPage | undefined {
+    const { rows, summary, total } = this;
+    if (summary === undefined) return undefined;
+    return { rows: rows.slice(0, limit), more: isMore({ count: rows.length, total }, limit, maxBytes), summary };
+  }
+}
+
+/** Small pages in one statement, and the bytes at which each of them ends. */
+const SMALL_PAGES_MAX = 64;
+const SMALL_PAGE_BYTES = 64 * 1024;
+/** In the order of the questions; a row for each, with nulls where there is no such tenant. */
+const SMALL_PAGES = `
+  SELECT t.head, t.item_count, t.version_sum, p.packed, p.count, p.total
+  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS k (id, since, n) LEFT JOIN tenants t ON t.id = k.id
+  CROSS JOIN LATERAL (
+    SELECT string_agg(packed_item(${PACKED_COLUMNS}), NULL ORDER BY version) AS packed, count(*) AS count, max(total)::bigint AS total
+    FROM (${rowsSql({ since: 'k.since', limit: '$3', maxBytes: SMALL_PAGE_BYTES })}) page
+  ) p ORDER BY k.n`;
+const BIN_KNOWN = 'SELECT 1 FROM bins WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL AND closed_at IS NULL';
+
+interface PageRow {
+  /** Null: no such tenant. */
+  head: number | null;
+  item_count: number;
+  version_sum: number;
+  packed: Buffer | null;
+  count: number;
+  total: number | null;
+}
+
+export class PostgresItemLog implements ItemLog {
+  /**
+   * What one of several instances reads for every write of the others: one by one, each costs a call of driver and
+   * database, several times what its rows do (bench S8).
+   */
+  private readonly small: Batcher<PageRequest, LogPage | undefined>;
+
+  constructor(
+    private readonly pool: pg.Pool,
+    private readonly meter?: Meter,
+  ) {
+    this.small = new Batcher(SMALL_PAGES_MAX, (requests) => this.smallPages(requests));
+  }
+
+  async page(request: PageRequest): Promise<LogPage> {
+    const { limit, binId } = request;
+    if (request.small === true && binId === undefined) return existing(await this.small.ask(request));
+    if (binId !== undefined) await this.requireBin(request.tenantId, binId);
+    const found = await copyRows(this.pool, pageSql(request), () => new Page());
+    const page = existing(found.done(limit, request.maxBytes ?? PAGE_BYTES));
+    this.meter?.read(page.rows.length);
+    return page;
+  }
+
+  private async smallPages(requests: readonly PageRequest[]): Promise<(LogPage | undefined)[]> {
+    const most = requests.reduce((limit, request) => Math.max(limit, request.limit), 0);
+    const rows = await ask<PageRow>(this.pool, {
+      name: 'small-pages',
+      text: SMALL_PAGES,
+      values: [requests.map(({ tenantId }) => tenantId), requests.map(({ since }) => since), most + 1],
+      readOnly: true,
+    });
+    const pages = rows.map((row, n) => pageOf(row, requests[n]?.limit ?? 0, SMALL_PAGE_BYTES));
+    this.meter?.read(pages.reduce((sum, page) => sum + (page?.rows.length ?? 0), 0));
+    return pages;
+  }
+
+  private async requireBin(tenantId: string, binId: string): Promise<void> {
+    const found = await ask(this.pool, {
+      name: 'bin-known',
+      text: BIN_KNOWN,
+      values: [tenantId, binId],
+      readOnly: true,
+    });
+    if (found.length === 0) throw new ServiceError('bin_not_found', undefined, { binId });
+  }
+}
+
+/** Undefined where there is no such tenant. */
+function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): LogPage | undefined {
+  if (found === undefined || found.head === null) return undefined;
+  const summary = { version: found.head, itemCount: found.item_count, versionSum: found.version_sum };
+  const rows = found.packed === null ? [] : readRows(found.packed).slice(0, limit);
+  return { rows, more: isMore({ count: found.count, total: found.total ?? 0 }, limit, maxBytes), summary };
+}
+
+/**
+ * Every statement asks for one row more than its page takes: that one tells of the next. A page that reached its size may
+ * have been the last one: then the next one is empty.
+ */
+const isMore = (found: { count: number; total: number }, limit: number, maxBytes: number): boolean =>
+  found.count > limit || found.total >= maxBytes;
+
+function existing(page: LogPage | undefined): LogPage {
+  if (page === undefined) throw new ServiceError('tenant_not_found');
+  return page;
+}

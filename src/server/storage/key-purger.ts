@@ -1,0 +1,102 @@
+/** Takes a revoked device's entries out of stored keys, a batch at a time, in the background. */
+import type pg from 'pg';
+import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
+import type { KeyPurger } from '../tenant/ports.js';
+import { withRetry } from './database.js';
+
+const BATCH = 500;
+/** Revocations waiting for their purge. One too many is asked for again when its tenant is loaded anew. */
+const WAITING_MAX = 1_000;
+/** Failures of one purge in a row, about a quarter of an hour; then it waits for its tenant to be loaded anew. */
+const FAILURES_MAX = 20;
+const RETRY_BASE_MS = 1_000;
+const RETRY_MAX_MS = 60_000;
+
+/** One revoked device. */
+interface Job {
+  readonly tenantId: string;
+  readonly deviceId: string;
+  /** Items up to this id are done. */
+  after: string;
+  /** Since the last batch that succeeded. */
+  failures: number;
+  /** Milliseconds since 1970. */
+  notBefore: number;
+}
+
+/**
+ * Purges one device after the other: this must never compete with writes. One that fails is tried again after 1, 2, 4
+ * ... 60 s, and the others go on meanwhile.
+ */
+export class PostgresKeyPurger implements KeyPurger {
+  private readonly waiting: Job[] = [];
+  private readonly working = new SingleFlight(() => this.work());
+  private timer: Timer | undefined;
+  private closing = false;
+
+  /** @param onFault told of every failure, also of one that is tried again. */
+  constructor(
+    private readonly pool: pg.Pool,
+    private readonly onFault: (error: unknown, tenantId: string) => void,
+    private readonly clock: Clock = systemClock,
+  ) {}
+
+  /** Begins the purge of a device that was revoked; returns at once. The device is marked when it is done. */
+  purge(tenantId: string, deviceId: string): void {
+    if (this.closing || this.waiting.length >= WAITING_MAX) return;
+    this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
+    void this.working.fresh();
+  }
+
+  /** Resolves when the batch under way has ended; what is left is found again by its device's mark. */
+  async close(): Promise<void> {
+    this.closing = true;
+    this.timer?.cancel();
+    await this.working.idle();
+  }
+
+  private async work(): Promise<void> {
+    this.timer?.cancel();
+    for (let job = this.takeDue(); job !== undefined; job = this.takeDue()) {
+      try {
+        await this.purgeDevice(job);
+      } catch (error) {
+        this.postpone(job);
+        this.onFault(error, job.tenantId);
+      }
+    }
+    if (this.closing || this.waiting.length === 0) return;
+    const next = Math.min(...this.waiting.map(({ notBefore }) => notBefore));
+    // A timer may fire a moment before its time: then nothing is due, and another one is set.
+    this.timer = this.clock.setTimer(Math.max(0, next - this.clock.now()), () => void this.working.fresh());
+  }
+
+  private takeDue(): Job | undefined {
+    if (this.closing) return undefined;
+    const now = this.clock.now();
+    const at = this.waiting.findIndex(({ notBefore }) => notBefore <= now);
+    return at < 0 ? undefined : this.waiting.splice(at, 1)[0];
+  }
+
+  private postpone(job: Job): void {
+    job.failures++;
+    if (job.failures >= FAILURES_MAX) return;
+    job.notBefore = this.clock.now() + Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** (job.failures - 1));
+    this.waiting.push(job);
+  }
+
+  private async purgeDevice(job: Job): Promise<void> {
+    while (!this.closing) {
+      const values: unknown[] = [job.tenantId, job.deviceId, job.after, BATCH];
+      const found: pg.QueryResult<{ last: string | null }> = await withRetry(() =>
+        this.pool.query<{ last: string | null }>('SELECT purge_device_keys($1, $2, $3, $4) AS last', values),
+      );
+      const last = found.rows[0]?.last ?? null;
+      if (last === null) return;
+      if (last === job.after) throw new Error('the purge does not advance');
+      job.after = last;
+      job.failures = 0;
+    }
+  }
+}

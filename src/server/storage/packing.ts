@@ -1,0 +1,154 @@
+/** Stored items as they come from the database: packed (see `packed_item` in sql/0002_commit.sql), or in columns. */
+import type { ContentType } from '../../protocol/item.js';
+import { NONCE_BYTES, SIG_BYTES } from '../../protocol/limits.js';
+import {
+  BLOB_NONCE_AT,
+  FIXED_BYTES,
+  HAS,
+  HASH_BYTES,
+  ItemRow,
+  MASTER_AT,
+  MASTER_BYTES,
+  NONCE_AT,
+  SIG_AT,
+  ULID_CHARS,
+} from '../tenant/change.js';
+import type { CopiedRow } from './copy.js';
+
+/** An int8 that fits a safe integer; -1 stands for NULL. */
+export const int8 = (bytes: Buffer, at: number): number =>
+  bytes.readInt32BE(at) * 4_294_967_296 + bytes.readUInt32BE(at + 4);
+
+/** Where a row's id begins, behind its numbers. */
+export const ID_AT = 40;
+
+/** The stored rows of a page, over its bytes. Throws for a live item that has lost what makes it one. */
+export function readRows(page: Buffer): ItemRow[] {
+  const rows: ItemRow[] = [];
+  for (let at = 0; at < page.length;) {
+    const row = readRow(page, at);
+    rows.push(row);
+    at = row.end;
+  }
+  return rows;
+}
+
+function readRow(page: Buffer, from: number): ItemRow {
+  const row = new ItemRow(page, from);
+  row.version = int8(page, from);
+  const ts = int8(page, from + 8);
+  const deletedAt = int8(page, from + 16);
+  row.has = page.readInt32BE(from + 24);
+  row.ctBytes = page.readInt32BE(from + 28);
+  row.keysBytes = page.readInt32BE(from + 32);
+  row.blobKeysBytes = page.readInt32BE(from + 36);
+  let at = from + ID_AT + ULID_CHARS;
+  row.id = page.toString('latin1', from + ID_AT, at);
+  const text = (): string | null => {
+    const length = page.readInt32BE(at);
+    at += 4;
+    if (length < 0) return null;
+    at += length;
+    return page.toString('latin1', at - length, at);
+  };
+  row.binId = text() ?? '';
+  row.type = text() as ContentType | null;
+  row.senderDevice = text();
+  row.changedBy = text();
+  row.blobRef = text();
+  // A change's bytes begin with a hash, which is not read: the row begins where it would stand.
+  row.at = at - HASH_BYTES;
+  row.ts = ts < 0 ? null : ts;
+  row.deletedAt = deletedAt < 0 ? null : deletedAt;
+  requireWhole(row);
+  const { ctBytes, keysBytes, blobKeysBytes } = row;
+  if (ctBytes < 0 || keysBytes < 0 || blobKeysBytes < 0 || row.end > page.length)
+    throw new Error(`the page ends within item ${row.id}`);
+  return row;
+}
+
+function requireWhole(row: ItemRow): void {
+  if (row.deletedAt === null && (row.type === null || row.ts === null || row.senderDevice === null)) {
+    throw new Error(`item ${row.id} is live but emptied`);
+  }
+}
+
+/** What `RowReader` reads, in its order. */
+export const ITEM_COLUMNS =
+  'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
+  'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
+
+/** Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it holds. */
+const FIRST_PIECE_BYTES = 8 * 1024;
+const PIECE_BYTES = 64 * 1024;
+
+/** Reads items whose columns are those of `ITEM_COLUMNS`, into memory of its own. */
+export class RowReader {
+  private piece: Buffer = Buffer.alloc(0);
+  private used = 0;
+
+  /** Throws for a live item that has lost what makes it one. */
+  read(from: CopiedRow): ItemRow {
+    const row = this.begin(FIXED_BYTES + from.bytes.length - from.at);
+    row.version = from.int8() ?? 0;
+    row.ts = from.int8();
+    row.deletedAt = from.int8();
+    row.id = from.text() ?? '';
+    row.binId = from.text() ?? '';
+    row.type = from.text() as ContentType | null;
+    row.senderDevice = from.text();
+    row.changedBy = from.text();
+    row.blobRef = from.text();
+    takeFixed(row, from, { at: NONCE_AT, length: NONCE_BYTES, bit: HAS.nonce });
+    takeFixed(row, from, { at: SIG_AT, length: SIG_BYTES, bit: HAS.sig });
+    takeFixed(row, from, { at: MASTER_AT, length: MASTER_BYTES, bit: HAS.master });
+    takeFixed(row, from, { at: BLOB_NONCE_AT, length: NONCE_BYTES, bit: HAS.blobNonce });
+    const ct = take(row, from, row.at + FIXED_BYTES);
+    if (ct >= 0) row.has |= HAS.inline;
+    row.ctBytes = Math.max(0, ct);
+    row.keysBytes = Math.max(0, take(row, from, row.keysAt));
+    row.blobKeysBytes = Math.max(0, take(row, from, row.blobKeysAt));
+    this.used = row.end;
+    requireWhole(row);
+    return row;
+  }
+
+  private begin(room: number): ItemRow {
+    if (this.piece.length - this.used < room) {
+      const usual = this.used === 0 ? FIRST_PIECE_BYTES : PIECE_BYTES;
+      this.piece = Buffer.allocUnsafeSlow(Math.max(usual, room)).fill(0, 0, HASH_BYTES);
+      this.used = HASH_BYTES;
+    }
+    // A change's bytes begin with a hash, which a stored row has none of: it begins where that would stand.
+    return new ItemRow(this.piece, this.used - HASH_BYTES);
+  }
+}
+
+/** Copies a value's bytes. Returns how many, -1 for NULL. */
+function take(row: ItemRow, from: CopiedRow, to: number): number {
+  const length = from.value();
+  if (length > 0) {
+    from.bytes.copy(row.bytes, to, from.at, from.at + length);
+    from.at += length;
+  }
+  return length;
+}
+
+function takeFixed(
+  row: ItemRow,
+  from: CopiedRow,
+  part: { readonly at: number; readonly length: number; readonly bit: number },
+): void {
+  const { bytes, at } = row;
+  const length = from.value();
+  const to = at + part.at;
+  if (length < 0) {
+    bytes.fill(0, to, to + part.length);
+    return;
+  }
+  if (length !== part.length) throw new Error(`item ${row.id} has ${length} bytes for ${part.length}`);
+  // For so few, a loop costs less than a call that makes a view of them.
+  for (let i = 0; i < length; i++) bytes[to + i] = from.bytes[from.at + i] ?? 0;
+  from.at += length;
+  row.has |= part.bit;
+}

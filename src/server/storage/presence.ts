@@ -1,0 +1,144 @@
+/**
+ * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). What is open here is known here; the table
+ * carries it to the others, written two seconds after a change and only while there are others.
+ */
+import type pg from 'pg';
+import type { Clock, Timer } from '../../protocol/clock.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
+import { arrayOf, ask } from './ask.js';
+import { SEEN_MS } from './change-feed.js';
+
+const FLUSH_MS = 2_000;
+const FLUSH_ROWS = 5_000;
+
+/** What presence is made of. */
+export interface PresenceOptions {
+  readonly instanceId: string;
+  readonly pool: pg.Pool;
+  readonly clock: Clock;
+  /** Devices of a tenant with a socket on this instance. */
+  readonly local: (tenantId: string) => ReadonlySet<string>;
+  /** Tenants with a socket on this instance. */
+  readonly tenants: () => readonly string[];
+  readonly othersUp: () => boolean;
+  readonly onFault: (error: unknown) => void;
+}
+
+/** Sockets of this instance told to the others, and theirs asked for. One in each process. */
+export class Presence {
+  /** Tenants and their devices whose sockets changed since the last flush. */
+  private readonly changed = new Map<string, Set<string>>();
+  private timer: Timer | undefined;
+  private readonly flushing = new SingleFlight(() => this.flush());
+  /** What the table says of this instance may be from before the others left: it is cleared first. */
+  private anew = false;
+  private closed = false;
+
+  constructor(private readonly options: PresenceOptions) {}
+
+  /** A socket of the device was opened or closed here. */
+  touched(tenantId: string, deviceId: string): void {
+    if (!this.options.othersUp()) return;
+    this.remember(tenantId, deviceId);
+    this.schedule();
+  }
+
+  private remember(tenantId: string, deviceId: string): void {
+    const devices = this.changed.get(tenantId);
+    if (devices === undefined) this.changed.set(tenantId, new Set([deviceId]));
+    else devices.add(deviceId);
+  }
+
+  /** Others are up who know nothing of this instance's sockets. */
+  announceAll(): void {
+    this.anew = true;
+    this.schedule();
+    for (const tenantId of this.options.tenants()) {
+      for (const deviceId of this.options.local(tenantId)) this.touched(tenantId, deviceId);
+    }
+  }
+
+  /** Devices of the tenant that are online anywhere. Throws `unavailable` when the others cannot be asked for. */
+  async online(tenantId: string): Promise<ReadonlySet<string>> {
+    const here = new Set(this.options.local(tenantId));
+    if (!this.options.othersUp()) return here;
+    const rows = await ask<{ device_id: string }>(this.options.pool, {
+      text: `SELECT p.device_id FROM presence p JOIN instances i ON i.id = p.instance_id
+       WHERE p.tenant_id = $1 AND p.instance_id <> $2
+         AND i.seen_at >= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SEEN_MS}`,
+      values: [tenantId, this.options.instanceId],
+    });
+    for (const row of rows) here.add(row.device_id);
+    return here;
+  }
+
+  /** Resolves when what this instance told the others is taken back. */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.timer?.cancel();
+    await this.flushing.idle();
+    await this.options.pool
+      .query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId])
+      .catch(this.options.onFault);
+  }
+
+  private schedule(): void {
+    if (this.closed) return;
+    this.timer ??= this.options.clock.setTimer(FLUSH_MS, () => {
+      this.timer = undefined;
+      void this.flushing.fresh();
+    });
+  }
+
+  private async flush(): Promise<void> {
+    try {
+      await this.tell();
+    } catch (error) {
+      this.options.onFault(error);
+    }
+    if (this.anew || this.changed.size > 0) this.schedule();
+  }
+
+  private async tell(): Promise<void> {
+    if (this.anew) {
+      await this.options.pool.query('DELETE FROM presence WHERE instance_id = $1', [this.options.instanceId]);
+      this.anew = false;
+    }
+    const rows: [tenantId: string, deviceId: string, online: boolean][] = [];
+    for (const [tenantId, devices] of this.changed) {
+      const here = this.options.local(tenantId);
+      for (const deviceId of devices) rows.push([tenantId, deviceId, here.has(deviceId)]);
+      this.changed.delete(tenantId);
+      if (rows.length >= FLUSH_ROWS) break;
+    }
+    try {
+      await this.write(rows);
+    } catch (error) {
+      // Told again with the next flush, by what is true then.
+      for (const [tenantId, deviceId] of rows) this.remember(tenantId, deviceId);
+      throw error;
+    }
+  }
+
+  private async write(
+    rows: readonly (readonly [tenantId: string, deviceId: string, online: boolean])[],
+  ): Promise<void> {
+    const on = rows.filter((row) => row[2]);
+    const off = rows.filter((row) => !row[2]);
+    await this.options.pool.query(
+      `WITH arrived AS (
+         INSERT INTO presence (instance_id, tenant_id, device_id)
+         SELECT $1, t, d FROM unnest($2::text[], $3::text[]) AS u(t, d) ON CONFLICT DO NOTHING
+       )
+       DELETE FROM presence p USING unnest($4::text[], $5::text[]) AS u(t, d)
+       WHERE p.instance_id = $1 AND p.tenant_id = u.t AND p.device_id = u.d`,
+      [
+        this.options.instanceId,
+        arrayOf(on.map((row) => row[0])),
+        arrayOf(on.map((row) => row[1])),
+        arrayOf(off.map((row) => row[0])),
+        arrayOf(off.map((row) => row[1])),
+      ],
+    );
+  }
+}

@@ -1,0 +1,36 @@
+/** A listing in a temporary table, which may be longer than the memory is large. */
+import type pg from 'pg';
+import { asUnavailable } from './database.js';
+
+/** It has a connection of the pool to itself until it is closed. */
+export abstract class TemporaryTable {
+  protected constructor(private readonly client: pg.PoolClient) {}
+
+  /** A connection with a new table of these columns, keyed by tenant and ref. Throws `unavailable`. */
+  protected static async make(pool: pg.Pool, name: string, columns: string): Promise<pg.PoolClient> {
+    let client: pg.PoolClient | undefined;
+    try {
+      client = await pool.connect();
+      await client.query(`CREATE TEMPORARY TABLE ${name} (
+        tenant_id text COLLATE "C", ref text COLLATE "C", ${columns}, PRIMARY KEY (tenant_id, ref))`);
+      return client;
+    } catch (error) {
+      client?.release(true);
+      throw asUnavailable(error);
+    }
+  }
+
+  /** The connection is ended: what is temporary goes with it. */
+  close(): Promise<void> {
+    this.client.release(true);
+    return Promise.resolve();
+  }
+
+  protected async ask<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
+    try {
+      return (await this.client.query<Row>(text, [...values])).rows;
+    } catch (error) {
+      throw asUnavailable(error);
+    }
+  }
+}

@@ -1,0 +1,467 @@
+/**
+ * The mailbox of one tenant. Messages are applied one after the other by `step`; its effects are carried out here,
+ * and what they bring back becomes a message again. Nothing else touches the state: that is what makes the order
+ * of versions on a socket a matter of one loop instead of many callbacks (guarantee 1).
+ */
+import { CLOSE } from '../../protocol/close-codes.js';
+import type { Clock } from '../../protocol/clock.js';
+import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
+import type { Summary } from '../../protocol/item.js';
+import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
+import type { Meter } from '../../protocol/meter.js';
+import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+import { waitersOf, type Effect, type Message } from './messages.js';
+import type { FrameRing } from './deliver.js';
+import type {
+  ChangeAnnouncer,
+  CommitLanes,
+  DeviceStanding,
+  HintedGeneration,
+  ItemLog,
+  KeyPurger,
+  LogPage,
+  SocketPort,
+  TenantDirectory,
+  TenantSnapshot,
+} from './ports.js';
+import type { Session } from './session.js';
+import { dismiss, initialState, type TenantState } from './state.js';
+import { admit, step } from './step.js';
+import type { Turns } from './turns.js';
+
+/** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
+export const HIGH_WATER_BYTES = 128 * 1024;
+/** More than a replay page or a commit leaves unsent, bytes. */
+export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
+/** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
+const REPLAY_ROWS = 500;
+const REPLAY_BYTES = 256 * 1024;
+/** A next page asks for so many times the rows that would fill it: the database looks at all that are asked for. */
+const MORE_ROWS = 1.1;
+/** Rows of one gap page. */
+const GAP_ROWS = 1_000;
+/** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
+const SMALL_GAP = 50;
+
+export interface ActorPorts {
+  readonly lanes: CommitLanes;
+  readonly log: ItemLog;
+  readonly directory: TenantDirectory;
+  readonly announcer: ChangeAnnouncer;
+  readonly purger: KeyPurger;
+  readonly clock: Pick<Clock, 'now'>;
+  /** An effect that failed although it must not; the actor goes on. */
+  readonly onFault: (error: unknown, tenantId: string) => void;
+  /** Keeps the frames of every actor's last changes. */
+  readonly ring: FrameRing;
+  /** Gives replays their turns at the log. */
+  readonly turns: Turns;
+  /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
+  readonly onBroken: (actor: Actor) => void;
+  /** Undefined where what the actor knows was compared a moment ago; else whether it is the database's now. */
+  readonly current?: (actor: Actor) => Promise<boolean> | undefined;
+  readonly meter?: Meter;
+}
+
+type Answer = Extract<Effect, { kind: 'stored' | 'refused' }>;
+
+export class Actor implements CommitSink {
+  private readonly tenant: TenantState;
+  private readonly mailbox: Message[] = [];
+  private running = false;
+  private pending = 0;
+  private retired = false;
+  /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
+  private pushedSince = Infinity;
+  /** A lane is telling of a batch: answers wait until every tenant's pushes have gone out. */
+  private telling = false;
+  private owed: Answer[] | undefined;
+  /** A replay may wait for the database to be heard of. */
+  private heldUp = false;
+  private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  /** Where the bytes of this tenant's changes are to be put. */
+  readonly arena: Arena;
+  /** When a request or socket last came, ms: idle actors are dropped by the registry. */
+  usedAt: number;
+  /** Devices, bins and state were the database's at that time, ms; set by the registry too, where it compares. */
+  comparedAt: number;
+
+  constructor(
+    snapshot: TenantSnapshot,
+    epoch: string,
+    private readonly ports: ActorPorts,
+  ) {
+    this.tenant = initialState(snapshot, epoch, ports.ring);
+    this.arena = ports.lanes.arenaOf(snapshot.tenantId);
+    this.usedAt = ports.clock.now();
+    this.comparedAt = this.usedAt;
+  }
+
+  get tenantId(): string {
+    return this.tenant.tenantId;
+  }
+
+  /** active, past_due, suspended, inactive or pending (reference, HTTP, States of a tenant). */
+  get state(): string {
+    return this.tenant.standing;
+  }
+
+  get generation(): number {
+    return this.tenant.generation;
+  }
+
+  /** The head up to which everything was delivered here. */
+  get delivered(): number {
+    return this.tenant.delivered;
+  }
+
+  get summary(): Summary {
+    return this.tenant.summary;
+  }
+
+  get epoch(): string {
+    return this.tenant.epoch;
+  }
+
+  /** Devices that are not revoked. */
+  get deviceCount(): number {
+    let count = 0;
+    for (const device of this.tenant.devices.values()) if (!device.revoked) count++;
+    return count;
+  }
+
+  get sessionCount(): number {
+    return this.tenant.sessions.size;
+  }
+
+  /** Bytes of changes kept for short absences. */
+  get recentBytes(): number {
+    const { a, b } = this.tenant.recent;
+    return a.bytes + (b?.bytes ?? 0);
+  }
+
+  /** Nothing would be lost but time if the actor were dropped now. */
+  get idle(): boolean {
+    return this.pending === 0 && this.tenant.sessions.size === 0;
+  }
+
+  /**
+   * What it knows was compared with the database within 5 s: it may judge. An instance that stood still (a machine that
+   * slept, a process that was stopped) finds requests that wait before it finds its timers due: what it knows may be from
+   * before a revocation. The clock may also have been set back.
+   */
+  isCurrent(now: number): boolean {
+    return !this.retired && Math.abs(now - this.comparedAt) <= HEAD_COMPARE_MS;
+  }
+
+  /** The same object for as long as nothing about the device changes. */
+  device(id: string): DeviceStanding | undefined {
+    return this.tenant.devices.get(id);
+  }
+
+  /** Sockets that the device holds on this instance. */
+  socketsOf(deviceId: string): number {
+    let count = 0;
+    for (const session of this.tenant.sessions) if (session.deviceId === deviceId) count++;
+    return count;
+  }
+
+  hasBin(id: string): boolean {
+    return this.tenant.bins.has(id);
+  }
+
+  /** Devices with a socket on this instance. */
+  onlineDevices(): Set<string> {
+    return new Set([...this.tenant.sessions].map((session) => session.deviceId));
+  }
+
+  /**
+   * Has a device's change stored. Its reply is called exactly once: `stored` once its version is durable (guarantee 2). Its
+   * bytes, which are pinned in the arena, are let go of then.
+   */
+  submit(change: Change, deviceId: string): void {
+    change.tenantId = this.tenantId;
+    change.senderDevice = deviceId;
+    change.changedBy = deviceId;
+    change.since = performance.now();
+    this.pending++;
+    this.usedAt = this.ports.clock.now();
+    this.post({ kind: 'change', change });
+  }
+
+  /** Registers a socket in the same step that checks its device, or says why not. */
+  open(socket: SocketPort): Session | ErrorName {
+    if (this.retired) return 'unavailable';
+    this.usedAt = this.ports.clock.now();
+    const session = admit(this.tenant, socket);
+    if (this.sessionCount === 1) this.ports.announcer.attend(this.tenantId);
+    return session;
+  }
+
+  hello(session: Session, frame: { since: number; epoch: string | null; acks: boolean }): void {
+    this.post({ kind: 'hello', session, ...frame });
+  }
+
+  /** The socket's buffer has emptied. */
+  drained(session: Session): void {
+    this.post({ kind: 'drained', session });
+  }
+
+  closed(session: Session): void {
+    this.usedAt = this.ports.clock.now();
+    this.post({ kind: 'closed', session });
+  }
+
+  /** Another instance, or the comparison of heads, says that the tenant got this far. */
+  nudge(head: number, generation: HintedGeneration): void {
+    this.post({ kind: 'nudge', head, generation });
+  }
+
+  /** The database was heard of, and has nothing that is not known here. */
+  heard(): void {
+    if (!this.heldUp) return;
+    this.heldUp = false;
+    this.nudge(0, 0);
+  }
+
+  /** What another instance made of the tenant: versions in order, without a gap. */
+  published(rows: readonly ItemRow[], generation: number, summary: Summary | null): void {
+    this.post({ kind: 'published', rows, generation, summary });
+  }
+
+  /**
+   * Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it
+   * cannot.
+   */
+  reload(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.reloads.push({ resolve, reject });
+      // Whatever is under way may have read the older state.
+      this.post({ kind: 'nudge', head: 0, generation: 'newer' });
+    });
+  }
+
+  /** Closes every socket; the actor takes no new ones, and gives up what it keeps for short absences. */
+  retire(code: number, reason: string): void {
+    this.retired = true;
+    const { delivered, recent } = this.tenant;
+    recent.a.forget(delivered);
+    recent.b?.forget(delivered);
+    for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
+  }
+
+  committed(changes: readonly Change[], standing: Standing): void {
+    this.telling = true;
+    this.post({ kind: 'committed', changes, ...standing });
+  }
+
+  failed(changes: readonly Change[], error: Error): void {
+    this.telling = true;
+    this.post({ kind: 'failed', changes, error });
+  }
+
+  settled(): void {
+    this.telling = false;
+    const { owed } = this;
+    this.owed = undefined;
+    for (const effect of owed ?? []) this.carryOut(effect);
+  }
+
+  private post(message: Message): void {
+    // Most messages come alone: for those the mailbox stays without memory of its own.
+    let next: Message | undefined = message;
+    if (this.running || this.mailbox.length > 0) {
+      this.mailbox.push(message);
+      if (this.running) return;
+      next = this.mailbox.shift();
+    }
+    this.running = true;
+    try {
+      for (; next !== undefined; next = this.mailbox.shift()) {
+        for (const effect of this.apply(next)) this.carryOut(effect);
+        this.measure();
+      }
+    } finally {
+      this.running = false;
+    }
+  }
+
+  /** Only what was handed to sockets counts: of pushes that have stopped, nothing is measured. */
+  private measure(): void {
+    if (this.pushedSince === Infinity) return;
+    this.ports.meter?.pushed(performance.now() - this.pushedSince);
+    this.pushedSince = Infinity;
+  }
+
+  private apply(message: Message): Effect[] {
+    try {
+      return step(this.tenant, message, this.ports.clock.now());
+    } catch (error) {
+      return this.broke(message, error);
+    }
+  }
+
+  /**
+   * A fault of ours in the middle of a step: the state may be half changed, and sockets told of it would miss versions
+   * (guarantee 1). An actor is a cache, so this one is given up: its sockets come back to a new one. Whoever waits for an
+   * answer, to this message or to a reload, gets one.
+   */
+  private broke(message: Message, error: unknown): Effect[] {
+    this.ports.onFault(error, this.tenantId);
+    const failure = error instanceof Error ? error : new Error(String(error));
+    const { waiting } = this.tenant;
+    this.tenant.waiting = [];
+    for (const waiter of this.reloads.splice(0)) waiter.reject(failure);
+    this.ports.onBroken(this);
+    const waiters = new Set([...waitersOf(message), ...waiting]);
+    return [...waiters].map((change) => ({ kind: 'refused', change, error: failure }));
+  }
+
+  private carryOut(effect: Effect): void {
+    try {
+      this.run(effect);
+    } catch (error) {
+      // One broken socket or listener must not take the tenant's other effects with it.
+      this.ports.onFault(error, this.tenantId);
+      // What this socket was to get is lost: it must not get what follows.
+      if (effect.kind === 'send')
+        this.carryOut(dismiss(this.tenant, effect.session, { code: CLOSE.restart, reason: 'restart' }));
+    }
+  }
+
+  private run(effect: Effect): void {
+    switch (effect.kind) {
+      case 'stored':
+      case 'refused':
+        return this.answer(effect);
+      case 'commit':
+        return this.commit(effect.change);
+      case 'send':
+        return this.send(effect);
+      case 'close':
+        return effect.session.port.close(effect.code, effect.reason);
+      case 'publish':
+        return this.ports.announcer.publish(this.tenantId, effect.rows, effect.standing);
+      case 'purge-keys':
+        return this.ports.purger.purge(this.tenantId, effect.deviceId);
+      case 'reload':
+        return this.load();
+      case 'read-gap':
+        return this.readGap(effect.since);
+      case 'read-head':
+      case 'read-page':
+        return this.readForReplay(effect);
+    }
+  }
+
+  private commit(change: Change): void {
+    try {
+      this.ports.lanes.submit(change, this);
+    } catch (error) {
+      this.run({ kind: 'refused', change, error: error instanceof Error ? error : new Error(String(error)) });
+    }
+  }
+
+  /** Once, however often a lane tells of it: its bytes are another change's as soon as they are let go of. */
+  private answer(effect: Answer): void {
+    const { change } = effect;
+    if (change.answered) return;
+    if (this.telling) return void (this.owed ??= []).push(effect);
+    change.answered = true;
+    this.pending--;
+    this.arena.unpin(change.segment);
+    if (effect.kind === 'stored') change.reply.stored(change);
+    else change.reply.refused(effect.error);
+  }
+
+  private send({ session, frames, phase, since = Infinity }: Extract<Effect, { kind: 'send' }>): void {
+    const waiting = session.port.send(frames);
+    if (since < this.pushedSince) this.pushedSince = since;
+    // Frames outside of any replay (bins, devices) are few; a peer that lets them pile up does not read at all.
+    if (phase === undefined && waiting > BACKLOG_BYTES) return session.port.close(CLOSE.overloaded, 'overloaded');
+    const congested = waiting > HIGH_WATER_BYTES;
+    if (phase !== undefined) this.post({ kind: 'sent', session, phase, congested });
+    else if (congested) this.post({ kind: 'congested', session });
+  }
+
+  private load(): void {
+    const waiters = this.reloads;
+    this.reloads = [];
+    const begun = this.ports.clock.now();
+    this.ports.directory.load(this.tenantId, this.tenant.generation).then(
+      (snapshot) => {
+        this.comparedAt = begun;
+        if (snapshot === undefined) this.vanish();
+        else this.post({ kind: 'snapshot', snapshot });
+        for (const waiter of waiters) waiter.resolve();
+      },
+      (error: unknown) => {
+        this.post({ kind: 'snapshot-failed', error: error instanceof Error ? error : new Error(String(error)) });
+        // Those who asked meanwhile will not be served either: the reload after this one was given up too.
+        for (const waiter of [...waiters, ...this.reloads.splice(0)]) waiter.reject(error);
+        this.ports.onFault(error, this.tenantId);
+      },
+    );
+  }
+
+  /** The tenant is no more: sockets close, and whoever waited for its state is told. */
+  private vanish(): void {
+    this.retire(CLOSE.expired, 'tenant gone');
+    this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
+    for (const waiter of this.reloads.splice(0)) waiter.resolve();
+  }
+
+  private readGap(since: number): void {
+    const small = this.tenant.knownHead - since <= SMALL_GAP;
+    const request = { tenantId: this.tenantId, since, limit: small ? SMALL_GAP : GAP_ROWS, small };
+    this.whenCurrent(() => this.ports.log.page(request)).then(
+      (page) => {
+        this.post({ kind: 'gap', page });
+      },
+      (error: unknown) => {
+        this.post({ kind: 'gap-failed' });
+        this.ports.onFault(error, this.tenantId);
+      },
+    );
+  }
+
+  /**
+   * What is read for sockets is what a device may see that was not revoked: where nobody compared for long, whether one
+   * was is asked first.
+   */
+  private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
+    const comparing = this.ports.current?.(this);
+    if (comparing === undefined) return read();
+    return comparing.then((known) => {
+      if (!known) throw unavailable('the tenant could not be read');
+      return read();
+    });
+  }
+
+  private readForReplay(effect: Extract<Effect, { kind: 'read-head' | 'read-page' }>): void {
+    const { session, phase } = effect;
+    const failed = (error: unknown): void => {
+      const away = error instanceof ServiceError && error.error === 'unavailable';
+      if (away) this.heldUp = true;
+      this.post({ kind: 'replay-failed', session, phase, away });
+      this.ports.onFault(error, this.tenantId);
+    };
+    if (effect.kind === 'read-head') {
+      this.whenCurrent(() => this.ports.directory.head(this.tenantId)).then(
+        (summary) => this.post({ kind: 'head', session, phase, summary }),
+        failed,
+      );
+      return;
+    }
+    const read = async (): Promise<LogPage | undefined> => {
+      // Its turn may have come late.
+      if (session.phase !== phase) return undefined;
+      const { cursor: since, rowBytes = 0 } = phase;
+      const limit = Math.min(REPLAY_ROWS, Math.ceil((REPLAY_BYTES / rowBytes) * MORE_ROWS));
+      return this.ports.log.page({ tenantId: this.tenantId, since, limit, maxBytes: REPLAY_BYTES });
+    };
+    this.ports.turns
+      .take({ tenantId: this.tenantId, deviceId: session.deviceId }, () => this.whenCurrent(read))
+      .then((page) => page && this.post({ kind: 'page', session, phase, page }), failed);
+  }
+}

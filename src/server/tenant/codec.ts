@@ -1,0 +1,360 @@
+/**
+ * Items as text: a stored row's bytes straight into a frame or a row of a listing, in either shape (SHAPE-14 to 24).
+ * Written as bytes where they are sent from: as strings they would be most of what a replay leaves to the collector.
+ */
+import type {
+  DeleteFrame,
+  EnvelopeA,
+  ItemFieldsA,
+  ItemFrameA,
+  ItemFrameB,
+  ItemRowA,
+  ItemRowB,
+  MasterText,
+  Piece,
+  WrappedKeyB,
+} from '../../protocol/frames.js';
+import type { Shape } from '../../protocol/shape.js';
+import {
+  BLOB_NONCE,
+  ENTRY_HEAD,
+  FIXED_BYTES,
+  HAS,
+  MASTER_CT,
+  MASTER_NONCE,
+  NONCE,
+  SIG,
+  ULID_CHARS,
+  type FixedPart,
+  type ItemRow,
+} from './change.js';
+
+/** Pieces of memory for texts; one that is larger gets a piece of its own. */
+const PIECE_BYTES = 64 * 1024;
+/** Up to so many bytes a table is faster than the native encoder, whose string has to be written once more. */
+const TABLE_MAX = 96;
+/** Up to so many characters are faster written one by one than by a native call. */
+const LOOP_MAX = 48;
+
+const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
+
+/** The two characters of each 12 bits, the first in the lower byte. */
+function pairsOf(letters: string): Uint16Array {
+  const pairs = new Uint16Array(4_096);
+  for (let n = 0; n < pairs.length; n++) pairs[n] = letters.charCodeAt(n >> 6) | (letters.charCodeAt(n & 63) << 8);
+  return pairs;
+}
+
+const PAIRS = { base64: pairsOf(`${LETTERS}+/`), base64url: pairsOf(`${LETTERS}-_`) } as const;
+const PADDING = '='.charCodeAt(0);
+
+export type Alphabet = keyof typeof PAIRS;
+
+/** Writes ASCII texts behind one another. Room for them is reserved before. */
+export class JsonWriter {
+  private bytes: Buffer;
+  private at = 0;
+
+  /** Keeps so many bytes for one text after the other. */
+  constructor(private readonly size = PIECE_BYTES) {
+    this.bytes = Buffer.allocUnsafeSlow(size);
+  }
+
+  /** All that was written may be overwritten. */
+  restart(): void {
+    if (this.bytes.length > this.size) this.bytes = Buffer.allocUnsafeSlow(this.size);
+    this.at = 0;
+  }
+
+  /** Begins a text of at most so many bytes: `since` takes what this returns. Earlier ones stay where they are. */
+  begin(room: number): number {
+    if (this.bytes.length - this.at < room) {
+      this.bytes = Buffer.allocUnsafeSlow(Math.max(this.size, room));
+      this.at = 0;
+    }
+    return this.at;
+  }
+
+  /** The bytes of the text that was begun there: a view, good until `restart`. */
+  since(from: number): Buffer {
+    return this.bytes.subarray(from, this.at);
+  }
+
+  text(value: string): void {
+    const { bytes } = this;
+    if (value.length > LOOP_MAX) this.at += bytes.write(value, this.at, 'latin1');
+    else {
+      let { at } = this;
+      for (let i = 0; i < value.length; i++) bytes[at++] = value.charCodeAt(i);
+      this.at = at;
+    }
+  }
+
+  /** Characters as they lie there. */
+  copy(from: Buffer, start: number, end: number): void {
+    let { at } = this;
+    for (let i = start; i < end; i++) this.bytes[at++] = from[i] ?? 0;
+    this.at = at;
+  }
+
+  /** Padded under the name of `base64`, as Node does it. */
+  encoded(alphabet: Alphabet, from: Buffer, { start, end }: { readonly start: number; readonly end: number }): void {
+    if (end - start > TABLE_MAX) {
+      this.at += this.bytes.write(from.toString(alphabet, start, end), this.at, 'latin1');
+      return;
+    }
+    const { bytes } = this;
+    const pairs = PAIRS[alphabet];
+    let { at } = this;
+    let i = start;
+    for (; i + 2 < end; i += 3) {
+      const bits = ((from[i] ?? 0) << 16) | ((from[i + 1] ?? 0) << 8) | (from[i + 2] ?? 0);
+      const [one, other] = [pairs[bits >> 12] ?? 0, pairs[bits & 4_095] ?? 0];
+      bytes[at] = one;
+      bytes[at + 1] = one >> 8;
+      bytes[at + 2] = other;
+      bytes[at + 3] = other >> 8;
+      at += 4;
+    }
+    this.at = at;
+    if (i < end) this.lastOf(alphabet, from, { start: i, end });
+  }
+
+  /** One or two bytes that are left over. */
+  private lastOf(alphabet: Alphabet, from: Buffer, { start, end }: { start: number; end: number }): void {
+    const { bytes } = this;
+    const pairs = PAIRS[alphabet];
+    const two = end - start === 2;
+    const bits = ((from[start] ?? 0) << 16) | (two ? (from[start + 1] ?? 0) << 8 : 0);
+    const one = pairs[bits >> 12] ?? 0;
+    bytes[this.at++] = one;
+    bytes[this.at++] = one >> 8;
+    if (two) bytes[this.at++] = pairs[bits & 4_095] ?? 0;
+    if (alphabet === 'base64url') return;
+    bytes[this.at++] = PADDING;
+    if (!two) bytes[this.at++] = PADDING;
+  }
+}
+
+// Encoding. Written piece by piece: every value is a checked id, a number or base64, so nothing needs escaping, and a
+// push to many devices costs one text instead of a walk by JSON.stringify. A `Piece` holds the keys to their types.
+
+/** Text as it is: a `Piece` holds its keys to a type, at compile time only. */
+export const asIs = (text: string): string => text;
+const masterPiece: Piece<MasterText> = asIs;
+const sealPiece: Piece<Pick<EnvelopeA, 'master' | 'sig'> & Pick<ItemFieldsA, 'master' | 'sig'>> = asIs;
+const envelopePiece: Piece<EnvelopeA> = asIs;
+const fieldsPiece: Piece<ItemFieldsA> = asIs;
+const wrappedPiece: Piece<WrappedKeyB> = asIs;
+const rowPieceB: Piece<ItemRowB> = asIs;
+const deletePiece: Piece<DeleteFrame> = asIs;
+const typePieceA: Piece<Pick<ItemRowA, 'type'>> = asIs;
+const framePieceA: Piece<Pick<ItemFrameA, 'type' | 'itemType'>> = asIs;
+const framePieceB: Piece<ItemFrameB> = asIs;
+
+function quoted(out: JsonWriter, value: string | null): void {
+  if (value === null) return out.text('null');
+  out.text('"');
+  out.text(value);
+  out.text('"');
+}
+
+/** A part of fixed length as a text in quotes. */
+function fixed(out: JsonWriter, { bytes, at }: ItemRow, part: FixedPart, alphabet: Alphabet): void {
+  out.text('"');
+  out.encoded(alphabet, bytes, { start: at + part.at, end: at + part.at + part.bytes });
+  out.text('"');
+}
+
+function ciphertext(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
+  out.text('"');
+  out.encoded(alphabet, row.bytes, { start: row.at + FIXED_BYTES, end: row.keysAt });
+  out.text('"');
+}
+
+/** A list of keys: where it lies. */
+interface Keys {
+  readonly from: number;
+  readonly length: number;
+}
+
+const ownKeys = ({ keysAt, keysBytes }: ItemRow): Keys => ({ from: keysAt, length: keysBytes });
+const blobKeys = ({ blobKeysAt, blobKeysBytes }: ItemRow): Keys => ({ from: blobKeysAt, length: blobKeysBytes });
+
+function keysA(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+  out.text('{');
+  for (let at = from; at < from + length;) {
+    const start = at + ENTRY_HEAD;
+    const end = start + bytes.readUInt16BE(at + ULID_CHARS);
+    out.text(at === from ? '"' : ',"');
+    out.copy(bytes, at, at + ULID_CHARS);
+    out.text('":"');
+    out.encoded('base64url', bytes, { start, end });
+    out.text('"');
+    at = end;
+  }
+  out.text('}');
+}
+
+function keysB(out: JsonWriter, { bytes }: ItemRow, { from, length }: Keys): void {
+  out.text('[');
+  for (let at = from; at < from + length;) {
+    const start = at + ENTRY_HEAD;
+    const end = start + bytes.readUInt16BE(at + ULID_CHARS);
+    if (at > from) out.text(',');
+    out.text(wrappedPiece('{"device_id":"'));
+    out.copy(bytes, at, at + ULID_CHARS);
+    out.text(wrappedPiece('","key":"'));
+    out.encoded('base64', bytes, { start, end });
+    out.text('"}');
+    at = end;
+  }
+  out.text(']');
+}
+
+function masterText(out: JsonWriter, row: ItemRow, alphabet: Alphabet): void {
+  out.text(masterPiece('{"nonce":'));
+  fixed(out, row, MASTER_NONCE, alphabet);
+  out.text(masterPiece(',"ct":'));
+  fixed(out, row, MASTER_CT, alphabet);
+  out.text('}');
+}
+
+/** `master` and `sig` of a live item, each with a leading comma, where they are present. */
+function sealA(out: JsonWriter, row: ItemRow): void {
+  if ((row.has & HAS.master) !== 0) {
+    out.text(sealPiece(',"master":'));
+    masterText(out, row, 'base64url');
+  }
+  if ((row.has & HAS.sig) === 0) return;
+  out.text(sealPiece(',"sig":'));
+  fixed(out, row, SIG, 'base64url');
+}
+
+function payloadA(out: JsonWriter, row: ItemRow): void {
+  const inline = (row.has & HAS.inline) !== 0;
+  if (inline) {
+    out.text(fieldsPiece('"payloadEnc":'));
+    out.text(envelopePiece('{"ct":'));
+    ciphertext(out, row, 'base64url');
+    out.text(envelopePiece(',"nonce":'));
+    fixed(out, row, NONCE, 'base64url');
+    out.text(envelopePiece(',"keys":'));
+    keysA(out, row, ownKeys(row));
+    sealA(out, row);
+    out.text('}');
+  } else out.text(fieldsPiece('"payloadEnc":null'));
+  if (row.blobRef === null) out.text(fieldsPiece(',"blobRef":null,"blobNonce":null,"blobKeys":null'));
+  else {
+    out.text(fieldsPiece(`,"blobRef":"${row.blobRef}","blobNonce":`));
+    fixed(out, row, BLOB_NONCE, 'base64url');
+    out.text(fieldsPiece(',"blobKeys":'));
+    keysA(out, row, blobKeys(row));
+  }
+  if (!inline) sealA(out, row);
+}
+
+/** `type` is the text that says the item's type: its key differs between row and frame, and it stands after the ids. */
+function fieldsA(out: JsonWriter, row: ItemRow, type: string): void {
+  out.text(fieldsPiece('"id":"'));
+  out.text(row.id);
+  out.text(fieldsPiece('","binId":"'));
+  out.text(row.binId);
+  out.text('",');
+  out.text(type);
+  quoted(out, row.type);
+  out.text(fieldsPiece(',"senderDevice":'));
+  quoted(out, row.senderDevice);
+  out.text(fieldsPiece(`,"ts":${row.ts},"version":${row.version},"deletedAt":${row.deletedAt},`));
+  if (row.deletedAt === null) return payloadA(out, row);
+  out.text(fieldsPiece('"payloadEnc":null,"blobRef":null,"blobNonce":null,"blobKeys":null'));
+  if ((row.has & HAS.sig) === 0) return;
+  out.text(fieldsPiece(',"sig":'));
+  fixed(out, row, SIG, 'base64url');
+}
+
+function tagB(out: JsonWriter, row: ItemRow): void {
+  if ((row.has & HAS.sig) === 0) out.text('null');
+  else fixed(out, row, SIG, 'base64');
+}
+
+function payloadB(out: JsonWriter, row: ItemRow): void {
+  // A blob without metadata reads back as it is written: its nonce and keys stand in the item's place.
+  const inline = (row.has & HAS.inline) !== 0;
+  out.text(rowPieceB('"ct":'));
+  ciphertext(out, row, 'base64');
+  out.text(rowPieceB(',"nonce":'));
+  fixed(out, row, inline ? NONCE : BLOB_NONCE, 'base64');
+  out.text(rowPieceB(',"wrapped":'));
+  keysB(out, row, inline ? ownKeys(row) : blobKeys(row));
+  out.text(rowPieceB(',"master":'));
+  if ((row.has & HAS.master) === 0) out.text('null');
+  else masterText(out, row, 'base64');
+  out.text(rowPieceB(',"sig":'));
+  tagB(out, row);
+  if (row.blobRef === null) return out.text(rowPieceB(',"blob_ref":null,"blob_nonce":null,"blob_keys":null'));
+  out.text(rowPieceB(`,"blob_ref":"${row.blobRef}","blob_nonce":`));
+  fixed(out, row, BLOB_NONCE, 'base64');
+  out.text(rowPieceB(',"blob_keys":'));
+  keysB(out, row, blobKeys(row));
+}
+
+function fieldsB(out: JsonWriter, row: ItemRow): void {
+  out.text(rowPieceB(`"id":"${row.id}","version":${row.version},"bin_id":"`));
+  out.text(row.binId);
+  out.text(rowPieceB('","type":'));
+  quoted(out, row.type);
+  out.text(rowPieceB(',"sender_device":'));
+  quoted(out, row.senderDevice);
+  out.text(rowPieceB(`,"ts":${row.ts},"deleted_at":${row.deletedAt},`));
+  if (row.deletedAt === null) return payloadB(out, row);
+  out.text(rowPieceB('"ct":null,"nonce":null,"wrapped":null,"master":null,"sig":'));
+  tagB(out, row);
+  out.text(rowPieceB(',"blob_ref":null,"blob_nonce":null,"blob_keys":null'));
+}
+
+/** More than what stands around a row's bytes in its text. */
+const AROUND_ROW = 1_024;
+/** A row's bytes are at most so many times as long as text: of a B blob without metadata nonce and keys are said twice. */
+const TIMES_AS_TEXT = 4;
+
+/** Begins the text of a row: `out.since` takes what this returns. */
+const beginRow = (out: JsonWriter, { at, end }: ItemRow): number => out.begin(AROUND_ROW + TIMES_AS_TEXT * (end - at));
+
+const listed = new JsonWriter();
+
+/** An item as a row of `GET /items`, as JSON text. */
+export function rowText(shape: Shape, row: ItemRow): string {
+  listed.restart();
+  const from = beginRow(listed, row);
+  listed.text('{');
+  if (shape === 'a') fieldsA(listed, row, typePieceA('"type":'));
+  else fieldsB(listed, row);
+  listed.text('}');
+  return listed.since(from).toString('latin1');
+}
+
+/**
+ * The frame that brings an item's latest state to a socket: `item`, or `delete` for a deleted one. A view of what `out`
+ * holds, good until that restarts.
+ */
+export function frameBytes(out: JsonWriter, shape: Shape, row: ItemRow): Buffer {
+  const from = beginRow(out, row);
+  if (row.deletedAt !== null) {
+    out.text(deletePiece(`{"type":"delete","id":"${row.id}","version":${row.version}`));
+    if ((row.has & HAS.sig) !== 0) {
+      out.text(deletePiece(',"sig":'));
+      fixed(out, row, SIG, shape === 'a' ? 'base64url' : 'base64');
+    }
+    out.text('}');
+  } else if (shape === 'b') {
+    out.text(framePieceB('{"type":"item","item":{'));
+    fieldsB(out, row);
+    out.text('}}');
+  } else {
+    out.text(framePieceA('{"type":"item",'));
+    fieldsA(out, row, framePieceA('"itemType":'));
+    out.text('}');
+  }
+  return out.since(from);
+}

@@ -1,0 +1,86 @@
+/** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
+import type { Summary } from '../../protocol/item.js';
+import type { Change, ItemRow, Standing } from './change.js';
+import type { FrameBytes, HintedGeneration, LogPage, TenantSnapshot } from './ports.js';
+import type { Replaying, Session } from './session.js';
+
+export type Message =
+  | { readonly kind: 'change'; readonly change: Change }
+  | {
+      readonly kind: 'committed';
+      /** Decided in one transaction, in version order. */
+      readonly changes: readonly Change[];
+      readonly summary: Summary;
+      readonly generation: number;
+    }
+  | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
+  | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
+  | { readonly kind: 'snapshot-failed'; readonly error: Error }
+  | { readonly kind: 'nudge'; readonly head: number; readonly generation: HintedGeneration }
+  | {
+      readonly kind: 'published';
+      /** What another instance made in one transaction, or a part of it: versions in order, without a gap. */
+      readonly rows: readonly ItemRow[];
+      readonly generation: number;
+      /** The sums at the last of them; null where they are not known. */
+      readonly summary: Summary | null;
+    }
+  | { readonly kind: 'gap'; readonly page: LogPage }
+  | { readonly kind: 'gap-failed' }
+  | {
+      readonly kind: 'hello';
+      readonly session: Session;
+      readonly since: number;
+      readonly epoch: string | null;
+      readonly acks: boolean;
+    }
+  | { readonly kind: 'head'; readonly session: Session; readonly phase: Replaying; readonly summary: Summary }
+  | { readonly kind: 'page'; readonly session: Session; readonly phase: Replaying; readonly page: LogPage }
+  /** `away`: the database is out of reach at present. */
+  | { readonly kind: 'replay-failed'; readonly session: Session; readonly phase: Replaying; readonly away: boolean }
+  | { readonly kind: 'sent'; readonly session: Session; readonly phase: Replaying; readonly congested: boolean }
+  | { readonly kind: 'congested'; readonly session: Session }
+  | { readonly kind: 'drained'; readonly session: Session }
+  | { readonly kind: 'closed'; readonly session: Session };
+
+export type Effect =
+  /** Its answer, exactly one of the two, exactly once. */
+  | { readonly kind: 'stored'; readonly change: Change }
+  | { readonly kind: 'refused'; readonly change: Change; readonly error: Error }
+  | { readonly kind: 'commit'; readonly change: Change }
+  /** Read the tenant's devices, bins and pairings anew; answered by `snapshot` or `snapshot-failed`. */
+  | { readonly kind: 'reload' }
+  /** Read what others committed above `since`; answered by `gap` or `gap-failed`. */
+  | { readonly kind: 'read-gap'; readonly since: number }
+  /** Ask the database for the head; answered by `head` or `replay-failed`. */
+  | { readonly kind: 'read-head'; readonly session: Session; readonly phase: Replaying }
+  /** Read a replay page above the phase's cursor; answered by `page` or `replay-failed`. */
+  | { readonly kind: 'read-page'; readonly session: Session; readonly phase: Replaying }
+  /**
+   * Send frames. With `phase`, part of a replay: answered by `sent`. Without: `congested` if the buffer is too full.
+   * `since`: when the oldest of the changes came that were made here and are pushed with it (see `ItemRow`).
+   */
+  | {
+      readonly kind: 'send';
+      readonly session: Session;
+      readonly frames: readonly FrameBytes[];
+      readonly phase?: Replaying;
+      readonly since?: number;
+    }
+  | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
+  /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
+  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Standing }
+  | { readonly kind: 'purge-keys'; readonly deviceId: string };
+
+/** Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied. */
+export function waitersOf(message: Message): readonly Change[] {
+  switch (message.kind) {
+    case 'change':
+      return [message.change];
+    case 'committed':
+    case 'failed':
+      return message.changes;
+    default:
+      return [];
+  }
+}

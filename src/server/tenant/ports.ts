@@ -1,0 +1,152 @@
+/** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
+import type { Shape } from '../../protocol/shape.js';
+import type { FrameBin, FrameDevice, PairRequestFrame } from '../../protocol/frames.js';
+import type { Summary } from '../../protocol/item.js';
+import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+
+/** A device as the actor knows it. */
+export interface DeviceStanding {
+  readonly id: string;
+  /** The epoch its tokens must carry (reference, HTTP, Tokens). */
+  readonly tokenEpoch: number;
+  readonly revoked: boolean;
+  /** False from a revocation until its entries are gone from the stored keys. */
+  readonly keysPurged: boolean;
+  /** When this instance last noted that the device was seen, s. */
+  notedAt?: number;
+}
+
+/** A bin that changed. */
+export type BinChange = {
+  readonly id: string;
+  readonly changedAtGeneration: number;
+  /** It takes writes. */
+  readonly open: boolean;
+} & (
+  | {
+      readonly deletedAt: null;
+      /** The bin as `GET /bins` shows it; counted only where its frame is to be told. */
+      readonly view: FrameBin;
+    }
+  /** `deletedAt`: when it went, ms. */
+  | { readonly deletedAt: number; readonly view: null }
+);
+
+/** A pairing that waits for its existing device (reference, Pairing, Pairing a new device): the frame's fields. */
+export interface PairRequest {
+  readonly lookupId: string;
+  readonly existingDevice: string;
+  readonly expiresAt: number;
+  readonly frame: PairRequestFrame;
+}
+
+/** What a tenant is made of beside its items, all read in one snapshot. */
+export interface TenantSnapshot {
+  readonly tenantId: string;
+  readonly state: string;
+  readonly generation: number;
+  readonly summary: Summary;
+  readonly devices: readonly (DeviceStanding & { readonly view: FrameDevice })[];
+  readonly bins: readonly BinChange[];
+  readonly pairRequests: readonly PairRequest[];
+}
+
+/** Reads tenants; concurrent calls are batched into one statement. */
+export interface TenantDirectory {
+  /**
+   * The tenant, or undefined when there is none. `known`: the generation that the reader has; the views of bins that
+   * changed above it carry their `itemCount`, for their frames.
+   */
+  load(tenantId: string, known?: number): Promise<TenantSnapshot | undefined>;
+  /** Where the tenant's history stands in the database now, at or after the moment of the call. */
+  head(tenantId: string): Promise<Summary>;
+}
+
+/** How far a tenant is known. */
+export interface KnownStanding {
+  readonly tenantId: string;
+  readonly delivered: number;
+  readonly generation: number;
+}
+
+/** How far a tenant is in the database. `head` is null where there is no such tenant. */
+export interface StoredStanding {
+  readonly tenantId: string;
+  readonly head: number | null;
+  readonly generation: number;
+}
+
+/** Where tenants stand, for the comparison that finds lost notifications. */
+export interface TenantStandings {
+  /** Of the tenants given, at least those that are gone or further than is known. */
+  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]>;
+}
+
+/** Rows above a version in version order, and where the history stood in the same snapshot. */
+export interface LogPage {
+  readonly rows: readonly ItemRow[];
+  /** True when the snapshot holds more rows above the last one. */
+  readonly more: boolean;
+  readonly summary: Summary;
+}
+
+export interface PageRequest {
+  readonly tenantId: string;
+  /** Rows with a version above this one. */
+  readonly since: number;
+  /** At most so many rows; the page also ends early at about 4 MiB, or at `maxBytes`. */
+  readonly limit: number;
+  readonly maxBytes?: number;
+  /** Only this bin. */
+  readonly binId?: string;
+  /** Few rows are expected: it may be read together with other tenants' pages, and then ends earlier. */
+  readonly small?: boolean;
+}
+
+export interface ItemLog {
+  /**
+   * One page in one snapshot. Throws `bin_not_found` for an unknown bin, `unavailable` when the database is out of
+   * reach.
+   */
+  page(request: PageRequest): Promise<LogPage>;
+}
+
+/** The way into the database, and the memory in which changes lie on it. */
+export interface CommitLanes {
+  /** Where the bytes of a tenant's changes are to be put. */
+  arenaOf(tenantId: string): Arena;
+  /** Queues a change. Throws `unavailable` when the queue is full or the database is known to be down. */
+  submit(change: Change, sink: CommitSink): void;
+}
+
+/** A frame as it is sent: a text, or the bytes of one. */
+export type FrameBytes = string | Uint8Array;
+
+/** One open socket, seen from the actor. */
+export interface SocketPort {
+  readonly deviceId: string;
+  readonly tokenEpoch: number;
+  readonly shape: Shape;
+  /** Writes the frames in order under one cork. Returns the bytes that wait in the socket's buffer afterwards. */
+  send(frames: readonly FrameBytes[]): number;
+  /** Closes with a code of the protocol (reference, Sockets, Close codes). */
+  close(code: number, reason: string): void;
+}
+
+/** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
+export type HintedGeneration = number | 'newer';
+
+/** Tells other instances what happens to a tenant here. A hint only: it may be lost. */
+export interface ChangeAnnouncer {
+  /** The tenant's head or generation rose. */
+  announce(tenantId: string, head: number, generation: HintedGeneration): void;
+  /** The same, with the rows that one transaction made, in version order. Whatever is kept of their bytes is copied. */
+  publish(tenantId: string, rows: readonly ItemRow[], standing: Standing): void;
+  /** The tenant's first socket on this instance was opened: the others' changes are wanted here. */
+  attend(tenantId: string): void;
+}
+
+/** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */
+export interface KeyPurger {
+  purge(tenantId: string, deviceId: string): void;
+}

@@ -1,0 +1,260 @@
+/** Which tenants are loaded on this instance. Loads on first use, compares heads on a slow tick, drops what is idle. */
+import { Batcher } from '../../protocol/batcher.js';
+import { CLOSE } from '../../protocol/close-codes.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
+import { unavailable } from '../../protocol/errors.js';
+import type { Summary } from '../../protocol/item.js';
+import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
+import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
+import { Actor, type ActorPorts } from './actor.js';
+import type { ItemRow } from './change.js';
+import type { HintedGeneration, TenantStandings } from './ports.js';
+import { Reads } from './reads.js';
+import { FrameRing } from './deliver.js';
+import { Turns } from './turns.js';
+
+/** An actor without sockets or changes under way is dropped after so long without use, ms. */
+const IDLE_MS = 5 * 60_000;
+/** Changes kept for short absences, over all tenants of the process, bytes. */
+const RECENT_BYTES_ALL = 64 * 1024 * 1024;
+/** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
+const REPLAY_PAGES = 8;
+/** Tenants compared in one statement. */
+const COMPARE_BATCH = 10_000;
+/** Between two comparisons: what is left until they count as old is for the comparison itself. */
+const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
+
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'turns'> {
+  readonly clock: Clock;
+  readonly standings: TenantStandings;
+  /** The epoch of the database as it is known now. */
+  readonly epoch: () => string;
+  /** Bytes of changes kept for short absences, over all tenants; 64 MiB by default. */
+  readonly recentBytes?: number;
+}
+
+export class TenantRegistry {
+  /** Those that are loaded. One may judge only while it `isCurrent`. */
+  readonly actors = new Map<string, Actor>();
+  private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
+  private readonly comparing = new SingleFlight(() => this.compareAll());
+  /** Comparisons that requests wait for: true where what the tenant's actor knows is what the database has. */
+  private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
+  private readonly ports: ActorPorts;
+  /** What the actors, and this, ask of the database. */
+  private readonly reads = new Reads();
+  private timer: Timer | undefined;
+  private closed = false;
+
+  constructor(private readonly options: RegistryOptions) {
+    const { lanes, announcer, purger, onFault, clock, meter } = options;
+    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofDirectory(options.directory)];
+    const onBroken = (actor: Actor): void => {
+      if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
+      else actor.retire(CLOSE.restart, 'restart');
+    };
+    const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
+    const turns = new Turns(REPLAY_PAGES);
+    const current = (actor: Actor): Promise<boolean> | undefined =>
+      this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
+    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, clock, current, meter };
+  }
+
+  /** Begins the slow tick: comparison of heads and dropping of idle actors. */
+  start(): void {
+    const tick = (): void => {
+      this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
+      this.dropIdle();
+      void this.compareHeads();
+    };
+    this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
+  }
+
+  /**
+   * Takes no hint and compares nothing any more. Resolves when no actor reads: once its sockets are closed and its
+   * changes answered, it begins nothing by itself. To be called after whatever changes tenants was closed.
+   */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.timer?.cancel();
+    await this.reads.done();
+  }
+
+  get size(): number {
+    return this.actors.size;
+  }
+
+  /** Tenants with a socket on this instance. */
+  tenantsWithSockets(): string[] {
+    return [...this.actors.values()].filter((actor) => actor.sessionCount > 0).map((actor) => actor.tenantId);
+  }
+
+  /** The tenant's actor when it is loaded, however old what it knows. */
+  loaded(tenantId: string): Actor | undefined {
+    return this.actors.get(tenantId);
+  }
+
+  /** The tenant's actor when it is loaded and was compared with the database within 5 s: it may judge. */
+  peek(tenantId: string): Actor | undefined {
+    const actor = this.actors.get(tenantId);
+    return actor !== undefined && this.isCurrent(actor) ? actor : undefined;
+  }
+
+  /**
+   * The tenant's actor, loaded if need be, and compared if it was not for long; undefined when there is no such tenant.
+   * Throws `unavailable`.
+   */
+  async get(tenantId: string): Promise<Actor | undefined> {
+    const actor = this.actors.get(tenantId) ?? (await this.loading.join(tenantId));
+    if (actor === undefined || this.isCurrent(actor)) return actor;
+    if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
+    if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
+    // It was given up meanwhile: its tenant may be gone.
+    return this.loading.join(tenantId);
+  }
+
+  private isCurrent(actor: Actor): boolean {
+    return actor.isCurrent(this.options.clock.now());
+  }
+
+  private async load(tenantId: string): Promise<Actor | undefined> {
+    const epoch = this.options.epoch();
+    const begun = this.options.clock.now();
+    const snapshot = await this.ports.directory.load(tenantId);
+    if (snapshot === undefined) return undefined;
+    // The database changed under the read: what was read may belong to the other history.
+    if (epoch !== this.options.epoch()) return this.load(tenantId);
+    const actor = new Actor(snapshot, epoch, this.ports);
+    actor.comparedAt = begun;
+    this.actors.set(tenantId, actor);
+    return actor;
+  }
+
+  /**
+   * Devices, bins, pairings or state of the tenant were changed by this instance. When it resolves, sockets here are
+   * told and requests here are judged by the new state; other instances were notified.
+   */
+  async changed(tenantId: string): Promise<void> {
+    const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
+    if (actor === undefined) {
+      // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
+      this.options.announcer.announce(tenantId, 0, 'newer');
+      return;
+    }
+    await actor.reload();
+    this.options.announcer.announce(tenantId, actor.delivered, actor.generation);
+  }
+
+  /** Another instance says that the tenant got this far. */
+  nudge(tenantId: string, head: number, generation: HintedGeneration): void {
+    if (this.closed) return;
+    this.actors.get(tenantId)?.nudge(head, generation);
+  }
+
+  /** Another instance says what it made of the tenant. */
+  published(
+    tenantId: string,
+    generation: number,
+    { rows, summary }: { readonly rows: readonly ItemRow[]; readonly summary: Summary | null },
+  ): void {
+    if (this.closed) return;
+    this.actors.get(tenantId)?.published(rows, generation, summary);
+  }
+
+  /** Forgets a tenant whose devices are all gone; its sockets close. */
+  async reset(tenantId: string): Promise<void> {
+    await this.changed(tenantId);
+    this.drop(tenantId, CLOSE.restart, 'restart');
+  }
+
+  /** A tenant that is no more; its sockets close. */
+  forget(tenantId: string): void {
+    this.drop(tenantId, CLOSE.restart, 'no such tenant');
+  }
+
+  /** The database's history is another one: nothing held here may be believed. */
+  restart(): void {
+    for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');
+  }
+
+  private drop(tenantId: string, code: number, reason: string): void {
+    const actor = this.actors.get(tenantId);
+    if (actor === undefined) return;
+    this.actors.delete(tenantId);
+    actor.retire(code, reason);
+  }
+
+  private dropIdle(): void {
+    const before = this.options.clock.now() - IDLE_MS;
+    for (const actor of this.actors.values()) {
+      if (actor.idle && actor.usedAt < before) this.drop(actor.tenantId, CLOSE.restart, 'idle');
+    }
+  }
+
+  /**
+   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said.
+   * Resolves when everything that changed before this call is known here, or could not be asked for.
+   */
+  async compareHeads(): Promise<void> {
+    if (!this.closed) await this.comparing.fresh();
+  }
+
+  private async compareAll(): Promise<void> {
+    try {
+      const actors = [...this.actors.values()];
+      for (let at = 0; at < actors.length && !this.closed; at += COMPARE_BATCH)
+        await this.compare(actors.slice(at, at + COMPARE_BATCH));
+    } catch (error) {
+      this.options.onFault(error, '');
+    }
+  }
+
+  /** For those who wait; a tenant that was compared for others of them in the meantime is not compared again. */
+  private async confirm(ids: readonly string[]): Promise<boolean[]> {
+    const stale = new Set<Actor>();
+    for (const id of ids) {
+      const actor = this.actors.get(id);
+      if (actor !== undefined && !this.isCurrent(actor)) stale.add(actor);
+    }
+    const unknown = stale.size === 0 ? new Set<Actor>() : await this.compare([...stale]);
+    return ids.map((id) => {
+      const actor = this.actors.get(id);
+      return actor !== undefined && !unknown.has(actor);
+    });
+  }
+
+  /** Has these actors know what the database knows; answers those that do not even then. */
+  private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
+    const begun = this.options.clock.now();
+    const standings = await this.reads.counted(this.options.standings.standings(actors));
+    const moved = new Map(standings.map((standing) => [standing.tenantId, standing]));
+    const unknown = new Set<Actor>();
+    const behind: Promise<unknown>[] = [];
+    for (const actor of actors) {
+      const standing = moved.get(actor.tenantId);
+      if (standing === undefined) {
+        actor.comparedAt = begun;
+        actor.heard();
+        continue;
+      }
+      // It may have been given up meanwhile.
+      if (this.actors.get(actor.tenantId) !== actor) continue;
+      if (standing.head === null) this.forget(actor.tenantId);
+      else if (standing.generation <= actor.generation) {
+        actor.comparedAt = begun;
+        actor.nudge(standing.head, standing.generation);
+      } else {
+        unknown.add(actor);
+        // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.
+        behind.push(
+          actor.reload().then(
+            () => unknown.delete(actor),
+            () => undefined,
+          ),
+        );
+      }
+    }
+    await Promise.all(behind);
+    return unknown;
+  }
+}

@@ -1,0 +1,244 @@
+/**
+ * Bringing one session to the actor's position: from the frames in memory when they reach back far enough,
+ * else page by page from the database, each page only after the socket has taken the one before (guarantees 1 and 4).
+ */
+import { CLOSE } from '../../protocol/close-codes.js';
+import { encode, type Shape } from '../../protocol/shape.js';
+import type { PlainFrame } from '../../protocol/frames.js';
+import type { Summary } from '../../protocol/item.js';
+import { HELLO_INTERVAL_MS } from '../../protocol/limits.js';
+import type { ItemRow } from './change.js';
+import { frameBytes, JsonWriter } from './codec.js';
+import { ackText, liveFrame, noticeHead, type Recent, recentOf } from './deliver.js';
+import type { Effect } from './messages.js';
+import type { FrameBytes, LogPage } from './ports.js';
+import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
+import { dismiss, type TenantState } from './state.js';
+
+/** A frame that is not an item, as JSON text in a shape. */
+export const plainFrame = (shape: Shape, frame: PlainFrame): string => JSON.stringify(encode(shape, frame));
+
+interface Hello {
+  readonly session: Session;
+  readonly since: number;
+  readonly epoch: string | null;
+  readonly acks: boolean;
+}
+
+/** `hello`: starts a replay above `since`; an earlier one of the same socket ends (reference, Sockets). */
+export function onHello(state: TenantState, hello: Hello): Effect[] {
+  const { session } = hello;
+  const { now } = state;
+  if (session.phase.kind === 'closed') return [];
+  if (session.helloAt > 0 && now - session.helloAt < HELLO_INTERVAL_MS) return refuseHello(session);
+  session.helloAt = now;
+  const rewound = hello.epoch !== null && hello.epoch !== state.epoch;
+  const phase = startReplay(session, rewound ? 0 : hello.since, hello.acks);
+  const reset = rewound ? [resetFrame(state, session)] : [];
+  return phase.draining ? reset : [...reset, ...advance(state, session, phase)];
+}
+
+const isDraining = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.draining;
+
+function refuseHello(session: Session): Effect[] {
+  // Whoever asks without end and reads nothing gets no answers to pile up.
+  if (session.port.shape === 'b' || isDraining(session)) return [];
+  const message = 'one hello per 5 seconds and socket';
+  return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
+}
+
+function startReplay(session: Session, cursor: number, acks: boolean): Replaying {
+  // The buffer that has to empty is the socket's, whichever replay filled it.
+  const draining = isDraining(session);
+  const phase: Replaying = {
+    kind: 'replaying',
+    cursor,
+    acks,
+    greeting: true,
+    committed: null,
+    draining,
+    stalled: false,
+  };
+  session.phase = phase;
+  return phase;
+}
+
+function resetFrame(state: TenantState, session: Session): Effect {
+  return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
+}
+
+/** The cursor points past the history: it belongs to another one. Everything comes from 0 (reference, Sockets, Reset). */
+function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
+  session.phase = fresh;
+  return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
+}
+
+/** The next thing a replay needs. `caught_up` must not lie below the head committed when `hello` came, so it asks. */
+export function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  if (!inMemory(state, session, phase)) return [{ kind: 'read-page', session, phase }];
+  if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
+  return finish(state, session, phase);
+}
+
+/** Whether memory holds everything from the cursor up to what is known to be committed. */
+function inMemory(state: TenantState, session: Session, phase: Replaying): boolean {
+  if (!recentFor(state, session).covers(phase.cursor) || phase.cursor > state.delivered) return false;
+  if (!phase.greeting) return true;
+  // `caught_up` needs the sums at exactly the delivered version, and not below the head that `hello` found.
+  return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
+}
+
+/** The database's head, asked for because memory could serve this session. */
+export function onHead(
+  state: TenantState,
+  { session, phase, summary }: { session: Session; phase: Replaying; summary: Summary },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (summary.version < phase.cursor) return rewind(state, session, phase);
+  phase.committed = summary.version;
+  if (inMemory(state, session, phase)) return finish(state, session, phase);
+  // Others have committed what is not delivered here yet: this session reads it now, the rest when the gap is read.
+  return [{ kind: 'read-page', session, phase }, ...noticeHead(state, summary.version)];
+}
+
+/** One page of a replay. */
+export function onPage(
+  state: TenantState,
+  { session, phase, page }: { session: Session; phase: Replaying; page: LogPage },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (page.summary.version < phase.cursor) return rewind(state, session, phase);
+  const frames = ofRows(session, phase, page.rows);
+  const last = page.rows.at(-1)?.version ?? phase.cursor;
+  phase.cursor = page.more ? last : page.summary.version;
+  phase.committed = page.summary.version;
+  if (page.more) phase.rowBytes = page.rows.reduce((sum, { counted }) => sum + counted, 0) / page.rows.length;
+  const ahead = noticeHead(state, page.summary.version);
+  if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
+  if (phase.cursor >= state.delivered)
+    return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
+  // Others were delivered meanwhile: go on from memory or with another page.
+  return [{ kind: 'send', session, frames, phase }, ...ahead];
+}
+
+/** A replay's frames were handed to the socket. Goes on, or waits for the socket's buffer to empty. */
+export function onSent(
+  state: TenantState,
+  { session, phase, congested }: { session: Session; phase: Replaying; congested: boolean },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  phase.draining = congested;
+  return congested || phase.stalled ? [] : advance(state, session, phase);
+}
+
+/**
+ * The log cannot be read. While the database is away the socket stays: it gets what memory holds above its cursor, and
+ * `caught_up`, which must not lie below a head that nobody can know now, once the database answers. A fault of another
+ * kind would come again, so that socket is sent away; its client's cursor has not moved.
+ */
+export function onReplayFailed(
+  state: TenantState,
+  { session, phase, away }: { session: Session; phase: Replaying; away: boolean },
+): Effect[] {
+  if (session.phase !== phase) return [];
+  if (!away) return [dismiss(state, session, { code: CLOSE.overloaded, reason: 'try again' })];
+  phase.stalled = true;
+  const recent = recentFor(state, session);
+  if (!recent.covers(phase.cursor) || phase.cursor >= state.delivered) return [];
+  const frames = fromMemory(session, phase, recent);
+  phase.cursor = state.delivered;
+  return frames.length === 0 ? [] : [{ kind: 'send', session, frames, phase }];
+}
+
+/** The database was heard of: replays that it held up go on. */
+export function goOn(state: TenantState): Effect[] {
+  const effects: Effect[] = [];
+  for (const session of state.sessions) {
+    const { phase } = session;
+    if (phase.kind !== 'replaying' || !phase.stalled) continue;
+    phase.stalled = false;
+    if (!phase.draining) effects.push(...advance(state, session, phase));
+  }
+  return effects;
+}
+
+/** A live session's buffer is too full: it goes back to replay from its cursor once the buffer has emptied. */
+export function onCongested(session: Session): Effect[] {
+  const { phase } = session;
+  if (phase.kind !== 'live') return [];
+  session.phase = {
+    kind: 'replaying',
+    cursor: session.cursor,
+    acks: phase.acks,
+    greeting: false,
+    committed: null,
+    draining: true,
+    stalled: false,
+  };
+  return [];
+}
+
+/** The socket's buffer has emptied. */
+export function onDrained(state: TenantState, session: Session): Effect[] {
+  const { phase } = session;
+  if (phase.kind !== 'replaying' || !phase.draining) return [];
+  phase.draining = false;
+  return phase.stalled ? [] : advance(state, session, phase);
+}
+
+/** Serves the rest from memory and goes live. */
+function finish(state: TenantState, session: Session, phase: Replaying): Effect[] {
+  const frames = fromMemory(session, phase, recentFor(state, session));
+  phase.cursor = Math.max(phase.cursor, state.delivered);
+  return goLive(state, session, { phase, frames, at: state.summary });
+}
+
+/** The last frames of a replay, `caught_up` where it is owed, and from here on every version as it is delivered. */
+function goLive(
+  state: TenantState,
+  session: Session,
+  { phase, frames, at }: { phase: Replaying; frames: FrameBytes[]; at: Summary },
+): Effect[] {
+  const { cursor, acks, greeting } = phase;
+  if (greeting) {
+    const { version, itemCount, versionSum } = at;
+    const { epoch } = state;
+    frames.push(plainFrame(session.port.shape, { type: 'caught_up', version, epoch, itemCount, versionSum }));
+    for (const request of state.pairRequests) {
+      const pending = request.existingDevice === session.deviceId && request.expiresAt > state.now;
+      if (pending) frames.push(plainFrame(session.port.shape, request.frame));
+    }
+  }
+  session.phase = acks ? LIVE_WITH_ACKS : LIVE;
+  session.cursor = cursor;
+  return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
+}
+
+const recentFor = (state: TenantState, session: Session): Recent => recentOf(state, session.port.shape);
+
+// After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
+
+/** The frames of one page: they are sent before the next one's are written, whatever tenant's it is. */
+const written = new JsonWriter(512 * 1024);
+
+function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): FrameBytes[] {
+  const out: FrameBytes[] = [];
+  written.restart();
+  for (const row of rows) {
+    const own = !phase.greeting && row.changedBy === session.deviceId;
+    if (!own) out.push(frameBytes(written, session.port.shape, row));
+    else if (phase.acks) out.push(ackText(row.id, row.version));
+  }
+  return out;
+}
+
+/** `recent` covers the phase's cursor, so every frame is there. */
+function fromMemory(session: Session, phase: Replaying, recent: Recent): FrameBytes[] {
+  const out: FrameBytes[] = [];
+  for (const frame of recent.above(phase.cursor)) {
+    const sent = phase.greeting ? recent.view(frame) : liveFrame(session, frame, { acks: phase.acks, recent });
+    if (sent !== null && sent !== undefined) out.push(sent);
+  }
+  return out;
+}

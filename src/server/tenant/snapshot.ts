@@ -1,0 +1,109 @@
+/**
+ * Devices, bins and pairings as read from the database, compared with what is known: the difference is what sockets
+ * are told. A lost notification costs nothing but time, since the next snapshot shows the same difference.
+ */
+import { CLOSE } from '../../protocol/close-codes.js';
+import type { PlainFrame } from '../../protocol/frames.js';
+import { noticeHead } from './deliver.js';
+import type { Effect } from './messages.js';
+import type { TenantSnapshot } from './ports.js';
+import { plainFrame } from './replay.js';
+import type { Session } from './session.js';
+import { binsOf, devicesOf, dismiss, type TenantState } from './state.js';
+
+/** Reads the tenant again, unless that is under way; then once more after it, since it may read the older state. */
+export function requestReload(state: TenantState): Effect[] {
+  if (state.reloading) {
+    state.reloadAgain = true;
+    return [];
+  }
+  state.reloading = true;
+  return [{ kind: 'reload' }];
+}
+
+/** Takes over a snapshot and tells the sockets what changed. The caller then checks anew what waited. */
+export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+  state.reloading = false;
+  const effects: Effect[] = [];
+  if (snapshot.generation > state.generation) {
+    effects.push(...deviceChanges(state, snapshot), ...binChanges(state, snapshot), ...pairChanges(state, snapshot));
+    state.generation = snapshot.generation;
+    if (unpaid(snapshot.state) && !unpaid(state.standing)) effects.push(...dismissAll(state));
+    state.standing = snapshot.state;
+    Object.assign(state, devicesOf(snapshot));
+    state.bins = binsOf(snapshot);
+    state.pairRequests = snapshot.pairRequests;
+  }
+  effects.push(...noticeHead(state, snapshot.summary.version));
+  if (state.reloadAgain) {
+    state.reloadAgain = false;
+    effects.push(...requestReload(state));
+  }
+  return effects;
+}
+
+/** States in which nothing is served (reference, HTTP, States of a tenant). */
+const unpaid = (standing: string): boolean => standing === 'inactive' || standing === 'pending';
+
+/** A socket reads, and reads are over: whoever comes back is told 402. */
+const dismissAll = (state: TenantState): Effect[] =>
+  [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
+
+function deviceChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+  const effects: Effect[] = [];
+  const { devices: now } = devicesOf(snapshot);
+  for (const known of state.devices.values()) {
+    const current = now.get(known.id);
+    if (known.revoked || (current !== undefined && current.tokenEpoch === known.tokenEpoch && !current.revoked))
+      continue;
+    effects.push(...dismissDevice(state, known.id));
+    effects.push(...tellAll(state, { type: 'device_revoked', id: known.id }));
+  }
+  for (const device of snapshot.devices) {
+    if (device.revoked || state.devices.has(device.id)) continue;
+    effects.push(...tellAll(state, { type: 'device_joined', device: device.view }));
+  }
+  return effects;
+}
+
+/** A revoked device's sockets close on every instance (reference, HTTP, Tokens). */
+function dismissDevice(state: TenantState, deviceId: string): Effect[] {
+  return [...state.sessions]
+    .filter((session) => session.deviceId === deviceId)
+    .map((session) => dismiss(state, session, { code: CLOSE.revoked, reason: 'device revoked' }));
+}
+
+function binChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+  return snapshot.bins
+    .filter((bin) => bin.changedAtGeneration > state.generation && (bin.open || bin.deletedAt !== null))
+    .flatMap((bin) =>
+      tellAll(
+        state,
+        bin.deletedAt === null ? { type: 'bin', bin: bin.view } : { type: 'bin', id: bin.id, deletedAt: bin.deletedAt },
+      ),
+    );
+}
+
+function pairChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
+  const known = new Set(state.pairRequests.map((request) => request.lookupId));
+  return snapshot.pairRequests
+    .filter((request) => !known.has(request.lookupId))
+    .flatMap((request) =>
+      greeted(state)
+        .filter((session) => session.deviceId === request.existingDevice && !awaitsCaughtUp(session))
+        .map((session) => sendPlain(session, request.frame)),
+    );
+}
+
+/** `caught_up` is still to come, and what is pending by then follows it: told now, it would come twice. */
+const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.greeting;
+
+const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);
+
+function tellAll(state: TenantState, frame: PlainFrame): Effect[] {
+  return greeted(state).map((session) => sendPlain(session, frame));
+}
+
+function sendPlain(session: Session, frame: PlainFrame): Effect {
+  return { kind: 'send', session, frames: [plainFrame(session.port.shape, frame)] };
+}

@@ -1,0 +1,99 @@
+/** A tenant's state in memory. A cache: PostgreSQL has the truth, and all of this may be lost at any time. */
+import { DEFAULT_BIN } from '../../protocol/limits.js';
+import type { Change } from './change.js';
+import type { Effect } from './messages.js';
+import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
+import { NONE_HELD, Recent, type Delivery, type FrameRing } from './deliver.js';
+import { CLOSED, type Session } from './session.js';
+
+export interface TenantState extends Delivery {
+  readonly tenantId: string;
+  /** Names the history that versions belong to (reference, Sockets). */
+  readonly epoch: string;
+  /** When the message in hand came, ms. */
+  now: number;
+  /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
+  standing: string;
+  generation: number;
+  devices: ReadonlyMap<string, DeviceStanding>;
+  /** Devices that are not revoked. */
+  activeDevices: number;
+  /** Some revoked device's entries may still lie in stored keys. */
+  unpurged: boolean;
+  /** Bins that take writes. */
+  bins: ReadonlySet<string>;
+  pairRequests: readonly PairRequest[];
+
+  /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
+  waiting: Change[];
+  reloading: boolean;
+  /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
+  reloadAgain: boolean;
+
+  /** Revoked devices whose key purge was started by this actor; null before the first. */
+  purging: Set<string> | null;
+}
+
+/** The state of a tenant that was just read; `ring` keeps its last changes, beside those of others. */
+export function initialState(snapshot: TenantSnapshot, epoch: string, ring: FrameRing): TenantState {
+  return {
+    tenantId: snapshot.tenantId,
+    epoch,
+    now: 0,
+    standing: snapshot.state,
+    generation: snapshot.generation,
+    ...devicesOf(snapshot),
+    bins: binsOf(snapshot),
+    pairRequests: snapshot.pairRequests,
+    delivered: snapshot.summary.version,
+    summary: snapshot.summary,
+    knownHead: snapshot.summary.version,
+    gapReading: false,
+    held: NONE_HELD,
+    heldSummary: null,
+    gapFor: snapshot.summary.version,
+    waiting: [],
+    reloading: false,
+    reloadAgain: false,
+    sessions: new Set(),
+    recent: { a: new Recent('a', snapshot.summary.version, ring), b: null },
+    ring,
+    purging: null,
+  };
+}
+
+/** What is kept of a tenant's devices. */
+type Devices = Pick<TenantState, 'devices' | 'activeDevices' | 'unpurged'>;
+
+/** Lean copies: names and keys stay in the database, a million devices are held here. */
+export function devicesOf(snapshot: TenantSnapshot): Devices {
+  return {
+    devices: new Map(
+      snapshot.devices.map(({ id, tokenEpoch, revoked, keysPurged }) => [
+        id,
+        { id, tokenEpoch, revoked, keysPurged, notedAt: 0 },
+      ]),
+    ),
+    activeDevices: snapshot.devices.filter(({ revoked }) => !revoked).length,
+    unpurged: snapshot.devices.some(({ revoked, keysPurged }) => revoked && !keysPurged),
+  };
+}
+
+/** Most tenants have this one bin: they share the set. */
+const ONLY_DEFAULT: ReadonlySet<string> = new Set([DEFAULT_BIN]);
+
+export function binsOf(snapshot: TenantSnapshot): ReadonlySet<string> {
+  const [only, ...more] = snapshot.bins.filter((bin) => bin.open);
+  if (only?.id === DEFAULT_BIN && more.length === 0) return ONLY_DEFAULT;
+  return new Set(snapshot.bins.filter((bin) => bin.open).map((bin) => bin.id));
+}
+
+/**
+ * Takes a session out and has its socket closed. Both in one step: however long the close takes, nothing more is sent
+ * to a socket that has lost its right or its place in the history.
+ */
+export function dismiss(state: TenantState, session: Session, because: { code: number; reason: string }): Effect {
+  session.phase = CLOSED;
+  state.sessions.delete(session);
+  return { kind: 'close', session, ...because };
+}

@@ -1,0 +1,302 @@
+/**
+ * The tenant actor's rules: one message in, effects out. No clock, no network, no database; the same messages always
+ * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because a
+ * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
+ *
+ * Of a change from its request to its answer: it is judged by what is known, committed, and judged again where the tenant
+ * changed meanwhile.
+ */
+import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
+import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
+import { noticeHead, onGap, onRows, recentOf } from './deliver.js';
+import type { Effect, Message } from './messages.js';
+import type { DeviceStanding, HintedGeneration, SocketPort } from './ports.js';
+import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
+import { CLOSED, Session } from './session.js';
+import { onSnapshot, requestReload } from './snapshot.js';
+import type { TenantState } from './state.js';
+
+/** Applies one message. `now` is in ms. */
+export function step(state: TenantState, message: Message, now: number): Effect[] {
+  state.now = now;
+  switch (message.kind) {
+    case 'change':
+      return onChange(state, message.change);
+    case 'committed':
+      return onCommitted(state, message);
+    case 'failed':
+      return onFailed(message.changes, message.error);
+    case 'snapshot':
+      return [...onSnapshot(state, message.snapshot), ...recheck(state)];
+    case 'snapshot-failed':
+      return onSnapshotFailed(state, message.error);
+    case 'nudge':
+      return onNudge(state, message.head, message.generation);
+    case 'published':
+      return onPublished(state, message);
+    case 'gap':
+      return onGap(state, message.page);
+    case 'gap-failed':
+      // The next nudge or head comparison, at most 5 s away, tries again.
+      state.gapReading = false;
+      return [];
+    case 'hello':
+      return onHello(state, message);
+    case 'head':
+      return onHead(state, message);
+    case 'page':
+      return onPage(state, message);
+    case 'replay-failed':
+      return onReplayFailed(state, message);
+    case 'sent':
+      return onSent(state, message);
+    case 'congested':
+      return onCongested(message.session);
+    case 'drained':
+      return onDrained(state, message.session);
+    case 'closed':
+      message.session.phase = CLOSED;
+      state.sessions.delete(message.session);
+      return [];
+  }
+}
+
+function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
+  const behind = generation === 'newer' || generation > state.generation;
+  return [...noticeHead(state, head), ...goOn(state), ...(behind ? requestReload(state) : [])];
+}
+
+/**
+ * What was written where more was known of the tenant than here goes the way of a hint: read from the log, beside a reload
+ * that may find a device revoked.
+ */
+function onPublished(
+  state: TenantState,
+  { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
+): Effect[] {
+  if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
+  return [...onRows(state, rows, summary), ...goOn(state)];
+}
+
+/**
+ * Registers a socket, or says why not. Device and epoch are checked in the same step that registers, so that no socket
+ * slips past a revocation: whoever is registered will be found by it (reference, HTTP, Tokens).
+ */
+export function admit(state: TenantState, port: SocketPort): Session | ErrorName {
+  const device = state.devices.get(port.deviceId);
+  if (device === undefined) return 'bad_token';
+  if (device.revoked || device.tokenEpoch !== port.tokenEpoch) return 'device_revoked';
+  const session = new Session(port);
+  state.sessions.add(session);
+  recentOf(state, port.shape);
+  return session;
+}
+
+function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
+  state.reloading = false;
+  state.reloadAgain = false;
+  const waiting = state.waiting;
+  state.waiting = [];
+  return onFailed(waiting, error);
+}
+
+/**
+ * How often a change is judged anew before it is answered with `unavailable`. Each time needs the tenant's devices or
+ * bins to change in the moment between check and commit; more than a few in a row is not a race but a fault.
+ */
+const RECHECKS_MAX = 5;
+
+const APPLIED: ReadonlySet<Verdict> = new Set<Verdict>(['insert', 'replace', 'rewrap', 'delete', 'move']);
+const applies = ({ verdict }: Change): boolean => APPLIED.has(verdict);
+
+/** Judges a change by what is known and sends it to be committed. */
+export function onChange(state: TenantState, change: Change): Effect[] {
+  const stranger = refuseCaller(state, change.deviceId);
+  if (stranger !== null) return [{ kind: 'refused', change, error: stranger }];
+  judge(state, change);
+  return [{ kind: 'commit', change }];
+}
+
+/**
+ * Why this caller may change nothing at all, or null. Checked before anything is asked of the database:
+ * a revoked device does not even learn whether its write is stored.
+ */
+function refuseCaller(state: TenantState, deviceId: string): ServiceError | null {
+  const device = state.devices.get(deviceId);
+  if (device === undefined) return new ServiceError('bad_token');
+  if (device.revoked) return new ServiceError('device_revoked');
+  return null;
+}
+
+/**
+ * Says why the change is refused, if it is. A refusal does not end it: a retry of what is stored already must succeed
+ * whatever has changed since (RETRY-11), and only the commit function knows what is stored.
+ */
+function judge(state: TenantState, change: Change): void {
+  const { binId, kind } = change;
+  change.generation = state.generation;
+  const standing = refuseStanding(state.standing);
+  const bin =
+    kind === 'delete' || state.bins.has(binId) ? null : new ServiceError('bin_not_found', undefined, { binId });
+  const keys = kind === 'write' ? judgeKeys(state, change) : null;
+  change.refusal = standing ?? bin ?? keys;
+  change.refusedForBin = kind === 'write' && bin !== null && standing === null && keys === null;
+}
+
+function refuseStanding(standing: string): ServiceError | null {
+  if (standing === 'suspended') return new ServiceError('tenant_suspended');
+  if (standing === 'inactive' || standing === 'pending') return new ServiceError('payment_required');
+  return null;
+}
+
+/**
+ * Every device must be able to read the item: inline through `keys`, a blob without metadata through `blobKeys`. Entries
+ * of revoked devices are dropped from the inline keys, which no tag covers (ITEM-29).
+ */
+function judgeKeys(state: TenantState, change: Change): ServiceError | null {
+  const inline = (change.has & HAS.inline) !== 0;
+  const path = inline ? 'payloadEnc.keys' : 'blobKeys';
+  const [from, length] = inline ? [change.keysAt, change.keysBytes] : [change.blobKeysAt, change.blobKeysBytes];
+  let covered = 0;
+  let revoked = 0;
+  let unknown: ServiceError | null = null;
+  for (let at = from; at < from + length; at = nextEntry(change, at)) {
+    const device = deviceAt(state.devices, change, at);
+    if (device === undefined) unknown ??= noSuchDevice(path, change, at);
+    else if (device.revoked) revoked++;
+    else covered++;
+  }
+  const missing = covered < state.activeDevices ? missingKeys(state, change, { path, from, length }) : null;
+  const blobs = refuseBlobKeys(state, change);
+  if (inline && revoked > 0) dropRevoked(state, change);
+  return missing ?? unknown ?? blobs;
+}
+
+const nextEntry = ({ bytes }: Change, at: number): number => at + ENTRY_HEAD + bytes.readUInt16BE(at + ULID_CHARS);
+
+const idAt = ({ bytes }: Change, at: number): string => bytes.toString('latin1', at, at + ULID_CHARS);
+
+const deviceAt = (devices: ReadonlyMap<string, DeviceStanding>, change: Change, at: number) =>
+  devices.get(idAt(change, at));
+
+const noSuchDevice = (path: string, change: Change, at: number): ServiceError =>
+  invalid(`${path}.${idAt(change, at)}`, 'no such device');
+
+function missingKeys(
+  state: TenantState,
+  change: Change,
+  { path, from, length }: { readonly path: string; readonly from: number; readonly length: number },
+): ServiceError {
+  const named = new Set<string>();
+  for (let at = from; at < from + length; at = nextEntry(change, at)) named.add(idAt(change, at));
+  const missingDevices = [...state.devices.values()]
+    .filter((device) => !device.revoked && !named.has(device.id))
+    .map((device) => device.id);
+  return invalid(path, 'every device that is not revoked needs a key', { missingDevices });
+}
+
+/** `sig` covers blobKeys: they are stored as sent or not at all (ITEM-31). */
+function refuseBlobKeys(state: TenantState, change: Change): ServiceError | null {
+  for (let at = change.blobKeysAt; at < change.end; at = nextEntry(change, at)) {
+    const device = deviceAt(state.devices, change, at);
+    if (device === undefined) return noSuchDevice('blobKeys', change, at);
+    if (device.revoked) return invalid(`blobKeys.${device.id}`, 'device is revoked');
+  }
+  return null;
+}
+
+function dropRevoked(state: TenantState, change: Change): void {
+  const { bytes, keysAt, blobKeysAt, end } = change;
+  let to = keysAt;
+  for (let at = keysAt; at < blobKeysAt;) {
+    const next = nextEntry(change, at);
+    if (deviceAt(state.devices, change, at)?.revoked !== true) {
+      bytes.copyWithin(to, at, next);
+      to += next - at;
+    }
+    at = next;
+  }
+  bytes.copyWithin(to, blobKeysAt, end);
+  change.keysBytes = to - keysAt;
+}
+
+/** What one transaction decided about this tenant's changes. Pushes first, then the answers. */
+export function onCommitted(state: TenantState, message: Extract<Message, { kind: 'committed' }>): Effect[] {
+  const { changes, summary } = message;
+  const applied = changes.every(applies) ? changes : changes.filter(applies);
+  const rows = applied.map(rowOf);
+  // Another actor's changes, dropped since, may have come after these.
+  const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
+  // Before the answers, which give up the rows' bytes.
+  if (rows.length > 0) effects.push({ kind: 'publish', rows, standing: { summary, generation: message.generation } });
+  for (const change of changes) {
+    if (change.verdict === 'stale') state.waiting.push(change);
+    else effects.push(answer(change));
+  }
+  if (state.unpurged && applied.some(({ kind }) => kind === 'write')) effects.push(...startPurges(state));
+  if (message.generation > state.generation || state.waiting.length > 0) effects.push(...requestReload(state));
+  return effects;
+}
+
+/** The stored row that a change made. A write is its own. */
+function rowOf(change: Change): ItemRow {
+  if (change.stored !== null) return change.stored;
+  // The frame of a delete carries id, version and tag only; the rest of the row is not known here, nor needed.
+  if (change.verdict === 'delete') change.deletedAt = change.decidedAt;
+  return change;
+}
+
+/** The answer to a change by its verdict (RETRY). */
+function answer(change: Change): Effect {
+  const refuse = (error: ServiceError): Effect => ({ kind: 'refused', change, error });
+  switch (change.verdict) {
+    case 'conflict': {
+      const details = { version: change.version, ts: change.storedTs };
+      return refuse(new ServiceError('version_conflict', conflictMessage(change), details));
+    }
+    case 'missing':
+      return refuse(new ServiceError('item_not_found'));
+    case 'refused':
+      return refuse(change.refusal ?? new ServiceError('forbidden'));
+    case 'no_blob':
+      return refuse(new ServiceError('blob_not_found'));
+    case 'cap':
+      return refuse(new ServiceError('storage_cap_exceeded'));
+    case 'stale':
+      return refuse(unavailable());
+    default:
+      return { kind: 'stored', change };
+  }
+}
+
+function conflictMessage({ version, ifVersion }: Change): string {
+  if (version === 0) return 'the item does not exist';
+  if (ifVersion !== null && ifVersion !== version) return `made against version ${ifVersion}, stored is ${version}`;
+  return 'the item was deleted, or other content with the same or a later ts is stored';
+}
+
+/** Changes whose fate is unknown or which were never tried: the client may send them again (guarantee 2). */
+export function onFailed(changes: readonly Change[], error: Error): Effect[] {
+  return changes.map((change) => ({ kind: 'refused', change, error }));
+}
+
+/** The tenant was read anew: what waited for it is judged again. */
+export function recheck(state: TenantState): Effect[] {
+  const waiting = state.waiting;
+  state.waiting = [];
+  return waiting.flatMap((change): Effect[] => {
+    if (change.rechecks++ >= RECHECKS_MAX) return [{ kind: 'refused', change, error: unavailable() }];
+    return onChange(state, change);
+  });
+}
+
+/** The first item write after a revocation starts the purge of that device's entries (ITEM-32). */
+function startPurges(state: TenantState): Effect[] {
+  const effects: Effect[] = [];
+  for (const device of state.devices.values()) {
+    if (!device.revoked || device.keysPurged || state.purging?.has(device.id) === true) continue;
+    (state.purging ??= new Set()).add(device.id);
+    effects.push({ kind: 'purge-keys', deviceId: device.id });
+  }
+  return effects;
+}

@@ -1,0 +1,98 @@
+/** A file that appears whole under its name, 0600 and durable, or not at all. */
+import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { besides, FILE_MODE, syncFolder } from '../files/durable.js';
+import { errorCode } from '../protocol/error-code.js';
+import { CommandError, EXIT } from './terminal.js';
+
+/** File systems without hard links (memory sticks) say one of these. */
+const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
+const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
+
+const taken = (path: string): CommandError =>
+  new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
+
+/** The system's error as what the user can do about it. */
+export function told(path: string, error: unknown): unknown {
+  const code = errorCode(error);
+  if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
+  if (code === 'ENOENT' || code === 'ENOTDIR')
+    return new CommandError(EXIT.usage, `The folder of ${path} does not exist.`);
+  if (code === 'EACCES' || code === 'EROFS') return new CommandError(EXIT.usage, `${path} may not be written here.`);
+  return error;
+}
+
+/** Writing one; exactly one of `finish` and `abandon` ends it. */
+export class NewFile {
+  private constructor(
+    private readonly path: string,
+    private readonly temporary: string,
+    private readonly handle: FileHandle,
+    private readonly force: boolean,
+  ) {}
+
+  /** Begins. `force`: a file of that name is replaced at the end. Throws `CommandError` where there is one otherwise. */
+  static async create(name: string, force: boolean): Promise<NewFile> {
+    const path = resolve(name);
+    await NewFile.expectFree(path, force);
+    const temporary = besides(path, '.part');
+    try {
+      return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
+    } catch (error) {
+      throw told(path, error);
+    }
+  }
+
+  /** Throws `CommandError` where the name is taken by a file that may not be replaced, or by no file at all. */
+  static async expectFree(name: string, force: boolean): Promise<void> {
+    const found = await lstat(resolve(name)).catch(() => undefined);
+    if (found === undefined) return;
+    if (!found.isFile()) throw new CommandError(EXIT.usage, `${name} is not a file.`);
+    if (!force) throw taken(name);
+  }
+
+  /** Adds bytes. */
+  readonly write = async (bytes: Uint8Array): Promise<void> => {
+    try {
+      await this.handle.appendFile(bytes);
+    } catch (error) {
+      throw told(this.path, error);
+    }
+  };
+
+  /** Makes it durable, and gives it its name. */
+  async finish(): Promise<void> {
+    try {
+      await this.handle.sync();
+      await this.handle.close();
+      await this.place();
+      await syncFolder(dirname(this.path));
+    } catch (error) {
+      await this.abandon();
+      throw told(this.path, error);
+    }
+  }
+
+  /** Leaves nothing behind. */
+  async abandon(): Promise<void> {
+    await this.handle.close().catch(() => undefined);
+    await rm(this.temporary, { force: true });
+  }
+
+  private async place(): Promise<void> {
+    if (this.force) {
+      await rename(this.temporary, this.path);
+      return;
+    }
+    try {
+      // A link never replaces: whoever made a file of this name meanwhile keeps it.
+      await link(this.temporary, this.path);
+    } catch (error) {
+      if (errorCode(error) === 'EEXIST') throw taken(this.path);
+      if (!NO_LINKS.has(errorCode(error))) throw error;
+      await NewFile.expectFree(this.path, false);
+      await rename(this.temporary, this.path);
+    }
+    await rm(this.temporary, { force: true });
+  }
+}
