@@ -148,15 +148,6 @@ t.test('ARCH-02: no circle of packages and rooms', (t) => {
   t.end();
 });
 
-t.test('ARCH-15: files are chapters: at most 600 lines', (t) => {
-  const long = files.filter((file) => readFileSync(file, 'utf8').split('\n').length > 601);
-  t.same(
-    long.map((file) => relative(SRC, file)),
-    [],
-  );
-  t.end();
-});
-
 t.test('ARCH-02: no import cycle, types counted', (t) => {
   const graph = new Map(files.map((file) => [file, importsOf(file).filter(isRelative).map(resolved)]));
   const state = new Map<string, 'open' | 'done'>();
