@@ -8,7 +8,7 @@ import { createPool, endPool, openClient } from '../storage/database.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
 import { History } from '../storage/history.js';
 import { migrate } from '../storage/migrate.js';
-import { Reach } from '../storage/reach.js';
+import { CircuitBreaker } from '../storage/circuit-breaker.js';
 import { SQL_FOLDER } from '../../root.js';
 
 const POOL_SIZE = 12;
@@ -52,7 +52,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
     log.warn({ epoch }, 'the database has another history: all sockets start anew');
     hooks.onOtherHistory();
   });
-  const reach = new Reach({
+  const breaker = new CircuitBreaker({
     url,
     onChange(within, cause) {
       if (within) log.warn('the database answers again');
@@ -60,7 +60,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
       if (within) hooks.onBack();
     },
   });
-  const { link } = reach;
+  const { link } = breaker;
   const pool = createPool({
     url,
     link,
@@ -71,8 +71,8 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   });
   hooks.stops.push(() => endPool(pool));
   await pool.query('SELECT 1');
-  reach.start();
-  hooks.stops.push(() => reach.close());
+  breaker.start();
+  hooks.stops.push(() => breaker.close());
   return {
     pool,
     history,

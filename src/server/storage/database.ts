@@ -48,7 +48,7 @@ export interface ConnectionSettings {
   readonly connectTimeoutMs?: number;
   /** How long after the server's limit our own ends a statement. Default 5 s. */
   readonly graceMs?: number;
-  /** Makes the socket of each connection (see `Reach`). Left out: pg does. */
+  /** Makes the socket of each connection (see `CircuitBreaker`). Left out: pg does. */
   readonly link?: () => Duplex;
 }
 
