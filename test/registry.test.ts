@@ -31,12 +31,10 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
   const registry = new TenantRegistry({
     lanes: log,
     log,
-    directory: {
+    loader: {
       load: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
-    },
-    standings: {
-      standings: (known) => {
+      positions: (known) => {
         asked.push(known.length);
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },

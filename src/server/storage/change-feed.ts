@@ -17,9 +17,9 @@ import type { Clock, Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import type { ItemRow, Standing } from '../tenant/change.js';
+import type { ItemRow, Position } from '../tenant/change.js';
 import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
-import { carry, uncarry, type Carried, type Piece } from './carried.js';
+import { encodeRows, decodeRows, type NotifiedRows, type NotificationPart } from './notification.js';
 import { Peers, TenantSet } from './peers.js';
 
 /** Heard by all; and what only this instance hears. */
@@ -67,7 +67,7 @@ export interface ChangeFeedOptions {
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
   /** Another instance changed a tenant, and this is what it made of it. */
-  readonly onChange: (tenantId: string, generation: number, carried: Carried) => void;
+  readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
   /** Tenants with a socket here. */
   readonly tenants: () => readonly string[];
   /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
@@ -129,10 +129,10 @@ export class ChangeFeed implements ChangeAnnouncer {
   }
 
   /** As `announce`, with the rows themselves to those who want them. */
-  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Standing): void {
+  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): void {
     if (this.others === 0 || this.closed) return;
     const wanting = this.peers.wanting(tenantId);
-    const pieces = wanting.length > 0 ? carry(rows, summary) : undefined;
+    const pieces = wanting.length > 0 ? encodeRows(rows, summary) : undefined;
     let carried = 0;
     for (const id of pieces === undefined ? [] : wanting) {
       if (this.carriedChars >= CARRIED_WAITING_MAX) break;
@@ -149,7 +149,7 @@ export class ChangeFeed implements ChangeAnnouncer {
   private carryTo(
     id: string,
     tenantId: string,
-    { pieces, generation }: { readonly pieces: readonly Piece[]; readonly generation: number },
+    { pieces, generation }: { readonly pieces: readonly NotificationPart[]; readonly generation: number },
   ): void {
     const waiting = this.carried.get(id) ?? [];
     for (const { head, text } of pieces) {
@@ -308,9 +308,9 @@ export class ChangeFeed implements ChangeAnnouncer {
     else this.options.onChange(tenantId, Number(generation), carried);
   }
 
-  private read(text: string, head: number): Carried | undefined {
+  private read(text: string, head: number): NotifiedRows | undefined {
     try {
-      return uncarry(text, head);
+      return decodeRows(text, head);
     } catch (error) {
       this.report(error);
       return undefined;

@@ -9,7 +9,7 @@ import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
-import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
 import type {
@@ -21,13 +21,13 @@ import type {
   KeyPurger,
   LogPage,
   SocketPort,
-  TenantDirectory,
+  TenantLoader,
   TenantSnapshot,
 } from './ports.js';
 import type { Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
-import type { Turns } from './turns.js';
+import type { ReplayQueue } from './replay-queue.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
@@ -46,7 +46,7 @@ const SMALL_GAP = 50;
 export interface ActorPorts {
   readonly lanes: CommitLanes;
   readonly log: ItemLog;
-  readonly directory: TenantDirectory;
+  readonly loader: TenantLoader;
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
@@ -55,7 +55,7 @@ export interface ActorPorts {
   /** Keeps the frames of every actor's last changes. */
   readonly ring: FrameRing;
   /** Gives replays their turns at the log. */
-  readonly turns: Turns;
+  readonly replays: ReplayQueue;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
   /** Undefined where what the actor knows was compared a moment ago; else whether it is the database's now. */
@@ -213,15 +213,15 @@ export class Actor implements CommitSink {
   }
 
   /** Another instance, or the comparison of heads, says that the tenant got this far. */
-  nudge(head: number, generation: HintedGeneration): void {
-    this.post({ kind: 'nudge', head, generation });
+  headHint(head: number, generation: HintedGeneration): void {
+    this.post({ kind: 'head_hint', head, generation });
   }
 
   /** The database was heard of, and has nothing that is not known here. */
   heard(): void {
     if (!this.heldUp) return;
     this.heldUp = false;
-    this.nudge(0, 0);
+    this.headHint(0, 0);
   }
 
   /** What another instance made of the tenant: versions in order, without a gap. */
@@ -237,7 +237,7 @@ export class Actor implements CommitSink {
     return new Promise((resolve, reject) => {
       this.reloads.push({ resolve, reject });
       // Whatever is under way may have read the older state.
-      this.post({ kind: 'nudge', head: 0, generation: 'newer' });
+      this.post({ kind: 'head_hint', head: 0, generation: 'newer' });
     });
   }
 
@@ -250,7 +250,7 @@ export class Actor implements CommitSink {
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(changes: readonly Change[], standing: Standing): void {
+  committed(changes: readonly Change[], standing: Position): void {
     this.telling = true;
     this.post({ kind: 'committed', changes, ...standing });
   }
@@ -388,7 +388,7 @@ export class Actor implements CommitSink {
     const waiters = this.reloads;
     this.reloads = [];
     const begun = this.ports.clock.now();
-    this.ports.directory.load(this.tenantId, this.tenant.generation).then(
+    this.ports.loader.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
         this.comparedAt = begun;
         if (snapshot === undefined) this.vanish();
@@ -447,7 +447,7 @@ export class Actor implements CommitSink {
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {
-      this.whenCurrent(() => this.ports.directory.head(this.tenantId)).then(
+      this.whenCurrent(() => this.ports.loader.head(this.tenantId)).then(
         (summary) => this.post({ kind: 'head', session, phase, summary }),
         failed,
       );
@@ -460,7 +460,7 @@ export class Actor implements CommitSink {
       const limit = Math.min(REPLAY_ROWS, Math.ceil((REPLAY_BYTES / rowBytes) * MORE_ROWS));
       return this.ports.log.page({ tenantId: this.tenantId, since, limit, maxBytes: REPLAY_BYTES });
     };
-    this.ports.turns
+    this.ports.replays
       .take({ tenantId: this.tenantId, deviceId: session.deviceId }, () => this.whenCurrent(read))
       .then((page) => page && this.post({ kind: 'page', session, phase, page }), failed);
   }

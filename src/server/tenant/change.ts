@@ -223,7 +223,7 @@ export interface ChangeReply {
 }
 
 /** Where a tenant stood after a transaction. */
-export interface Standing {
+export interface Position {
   readonly summary: Summary;
   readonly generation: number;
 }
@@ -231,7 +231,7 @@ export interface Standing {
 /** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
 export interface CommitSink {
   /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
-  committed(changes: readonly Change[], standing: Standing): void;
+  committed(changes: readonly Change[], standing: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
   /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */

@@ -16,11 +16,11 @@ import type { Live, Replaying, Session } from './session.js';
 import type { Shape } from '../../protocol/shape.js';
 
 /** Names a frame in the ring: the number of its segment times the size of one, and where it begins. Never given twice. */
-export type Place = number;
+export type FramePosition = number;
 
 const SEGMENT_BYTES = 1024 * 1024;
 /** Of a frame that is not there. */
-const NOWHERE: Place = -1;
+const NOWHERE: FramePosition = -1;
 
 /** Frames in the order in which they came; where there is no room the oldest go, a segment at a time. */
 export class FrameRing {
@@ -39,7 +39,7 @@ export class FrameRing {
   }
 
   /** Keeps a frame. One that fits no segment is not there at once. */
-  add(frame: Uint8Array): Place {
+  add(frame: Uint8Array): FramePosition {
     if (frame.length > SEGMENT_BYTES) return NOWHERE;
     if (this.used + frame.length > SEGMENT_BYTES) this.begin();
     const at = this.used;
@@ -49,12 +49,12 @@ export class FrameRing {
   }
 
   /** Whether the frame is still there. They go in the order in which they came. */
-  has(place: Place): boolean {
+  has(place: FramePosition): boolean {
     return Math.floor(place / SEGMENT_BYTES) >= this.first;
   }
 
   /** The bytes of a frame that is there: a view, good until the next one is added. */
-  view(place: Place, length: number): Buffer {
+  view(place: FramePosition, length: number): Buffer {
     const segment = this.segments[Math.floor(place / SEGMENT_BYTES) - this.first];
     if (segment === undefined) throw new Error('the frame is not in the ring any more');
     const at = place % SEGMENT_BYTES;
@@ -87,7 +87,7 @@ export interface Frame {
   readonly changedBy: string | null;
   /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
   readonly since: number;
-  readonly place: Place;
+  readonly place: FramePosition;
   readonly length: number;
   /** A later frame of the same item is there: looked up for whoever asks first after it came. */
   superseded: boolean;
@@ -97,7 +97,7 @@ export interface Frame {
  * Holds every change above `floor` up to the delivered version. A version that is missing in between was
  * superseded before it could be read, so whoever is at or above the floor can be served from here alone.
  */
-export class Recent {
+export class RecentFrames {
   private frames: Frame[] = [];
   private held = 0;
   /** The version up to which it is known which frames are superseded. */
@@ -229,13 +229,13 @@ export interface Delivery {
 
   readonly sessions: Set<Session>;
   /** The frames of the last changes. In shape B only once a socket of that shape was there. */
-  readonly recent: { readonly a: Recent; b: Recent | null };
+  readonly recent: { readonly a: RecentFrames; b: RecentFrames | null };
   readonly ring: FrameRing;
 }
 
 /** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
-export function recentOf({ recent, delivered, ring }: Delivery, shape: Shape): Recent {
-  return shape === 'a' ? recent.a : (recent.b ??= new Recent('b', delivered, ring));
+export function recentFramesOf({ recent, delivered, ring }: Delivery, shape: Shape): RecentFrames {
+  return shape === 'a' ? recent.a : (recent.b ??= new RecentFrames('b', delivered, ring));
 }
 
 /**
@@ -349,7 +349,7 @@ function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null
 /** What one step delivers in one shape. Most sockets get the same of it, and share it. */
 interface Batch {
   readonly frames: readonly Frame[];
-  readonly recent: Recent;
+  readonly recent: RecentFrames;
   /** All of them as they are sent; null where they are more than one socket is handed in one step, or are not in memory any more. */
   readonly whole: readonly FrameBytes[] | null;
   /** When the oldest of the changes came that were made here. */
@@ -357,7 +357,7 @@ interface Batch {
   readonly position: number;
 }
 
-function batchOf(recent: Recent, rows: readonly ItemRow[], position: number): Batch {
+function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
   const frames = recent.add(rows);
   const whole: FrameBytes[] = [];
   let bytes = 0;
@@ -446,7 +446,7 @@ function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]
 export function liveFrame(
   session: Session,
   frame: Frame,
-  { acks, recent }: { readonly acks: boolean; readonly recent: Recent },
+  { acks, recent }: { readonly acks: boolean; readonly recent: RecentFrames },
 ): FrameBytes | null | undefined {
   if (frame.changedBy !== session.port.deviceId) return recent.view(frame);
   return acks ? ackText(frame.id, frame.version) : null;

@@ -2,7 +2,7 @@
 import type { Shape } from '../../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
-import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {
@@ -51,8 +51,22 @@ export interface TenantSnapshot {
   readonly pairRequests: readonly PairRequest[];
 }
 
+/** How far a tenant is known. */
+export interface KnownPosition {
+  readonly tenantId: string;
+  readonly delivered: number;
+  readonly generation: number;
+}
+
+/** How far a tenant is in the database. `head` is null where there is no such tenant. */
+export interface StoredPosition {
+  readonly tenantId: string;
+  readonly head: number | null;
+  readonly generation: number;
+}
+
 /** Reads tenants; concurrent calls are batched into one statement. */
-export interface TenantDirectory {
+export interface TenantLoader {
   /**
    * The tenant, or undefined when there is none. `known`: the generation that the reader has; the views of bins that
    * changed above it carry their `itemCount`, for their frames.
@@ -60,26 +74,8 @@ export interface TenantDirectory {
   load(tenantId: string, known?: number): Promise<TenantSnapshot | undefined>;
   /** Where the tenant's history stands in the database now, at or after the moment of the call. */
   head(tenantId: string): Promise<Summary>;
-}
-
-/** How far a tenant is known. */
-export interface KnownStanding {
-  readonly tenantId: string;
-  readonly delivered: number;
-  readonly generation: number;
-}
-
-/** How far a tenant is in the database. `head` is null where there is no such tenant. */
-export interface StoredStanding {
-  readonly tenantId: string;
-  readonly head: number | null;
-  readonly generation: number;
-}
-
-/** Where tenants stand, for the comparison that finds lost notifications. */
-export interface TenantStandings {
-  /** Of the tenants given, at least those that are gone or further than is known. */
-  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]>;
+  /** For the comparison that finds lost notifications: of the tenants given, at least those that are gone or further. */
+  positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]>;
 }
 
 /** Rows above a version in version order, and where the history stood in the same snapshot. */
@@ -141,7 +137,7 @@ export interface ChangeAnnouncer {
   /** The tenant's head or generation rose. */
   announce(tenantId: string, head: number, generation: HintedGeneration): void;
   /** The same, with the rows that one transaction made, in version order. Whatever is kept of their bytes is copied. */
-  publish(tenantId: string, rows: readonly ItemRow[], standing: Standing): void;
+  publish(tenantId: string, rows: readonly ItemRow[], standing: Position): void;
   /** The tenant's first socket on this instance was opened: the others' changes are wanted here. */
   attend(tenantId: string): void;
 }

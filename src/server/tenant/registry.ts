@@ -8,10 +8,10 @@ import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './change.js';
-import type { HintedGeneration, TenantStandings } from './ports.js';
-import { Reads } from './reads.js';
+import type { HintedGeneration } from './ports.js';
+import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
-import { Turns } from './turns.js';
+import { ReplayQueue } from './replay-queue.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
@@ -24,9 +24,8 @@ const COMPARE_BATCH = 10_000;
 /** Between two comparisons: what is left until they count as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'turns'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
   readonly clock: Clock;
-  readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   /** Bytes of changes kept for short absences, over all tenants; 64 MiB by default. */
@@ -42,22 +41,35 @@ export class TenantRegistry {
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
   /** What the actors, and this, ask of the database. */
-  private readonly reads = new Reads();
+  private readonly reads = new PendingReads();
   private timer: Timer | undefined;
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
     const { lanes, announcer, purger, onFault, clock, meter } = options;
-    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofDirectory(options.directory)];
+    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofLoader(options.loader)];
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
     const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
-    const turns = new Turns(REPLAY_PAGES);
+    const turns = new ReplayQueue(REPLAY_PAGES);
     const current = (actor: Actor): Promise<boolean> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, clock, current, meter };
+    this.ports = {
+      lanes,
+      log,
+      loader: directory,
+      announcer,
+      purger,
+      onFault,
+      onBroken,
+      ring,
+      replays: turns,
+      clock,
+      current,
+      meter,
+    };
   }
 
   /** Begins the slow tick: comparison of heads and dropping of idle actors. */
@@ -120,7 +132,7 @@ export class TenantRegistry {
   private async load(tenantId: string): Promise<Actor | undefined> {
     const epoch = this.options.epoch();
     const begun = this.options.clock.now();
-    const snapshot = await this.ports.directory.load(tenantId);
+    const snapshot = await this.ports.loader.load(tenantId);
     if (snapshot === undefined) return undefined;
     // The database changed under the read: what was read may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
@@ -146,9 +158,9 @@ export class TenantRegistry {
   }
 
   /** Another instance says that the tenant got this far. */
-  nudge(tenantId: string, head: number, generation: HintedGeneration): void {
+  headHint(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.closed) return;
-    this.actors.get(tenantId)?.nudge(head, generation);
+    this.actors.get(tenantId)?.headHint(head, generation);
   }
 
   /** Another instance says what it made of the tenant. */
@@ -226,23 +238,23 @@ export class TenantRegistry {
   /** Has these actors know what the database knows; answers those that do not even then. */
   private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
     const begun = this.options.clock.now();
-    const standings = await this.reads.counted(this.options.standings.standings(actors));
-    const moved = new Map(standings.map((standing) => [standing.tenantId, standing]));
+    const positions = await this.ports.loader.positions(actors);
+    const moved = new Map(positions.map((position) => [position.tenantId, position]));
     const unknown = new Set<Actor>();
     const behind: Promise<unknown>[] = [];
     for (const actor of actors) {
-      const standing = moved.get(actor.tenantId);
-      if (standing === undefined) {
+      const position = moved.get(actor.tenantId);
+      if (position === undefined) {
         actor.comparedAt = begun;
         actor.heard();
         continue;
       }
       // It may have been given up meanwhile.
       if (this.actors.get(actor.tenantId) !== actor) continue;
-      if (standing.head === null) this.forget(actor.tenantId);
-      else if (standing.generation <= actor.generation) {
+      if (position.head === null) this.forget(actor.tenantId);
+      else if (position.generation <= actor.generation) {
         actor.comparedAt = begun;
-        actor.nudge(standing.head, standing.generation);
+        actor.headHint(position.head, position.generation);
       } else {
         unknown.add(actor);
         // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.

@@ -9,7 +9,7 @@ import type { Summary } from '../../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../../protocol/limits.js';
 import type { ItemRow } from './change.js';
 import { frameBytes, JsonWriter } from './codec.js';
-import { ackText, liveFrame, noticeHead, type Recent, recentOf } from './deliver.js';
+import { ackText, liveFrame, noticeHead, type RecentFrames, recentFramesOf } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
@@ -152,7 +152,7 @@ export function onReplayFailed(
 }
 
 /** The database was heard of: replays that it held up go on. */
-export function goOn(state: TenantState): Effect[] {
+export function resume(state: TenantState): Effect[] {
   const effects: Effect[] = [];
   for (const session of state.sessions) {
     const { phase } = session;
@@ -215,7 +215,7 @@ function goLive(
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
 }
 
-const recentFor = (state: TenantState, session: Session): Recent => recentOf(state, session.port.shape);
+const recentFor = (state: TenantState, session: Session): RecentFrames => recentFramesOf(state, session.port.shape);
 
 // After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
 
@@ -234,7 +234,7 @@ function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): F
 }
 
 /** `recent` covers the phase's cursor, so every frame is there. */
-function fromMemory(session: Session, phase: Replaying, recent: Recent): FrameBytes[] {
+function fromMemory(session: Session, phase: Replaying, recent: RecentFrames): FrameBytes[] {
   const out: FrameBytes[] = [];
   for (const frame of recent.above(phase.cursor)) {
     const sent = phase.greeting ? recent.view(frame) : liveFrame(session, frame, { acks: phase.acks, recent });

@@ -3,7 +3,7 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { Change } from './change.js';
 import type { Effect } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
-import { NONE_HELD, Recent, type Delivery, type FrameRing } from './deliver.js';
+import { NONE_HELD, RecentFrames, type Delivery, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
 export interface TenantState extends Delivery {
@@ -56,7 +56,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     reloading: false,
     reloadAgain: false,
     sessions: new Set(),
-    recent: { a: new Recent('a', snapshot.summary.version, ring), b: null },
+    recent: { a: new RecentFrames('a', snapshot.summary.version, ring), b: null },
     ring,
     purging: null,
   };

@@ -8,10 +8,10 @@
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
-import { noticeHead, onGap, onRows, recentOf } from './deliver.js';
+import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { DeviceStanding, HintedGeneration, SocketPort } from './ports.js';
-import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
+import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
 import type { TenantState } from './state.js';
@@ -30,14 +30,14 @@ export function step(state: TenantState, message: Message, now: number): Effect[
       return [...onSnapshot(state, message.snapshot), ...recheck(state)];
     case 'snapshot-failed':
       return onSnapshotFailed(state, message.error);
-    case 'nudge':
+    case 'head_hint':
       return onNudge(state, message.head, message.generation);
     case 'published':
       return onPublished(state, message);
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
-      // The next nudge or head comparison, at most 5 s away, tries again.
+      // The next head hint or comparison, at most 5 s away, tries again.
       state.gapReading = false;
       return [];
     case 'hello':
@@ -63,7 +63,7 @@ export function step(state: TenantState, message: Message, now: number): Effect[
 
 function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
   const behind = generation === 'newer' || generation > state.generation;
-  return [...noticeHead(state, head), ...goOn(state), ...(behind ? requestReload(state) : [])];
+  return [...noticeHead(state, head), ...resume(state), ...(behind ? requestReload(state) : [])];
 }
 
 /**
@@ -75,7 +75,7 @@ function onPublished(
   { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
 ): Effect[] {
   if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
-  return [...onRows(state, rows, summary), ...goOn(state)];
+  return [...onRows(state, rows, summary), ...resume(state)];
 }
 
 /**
@@ -88,7 +88,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
   if (device.revoked || device.tokenEpoch !== port.tokenEpoch) return 'device_revoked';
   const session = new Session(port);
   state.sessions.add(session);
-  recentOf(state, port.shape);
+  recentFramesOf(state, port.shape);
   return session;
 }
 

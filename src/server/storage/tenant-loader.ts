@@ -7,12 +7,11 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Glyph } from '../../protocol/requests.js';
 import type {
   BinChange,
-  KnownStanding,
+  KnownPosition,
   PairRequest,
-  StoredStanding,
-  TenantDirectory,
+  StoredPosition,
+  TenantLoader,
   TenantSnapshot,
-  TenantStandings,
 } from '../tenant/ports.js';
 import { arrayOf, ask } from './ask.js';
 
@@ -31,7 +30,7 @@ const CROWD_GROWTH = 4;
 const CROWD_PAUSE_MS = 55;
 const CROWD_PAUSES = 2;
 
-async function gather(waiting: () => number, clock: Clock): Promise<void> {
+async function waitForMore(waiting: () => number, clock: Clock): Promise<void> {
   let grown = CROWD_GROWTH;
   for (let pause = 0; pause < CROWD_PAUSES && grown >= CROWD_GROWTH; pause++) {
     const before = waiting();
@@ -75,7 +74,7 @@ const LOAD = `
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
 /** Only what is news is sent back: most of what is compared every few seconds has not moved. */
-const STANDINGS = `
+const POSITIONS = `
   SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
   FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation) LEFT JOIN tenants t ON t.id = k.id
   WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
@@ -147,7 +146,7 @@ interface Load {
 }
 
 /** Reads tenants for the actors, many in one statement. */
-export class PostgresDirectory implements TenantDirectory, TenantStandings {
+export class PostgresTenantLoader implements TenantLoader {
   /** Of tenants that are known. Counting their bins may take long: nobody else waits for that. */
   private readonly reloads: Batcher<Load, TenantRow | undefined>;
   /** Of tenants that are not known, and heads: what a crowd that comes back asks for. */
@@ -160,7 +159,7 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
   ) {
     this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
     this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
-      pause: (asked, waiting) => (asked < CROWD ? undefined : gather(waiting, clock)),
+      pause: (asked, waiting) => (asked < CROWD ? undefined : waitForMore(waiting, clock)),
     });
   }
 
@@ -204,11 +203,11 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     return loads.map(({ id }) => found.get(id));
   }
 
-  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]> {
+  positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
     const ids = arrayOf(known.map(({ tenantId }) => tenantId));
     const heads = arrayOf(known.map(({ delivered }) => delivered));
     const generations = arrayOf(known.map(({ generation }) => generation));
-    return ask<StoredStanding>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
+    return ask<StoredPosition>(this.pool, { text: POSITIONS, values: [ids, heads, generations] });
   }
 }
 

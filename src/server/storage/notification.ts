@@ -21,7 +21,7 @@ const BYTES_MAX = Math.floor(((CARRIED_MAX - 1) / 4) * 3) - 3;
 const scratch = Buffer.alloc(BYTES_MAX + TEXTS_MAX);
 
 /** Rows that follow one another without a gap; the sums are those at the last one. */
-export interface Carried {
+export interface NotifiedRows {
   readonly rows: readonly ItemRow[];
   readonly summary: Summary | null;
 }
@@ -58,7 +58,7 @@ function rowTo(row: ItemRow, from: number): number {
 }
 
 /** A piece of what one transaction made of a tenant, and the version of its last row. */
-export interface Piece {
+export interface NotificationPart {
   readonly head: number;
   readonly text: string;
 }
@@ -67,9 +67,9 @@ export interface Piece {
  * The rows of one transaction in as many pieces as they need, the sums with the last. Undefined where one of them does not
  * fit, or is not here: whoever lacks it has to read the log, and finds the others there as well. Their bytes are copied.
  */
-export function carry(rows: readonly ItemRow[], summary: Summary): readonly Piece[] | undefined {
+export function encodeRows(rows: readonly ItemRow[], summary: Summary): readonly NotificationPart[] | undefined {
   if (!rows.every(({ version }, n) => version === summary.version - rows.length + 1 + n)) return undefined;
-  const pieces: Piece[] = [];
+  const pieces: NotificationPart[] = [];
   let [at, head] = [SUMS_BYTES, 0];
   const end = (sums: Summary | null): void => {
     int8To(sums?.versionSum ?? -1, int8To(sums?.itemCount ?? -1, 0));
@@ -91,7 +91,7 @@ export function carry(rows: readonly ItemRow[], summary: Summary): readonly Piec
 }
 
 /** Reads a piece that ends at version `head`. Throws for what is none; what it says has none of the content in it. */
-export function uncarry(text: string, head: number): Carried {
+export function decodeRows(text: string, head: number): NotifiedRows {
   if (!text.startsWith(FORMAT)) throw new Error('a change came in a format that is not known');
   const bytes = Buffer.from(text.slice(1), 'base64');
   const rows = bytes.length > SUMS_BYTES ? wholeRows(bytes.subarray(SUMS_BYTES)) : [];
