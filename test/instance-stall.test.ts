@@ -71,7 +71,7 @@ function stage() {
         return Promise.resolve(known.map(({ tenantId }) => standingOf(tenantId)));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
     purger: { purge: () => undefined },
     onFault: () => undefined,
     clock,

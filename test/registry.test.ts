@@ -39,7 +39,7 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
     purger: { purge: () => undefined },
     onFault: (error) => t.fail(String(error)),
     clock,

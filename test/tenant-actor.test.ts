@@ -62,7 +62,7 @@ class Setting {
       announcer: {
         announce: (...hint) => void this.announced.push(hint),
         publish: () => undefined,
-        attend: (tenantId) => void this.attended.push(tenantId),
+        subscribe: (tenantId) => void this.attended.push(tenantId),
       },
       purger: { purge: () => undefined },
       onFault: (error) => void this.faults.push(error),

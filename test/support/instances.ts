@@ -43,7 +43,7 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
             else options.post(() => other.published(tenantId, generation, { rows, summary }));
           }
         },
-        attend: () => undefined,
+        subscribe: () => undefined,
       },
       purger: { purge: () => undefined },
       onFault: (error) => logs.faults.push(error),

@@ -1,10 +1,10 @@
 /**
- * A circuit breaker for the database. A database that hangs, or lies behind a connection that is open and carries nothing,
- * neither refuses nor answers: each statement would wait for its own time limit, and those queued behind it for longer.
- * So a health check (`SELECT 1` on its own connection) is sent each second in which no connection received anything.
- * Where it gets no answer, nor does a second one on a fresh connection, the circuit opens: every connection is cut, so
- * that all callers fail at once, and no new one is tried until a health check succeeds. Time is the machine's, as it is
- * for the driver's own limits.
+ * A circuit breaker for the database. A database that hangs, or lies behind a connection that is open and carries
+ * nothing, neither refuses nor answers: each statement would wait for its own time limit, and those queued behind it
+ * for longer. So a health check (`SELECT 1` on its own connection) is sent each second in which no connection received
+ * anything. Where it gets no answer, nor does a second one on a fresh connection, the circuit opens: every connection
+ * is cut, so that all callers fail at once, and no new one is tried until a health check succeeds. Time is the
+ * machine's, as it is for the driver's own limits.
  */
 import { Socket } from 'node:net';
 import pg from 'pg';
@@ -92,8 +92,8 @@ export class CircuitBreaker {
   private async check(): Promise<void> {
     if (this.receives() && !this.away) return;
     let answer = await this.ask();
-    // Once more, on a fresh connection: only the link may have failed, or this process was suspended and the answer lies
-    // unread.
+    // Once more, on a fresh connection: only the link may have failed, or this process was suspended and the answer
+    // lies unread.
     if (answer.kind === 'silence' && !this.closed) answer = await this.ask();
     if (this.closed) return;
     if (answer.kind === 'answered' && this.away) {

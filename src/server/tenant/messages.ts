@@ -72,7 +72,9 @@ export type Effect =
   | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Position }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
-/** Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied. */
+/**
+ * Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied.
+ */
 export function waitersOf(message: Message): readonly Change[] {
   switch (message.kind) {
     case 'change':

@@ -15,13 +15,13 @@ import { ReplayQueue } from './replay-queue.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
-/** Changes kept for short absences, over all tenants of the process, bytes. */
+/** Recent frames kept over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
-/** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
+/** Replay pages read concurrently; the other connections of the pool are for everything else. */
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
 const COMPARE_BATCH = 10_000;
-/** Between two comparisons: what is left until they count as old is for the comparison itself. */
+/** Between two comparisons, ms. The second that is left until a state counts as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
 export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
@@ -33,14 +33,14 @@ export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 
 }
 
 export class TenantRegistry {
-  /** Those that are loaded. One may judge only while it `isCurrent`. */
+  /** The loaded actors. Requests may be judged by one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  /** Comparisons that requests wait for: true where what the tenant's actor knows is what the database has. */
+  /** Comparisons that requests wait for: true where the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
-  /** What the actors, and this, ask of the database. */
+  /** Reads of the actors and of this registry, so that `close` can wait for them. */
   private readonly reads = new PendingReads();
   private timer: Timer | undefined;
   private closed = false;
@@ -72,7 +72,7 @@ export class TenantRegistry {
     };
   }
 
-  /** Begins the slow tick: comparison of heads and dropping of idle actors. */
+  /** Starts the periodic comparison of heads and the eviction of idle actors. */
   start(): void {
     const tick = (): void => {
       this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
@@ -83,8 +83,8 @@ export class TenantRegistry {
   }
 
   /**
-   * Takes no hint and compares nothing any more. Resolves when no actor reads: once its sockets are closed and its
-   * changes answered, it begins nothing by itself. To be called after whatever changes tenants was closed.
+   * Stops comparing and ignores hints. Resolves when no actor reads: once its sockets are closed and its changes
+   * answered, an actor starts nothing by itself. Call it after everything that changes tenants was closed.
    */
   async close(): Promise<void> {
     this.closed = true;
@@ -121,7 +121,7 @@ export class TenantRegistry {
     if (actor === undefined || this.isCurrent(actor)) return actor;
     if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
     if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
-    // It was given up meanwhile: its tenant may be gone.
+    // It was dropped meanwhile: its tenant may be gone.
     return this.loading.join(tenantId);
   }
 
@@ -144,12 +144,12 @@ export class TenantRegistry {
 
   /**
    * Devices, bins, pairings or state of the tenant were changed by this instance. When it resolves, sockets here are
-   * told and requests here are judged by the new state; other instances were notified.
+   * notified and requests here are judged by the new state; other instances were notified.
    */
   async changed(tenantId: string): Promise<void> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
     if (actor === undefined) {
-      // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
+      // Not loaded here, so nothing here can be stale. Other instances compare their state.
       this.options.announcer.announce(tenantId, 0, 'newer');
       return;
     }
@@ -163,7 +163,7 @@ export class TenantRegistry {
     this.actors.get(tenantId)?.headHint(head, generation);
   }
 
-  /** Another instance says what it made of the tenant. */
+  /** Rows that another instance committed. */
   published(
     tenantId: string,
     generation: number,
@@ -184,7 +184,7 @@ export class TenantRegistry {
     this.drop(tenantId, CLOSE.restart, 'no such tenant');
   }
 
-  /** The database's history is another one: nothing held here may be believed. */
+  /** The database has another epoch: everything cached here is invalid. */
   restart(): void {
     for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');
   }
@@ -204,8 +204,8 @@ export class TenantRegistry {
   }
 
   /**
-   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said.
-   * Resolves when everything that changed before this call is known here, or could not be asked for.
+   * A notification may be lost; versions are gapless, so that comparing heads finds what it announced.
+   * Resolves when everything that changed before this call is known here, or the database could not be reached.
    */
   async compareHeads(): Promise<void> {
     if (!this.closed) await this.comparing.fresh();
@@ -221,7 +221,7 @@ export class TenantRegistry {
     }
   }
 
-  /** For those who wait; a tenant that was compared for others of them in the meantime is not compared again. */
+  /** Comparisons that requests wait for; an actor that was compared in the meantime is not compared again. */
   private async confirm(ids: readonly string[]): Promise<boolean[]> {
     const stale = new Set<Actor>();
     for (const id of ids) {
@@ -235,7 +235,7 @@ export class TenantRegistry {
     });
   }
 
-  /** Has these actors know what the database knows; answers those that do not even then. */
+  /** Brings these actors up to date; resolves with those for which that failed. */
   private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
     const begun = this.options.clock.now();
     const positions = await this.ports.loader.positions(actors);
@@ -249,7 +249,7 @@ export class TenantRegistry {
         actor.heard();
         continue;
       }
-      // It may have been given up meanwhile.
+      // It may have been dropped meanwhile.
       if (this.actors.get(actor.tenantId) !== actor) continue;
       if (position.head === null) this.forget(actor.tenantId);
       else if (position.generation <= actor.generation) {
@@ -257,7 +257,7 @@ export class TenantRegistry {
         actor.headHint(position.head, position.generation);
       } else {
         unknown.add(actor);
-        // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.
+        // The actor reports a failure to `onFault`; until a reload succeeds no request is judged by its state.
         behind.push(
           actor.reload().then(
             () => unknown.delete(actor),

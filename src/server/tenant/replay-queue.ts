@@ -1,34 +1,34 @@
 /**
- * Places at the log for replays, given in turn: to tenants, and within one to its devices. However many sockets a tenant
- * has brought up to date, another's waits for no more than the pages that are being read, and requests find the process
- * with time for them (FAIR-25).
+ * Limits concurrent replay reads, round robin between tenants and, within a tenant, between its devices. However many
+ * sockets of one tenant replay, another tenant's waits only for the pages that are being read, and requests are served
+ * in between (FAIR-25).
  */
 
 type Start = () => void;
 
-/** Replays of one tenant that wait, by device: the next turn is the first one's. */
+/** Waiting replays of one tenant by device; the first entry is next. */
 type WaitingDevices = Map<string, Start[]>;
 
-/** Whose turn it is to be. */
+/** The socket's tenant and device. */
 export interface Replayer {
   readonly tenantId: string;
   readonly deviceId: string;
 }
 
-/** Has at most so many of them under way at once, and one of a tenant. */
+/** Runs at most `places` replay reads at once, and one for each tenant. */
 export class ReplayQueue {
-  /** Tenants that have a place. */
+  /** Tenants with a read under way. */
   private readonly busy = new Set<string>();
   /** Tenants that wait, in the order of their turns. */
   private readonly waiting = new Map<string, WaitingDevices>();
 
   constructor(private readonly places: number) {}
 
-  /** Does the work when its turn comes. */
+  /** Runs `work` when a place is free; settles as it does. */
   take<T>({ tenantId, deviceId }: Replayer, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const start = (): void => {
-        // Not before what was read is sent, and requests that came meanwhile were looked at.
+        // Only after the page was sent and pending requests were handled.
         const end = (): void => {
           setImmediate(() => {
             this.busy.delete(tenantId);
@@ -55,13 +55,13 @@ export class ReplayQueue {
     }
   }
 
-  /** The first that has no place yet. */
+  /** The first waiting tenant without a read under way. */
   private nextTenant(): string | undefined {
     for (const tenantId of this.waiting.keys()) if (!this.busy.has(tenantId)) return tenantId;
     return undefined;
   }
 
-  /** Takes the tenant's next out; tenant and device go to the end of their lines. */
+  /** Removes the tenant's next replay; tenant and device move to the end of their queues. */
   private takeFirst(tenantId: string): Start | undefined {
     const line = this.waiting.get(tenantId) ?? new Map<string, Start[]>();
     const [deviceId = '', starts = []] = line.entries().next().value ?? [];

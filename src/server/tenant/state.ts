@@ -10,7 +10,7 @@ export interface TenantState extends Delivery {
   readonly tenantId: string;
   /** Names the history that versions belong to (reference, Sockets). */
   readonly epoch: string;
-  /** When the message in hand came, ms. */
+  /** Arrival time of the current message, ms. */
   now: number;
   /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
   standing: string;
@@ -24,10 +24,10 @@ export interface TenantState extends Delivery {
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
 
-  /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
+  /** Changes whose checks were stale, until the next snapshot is here. */
   waiting: Change[];
   reloading: boolean;
-  /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
+  /** A newer generation was hinted at during a reload: that one may read an older state. */
   reloadAgain: boolean;
 
   /** Revoked devices whose key purge was started by this actor; null before the first. */
