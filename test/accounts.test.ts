@@ -4,10 +4,9 @@ import t from 'tap';
 import { isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
 import { Devices } from '../src/server/devices/devices.js';
-import type { DeviceStore, Seen } from '../src/server/devices/ports.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ensureSingleTenant } from '../src/server/devices/store.js';
+import { type AccountStore, ensureSingleTenant, type Seen } from '../src/server/devices/store.js';
 import {
   base64,
   bootstrapBody,
@@ -355,7 +354,7 @@ t.test('sightings that a standing database does not take are bounded, the oldest
     touch: (seen: readonly Seen[]) => Promise.resolve(void written.push(...seen.map((s) => s.deviceId))),
   };
   const devices = new Devices({
-    ...{ store: store as unknown as DeviceStore, clock },
+    ...{ store: store as unknown as AccountStore, clock },
     changed: () => Promise.resolve(),
     online: () => Promise.resolve(new Set<string>()),
     onFault: (error) => t.fail(String(error)),
@@ -379,7 +378,7 @@ t.test('sightings that come while others are written wait for their own time', a
         devices.touch('tenant', { id: `after ${writes.length}` });
         return Promise.resolve();
       },
-    } as unknown as DeviceStore,
+    } as unknown as AccountStore,
     clock,
     changed: () => Promise.resolve(),
     online: () => Promise.resolve(new Set<string>()),

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
-import { PasswordQueue } from '../src/server/devices/password-queue.js';
+import { PasswordQueue } from '../src/server/devices/credentials.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodePasswordHasher, nodeSodium } from '../src/crypto/sodium-node.js';
