@@ -1,14 +1,29 @@
 /**
- * From an event of the payment provider to the fact it tells. Pure. Fields are read where the
- * provider's API has them today and where older versions had them: the version of events is set at the provider, not
- * here.
+ * From an event of the payment provider to what it says of a subscription. Pure. Fields are read where the provider's API
+ * has them today and where older versions had them: the version of events is set at the provider, not here.
  */
 import { ServiceError } from '../../protocol/errors.js';
-import type { Fact, FactKind } from './ports.js';
 
-/** The name under which the tenant's id travels in a subscription's metadata. */
+/** What an event says of a subscription: paid, not paid, over, or only which tenant it belongs to. */
+type FactKind = 'good' | 'failed' | 'ended' | 'seen';
+
+/** One event of the payment provider, as far as it concerns this service. Times are milliseconds since 1970. */
+export interface Fact {
+  readonly eventId: string;
+  /** The tenant that the event names; null: it names none, and the customer decides. */
+  readonly tenantId: string | null;
+  readonly customerId: string;
+  readonly subscriptionId: string;
+  readonly kind: FactKind;
+  /** When it happened, by the provider's clock. */
+  readonly at: number;
+  /** Until when this payment pays; null: unknown, or the event is no payment. */
+  readonly paidUntil: number | null;
+}
+
+/** The key of the tenant's id in a subscription's metadata. */
 export const TENANT_KEY = 'tenant_id';
-/** Ids of the provider are far shorter; nothing longer goes into the database. */
+/** Ids of the provider are far shorter; nothing longer is stored. */
 const ID_MAX = 255;
 /** Visible ASCII: the database takes no NUL, and the provider has no other ids. */
 const ID = /^[!-~]*$/;
@@ -22,7 +37,7 @@ const fieldsOf = (value: unknown): Fields =>
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
-/** An id, or the id of the object that stands in its place. Throws `webhook_invalid` for what no id can be. */
+/** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for what no id can be. */
 function idOf(value: unknown): string | null {
   const id = typeof value === 'string' ? value : fieldsOf(value)['id'];
   if (typeof id === 'string' && !ID.test(id)) throw new ServiceError('webhook_invalid');
@@ -44,7 +59,7 @@ const KIND_OF_STATUS: Readonly<Record<string, FactKind>> = {
   incomplete_expired: 'ended',
 };
 
-/** What the event says of whom; null where it says nothing that concerns us. */
+/** The fields of an event that depend on its type, unchecked. */
 interface Said {
   readonly kind: FactKind;
   readonly subscription: unknown;
@@ -53,9 +68,9 @@ interface Said {
 }
 
 function saidByCheckout(object: Fields): Said | null {
-  // One that takes a single payment is another product of the same merchant.
+  // A checkout for a single payment is for another product of the same merchant.
   if (object['mode'] !== undefined && object['mode'] !== 'subscription') return null;
-  // `unpaid`: the bank takes days; `invoice.paid` will tell.
+  // `unpaid`: the bank may take days; `invoice.paid` follows then.
   const kind = object['payment_status'] === 'unpaid' ? 'seen' : 'good';
   const tenant = object['client_reference_id'] ?? fieldsOf(object['metadata'])[TENANT_KEY];
   return { kind, subscription: object['subscription'], tenant };
@@ -101,8 +116,8 @@ function saidBy(type: unknown, object: Fields): Said | null {
 }
 
 /**
- * The fact that an event tells; undefined for one that tells us nothing: of another kind, of a payment that is no
- * subscription's, or without the ids that say whose it is. Throws `webhook_invalid` for an id that none can be.
+ * The fact in an event; undefined for an event that is irrelevant here: of another type, of a payment without a
+ * subscription, or without the ids that identify the tenant. Throws `webhook_invalid` for a malformed id.
  */
 export function factOf(event: unknown): Fact | undefined {
   const { id, type, created, data } = fieldsOf(event);
