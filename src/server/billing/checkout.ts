@@ -11,7 +11,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { Portal } from '../../protocol/replies.js';
 import type { Account, BillingStore } from './store.js';
-import type { CheckoutSession, StripePayments } from './stripe.js';
+import type { CheckoutOrder, StripePayments } from './stripe.js';
 
 /** The page after checkout is valid for so long after signup. */
 const RETURN_MS = 7 * 86_400_000;
@@ -44,6 +44,8 @@ type Returned =
   | { readonly kind: 'paid'; readonly url: string; readonly claimToken: string }
   | { readonly kind: 'unpaid' | 'claimed' | 'renewed'; readonly url: string };
 
+type ReturnPages = Pick<CheckoutOrder, 'successUrl' | 'cancelUrl'>;
+
 const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
 /** Checkouts and customer portals of all tenants. */
@@ -60,14 +62,9 @@ export class Checkout {
   /** The first checkout of a tenant that has just been signed up. Throws `unavailable`, `internal`. */
   async begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }> {
     const { tenantId, email, returnToken } = order;
-    const pages = this.pagesOf(returnToken);
-    const made = await this.options.payments.checkout({
-      ...{ tenantId, customer: { email }, ...pages },
-      key: `checkout-${tenantId}`,
-      expiresAt: this.options.clock.now() + PAYABLE_MS,
-    });
-    await this.options.store.noteCheckout(tenantId, made.id);
-    return { checkoutUrl: urlOf(made) };
+    const expiresAt = this.options.clock.now() + PAYABLE_MS;
+    const payer = { tenantId, customerId: null, email, ...this.pagesOf(returnToken) };
+    return { checkoutUrl: await this.make({ ...payer, expiresAt, key: `checkout-${tenantId}` }) };
   }
 
   /** The content of the page after checkout, for a return token. */
@@ -109,7 +106,7 @@ export class Checkout {
     return { url: await this.pay(account, { successUrl: `${apexUrl}/signup/done`, cancelUrl: home }) };
   }
 
-  private pagesOf(returnToken: string): { successUrl: string; cancelUrl: string } {
+  private pagesOf(returnToken: string): ReturnPages {
     const page = `${this.options.apexUrl}/signup/done?return=${returnToken}`;
     return { successUrl: page, cancelUrl: page };
   }
@@ -121,8 +118,8 @@ export class Checkout {
   }
 
   /** At most one checkout is open for a tenant: two that are paid would be two subscriptions. */
-  private async pay(account: Account, pages: { successUrl: string; cancelUrl: string }): Promise<string> {
-    const { store, payments, clock } = this.options;
+  private async pay(account: Account, pages: ReturnPages): Promise<string> {
+    const { payments, clock } = this.options;
     const { tenantId, email, customerId, checkoutId, subscription, state, createdAt } = account;
     const last = checkoutId === null ? undefined : await payments.checkoutOf(checkoutId);
     if (last?.status === 'open' && last.url !== null) return last.url;
@@ -137,17 +134,15 @@ export class Checkout {
     // Concurrent calls share the key, and so the checkout. The hour is part of it because the provider repeats the answer
     // of a key, also where it was a failure.
     const hour = Math.floor(clock.now() / HOUR_MS);
-    const made = await payments.checkout({
-      ...{ tenantId, ...pages, expiresAt },
-      customer: customerId === null ? { email } : { id: customerId },
-      key: `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`,
-    });
-    await store.noteCheckout(tenantId, made.id);
-    return urlOf(made);
+    const key = `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`;
+    return this.make({ tenantId, customerId, email, ...pages, expiresAt, key });
   }
-}
 
-function urlOf({ url }: CheckoutSession): string {
-  if (url === null || !/^https?:\/\//.test(url)) throw new ServiceError('internal', 'the checkout has no address');
-  return url;
+  /** Makes a checkout, stores it as the tenant's last one, and returns where it is paid. */
+  private async make(order: CheckoutOrder): Promise<string> {
+    const { id, url } = await this.options.payments.checkout(order);
+    await this.options.store.noteCheckout(order.tenantId, id);
+    if (url === null || !/^https?:\/\//.test(url)) throw new ServiceError('internal', 'the checkout has no address');
+    return url;
+  }
 }

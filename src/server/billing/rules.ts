@@ -35,8 +35,6 @@ const NONE: Fields = {};
 const fieldsOf = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : NONE;
 
-const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
-
 /** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for what no id can be. */
 function idOf(value: unknown): string | null {
   const id = typeof value === 'string' ? value : fieldsOf(value)['id'];
@@ -59,15 +57,15 @@ const KIND_OF_STATUS: Readonly<Record<string, FactKind>> = {
   incomplete_expired: 'ended',
 };
 
-/** The fields of an event that depend on its type, unchecked. */
-interface Said {
+/** The fields of a fact that each type of event has elsewhere; ids are unchecked. */
+interface Unchecked {
   readonly kind: FactKind;
   readonly subscription: unknown;
   readonly tenant: unknown;
   readonly paidUntil?: number | null;
 }
 
-function saidByCheckout(object: Fields): Said | null {
+function readCheckout(object: Fields): Unchecked | null {
   // A checkout for a single payment is for another product of the same merchant.
   if (object['mode'] !== undefined && object['mode'] !== 'subscription') return null;
   // `unpaid`: the bank may take days; `invoice.paid` follows then.
@@ -76,16 +74,17 @@ function saidByCheckout(object: Fields): Said | null {
   return { kind, subscription: object['subscription'], tenant };
 }
 
-function saidBySubscription(object: Fields, over: boolean): Said {
+function readSubscription(object: Fields, over: boolean): Unchecked {
   const status = object['status'];
   const kind = over ? 'ended' : ((typeof status === 'string' ? KIND_OF_STATUS[status] : undefined) ?? 'seen');
   return { kind, subscription: object['id'], tenant: fieldsOf(object['metadata'])[TENANT_KEY] };
 }
 
-function saidByInvoice(object: Fields, kind: FactKind): Said {
+function readInvoice(object: Fields, kind: FactKind): Unchecked {
   const parent = fieldsOf(fieldsOf(object['parent'])['subscription_details']);
   const older = fieldsOf(object['subscription_details']);
-  const ends = listOf(fieldsOf(object['lines'])['data']).map(
+  const lines = fieldsOf(object['lines'])['data'];
+  const ends = (Array.isArray(lines) ? lines : []).map(
     (line) => timeOf(fieldsOf(fieldsOf(line)['period'])['end']) ?? 0,
   );
   const paidUntil = Math.max(0, ...ends);
@@ -97,19 +96,19 @@ function saidByInvoice(object: Fields, kind: FactKind): Said {
   };
 }
 
-function saidBy(type: unknown, object: Fields): Said | null {
+function readObject(type: unknown, object: Fields): Unchecked | null {
   switch (type) {
     case 'checkout.session.completed':
-      return saidByCheckout(object);
+      return readCheckout(object);
     case 'customer.subscription.created':
     case 'customer.subscription.updated':
-      return saidBySubscription(object, false);
+      return readSubscription(object, false);
     case 'customer.subscription.deleted':
-      return saidBySubscription(object, true);
+      return readSubscription(object, true);
     case 'invoice.paid':
-      return saidByInvoice(object, 'good');
+      return readInvoice(object, 'good');
     case 'invoice.payment_failed':
-      return saidByInvoice(object, 'failed');
+      return readInvoice(object, 'failed');
     default:
       return null;
   }
@@ -122,15 +121,15 @@ function saidBy(type: unknown, object: Fields): Said | null {
 export function factOf(event: unknown): Fact | undefined {
   const { id, type, created, data } = fieldsOf(event);
   const object = fieldsOf(fieldsOf(data)['object']);
-  const said = saidBy(type, object);
-  if (said === null) return undefined;
+  const read = readObject(type, object);
+  if (read === null) return undefined;
   const eventId = idOf(id);
   const at = timeOf(created);
   const customerId = idOf(object['customer']);
-  const subscriptionId = idOf(said.subscription);
+  const subscriptionId = idOf(read.subscription);
   if (eventId === null || at === null || customerId === null || subscriptionId === null) return undefined;
-  const { kind, paidUntil = null } = said;
-  return { eventId, tenantId: idOf(said.tenant), customerId, subscriptionId, kind, at, paidUntil };
+  const { kind, paidUntil = null } = read;
+  return { eventId, tenantId: idOf(read.tenant), customerId, subscriptionId, kind, at, paidUntil };
 }
 
 /** Id and type of an event, for the log. */

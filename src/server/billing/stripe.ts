@@ -22,10 +22,11 @@ interface StripeOptions {
 }
 
 /** A checkout to be made. */
-interface CheckoutOrder {
+export interface CheckoutOrder {
   readonly tenantId: string;
-  /** A customer the provider knows, or the mail address of a new one. */
-  readonly customer: { readonly id: string } | { readonly email: string | null };
+  /** The provider's id of the customer; null: a new one, with this mail address. */
+  readonly customerId: string | null;
+  readonly email: string | null;
   readonly successUrl: string;
   readonly cancelUrl: string;
   /** When it can be paid no more, ms; null: when the provider ends it, which is after a day. */
@@ -34,13 +35,8 @@ interface CheckoutOrder {
   readonly key: string;
 }
 
-/** A checkout at the provider. */
-export interface CheckoutSession {
-  readonly id: string;
-  readonly status: 'open' | 'complete' | 'expired';
-  /** Where the customer pays; null once that is over. */
-  readonly url: string | null;
-}
+/** A checkout at the provider; `url` is where the customer pays, null once that is over. */
+type CheckoutSession = Pick<Stripe.Checkout.Session, 'id' | 'status' | 'url'>;
 
 type Address = Pick<NonNullable<ConstructorParameters<typeof Stripe>[1]>, 'host' | 'port' | 'protocol'>;
 
@@ -76,9 +72,8 @@ export class StripePayments {
 
   /** Makes a checkout. */
   checkout(order: CheckoutOrder): Promise<CheckoutSession> {
-    const { tenantId, customer, successUrl, cancelUrl, expiresAt, key } = order;
-    const payer =
-      'id' in customer ? { customer: customer.id } : customer.email === null ? {} : { customer_email: customer.email };
+    const { tenantId, customerId, email, successUrl, cancelUrl, expiresAt, key } = order;
+    const newcomer = email === null ? {} : { customer_email: email };
     const params: Stripe.Checkout.SessionCreateParams = {
       mode: 'subscription',
       line_items: [{ price: this.options.priceId, quantity: 1 }],
@@ -88,16 +83,16 @@ export class StripePayments {
       success_url: successUrl,
       cancel_url: cancelUrl,
       ...(expiresAt === null ? {} : { expires_at: Math.floor(expiresAt / 1_000) }),
-      ...payer,
+      ...(customerId === null ? newcomer : { customer: customerId }),
     };
-    return calling(async () => sessionOf(await this.stripe.checkout.sessions.create(params, { idempotencyKey: key })));
+    return calling(() => this.stripe.checkout.sessions.create(params, { idempotencyKey: key }));
   }
 
   /** A checkout; undefined: the provider does not know it (any more), as after a change of the merchant's account. */
   checkoutOf(checkoutId: string): Promise<CheckoutSession | undefined> {
     return calling(async () => {
       try {
-        return sessionOf(await this.stripe.checkout.sessions.retrieve(checkoutId));
+        return await this.stripe.checkout.sessions.retrieve(checkoutId);
       } catch (error) {
         if (error instanceof Stripe.errors.StripeError && error.statusCode === 404) return undefined;
         throw error;
@@ -124,15 +119,6 @@ export class StripePayments {
     }
   }
 }
-
-const STATUSES: readonly CheckoutSession['status'][] = ['open', 'complete', 'expired'];
-
-/** An unknown status is treated like one that is over. */
-const sessionOf = ({ id, status, url }: Stripe.Checkout.Session): CheckoutSession => ({
-  id,
-  status: STATUSES.find((known) => known === status) ?? 'expired',
-  url,
-});
 
 /**
  * The parts of an error that may be logged: its type, code, status and Stripe's id for the request. Its message can hold

@@ -6,7 +6,7 @@ import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/r
 import type { DevicePatchBody } from '../../protocol/requests.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
-import type { AccountStore, DeviceRecord, Seen } from './store.js';
+import type { AccountStore, DeviceRecord, Sighting } from './store.js';
 
 /** What the service is made of. `onFault` also gets failures to store when devices were last seen. */
 export interface DevicesOptions extends ChangeTeller {
@@ -33,7 +33,7 @@ const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
 
 /** The devices of all tenants. */
 export class Devices {
-  private pending: Seen[] = [];
+  private pending: Sighting[] = [];
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.write());
 

@@ -177,11 +177,11 @@ export class Recovery {
     this.requireOwnHost(tenantId, body.host, dialled);
 
     const proof = tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: device.pubkey });
-    const standing = await store.recoveryStanding(tenantId, proof);
-    if (standing === undefined) throw new ServiceError('tenant_not_found');
-    if (!standing.passwordShown) throw new ServiceError('password_required');
+    const state = await store.recoveryState(tenantId, proof);
+    if (state === undefined) throw new ServiceError('tenant_not_found');
+    if (!state.passwordShown) throw new ServiceError('password_required');
 
-    const { recoveryPubkey } = standing;
+    const { recoveryPubkey } = state;
     const challenge = await store.takeChallenge({ id: body.challengeId, tenantId, kind: 'recovery' });
     if (challenge === undefined || challenge.expiresAt <= clock.now() || recoveryPubkey === null) throw refused();
     const { id: challengeId, secret } = challenge;

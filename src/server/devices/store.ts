@@ -37,7 +37,7 @@ interface DeviceCall {
 }
 
 /** A device was seen, at a time in milliseconds since 1970. */
-export interface Seen {
+export interface Sighting {
   readonly tenantId: string;
   readonly deviceId: string;
   readonly at: number;
@@ -161,7 +161,7 @@ export class AccountStore extends Store {
   }
 
   /** Notes when devices were last seen; may leave some out. */
-  async touch(seen: readonly Seen[]): Promise<void> {
+  async touch(seen: readonly Sighting[]): Promise<void> {
     await this.rows('SELECT touch_devices($1, $2, $3)', [
       arrayOf(seen.map(({ tenantId }) => tenantId)),
       arrayOf(seen.map(({ deviceId }) => deviceId)),
@@ -204,7 +204,7 @@ export class AccountStore extends Store {
    * What a recovery of the tenant has to meet; undefined: no such tenant. `passwordShown`: no password is set, or the
    * proof is for this very password and its ticket is unspent.
    */
-  recoveryStanding(
+  recoveryState(
     tenantId: string,
     proof: PasswordProof | undefined,
   ): Promise<{ readonly recoveryPubkey: Uint8Array | null; readonly passwordShown: boolean } | undefined> {

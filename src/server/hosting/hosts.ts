@@ -167,12 +167,13 @@ export class TenantHosts {
       // Only the last change of a name counts. Changes are read again while an older transaction is open: replaying one
       // by one those of a name that was freed and signed up again would each time report its new tenant as freed.
       const last = new Map(changes.map((change) => [change.slug, change] as const));
-      let early = false;
+      let stale = false;
       for (const change of last.values()) {
-        if (change.tenantId === null && this.added.has(change.slug)) early = true;
+        // The statement began before a signup here. The position stays, so the next read has the later change too.
+        if (change.tenantId === null && this.added.has(change.slug)) stale = true;
         else this.apply(change);
       }
-      if (!early) this.position = position;
+      if (!stale) this.position = position;
     } catch (error) {
       this.options.onFault(error);
     }

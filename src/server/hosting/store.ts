@@ -57,8 +57,7 @@ export class HostingStore extends Store {
   async since(position: string): Promise<HostChanges> {
     const text = `SELECT ${POSITION}, (SELECT json_agg(json_build_object('slug', h.slug, 'tenantId', h.tenant_id) ORDER BY h.xid, h.at)
       FROM host_changes h WHERE h.xid >= $1::xid8) AS changes`;
-    const row = await this.first<Row>(text, [position], { name: 'host_changes', readOnly: true });
-    return row === undefined ? { position, changes: [] } : changesOf(row);
+    return changesOf(await this.one<Row>(text, [position], { name: 'host_changes', readOnly: true }));
   }
 
   /** `unavailable`: too many tenants are unclaimed; `rate_limited`: too many from this network. */

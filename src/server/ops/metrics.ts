@@ -7,19 +7,18 @@ import { once } from 'node:events';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Meter } from '../../protocol/meter.js';
 
-/** Values that are read at each scrape. */
-export interface Gauges {
-  /** Open sockets. */
-  sockets(): number;
-  /** Tenants in memory. */
-  actors(): number;
-  /** Changes that were accepted and are not answered. */
-  pendingChanges(): number;
-  /** Requests under way. */
-  calls(): number;
-  /** Amount in use of each budget, by its name. */
+/** Values that are read at each scrape, with their help texts. */
+const GAUGES = {
+  sockets: 'Open sockets.',
+  actors: 'Tenants in memory.',
+  pending_changes: 'Changes that were taken and are not answered.',
+  calls: 'Requests under way.',
+};
+
+/** How to read them; `held` is the amount in use of each budget, by its name. */
+export type Gauges = Readonly<Record<keyof typeof GAUGES, () => number>> & {
   held(): Readonly<Record<string, number>>;
-}
+};
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
@@ -77,20 +76,16 @@ export class Metrics implements Meter {
   /** Adds the values that are read at each scrape. */
   observe(gauges: Gauges): void {
     const { registers } = this;
-    const gauge = (name: string, help: string, value: () => number): void => {
+    for (const [name, help] of Object.entries(GAUGES) as [keyof typeof GAUGES, string][]) {
       new Gauge({
         name: PREFIX + name,
         help,
         registers,
         collect() {
-          this.set(value());
+          this.set(gauges[name]());
         },
       });
-    };
-    gauge('sockets', 'Open sockets.', () => gauges.sockets());
-    gauge('actors', 'Tenants in memory.', () => gauges.actors());
-    gauge('pending_changes', 'Changes that were taken and are not answered.', () => gauges.pendingChanges());
-    gauge('calls', 'Requests under way.', () => gauges.calls());
+    }
     new Gauge({
       name: `${PREFIX}held`,
       help: 'Calls and bytes that are held for clients, by budget.',

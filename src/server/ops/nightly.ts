@@ -21,7 +21,7 @@ export interface JobReport {
   readonly ms: number;
 }
 
-/** As a run uses it. */
+/** The right of one instance to run the jobs; a test may grant it without a database. */
 export type JobTurn = Pick<PostgresJobTurn, 'take' | 'lastRun' | 'ran'>;
 
 interface NightlyOptions {
@@ -53,7 +53,7 @@ export async function runJobs(
   stopped: AbortSignal,
 ): Promise<boolean> {
   const { jobs, clock, onReport, onFault } = options;
-  let through = true;
+  let complete = true;
   for (const job of jobs) {
     const begun = clock.now();
     let rows = 0;
@@ -64,12 +64,12 @@ export async function runJobs(
         if (done < job.full) break;
       }
     } catch (error) {
-      through = false;
+      complete = false;
       onFault(error);
     }
     onReport({ name: job.name, rows, ms: clock.now() - begun });
   }
-  return through && !stopped.aborted;
+  return complete && !stopped.aborted;
 }
 
 /** Schedules the runs. */
@@ -85,7 +85,7 @@ export class Nightly {
     const { turn, clock } = this.options;
     const last = await turn.lastRun();
     const missed = last !== null && clock.now() - last > DAY_MS + JUST_RUN_MS;
-    this.wait(missed ? clock.now() + MAKE_UP_AFTER_MS : this.next());
+    this.wait(missed ? clock.now() + MAKE_UP_AFTER_MS : undefined);
   }
 
   /** Resolves when the batch under way has ended; no other begins. */
@@ -95,14 +95,12 @@ export class Nightly {
     await this.running.idle();
   }
 
-  private next(): number {
-    return nextAt(this.options.clock.now(), this.options.at);
-  }
-
-  private wait(until: number): void {
-    const { clock } = this.options;
-    this.timer = clock.setTimer(until - clock.now(), () => {
-      this.wait(this.next());
+  /** `until`: ms since 1970; left out: the next PURGE_AT. */
+  private wait(until?: number): void {
+    const { clock, at } = this.options;
+    const now = clock.now();
+    this.timer = clock.setTimer((until ?? nextAt(now, at)) - now, () => {
+      this.wait();
       void this.running.join();
     });
   }

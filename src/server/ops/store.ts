@@ -1,7 +1,7 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
-import { ask, askOne } from '../storage/ask.js';
+import { ask, askOne, Store } from '../storage/ask.js';
 import { openClient } from '../storage/database.js';
 
 /** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
@@ -75,11 +75,13 @@ async function purgeKeys(pool: pg.Pool): Promise<number> {
  * The right of one instance at a time to run the jobs: an advisory lock on a connection of its own, so that an instance
  * that dies loses it with its connection.
  */
-export class PostgresJobTurn {
+export class PostgresJobTurn extends Store {
   constructor(
-    private readonly pool: pg.Pool,
+    pool: pg.Pool,
     private readonly url: string,
-  ) {}
+  ) {
+    super(pool);
+  }
 
   /**
    * Runs `work` while this instance alone holds the lock; resolves with false, and does nothing, where another one holds
@@ -101,14 +103,13 @@ export class PostgresJobTurn {
   /** When all jobs last completed, ms since 1970; null: never. */
   async lastRun(): Promise<number | null> {
     const text = 'SELECT finished_at AS at FROM job_runs WHERE name = $1';
-    const [row] = await ask<{ at: number }>(this.pool, { text, values: [ALL], readOnly: true });
-    return row?.at ?? null;
+    return (await this.first<{ at: number }>(text, [ALL], { readOnly: true }))?.at ?? null;
   }
 
   /** Notes that all jobs have completed. */
   async ran(at: number): Promise<void> {
     const text = `INSERT INTO job_runs AS j (name, finished_at) VALUES ($1, $2)
       ON CONFLICT (name) DO UPDATE SET finished_at = greatest(j.finished_at, excluded.finished_at)`;
-    await ask(this.pool, { text, values: [ALL, at] });
+    await this.rows(text, [ALL, at]);
   }
 }

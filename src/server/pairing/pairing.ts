@@ -21,7 +21,7 @@ import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
 import type { TokenIssuer } from '../http/tokens.js';
-import type { OpenPair, PairingStore, PairRelease, PairStanding, PairWrap } from './store.js';
+import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
 import { Waiters, type Waiter } from './waiting.js';
 
 interface PairingOptions extends ChangeTeller {
@@ -82,13 +82,13 @@ function wrapOf({ wrappedMasterKey: wrapped = null, ...body }: requests.PairWrap
  * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for a late one. A session that
  * was answered in time never expires: its device exists by then, and could get its wrapped key nowhere else.
  */
-function releaseOf(standing: PairStanding | undefined, now: number): PairRelease | null {
-  if (standing === undefined || standing.state === 'rejected') throw new ServiceError('pair_invalid');
-  if (standing.state === 'wrapped') {
-    if (standing.id === null) throw new ServiceError('pair_invalid');
-    return standing;
+function releaseOf(status: PairStatus | undefined, now: number): PairRelease | null {
+  if (status === undefined || status.state === 'rejected') throw new ServiceError('pair_invalid');
+  if (status.state === 'wrapped') {
+    if (status.id === null) throw new ServiceError('pair_invalid');
+    return status;
   }
-  if (standing.expiresAt <= now) throw new ServiceError('pair_expired');
+  if (status.expiresAt <= now) throw new ServiceError('pair_expired');
   return null;
 }
 
@@ -215,7 +215,7 @@ export class Pairing {
     try {
       for (;;) {
         // A nudge that comes during this read is kept, so no answer is missed between reading and waiting.
-        const release = releaseOf(await store.standing(tenantId, lookupId), clock.now());
+        const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';

@@ -55,7 +55,7 @@ export type PairWrap = Pick<Paired<Uint8Array>, 'wrappedMasterKey' | 'deviceCert
 export type PairRelease = DeviceReply & PairWrap & { readonly epoch: number };
 
 /** The state of a session now; `id` is null unless the session is wrapped and its device is not revoked. */
-export type PairStanding = Pick<OpenPair, 'state' | 'expiresAt'> & (PairRelease | { readonly id: null });
+export type PairStatus = Pick<OpenPair, 'state' | 'expiresAt'> & (PairRelease | { readonly id: null });
 
 /**
  * The pairing sessions of all tenants. Every call is one statement; those that change something decide under the
@@ -84,8 +84,8 @@ export class PairingStore extends Store {
   }
 
   /** Undefined once the session was ended or cleared away. */
-  standing(tenantId: string, lookupId: string): Promise<PairStanding | undefined> {
-    return this.first<PairStanding>(
+  status(tenantId: string, lookupId: string): Promise<PairStatus | undefined> {
+    return this.first<PairStatus>(
       `SELECT s.state, s.expires_at AS "expiresAt", s.wrapped_master_key AS "wrappedMasterKey",
           s.device_cert AS "deviceCert", s.confirmation,
           d.id, d.name, d.glyph, d.pubkey, d.paired_at AS "pairedAt", d.token_epoch AS epoch
