@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
-import { PostgresDirectory } from '../storage/directory.js';
+import { PostgresTenantLoader } from '../storage/tenant-loader.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
@@ -59,7 +59,6 @@ function composePresence(
 export function composeTenants(all: Parts): TenantParts {
   const { clock, database, instanceId, stops, onFault, meter } = all;
   const { pool, history } = database;
-  const directory = new PostgresDirectory(pool, clock);
   const items = new PostgresItemLog(pool, meter);
   const lanes = composeLanes(all);
   stops.push(() => lanes.close());
@@ -71,7 +70,7 @@ export function composeTenants(all: Parts): TenantParts {
     connection: clientConfig({ url: database.url, name: 'service-listen' }),
     clock,
     onHint: (tenant, head, generation) => {
-      registry.nudge(tenant, head, generation);
+      registry.headHint(tenant, head, generation);
       parts.onChange(tenant);
       parts.onHint(tenant);
     },
@@ -89,8 +88,7 @@ export function composeTenants(all: Parts): TenantParts {
   const registry: TenantRegistry = new TenantRegistry({
     lanes,
     log: items,
-    directory,
-    standings: directory,
+    loader: new PostgresTenantLoader(pool, clock),
     announcer: feed,
     purger,
     onFault,
