@@ -5,7 +5,7 @@ import { Blobs } from '../blobs/blobs.js';
 import type { ObjectStore } from '../blobs/ports.js';
 import { Reaper, type Comparison, type Reaped } from '../blobs/reaper.js';
 import { Transfers } from '../blobs/transfers.js';
-import type { Job } from '../ops/ports.js';
+import type { Job } from '../ops/store.js';
 import type { LocalStore } from '../blobs/objects/local.js';
 import { localStore, openBucket } from '../blobs/objects/open.js';
 import { PostgresBlobAudit } from '../blobs/audit-store.js';

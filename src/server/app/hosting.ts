@@ -1,12 +1,11 @@
 /** Puts together what only a hosted service has: tenants by host name, signup, billing. */
-import { signupNetworkOf, type AddressLimits } from '../http/address-limits.js';
+import type { AddressLimits } from '../http/address-limits.js';
 import { Checkout } from '../billing/checkout.js';
 import { Webhooks } from '../billing/webhooks.js';
 import { apexOf } from '../config/config.js';
-import type { BillingService } from '../billing/routes.js';
-import type { HostingService } from '../hosting/routes.js';
-import { Certificates } from '../hosting/certificates.js';
-import { TenantHosts } from '../hosting/hosts.js';
+import type { Billing } from '../billing/routes.js';
+import type { Hosting } from '../hosting/routes.js';
+import { Certificates, TenantHosts } from '../hosting/hosts.js';
 import { Signup } from '../hosting/signup.js';
 import { BillingStore } from '../billing/store.js';
 import { HostingStore } from '../hosting/store.js';
@@ -16,9 +15,9 @@ import type { TenantParts } from './tenants.js';
 /** What only a hosted service has. */
 export interface HostingParts {
   readonly hosts: TenantHosts;
-  readonly service: HostingService;
+  readonly service: Hosting;
   /** Undefined: PAYMENT_BILLING_ENABLED is false. */
-  readonly billing: BillingService | undefined;
+  readonly billing: Billing | undefined;
 }
 
 /** Reads the table of names. Rejects with `unavailable`. */
@@ -39,30 +38,18 @@ export async function composeHosting(
   stops.push(() => hosts.close());
   tenants.onHint = (tenant) => hosts.hint(tenant);
   const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
-  const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
-  const billed = await composeBilling(parts, {
-    apexUrl: urlOf(apex),
-    urlOf: (slug) => urlOf(hosts.hostOf(slug)),
-    changed: (tenant) => registry.changed(tenant),
-  });
-  const checkout = billed?.checkout;
+  const hostUrl = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+  const urlOf = (slug: string): string => hostUrl(`${slug}.${apex}`);
+  const changed = (tenant: string): Promise<void> => registry.changed(tenant);
+  const billing = await composeBilling(parts, { apexUrl: hostUrl(apex), urlOf, changed });
   const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
-  const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
+  const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
   return {
     hosts,
-    service: {
-      isApex: (host) => hosts.isApex(host),
-      certifies: (host) => certificates.check(host),
-      signUp: (body, address) => signup.signUp(body, signupNetworkOf(address)),
-    },
-    billing: billed?.service,
+    service: { isApex: (host) => hosts.isApex(host), certificates, signup },
+    billing,
   };
-}
-
-interface Billed {
-  readonly checkout: Checkout;
-  readonly service: BillingService;
 }
 
 /** What the configuration has checked (src/server/config/config.ts, billingConflicts). */
@@ -82,7 +69,7 @@ interface BillingPlace {
 async function composeBilling(
   { config, log, clock, database, secret, stops, onFault }: Parts,
   { apexUrl, urlOf, changed }: BillingPlace,
-): Promise<Billed | undefined> {
+): Promise<Billing | undefined> {
   if (!config.paymentBillingEnabled) return undefined;
   const store = new BillingStore(database.pool);
   // Whoever bills nobody does without the library: it takes 20 MB and a tenth of a second.
@@ -102,13 +89,5 @@ async function composeBilling(
   webhooks.start();
   stops.push(() => webhooks.close());
   const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
-  return {
-    checkout,
-    service: {
-      webhook: (body, signature) => webhooks.take(body, signature),
-      portal: (tenantId) => checkout.portal(tenantId),
-      returned: (token) => checkout.returned(token),
-      resume: (token) => checkout.resume(token),
-    },
-  };
+  return { webhooks, checkout };
 }

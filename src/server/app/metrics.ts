@@ -10,7 +10,7 @@ export const gaugesOf = ({ registry, lanes }: TenantParts, front: Listener): Gau
   calls: () => front.calls,
   held: () => front.held(),
   actors: () => registry.size,
-  pendingChanges: () => lanes.waiting,
+  pending_changes: () => lanes.waiting,
 });
 
 /** The metrics' port, where one is named. Instances that share a machine have one each, counted up from it. */

@@ -1,7 +1,6 @@
 /** Puts together what happens by night. */
 import { Nightly } from '../ops/nightly.js';
-import type { Job } from '../ops/ports.js';
-import { nightlyJobs, PostgresJobTurn } from '../ops/store.js';
+import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import type { Parts } from './parts.js';
 
 /** What happens by night, on one instance; `more`: jobs beside those of the database alone. */

@@ -18,7 +18,6 @@ import { docsPage } from '../http/docs-page.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import * as status from '../devices/status-routes.js';
 import { health, welcome } from '../http/welcome.js';
 
 /** Everything that the rows of the table need, and HTTP and sockets themselves. */
@@ -27,7 +26,6 @@ export type App = SocketParts &
   bins.BinParts &
   blobs.BlobParts &
   devices.DeviceParts &
-  status.StatusParts &
   pairing.PairingParts &
   hosting.HostingParts &
   billing.BillingParts & { readonly docs?: Docs };
@@ -85,8 +83,8 @@ const ROUTES: readonly Columns[] = [
   ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX_STRANGER, devices.verifyPassword],
   ['GET',    '/password/exists',             'none',   'none',      'read',  0,                 devices.passwordExists],
 
-  ['GET',    '/me',                          'device', 'read',      'any',   0,                 status.me],
-  ['GET',    '/service/status',              'none',   'none',      'any',   0,                 status.serviceStatus],
+  ['GET',    '/me',                          'device', 'read',      'any',   0,                 devices.me],
+  ['GET',    '/service/status',              'none',   'none',      'any',   0,                 devices.serviceStatus],
 ];
 
 /** What reads many rows, and the most that its reply has: a thousand bins have 4 KiB of meta each. */

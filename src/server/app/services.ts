@@ -1,11 +1,8 @@
 /** Puts together everything of a tenant that is not items: its devices, bins, password, pairing and recovery. */
-import { Bootstrap } from '../devices/bootstrap.js';
+import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
-import { Passwords } from '../devices/password.js';
+import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
 import { AddressLimits } from '../http/address-limits.js';
-import { Reauthentication } from '../devices/reauth.js';
-import { Recovery, type ForeignHost } from '../devices/recovery.js';
-import { Tickets } from '../devices/tickets.js';
 import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
 import { Bins } from '../bins/bins.js';
 import { publicHosts } from '../config/config.js';
@@ -13,10 +10,8 @@ import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
 import { Pairing } from '../pairing/pairing.js';
 import { AccountStore } from '../devices/store.js';
 import { BinStore } from '../bins/store.js';
-import { IdentityStore } from '../devices/identity-store.js';
 import { PairingStore } from '../pairing/store.js';
 import { RateStore } from '../storage/rate-store.js';
-import { TicketStore } from '../devices/ticket-store.js';
 import type { Parts } from './parts.js';
 import type { TenantParts } from './tenants.js';
 
@@ -37,7 +32,7 @@ export function composeServices({ log, config, clock, database, secret, stops, o
     tenants.onChange(tenant);
   };
   const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
-  const tickets = new Tickets({ secret, clock, store: new TicketStore(pool, () => clock.now()) });
+  const tickets = new Tickets({ secret, clock, store });
   const online = (tenant: string): Promise<ReadonlySet<string>> => tenants.presence.online(tenant);
   const devices = new Devices({ store, clock, changed, online, onFault });
   stops.push(() => devices.close());
@@ -59,6 +54,6 @@ export function composeServices({ log, config, clock, database, secret, stops, o
     pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
     bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
-    identities: new IdentityStore(pool),
+    identities: store,
   };
 }
