@@ -1,7 +1,7 @@
 /** How much a tenant may ask the bucket at a time (contract 3 and 8). */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { Asks } from '../src/server/blobs/asks.js';
+import { HeadLimiter } from '../src/server/blobs/head-limiter.js';
 import { Blobs } from '../src/server/blobs/blobs.js';
 import type { ObjectName, ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
 import type { BlobRow, BlobRows } from '../src/server/blobs/rows.js';
@@ -137,10 +137,10 @@ t.test('BLOB-47: a store that fails one fails those in line behind it, and no ot
 });
 
 t.test('BLOB-47: an error of another kind ends its own question only', async (t) => {
-  const asks = new Asks(new TestClock(), { underWay: 1, waiting: 5, waitMs: 1 });
+  const heads = new HeadLimiter(new TestClock(), { underWay: 1, waiting: 5, waitMs: 1 });
   const name = (): ObjectName => ({ tenantId: TENANT, ref: refOf() });
-  const first = asks.ask(name(), () => Promise.reject(new Error('a bug')));
-  const second = asks.ask(name(), () => Promise.resolve(true));
+  const first = heads.run(name(), () => Promise.reject(new Error('a bug')));
+  const second = heads.run(name(), () => Promise.resolve(true));
   await t.rejects(first, /a bug/);
   t.equal(await second, true);
 });

@@ -6,10 +6,10 @@ import { BLOB_REF } from '../../protocol/ids.js';
 import { DOWNLOAD_URL_MS, UPLOAD_URL_MS } from '../../protocol/limits.js';
 import type { BlobDownload, BlobUpload } from '../../protocol/replies.js';
 import { KeyedFlight } from '../../protocol/single-flight.js';
-import { Asks } from './asks.js';
+import { HeadLimiter } from './head-limiter.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import type { BlobRows, ReserveVerdict, Turn } from './rows.js';
-import { inWaves } from './waves.js';
+import { mapLimit } from './map-limit.js';
 
 /** What the service is made of. */
 export interface BlobsOptions {
@@ -42,12 +42,12 @@ const OPEN_RETRY_S = 60;
 
 /** The blobs of all tenants. */
 export class Blobs {
-  private readonly asks: Asks;
+  private readonly heads: HeadLimiter;
   /** Tenants whose lost uploads are being looked for: whoever finds no room meanwhile waits for the same answer. */
   private readonly releasing = new KeyedFlight((tenantId: string) => this.releaseExpired(tenantId));
 
   constructor(private readonly options: BlobsOptions) {
-    this.asks = new Asks(options.clock);
+    this.heads = new HeadLimiter(options.clock);
   }
 
   /**
@@ -102,7 +102,7 @@ export class Blobs {
     const name = { tenantId, ref };
     const row = await rows.find(name);
     if (row?.state !== 'reserved') return row?.state === 'ready';
-    return this.asks.ask(name, async () => {
+    return this.heads.run(name, async () => {
       const object = await store.head(name);
       if (object?.size !== row.size) return false;
       // Somebody else may have found it in this very moment.
@@ -203,11 +203,11 @@ export async function releaseExpired(
       gone.push(name);
     }
   };
-  const waved = await inWaves(store, expired, settle).catch(async (error: unknown) => {
+  const mapped = await mapLimit(store, expired, settle).catch(async (error: unknown) => {
     await rows.free(gone);
     throw error;
   });
-  const { done, faults } = waved;
+  const { done, faults } = mapped;
   const freed = await rows.free(gone);
   return { seen: expired.length, done: done.length, freed, refused: faults.length, fault: faults[0] };
 }

@@ -7,7 +7,7 @@ import type { ServiceError } from '../../protocol/errors.js';
 import { releaseExpired } from './blobs.js';
 import type { ObjectName, ObjectStore } from './ports.js';
 import type { BlobAudit, BlobRows, Missing, Stray, Turn, Unremoved } from './rows.js';
-import { inWaves } from './waves.js';
+import { mapLimit } from './map-limit.js';
 
 /** What the reaper is made of. */
 export interface ReaperOptions {
@@ -111,9 +111,9 @@ export class Reaper {
     return { done, refused, fault };
   }
 
-  private removed<N extends ObjectName>(names: readonly N[]): ReturnType<typeof inWaves<N>> {
+  private removed<N extends ObjectName>(names: readonly N[]): ReturnType<typeof mapLimit<N>> {
     const { store } = this.options;
-    return inWaves(store, names, ({ tenantId, ref }) => store.remove({ tenantId, ref }));
+    return mapLimit(store, names, ({ tenantId, ref }) => store.remove({ tenantId, ref }));
   }
 
   /**
