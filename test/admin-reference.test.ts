@@ -43,7 +43,7 @@ t.test('OPER-20: the reference names every command with its arguments, every opt
   const none = undefined as never;
   const jobs = [
     ...nightlyJobs({ pool: none, now: () => 0, softDeleteMs: 0 }),
-    ...blobJobs({ store: none, pool: none, clock: none }, none),
+    ...blobJobs(none, none),
   ];
   for (const { name } of jobs) t.ok(page.includes(`| ${name} |`), name);
 });

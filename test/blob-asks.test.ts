@@ -4,7 +4,7 @@ import { ulid } from 'ulid';
 import { HeadLimiter } from '../src/server/blobs/head-limiter.js';
 import { Blobs } from '../src/server/blobs/blobs.js';
 import type { ObjectName, ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
-import type { BlobRow, BlobRows } from '../src/server/blobs/rows.js';
+import type { BlobRow, BlobStore } from '../src/server/blobs/store.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { TENANT } from './support/front.js';
@@ -33,12 +33,12 @@ function setUp() {
         asked.push({ name, answer, fail });
       }),
   };
-  const rows: Partial<BlobRows> = {
+  const rows: Partial<BlobStore> = {
     find: ({ ref }) =>
       Promise.resolve<BlobRow>({ size: 10, state: ready.has(ref) ? 'ready' : 'reserved', expiresAt: 0 }),
     markReady: ({ ref }) => Promise.resolve(ready.has(ref) ? false : ready.add(ref).has(ref)),
   };
-  const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobRows, clock, maxBytes: 10, capBytes: 0 });
+  const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobStore, clock, maxBytes: 10, capBytes: 0 });
   return { clock, asked, blobs };
 }
 

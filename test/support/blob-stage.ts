@@ -4,11 +4,10 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import type { ObjectName, StoredObject } from '../../src/server/blobs/ports.js';
-import type { Reaper } from '../../src/server/blobs/reaper.js';
+import { Reaper } from '../../src/server/blobs/reaper.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
 import { createPool } from '../../src/server/storage/database.js';
 import { storageUnavailable } from '../../src/protocol/errors.js';
-import { reaperOf } from '../../src/server/app/blobs.js';
 import { blobItem, uploaded } from './blobs.js';
 import { ShiftedClock } from './clock.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -77,7 +76,7 @@ export async function stageOf(
   const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
   t.teardown(() => pool.end());
   const folder = join(dataDir, 'blobs', scene.server.tenantId);
-  const reaper = reaperOf({ store, pool, clock });
+  const reaper = new Reaper(store, pool, clock);
   return {
     scene,
     clock,

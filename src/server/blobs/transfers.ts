@@ -5,7 +5,7 @@
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import type { ObjectName } from './ports.js';
-import type { BlobRows } from './rows.js';
+import type { BlobStore } from './store.js';
 import type { BlobFile } from '../http/outflow.js';
 import type { SignedCall } from '../http/ports.js';
 import { verifySigned } from './signed-url.js';
@@ -51,7 +51,7 @@ interface Places {
 /** What transfers are made of. */
 export interface TransfersOptions {
   readonly files: BlobFiles;
-  readonly rows: BlobRows;
+  readonly rows: BlobStore;
   readonly clock: Clock;
   /** BLOB_URL_SECRET. */
   readonly secret: string;

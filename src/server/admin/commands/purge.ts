@@ -1,6 +1,7 @@
 /** `service-admin purge`: the nightly jobs, now. */
 import { pino } from 'pino';
 import { blobJobs, type Refused } from '../../app/blobs.js';
+import { Reaper } from '../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../ops/nightly.js';
 import { withStore } from '../../blobs/objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
@@ -45,7 +46,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
       };
       const jobs = [
         ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
-        ...blobJobs({ store, pool, clock: systemClock }, watch),
+        ...blobJobs(new Reaper(store, pool, systemClock), watch),
       ];
       const taken = await turn.take(async (lost) => {
         const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
