@@ -72,7 +72,7 @@ export async function stageOf(
   const dataDir = await temporaryFolder(t);
   const clock = new ShiftedClock();
   const scene = await Scene.start(t, { clock, env: { DATA_DIR: dataDir, TOKEN_TTL_DAYS: '300', ...env } });
-  const store = new BrokenStore({ folder: join(dataDir, 'blobs'), secret: 'unused' });
+  const store = new BrokenStore(join(dataDir, 'blobs'), 'unused');
   const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
   t.teardown(() => pool.end());
   const folder = join(dataDir, 'blobs', scene.server.tenantId);

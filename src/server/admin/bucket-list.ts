@@ -1,5 +1,4 @@
 /** The list of a bucket's objects: into a backup, and compared with the bucket after a restore. */
-import { pino } from 'pino';
 import type pg from 'pg';
 import { readObjectList } from './backup/archive.js';
 import { compareObjects, type ObjectComparison } from './backup/compare.js';
@@ -14,8 +13,6 @@ import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal
 import { ADMIN_NAME, goOn } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';
-
-const silent = pino({ level: 'silent' });
 
 /** The bucket of this configuration; undefined: blobs lie in a folder. */
 export function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): BucketName | undefined {
@@ -46,7 +43,7 @@ export async function withBucketList<T>(
   const bucket = bucketOf(settings);
   if (bucket === undefined || !wanted) return work(undefined);
   const hint = `See \`${ADMIN_NAME} check-storage\`. Without the list: \`${ADMIN_NAME} backup --no-objects\`.`;
-  return withStore(settings, silent, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
+  return withStore(settings, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
 }
 
 /** What is compared: a verified archive with a list, and where its rows are now. */
@@ -71,7 +68,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
   let ledger: PostgresObjectLedger | undefined;
   try {
     const held = (ledger = await PostgresObjectLedger.open(pool));
-    return await withStore(settings, silent, (store) =>
+    return await withStore(settings, (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
         goOn(terminal);
         terminal.progress(`Comparing the blob store  ${done} of ${objects.count}`);

@@ -149,12 +149,7 @@ export class Reaper {
   }
 
   /** Counts blobs whose object is not there. False: stopped before the end. */
-  private async findMissing(
-    audit: BlobAudit,
-    before: number,
-    found: Found,
-    stopped: AbortSignal,
-  ): Promise<boolean> {
+  private async findMissing(audit: BlobAudit, before: number, found: Found, stopped: AbortSignal): Promise<boolean> {
     let after: ObjectName = { tenantId: '', ref: '' };
     for (;;) {
       const page = await audit.missing(before, after, PAGE);

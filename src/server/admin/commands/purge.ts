@@ -1,5 +1,4 @@
 /** `service-admin purge`: the nightly jobs, now. */
-import { pino } from 'pino';
 import { blobJobs, type Refused } from '../../app/blobs.js';
 import { Reaper } from '../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../ops/nightly.js';
@@ -38,7 +37,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     onFault: (error: unknown) => void faults.push(error),
   };
   await withReady(({ pool, url }) =>
-    withStore(settings, pino({ level: 'silent' }), async (store) => {
+    withStore(settings, async (store) => {
       const turn = new PostgresJobTurn(pool, url);
       const watch = {
         onRefused: (what: Refused) => void refused.push(what),

@@ -1,5 +1,4 @@
 /** `service-admin verify`: is the database sound, or a backup whole? */
-import { pino } from 'pino';
 import { verifyArchive } from '../backup/archive.js';
 import { Reaper, type Comparison } from '../../blobs/reaper.js';
 import { withStore } from '../../blobs/objects/open.js';
@@ -42,7 +41,7 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
   const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
-    withStore(config(), pino({ level: 'silent' }), async (store) => ({
+    withStore(config(), async (store) => ({
       counts: await said(terminal, 'Counting', countsOf(pool)),
       discrepancies: await said(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
       blobs: await said(

@@ -1,6 +1,5 @@
 /** What a check of the store found, in words for an operator. */
-import type { FaultReason } from '../../blobs/objects/fault.js';
-import { reasonOfS3Code } from '../../blobs/objects/s3-codes.js';
+import { reasonOfS3Code, type FaultReason } from '../../blobs/objects/fault.js';
 
 /** `weak`: works, but the store does not hold a line that the server then holds alone. */
 export type Outcome = 'ok' | 'weak' | 'failed' | 'skipped';
