@@ -1,13 +1,12 @@
 /** The list of a bucket's objects: into a backup, and compared with the bucket after a restore. */
 import type pg from 'pg';
-import { readObjectList } from './backup/archive.js';
-import { compareObjects, type ObjectComparison } from './backup/compare.js';
-import type { BucketName, Manifest, ObjectList } from './backup/ports.js';
+import { readObjectList, type ObjectsSource } from './backup/archive.js';
+import { compareObjects, ObjectLedger, type ObjectComparison } from './backup/compare.js';
+import type { BucketName, Manifest, ObjectList } from './backup/manifest.js';
 import type { ObjectStore, StoredObject } from '../blobs/ports.js';
 import type { Config } from '../config/config.js';
 import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
-import { PostgresObjectLedger } from './backup/object-ledger.js';
 import { counted, harmless, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { ADMIN_NAME, goOn } from './context.js';
@@ -38,7 +37,7 @@ export async function* listingOf(store: ObjectStore, hint: string): AsyncGenerat
 export async function withBucketList<T>(
   settings: Config,
   wanted: boolean,
-  work: (source: (BucketName & { readonly pages: AsyncIterable<readonly StoredObject[]> }) | undefined) => Promise<T>,
+  work: (source: ObjectsSource | undefined) => Promise<T>,
 ): Promise<T> {
   const bucket = bucketOf(settings);
   if (bucket === undefined || !wanted) return work(undefined);
@@ -65,9 +64,9 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
   const { file, manifest, settings, pool } = about;
   const { objects } = manifest;
   if (objects === undefined) return undefined;
-  let ledger: PostgresObjectLedger | undefined;
+  let ledger: ObjectLedger | undefined;
   try {
-    const held = (ledger = await PostgresObjectLedger.open(pool));
+    const held = (ledger = await ObjectLedger.open(pool));
     return await withStore(settings, (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
         goOn(terminal);

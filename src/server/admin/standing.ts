@@ -1,7 +1,7 @@
 /** What is in a database or a backup, in figures; how a database stands before a restore, and who works on it. */
 import type pg from 'pg';
 import { readdir } from 'node:fs/promises';
-import type { Manifest } from './backup/ports.js';
+import type { Manifest } from './backup/manifest.js';
 import type { Config } from '../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
 import { counted } from '../../terminal/output.js';
