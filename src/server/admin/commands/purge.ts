@@ -1,4 +1,4 @@
-/** `service-admin purge`: the nightly jobs, now. */
+/** `service-admin purge`: runs the nightly jobs now. */
 import { blobJobs, type Refused } from '../../app/blobs.js';
 import { Reaper } from '../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../ops/nightly.js';
@@ -67,10 +67,10 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     ),
     missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);
-  // The others ran all the same, and what they did is told above.
+  // The other jobs ran, and their results are shown above.
   if (faults.length > 0) throw faults[0];
 }
 
-/** What the binding says of it; nothing that a store wrote. */
+/** The text of the fault, which holds nothing from the store. */
 const reasonOf = (fault: Error | undefined): string =>
   fault?.cause instanceof Error ? fault.cause.message : 'no reason given';

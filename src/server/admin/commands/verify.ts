@@ -1,4 +1,4 @@
-/** `service-admin verify`: is the database sound, or a backup whole? */
+/** `service-admin verify`: the consistency of the database and its blobs, or of a backup. */
 import { verifyArchive } from '../backup/archive.js';
 import { Reaper, type Comparison } from '../../blobs/reaper.js';
 import { withStore } from '../../blobs/objects/open.js';
@@ -42,9 +42,9 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
   const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
     withStore(config(), async (store) => ({
-      counts: await said(terminal, 'Counting', countsOf(pool)),
-      discrepancies: await said(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
-      blobs: await said(
+      counts: await reported(terminal, 'Counting', countsOf(pool)),
+      discrepancies: await reported(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
+      blobs: await reported(
         terminal,
         'Comparing the blobs with their store',
         new Reaper(store, pool, systemClock).compare(false, terminal.interrupted),
@@ -60,8 +60,8 @@ async function verifyRows({ terminal, withReady, config }: AdminContext): Promis
   return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
 }
 
-/** A step that cannot say how far it is. */
-async function said<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
+/** A step whose progress is not known. */
+async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
   terminal.progress(`${what} ...`);
   try {
     return await step;
