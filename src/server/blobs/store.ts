@@ -14,7 +14,7 @@ export interface BlobRow {
 }
 
 /** Room for an upload. */
-export interface Reservation extends ObjectName {
+interface Reservation extends ObjectName {
   /** Id of the requesting device. */
   readonly by: string;
   readonly size: number;

@@ -14,6 +14,7 @@ import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
 import { FILE_MODE, syncFolder } from '../../../files/durable.js';
 import { blobNameIn } from '../../../protocol/ids.js';
+import type { BlobContent } from '../../blobs/objects/local.js';
 import type { BlobFileDraft } from '../../blobs/transfers.js';
 import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
 import { gathered, gzipBlocks } from './blocks.js';
@@ -31,16 +32,6 @@ import {
   type ObjectList,
   type Part,
 } from './manifest.js';
-
-/** A blob that goes into the backup. */
-export interface BlobContent {
-  /** `<tenant>/<ref>`. */
-  readonly name: string;
-  /** Bytes. */
-  readonly size: number;
-  /** Its bytes, all of them. */
-  readonly bytes: AsyncIterable<Uint8Array>;
-}
 
 /** A bucket whose list of objects goes into the backup. */
 export type ObjectsSource = BucketName & { readonly pages: Listing };

@@ -230,7 +230,11 @@ export class StoreRun {
     if (origins.length === 0) {
       throw new NotOk({ outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' });
     }
-    for (const origin of origins) this.add(await corsVerdict(origin === '*' ? ANY_ORIGIN : origin, upload, download));
+    const verdicts: Verdict[] = [];
+    for (const origin of origins) {
+      verdicts.push(await corsVerdict(origin === '*' ? ANY_ORIGIN : origin, upload, download));
+    }
+    for (const verdict of verdicts) this.add(verdict);
   }
 
   private async cleaning(): Promise<string> {

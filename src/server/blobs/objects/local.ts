@@ -18,6 +18,14 @@ import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObjec
 import { signedPath } from '../signed-url.js';
 import type { BlobFileDraft, BlobFiles } from '../transfers.js';
 
+/** A blob with its bytes. */
+export interface BlobContent {
+  /** `<tenant>/<ref>`. */
+  readonly name: string;
+  readonly size: number;
+  readonly bytes: AsyncIterable<Uint8Array>;
+}
+
 const PAGE = 1_000;
 const CHUNK = 256 * 1024;
 /** A temporary name identifies its writer: machine, process, a random part of the process, a random part of the file. */
@@ -94,11 +102,7 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   /** Every blob with its bytes, for a backup. One that is removed meanwhile is left out, or read to its end. */
-  async *contents(): AsyncGenerator<{
-    readonly name: string;
-    readonly size: number;
-    readonly bytes: AsyncIterable<Uint8Array>;
-  }> {
+  async *contents(): AsyncGenerator<BlobContent> {
     for await (const page of this.list()) {
       for (const { tenantId, ref } of page) {
         const file = await this.open({ tenantId, ref });

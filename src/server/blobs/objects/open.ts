@@ -5,7 +5,7 @@ import type { StoreLog } from './fault.js';
 import { LocalStore } from './local.js';
 
 /** The part of the configuration that is used here; described in src/server/config/storage-variables.ts. */
-export interface StorageSettings {
+interface StorageSettings {
   readonly storageKind: 'local' | 'gcs' | 's3';
   readonly dataDir: string;
   readonly storagePrefix: string | null;
