@@ -9,7 +9,7 @@ import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
 import { counted, harmless, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
-import { ADMIN_NAME, goOn } from './context.js';
+import { ADMIN_NAME, throwIfInterrupted } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';
 
@@ -69,7 +69,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
     const held = (ledger = await ObjectLedger.open(pool));
     return await withStore(settings, (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
-        goOn(terminal);
+        throwIfInterrupted(terminal);
         terminal.progress(`Comparing the blob store  ${done} of ${objects.count}`);
       }),
     );

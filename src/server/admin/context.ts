@@ -13,7 +13,7 @@ import { SQL_FOLDER } from '../../root.js';
 import type { ProgramCommand } from '../../terminal/command.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
-/** The program's name, as it is typed. */
+/** The name of the program. */
 export const ADMIN_NAME = 'service-admin';
 
 /** A database with this version's schema, and the statements on it. */
@@ -85,8 +85,8 @@ export async function tenantNamed(store: OperatorStore, slug: string | undefined
   );
 }
 
-/** Throws where the user has interrupted: called between two steps where work may stop. */
-export function goOn({ interrupted }: Terminal): void {
+/** Called between two steps where a command may stop. */
+export function throwIfInterrupted({ interrupted }: Terminal): void {
   if (interrupted.aborted) throw new CommandError(EXIT.interrupted, 'interrupted');
 }
 

@@ -2,7 +2,7 @@
 import type { Progress } from './backup/archive.js';
 import { paced } from '../../terminal/progress.js';
 import type { Terminal } from '../../terminal/terminal.js';
-import { goOn } from './context.js';
+import { throwIfInterrupted } from './context.js';
 
 const WIDTH = 30;
 
@@ -10,7 +10,7 @@ const WIDTH = 30;
 export function stoppable(terminal: Terminal, verb: string): Progress {
   const progress = progressOf(terminal, verb);
   return (done, total) => {
-    goOn(terminal);
+    throwIfInterrupted(terminal);
     progress(done, total);
   };
 }

@@ -25,7 +25,13 @@ import {
   withBucketList,
   type Comparing,
 } from '../bucket-list.js';
-import { goOn, withDatabase, type AdminContext, type AdminCommand, type OperatorDatabase } from '../context.js';
+import {
+  throwIfInterrupted,
+  withDatabase,
+  type AdminContext,
+  type AdminCommand,
+  type OperatorDatabase,
+} from '../context.js';
 import {
   aboutBackup,
   countsLine,
@@ -163,7 +169,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   const read = config();
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
   terminal.progress('');
-  goOn(terminal);
+  throwIfInterrupted(terminal);
   const newest = await newestSchema();
   if (manifest.schema > newest) throw tooNew(manifest, newest);
   let blobs = 0;

@@ -11,7 +11,7 @@ import { privateFolder } from '../../../files/private.js';
 import { heldLock } from '../../../terminal/lock.js';
 import { counted, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
-import { goOn, type AdminContext, type AdminCommand } from '../context.js';
+import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
 import { sized, stoppable } from '../progress.js';
 
 /** Adds the command. */
@@ -140,7 +140,7 @@ async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
       migrations: SQL_FOLDER,
       onStep: (step) => {
         // The last two steps take moments, and are not interrupted.
-        if (step !== 'keep' && step !== 'place') goOn(terminal);
+        if (step !== 'keep' && step !== 'place') throwIfInterrupted(terminal);
         terminal.progress(STEP_TEXTS[step] ?? '');
       },
       onProgress: stoppable(terminal, 'Copying'),

@@ -31,11 +31,8 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
   const settings = config();
-  const options = {
-    clock: systemClock,
-    onReport: (report: JobReport) => void reports.push(report),
-    onFault: (error: unknown) => void faults.push(error),
-  };
+  const onReport = (report: JobReport): void => void reports.push(report);
+  const onFault = (error: unknown): void => void faults.push(error);
   await withReady(({ pool, url }) =>
     withStore(settings, async (store) => {
       const turn = new PostgresJobTurn(pool, url);
@@ -48,7 +45,8 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
         ...blobJobs(new Reaper(store, pool, systemClock), watch),
       ];
       const taken = await turn.take(async (lost) => {
-        const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
+        const stopped = AbortSignal.any([lost, terminal.interrupted]);
+        const through = await runJobs({ jobs, clock: systemClock, onReport, onFault }, stopped);
         if (through) await turn.ran(systemClock.now());
         else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
       });

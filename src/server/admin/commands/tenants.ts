@@ -9,7 +9,7 @@ import { systemClock } from '../../../protocol/clock.js';
 import { confirmed } from '../../../terminal/confirm.js';
 import { relative, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
-import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
+import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized } from '../progress.js';
 
 const LIMIT = 1_000;
@@ -106,7 +106,7 @@ async function remove(context: AdminContext, slug: string, { confirm }: { readon
     const tenant = await tenantNamed(store, slug);
     await confirmName(context, slug, confirm);
     const verdict = await store.remove(tenant, systemClock.now(), (items) => {
-      goOn(terminal);
+      throwIfInterrupted(terminal);
       terminal.progress(`Deleted ${items} items`);
     });
     terminal.progress('');
