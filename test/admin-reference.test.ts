@@ -41,9 +41,6 @@ t.test('OPER-20: the reference names every command with its arguments, every opt
   for (const flag of flagsOf(program)) t.ok(page.includes(`\`${flag}\``), flag);
   for (const code of Object.values(EXIT)) t.ok(page.includes(`| ${code} |`), `exit code ${code}`);
   const none = undefined as never;
-  const jobs = [
-    ...nightlyJobs({ pool: none, now: () => 0, softDeleteMs: 0 }),
-    ...blobJobs({ store: none, pool: none, clock: none }, none),
-  ];
+  const jobs = [...nightlyJobs({ pool: none, now: () => 0, softDeleteMs: 0 }), ...blobJobs(none, none)];
   for (const { name } of jobs) t.ok(page.includes(`| ${name} |`), name);
 });

@@ -1,10 +1,10 @@
 /** How much a tenant may ask the bucket at a time (contract 3 and 8). */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { Asks } from '../src/server/blobs/asks.js';
+import { HeadLimiter } from '../src/server/blobs/head-limiter.js';
 import { Blobs } from '../src/server/blobs/blobs.js';
 import type { ObjectName, ObjectStore, StoredObject } from '../src/server/blobs/ports.js';
-import type { BlobRow, BlobRows } from '../src/server/blobs/rows.js';
+import type { BlobRow, BlobStore } from '../src/server/blobs/store.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { TENANT } from './support/front.js';
@@ -33,12 +33,12 @@ function setUp() {
         asked.push({ name, answer, fail });
       }),
   };
-  const rows: Partial<BlobRows> = {
+  const rows: Partial<BlobStore> = {
     find: ({ ref }) =>
       Promise.resolve<BlobRow>({ size: 10, state: ready.has(ref) ? 'ready' : 'reserved', expiresAt: 0 }),
     markReady: ({ ref }) => Promise.resolve(ready.has(ref) ? false : ready.add(ref).has(ref)),
   };
-  const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobRows, clock, maxBytes: 10, capBytes: 0 });
+  const blobs = new Blobs({ store: store as ObjectStore, rows: rows as BlobStore, clock, maxBytes: 10, capBytes: 0 });
   return { clock, asked, blobs };
 }
 
@@ -137,10 +137,10 @@ t.test('BLOB-47: a store that fails one fails those in line behind it, and no ot
 });
 
 t.test('BLOB-47: an error of another kind ends its own question only', async (t) => {
-  const asks = new Asks(new TestClock(), { underWay: 1, waiting: 5, waitMs: 1 });
+  const heads = new HeadLimiter(new TestClock(), { underWay: 1, waiting: 5, waitMs: 1 });
   const name = (): ObjectName => ({ tenantId: TENANT, ref: refOf() });
-  const first = asks.ask(name(), () => Promise.reject(new Error('a bug')));
-  const second = asks.ask(name(), () => Promise.resolve(true));
+  const first = heads.run(name(), () => Promise.reject(new Error('a bug')));
+  const second = heads.run(name(), () => Promise.resolve(true));
   await t.rejects(first, /a bug/);
   t.equal(await second, true);
 });

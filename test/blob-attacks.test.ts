@@ -4,7 +4,7 @@ import { Agent, request, type IncomingMessage } from 'node:http';
 import t from 'tap';
 import { Blobs } from '../src/server/blobs/blobs.js';
 import type { ObjectStore } from '../src/server/blobs/ports.js';
-import type { BlobRows } from '../src/server/blobs/rows.js';
+import type { BlobStore } from '../src/server/blobs/store.js';
 import { ServiceError, storageUnavailable } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 import { ask, frontOf, TENANT, writeA } from './support/front.js';
@@ -15,7 +15,7 @@ const REF = '01ARZ3NDEKTSV4RRFFQ69G5FB1.bin';
 t.test('BLOB-31: open reservations that are out of time are given back when there are too many', async (t) => {
   let open = 1_000;
   const expired = Array.from({ length: 3 }, () => ({ tenantId: TENANT, ref: REF, size: 5 }));
-  const rows: Partial<BlobRows> = {
+  const rows: Partial<BlobStore> = {
     reserve: () => Promise.resolve(open >= 1_000 ? 'too_many' : 'ok'),
     takeExpired: () => Promise.resolve(expired),
     giveUp: () => Promise.resolve(true),
@@ -31,7 +31,7 @@ t.test('BLOB-31: open reservations that are out of time are given back when ther
   };
   const blobs = new Blobs({
     store: store as ObjectStore,
-    rows: rows as BlobRows,
+    rows: rows as BlobStore,
     clock: new TestClock(),
     maxBytes: 10,
     capBytes: 0,

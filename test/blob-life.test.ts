@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { unseenMs } from '../src/server/blobs/blobs.js';
-import { reaperOf } from '../src/server/app/blobs.js';
+import { Reaper } from '../src/server/blobs/reaper.js';
 import { createPool } from '../src/server/storage/database.js';
 import { never } from './support/blob-stage.js';
 import { askUpload, blobItem, uploadOf } from './support/blobs.js';
@@ -33,7 +33,7 @@ t.test(
     const { wire, first, server } = scene;
     const pool = createPool({ url: server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
     t.teardown(() => pool.end());
-    const reaper = reaperOf({ store: bucket.store, pool, clock });
+    const reaper = new Reaper(bucket.store, pool, clock);
     const ask = async (): Promise<string> => (await askUpload(wire, first, { size: 20 * MIB })).outcome;
     const write = async (ref: string): Promise<string> =>
       (await wire.post('/items', blobItem('a', scene.ids, ref), scene.as('a'))).outcome;

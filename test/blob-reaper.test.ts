@@ -148,11 +148,11 @@ t.test(
     await place(stranger, old);
     await rm(join(stage.folder, lost.ref));
     const told = await stage.reaper.compare(false, never);
-    t.match(told, { objects: 4, strays: 3, strayBytes: 15, strangers: 1, missing: 1, whole: true });
+    t.match(told, { objects: 4, strays: 3, strayBytes: 15, foreign: 1, missing: 1, whole: true });
     t.match(told.examples, [{ ref: lost.ref, size: 20, itemId: lost.body['id'] }]);
     t.equal((await stage.files()).length, 3, 'nothing was changed');
     const done = await stage.reaper.compare(true, never);
-    t.match(done, { strays: 2, strangers: 1, missing: 1 });
+    t.match(done, { strays: 2, foreign: 1, missing: 1 });
     t.strictSame(await stage.files(), [kept.ref, fresh].sort());
     t.notOk((await stage.files()).includes(stray));
     t.equal((await readdir(join(stage.folder, '..', stranger))).length, 1, 'a tenant that never was here');
@@ -171,7 +171,7 @@ t.test('BLOB-24: the blobs of a deleted tenant go with the next comparison', asy
     verdict = String(row?.['verdict']);
   }
   stage.clock.advance(2 * DAY_MS);
-  t.match(await stage.reaper.compare(true, never), { strays: 1, strangers: 0 });
+  t.match(await stage.reaper.compare(true, never), { strays: 1, foreign: 0 });
   t.strictSame(await stage.files(), []);
 });
 

@@ -4,7 +4,6 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
-import { createPool } from '../src/server/storage/database.js';
 import { blobJobs, type Refused } from '../src/server/app/blobs.js';
 import { admin } from './support/admin.js';
 import { never, stageOf, type Stage } from './support/blob-stage.js';
@@ -121,11 +120,9 @@ t.test('BLOB-46: a night tells of it once with a number, and purge and verify sa
   // A folder where the file should be: the system removes none by this call, for root neither.
   for (const ref of refs.slice(0, 120)) await mkdir(join(stage.folder, ref), { recursive: true });
   await writeFile(join(stage.folder, refs[125] ?? ''), 'x');
-  const pool = createPool({ url: stage.scene.server.databaseUrl, name: 'jobs test', onIdleError: () => undefined });
-  t.teardown(() => pool.end());
   const told: Refused[] = [];
   const watch = { onRefused: (refused: Refused) => void told.push(refused), onCompared: () => undefined };
-  for (const job of blobJobs({ store: stage.store, pool, clock: stage.clock }, watch)) await job.batch(never);
+  for (const job of blobJobs(stage.reaper, watch)) await job.batch(never);
   t.match(told, [{ job: 'remove blobs without use', refused: 120 }]);
   t.equal(told.length, 1);
   const operator = await admin(t, stage.env);

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import type { HttpResponse } from 'uWebSockets.js';
 import t, { type Test } from 'tap';
 import type { ObjectName } from '../src/server/blobs/ports.js';
-import type { BlobRows } from '../src/server/blobs/rows.js';
+import type { BlobStore } from '../src/server/blobs/store.js';
 import { Outflow } from '../src/server/http/outflow.js';
 import { Transfers, type BlobFiles, type UploadBody } from '../src/server/blobs/transfers.js';
 import { signedPath } from '../src/server/blobs/signed-url.js';
@@ -59,8 +59,8 @@ async function placesOf(t: Test, bounds: { readonly all: number; readonly perTen
       }),
     remove: () => Promise.resolve(),
   };
-  const rows: Partial<BlobRows> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
-  const transfers = new Transfers({ files, rows: rows as BlobRows, clock, secret: SECRET, bounds });
+  const rows: Partial<BlobStore> = { uploading: () => Promise.resolve(true), markReady: () => Promise.resolve(true) };
+  const transfers = new Transfers({ files, rows: rows as BlobStore, clock, secret: SECRET, bounds });
   const { port } = await frontOf(t, { clock, services: { transfers } });
   const url: Places['url'] = (method) => {
     const size = method === 'PUT' ? { size: UPLOAD_BYTES, contentType: 'a/b' } : {};
@@ -160,7 +160,7 @@ t.test('BLOB-48: for each that is turned away one makes room, and who was turned
   const names: ObjectName[] = [TENANT, TENANT].map((tenantId) => ({ tenantId, ref: `${newId()}.bin` }));
   const body: UploadBody = { next: () => new Promise(() => undefined), cut: () => undefined };
   const files = { open: () => Promise.resolve(undefined) } as unknown as BlobFiles;
-  const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobRows;
+  const rows = { uploading: () => new Promise(() => undefined) } as unknown as BlobStore;
   const transfers = new Transfers({ files, rows, clock, secret: SECRET, bounds: { all: 9, perTenant: 2 } });
   for (const name of names) void transfers.upload(name, 1, body);
   t.equal(transfers.tooSlow(TENANT, 1023), true, 'too slow at any time');

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
 import { readObjectList, verifyArchive } from '../src/server/admin/backup/archive.js';
-import type { ListedObject } from '../src/server/admin/backup/ports.js';
+import type { ListedObject } from '../src/server/admin/backup/manifest.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { admin, type Admin } from './support/admin.js';
 import { blobItem, uploaded } from './support/blobs.js';

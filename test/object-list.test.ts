@@ -8,10 +8,9 @@ import { extract, pack } from 'tar-stream';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
 import { readObjectList, verifyArchive, writeArchive } from '../src/server/admin/backup/archive.js';
-import { compareObjects, sameChecksum } from '../src/server/admin/backup/compare.js';
-import type { ListedObject, Manifest } from '../src/server/admin/backup/ports.js';
+import { compareObjects, ObjectLedger, sameChecksum } from '../src/server/admin/backup/compare.js';
+import type { ListedObject, Manifest } from '../src/server/admin/backup/manifest.js';
 import { createPool } from '../src/server/storage/database.js';
-import { PostgresObjectLedger } from '../src/server/admin/backup/object-ledger.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 
 const nothing = (): void => undefined;
@@ -157,7 +156,7 @@ t.test('BACKUP-14: a hundred thousand objects, a piece at a time', async (t) => 
   const { url } = await testDatabase(t);
   const pool = createPool({ url, name: 'object list test', onIdleError: nothing });
   t.teardown(() => pool.end());
-  const ledger = await PostgresObjectLedger.open(pool);
+  const ledger = await ObjectLedger.open(pool);
   t.teardown(() => ledger.close());
   // Of a listing that goes on for as long again; of the first 100 the tenth has other bytes.
   const bucket = pagesOf(count + 5000, (object) =>

@@ -2,8 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { ulid } from 'ulid';
-import type { Comparison } from '../src/server/blobs/reaper.js';
-import { reaperOf } from '../src/server/app/blobs.js';
+import { Reaper, type Comparison } from '../src/server/blobs/reaper.js';
 import { createPool } from '../src/server/storage/database.js';
 import { blobItem, downloadUrl, send, uploaded, uploadOf } from './support/blobs.js';
 import { Ceph, cephMissing } from './support/ceph.js';
@@ -103,7 +102,7 @@ function rules(t: Test, newBucket: (t: Test) => Promise<BucketUnderTest>): void 
       const clock = new ShiftedClock();
       const pool = createPool({ url: server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
       t.teardown(() => pool.end());
-      const reaper = reaperOf({ store, pool, clock });
+      const reaper = new Reaper(store, pool, clock);
       const night = async (): Promise<Comparison> => {
         const never = new AbortController().signal;
         await reaper.releaseExpired(never);

@@ -4,11 +4,10 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Test } from 'tap';
 import type { ObjectName, StoredObject } from '../../src/server/blobs/ports.js';
-import type { Reaper } from '../../src/server/blobs/reaper.js';
+import { Reaper } from '../../src/server/blobs/reaper.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
 import { createPool } from '../../src/server/storage/database.js';
 import { storageUnavailable } from '../../src/protocol/errors.js';
-import { reaperOf } from '../../src/server/app/blobs.js';
 import { blobItem, uploaded } from './blobs.js';
 import { ShiftedClock } from './clock.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -73,11 +72,11 @@ export async function stageOf(
   const dataDir = await temporaryFolder(t);
   const clock = new ShiftedClock();
   const scene = await Scene.start(t, { clock, env: { DATA_DIR: dataDir, TOKEN_TTL_DAYS: '300', ...env } });
-  const store = new BrokenStore({ folder: join(dataDir, 'blobs'), secret: 'unused' });
+  const store = new BrokenStore(join(dataDir, 'blobs'), 'unused');
   const pool = createPool({ url: scene.server.databaseUrl, name: 'reaper test', onIdleError: () => undefined });
   t.teardown(() => pool.end());
   const folder = join(dataDir, 'blobs', scene.server.tenantId);
-  const reaper = reaperOf({ store, pool, clock });
+  const reaper = new Reaper(store, pool, clock);
   return {
     scene,
     clock,

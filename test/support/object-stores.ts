@@ -3,7 +3,7 @@ import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';
 import type { ObjectName, ObjectStore, SignedRequest, UploadGrant } from '../../src/server/blobs/ports.js';
-import type { Bounds } from '../../src/server/blobs/objects/bounds.js';
+import type { Bounds } from '../../src/server/blobs/objects/bucket.js';
 import { GcsStore } from '../../src/server/blobs/objects/gcs.js';
 import { LocalStore } from '../../src/server/blobs/objects/local.js';
 import { S3Store } from '../../src/server/blobs/objects/s3.js';
@@ -128,7 +128,7 @@ class ReservingStore extends LocalStore {
     private readonly server: Running,
     folder: string,
   ) {
-    super({ folder, secret: LOCAL_SECRET });
+    super(folder, LOCAL_SECRET);
   }
 
   override async signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {

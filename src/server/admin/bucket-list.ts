@@ -1,31 +1,27 @@
-/** The list of a bucket's objects: into a backup, and compared with the bucket after a restore. */
-import { pino } from 'pino';
+/** The list of a bucket's objects: written into a backup, and compared with the bucket after a restore. */
 import type pg from 'pg';
-import { readObjectList } from './backup/archive.js';
-import { compareObjects, type ObjectComparison } from './backup/compare.js';
-import type { BucketName, Manifest, ObjectList } from './backup/ports.js';
+import { readObjectList, type ObjectsSource } from './backup/archive.js';
+import { compareObjects, ObjectLedger, type ObjectComparison } from './backup/compare.js';
+import type { BucketName, Manifest, ObjectList } from './backup/manifest.js';
 import type { ObjectStore, StoredObject } from '../blobs/ports.js';
 import type { Config } from '../config/config.js';
 import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
-import { PostgresObjectLedger } from './backup/object-ledger.js';
 import { counted, harmless, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
-import { ADMIN_NAME, goOn } from './context.js';
+import { ADMIN_NAME, throwIfInterrupted } from './context.js';
 import { adminFailureOf } from './failure.js';
 import { sized } from './progress.js';
 
-const silent = pino({ level: 'silent' });
-
-/** The bucket of this configuration; undefined: blobs lie in a folder. */
-export function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): BucketName | undefined {
+/** The bucket of this configuration; undefined: blobs are in a folder. */
+function bucketOf({ storageKind, gcsBucket, s3Bucket, storagePrefix }: Config): BucketName | undefined {
   if (storageKind === 'local') return undefined;
   const bucket = (storageKind === 'gcs' ? gcsBucket : s3Bucket) ?? '';
   return { store: storageKind, bucket, prefix: storagePrefix };
 }
 
-/** What the bucket lists, with a failure in words for the operator: a store that cannot be reached is no database that cannot. */
-export async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
+/** The store's listing. A failure is the blob store's in the message, where it would be taken for the database's. */
+async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<readonly StoredObject[]> {
   try {
     yield* store.list();
   } catch (error) {
@@ -37,19 +33,19 @@ export async function* listingOf(store: ObjectStore, hint: string): AsyncGenerat
   }
 }
 
-/** Gives `work` the bucket, to be listed into a backup; undefined where no list is wanted or there is no bucket. */
+/** Runs `work` with the bucket's listing for a backup; undefined where no list is wanted or there is no bucket. */
 export async function withBucketList<T>(
   settings: Config,
   wanted: boolean,
-  work: (source: (BucketName & { readonly pages: AsyncIterable<readonly StoredObject[]> }) | undefined) => Promise<T>,
+  work: (source: ObjectsSource | undefined) => Promise<T>,
 ): Promise<T> {
   const bucket = bucketOf(settings);
   if (bucket === undefined || !wanted) return work(undefined);
   const hint = `See \`${ADMIN_NAME} check-storage\`. Without the list: \`${ADMIN_NAME} backup --no-objects\`.`;
-  return withStore(settings, silent, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
+  return withStore(settings, (store) => work({ ...bucket, pages: listingOf(store, hint) }));
 }
 
-/** What is compared: a verified archive with a list, and where its rows are now. */
+/** A verified archive, and the database that its rows were restored into. */
 export interface Comparing {
   readonly file: string;
   readonly manifest: Manifest;
@@ -57,29 +53,29 @@ export interface Comparing {
   readonly pool: pg.Pool;
 }
 
-/** A comparison, or why there is none. */
+/** A comparison, or why it failed. */
 type Compared = ObjectComparison | { readonly failed: string; readonly exitCode: ExitCode };
 
 /**
  * Compares the list in the archive with the blob store; undefined where the archive has none. The rows are restored by
- * then: whatever ends the comparison early is told beside that, not instead of it.
+ * then, so a failure is a part of the result instead of an error.
  */
 export async function compareWithStore(terminal: Terminal, about: Comparing): Promise<Compared | undefined> {
   const { file, manifest, settings, pool } = about;
   const { objects } = manifest;
   if (objects === undefined) return undefined;
-  let ledger: PostgresObjectLedger | undefined;
+  let ledger: ObjectLedger | undefined;
   try {
-    const held = (ledger = await PostgresObjectLedger.open(pool));
-    return await withStore(settings, silent, (store) =>
+    const held = (ledger = await ObjectLedger.open(pool));
+    return await withStore(settings, (store) =>
       compareObjects(readObjectList(file, manifest), listingOf(store, ''), held, (done) => {
-        goOn(terminal);
+        throwIfInterrupted(terminal);
         terminal.progress(`Comparing the blob store  ${done} of ${objects.count}`);
       }),
     );
   } catch (error) {
     const { message, exitCode } = adminFailureOf(error);
-    // What nobody foresaw keeps its trace.
+    // An unexpected error keeps its stack trace.
     if (exitCode === EXIT.failure) throw error;
     return { failed: message, exitCode };
   } finally {
@@ -88,7 +84,7 @@ export async function compareWithStore(terminal: Terminal, about: Comparing): Pr
   }
 }
 
-/** The exit code of a comparison. What was added since is no difference: nobody misses it. */
+/** The exit code of a comparison. An object that was added since is no difference. */
 export function exitOf(found: Compared | undefined): ExitCode {
   if (found === undefined) return EXIT.ok;
   if ('failed' in found) return found.exitCode;
@@ -103,18 +99,14 @@ const nameOf = ({ store, bucket, prefix }: BucketName): string =>
 export const aboutList = (list: ObjectList): string =>
   `list of ${counted(list.count, 'object')} (${sized(list.size)}) of the ${nameOf(list)}`;
 
-/** The list, for `--json`: without its parts. */
-export const listData = (list: ObjectList | undefined): object | undefined => {
-  if (list === undefined) return undefined;
-  const { store, bucket, prefix, count, size } = list;
-  return { store, bucket, prefix, count, size };
-};
+/** The list for `--json`, without its parts. */
+export const listData = (list: ObjectList | undefined): object | undefined => list && { ...list, parts: undefined };
 
 /** A comparison in words. */
 export function comparedLines(
   terminal: Terminal,
   { objects }: Manifest,
-  found: Compared | undefined,
+  found?: Compared,
 ): readonly (string | false)[] {
   if (objects === undefined || found === undefined) return [];
   const list = aboutList(objects);
@@ -129,10 +121,10 @@ export function comparedLines(
   const more = sizeOnly === 0 ? '' : ` ${sizeOnly} have the size, and no checksum of the same kind to compare.`;
   const named = missingNamed === missing ? 'an item names each' : `items name ${missingNamed}; nobody needs the others`;
   const columns = ['Tenant', 'Object', 'Differs', 'Item', 'Listed; found'].map((title) => ({ title }));
-  const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => {
-    const both = there === '' ? listed : `${listed}; ${there}`;
-    return [tenantId, ref, difference, itemId ?? '', both];
-  });
+  const rows = examples.map(({ tenantId, ref, difference, itemId, listed, found: there }) => [
+    ...[tenantId, ref, difference, itemId ?? ''],
+    there === '' ? listed : `${listed}; ${there}`,
+  ]);
   return [
     `The backup has the ${list}: ${wrong ? `${same} of them are as listed.` : 'nothing differs.'}${more}`,
     missing > 0 && `${counted(missing, 'object')} missing (${named}).`,

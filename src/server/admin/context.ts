@@ -1,4 +1,4 @@
-/** What every command of `service-admin` is given, the database it works on, and what all of them ask first. */
+/** The context of the commands of `service-admin`: configuration, database, and the checks before both are used. */
 import type pg from 'pg';
 import { pino } from 'pino';
 import { startEmbedded, type Stop } from '../app/database.js';
@@ -13,56 +13,45 @@ import { SQL_FOLDER } from '../../root.js';
 import type { ProgramCommand } from '../../terminal/command.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
-/** The program's name, as it is typed. */
+/** The name of the program. */
 export const ADMIN_NAME = 'service-admin';
 
-/** A database whose schema is the one this version works with, and the statements on it. */
+/** A database with this version's schema, and the statements on it. */
 interface ReadyDatabase extends OperatorDatabase {
   readonly store: OperatorStore;
 }
 
-/** What every command is given. */
-export interface AdminContext {
-  readonly terminal: Terminal;
-  readonly version: string;
+/** The context of a command. */
+export class AdminContext {
+  constructor(
+    readonly terminal: Terminal,
+    readonly version: string,
+  ) {}
+
   /** The environment, read as the server reads it. Throws `ConfigError`. */
-  config(): Config;
-  /** `withDatabase`, where there is a database already, whatever its schema. Throws `CommandError` `not_found`. */
-  withAny<T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T>;
+  readonly config = (): Config => readConfig(this.terminal.env);
+
+  /** `withDatabase`, for a database that exists, of any schema. Throws `CommandError` `not_found`. */
+  readonly withAny = async <T>(work: (database: OperatorDatabase) => Promise<T>): Promise<T> => {
+    const config = this.config();
+    requireDatabase(config);
+    return withDatabase(config, work);
+  };
+
   /** The same, with this version's schema. Throws `CommandError` for an older one, `MigrationError` for a newer one. */
-  withReady<T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T>;
+  readonly withReady = <T>(work: (database: ReadyDatabase) => Promise<T>): Promise<T> =>
+    this.withAny(async (database) => {
+      await requireSchema(database);
+      return work({ ...database, store: new OperatorStore(database.pool) });
+    });
 }
 
 /** The program, or one of its commands. */
 export type AdminCommand = ProgramCommand<AdminContext>;
 
-/** See `AdminContext`. */
-export function adminContext(terminal: Terminal, version: string): AdminContext {
-  const config = (): Config => readConfig(terminal.env);
-  const withAny: AdminContext['withAny'] = async (work) => {
-    const read = config();
-    requireDatabase(read);
-    return withDatabase(read, work);
-  };
-  return {
-    terminal,
-    version,
-    config,
-    withAny,
-    withReady: (work) =>
-      withAny(async (database) => {
-        await requireSchema(database);
-        return work({ ...database, store: new OperatorStore(database.pool) });
-      }),
-  };
-}
-
-/** Is there an embedded database under this configuration's `DATA_DIR`? */
-const hasEmbedded = ({ dataDir }: Pick<Config, 'dataDir'>): boolean => hasCluster(dataDir);
-
-/** A command in the wrong folder would make a new, empty database, and tell of that one. */
+/** Without this check a command in the wrong folder would make a new, empty database and work on that. */
 function requireDatabase(config: Config): void {
-  if (config.databaseUrl !== null || hasEmbedded(config)) return;
+  if (config.databaseUrl !== null || hasCluster(config.dataDir)) return;
   throw new CommandError(
     EXIT.notFound,
     `there is no database in ${config.dataDir}`,
@@ -96,22 +85,22 @@ export async function tenantNamed(store: OperatorStore, slug: string | undefined
   );
 }
 
-/** Throws where the person has interrupted: called between two steps that may be left undone. */
-export function goOn({ interrupted }: Terminal): void {
+/** Called between two steps where a command may stop. */
+export function throwIfInterrupted({ interrupted }: Terminal): void {
   if (interrupted.aborted) throw new CommandError(EXIT.interrupted, 'interrupted');
 }
 
-/** Where the database is, and whether a server may be at work on it. */
+/** The database that a command works on. */
 export interface OperatorDatabase {
   readonly url: string;
   readonly pool: pg.Pool;
-  /** Embedded and started for this command alone: no server runs on it. */
+  /** Embedded, and started for this command: no server runs on it. */
   readonly alone: boolean;
 }
 
 /**
- * Runs `work` with the database of this configuration. An embedded one that no server has running is started for it
- * and stopped again.
+ * Runs `work` with the database of this configuration. An embedded one that is not running is started for it and stopped
+ * afterwards.
  */
 export async function withDatabase<T>(config: Config, work: (database: OperatorDatabase) => Promise<T>): Promise<T> {
   const stops: Stop[] = [];
@@ -128,10 +117,8 @@ export async function withDatabase<T>(config: Config, work: (database: OperatorD
 async function locate(config: Config, stops: Stop[]): Promise<{ url: string; alone: boolean }> {
   if (config.databaseUrl !== null) return { url: config.databaseUrl, alone: false };
   const { dataDir } = config;
-  const running = await EmbeddedPostgres.runningUrl({
-    dataDir,
-    password: await keptSecret(dataDir, 'database-password'),
-  });
+  const password = await keptSecret(dataDir, 'database-password');
+  const running = await EmbeddedPostgres.runningUrl({ dataDir, password });
   if (running !== null) return { url: running, alone: false };
   return { url: await startEmbedded({ config, log: pino({ level: 'silent' }) }, stops), alone: true };
 }

@@ -1,4 +1,4 @@
-/** What went wrong, as an operator or a script is told. */
+/** Errors as failures of the program, for an operator or a script. */
 import { ArchiveError } from './backup/manifest.js';
 import { ConfigError } from '../config/config.js';
 import { isUnavailable } from '../storage/database.js';
@@ -15,7 +15,7 @@ const BACKUP_HINT = 'Nothing was changed. Take another backup.';
 
 type ErrorClass = abstract new (...args: never[]) => Error;
 
-/** Errors that the operator can do something about, each with how the program ends. */
+/** Errors that the operator can act on, and how the program ends with each. */
 const KNOWN: readonly (readonly [error: ErrorClass, how: Omit<Failure, 'message'>])[] = [
   [ConfigError, { exitCode: EXIT.usage, code: 'config' }],
   [MigrationError, { exitCode: EXIT.refused, code: 'schema' }],
@@ -33,7 +33,7 @@ function ofServer(error: Error): Failure | undefined {
   return known === undefined ? ofDatabase(error) : { ...known[1], message: error.message };
 }
 
-/** A database out of reach, also as a store tells of it: with the reason as its cause. */
+/** An unreachable database: the error itself, or the cause of a store's `unavailable`. */
 function ofDatabase(error: Error): Failure | undefined {
   const cause = error instanceof ServiceError ? error.cause : error;
   if (!(cause instanceof Error) || !isUnavailable(cause)) return undefined;

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-/** `service-admin`: what an operator does by hand, on the database that the environment names. */
+/** `service-admin`: the operator's commands, on the database that the environment names. */
 import { SERVER_VERSION } from '../../root.js';
 import { runProcess } from '../../terminal/program-process.js';
 import { adminFailureOf } from './failure.js';
 import { runAdmin } from './program.js';
 
-/** An embedded database that was started for the command is stopped first; that takes 20 seconds at most. */
+/** Stopping an embedded database that was started for the command takes 20 seconds at most. */
 const GRACE_MS = 30_000;
 
 await runProcess({

@@ -1,4 +1,4 @@
-/** The operator's command line as a whole. */
+/** The command line of `service-admin`. */
 import { runCall, type ProgramCall } from '../../terminal/call.js';
 import { newProgram, type Run } from '../../terminal/command.js';
 import type { ExitCode } from '../../terminal/terminal.js';
@@ -13,7 +13,7 @@ import {
   registerTenants,
 } from './commands/tenants.js';
 import { registerVerify } from './commands/verify.js';
-import { ADMIN_NAME, adminContext, type AdminCommand, type AdminContext } from './context.js';
+import { ADMIN_NAME, AdminContext, type AdminCommand } from './context.js';
 import { adminFailureOf } from './failure.js';
 
 /** Every command, in the order in which help lists them. */
@@ -23,7 +23,7 @@ const COMMANDS: readonly ((program: AdminCommand) => void)[] = [
   registerEpoch,
 ];
 
-/** The program with all its commands; the reference's test reads it too. */
+/** The program with all its commands; a test compares the reference with it. */
 export function adminProgramOf(run: Run<AdminContext>, version = ''): AdminCommand {
   const about = 'Backups, tenants and repairs of a server, on the database that its environment names.';
   const program = newProgram(ADMIN_NAME, about, run)
@@ -39,10 +39,10 @@ export function adminProgramOf(run: Run<AdminContext>, version = ''): AdminComma
   return program;
 }
 
-/** Runs one call to its end. Never rejects. */
+/** Runs one call of the program. Does not reject. */
 export const runAdmin = (call: ProgramCall & { readonly version: string }): Promise<ExitCode> =>
   runCall<AdminContext>(call, {
     failureOf: adminFailureOf,
     programOf: (run) => adminProgramOf(run, call.version),
-    contextOf: (terminal) => adminContext(terminal, call.version),
+    contextOf: (terminal) => new AdminContext(terminal, call.version),
   });

@@ -1,25 +1,26 @@
-/** How far a command is, on one line of the terminal. */
+/** The progress of a command, on one line of the terminal. */
 import type { Progress } from './backup/archive.js';
 import { paced } from '../../terminal/progress.js';
 import type { Terminal } from '../../terminal/terminal.js';
-import { goOn } from './context.js';
+import { throwIfInterrupted } from './context.js';
 
 const WIDTH = 30;
 
-/** The same work, which ends here where the person has interrupted it. */
-export const stoppable =
-  (terminal: Terminal, progress: Progress): Progress =>
-  (done, total) => {
-    goOn(terminal);
+/** `progressOf` for work that stops where the user has interrupted it. */
+export function stoppable(terminal: Terminal, verb: string): Progress {
+  const progress = progressOf(terminal, verb);
+  return (done, total) => {
+    throwIfInterrupted(terminal);
     progress(done, total);
   };
+}
 
-/** A bar, and how much it is of. */
+/** A bar, and the bytes done. */
 export function progressOf(terminal: Terminal, verb: string): Progress {
   const tell = paced(terminal);
   return (done, total) =>
     tell(() => {
-      // The size of a database is an estimate, and what is written may be more.
+      // The size of a database is an estimate, and may be exceeded.
       const percent = total <= 0 ? 0 : Math.min(100, Math.floor((100 * done) / total));
       const filled = Math.round((WIDTH * percent) / 100);
       return `${verb}  [${'#'.repeat(filled)}${'.'.repeat(WIDTH - filled)}] ${percent} %  ${sized(done)}`;
@@ -28,7 +29,7 @@ export function progressOf(terminal: Terminal, verb: string): Progress {
 
 const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 
-/** Bytes as people say them: `12.5 MiB`. */
+/** A size for people: `12.5 MiB`. */
 export function sized(bytes: number): string {
   let unit = 0;
   let value = bytes;

@@ -1,7 +1,7 @@
-/** What is in a database or a backup, in figures; how a database stands before a restore, and who works on it. */
+/** Figures of a database or a backup, and the checks of a database before a restore. */
 import type pg from 'pg';
 import { readdir } from 'node:fs/promises';
-import type { Manifest } from './backup/ports.js';
+import type { Manifest } from './backup/manifest.js';
 import type { Config } from '../config/config.js';
 import { SQL_FOLDER } from '../../root.js';
 import { counted } from '../../terminal/output.js';
@@ -12,7 +12,7 @@ import type { OperatorDatabase } from './context.js';
 export const newestSchema = async (): Promise<number> =>
   (await readdir(SQL_FOLDER)).filter((name) => name.endsWith('.sql')).length;
 
-/** Number of the last migration that the database has; 0: it has no tables of ours. */
+/** Number of the last migration that the database has; 0: it has no tables of this service. */
 export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   const there = await pool.query<{ there: boolean }>("SELECT to_regclass('migrations') IS NOT NULL AS there");
   if (there.rows[0]?.there !== true) return 0;
@@ -20,10 +20,10 @@ export async function schemaOf({ pool }: OperatorDatabase): Promise<number> {
   return rows[0]?.schema ?? 0;
 }
 
-/** Names of the connections that every running server has. */
+/** `application_name` of the connections that every running server has. */
 const SERVERS = ['service', 'service-commit', 'service-listen'];
 
-/** Throws `CommandError` while a server runs on the database: it would go on writing into what is being replaced. */
+/** Throws `CommandError` while a server runs on the database: it would write into the tables that are being replaced. */
 export async function requireNoServer({ pool, alone }: OperatorDatabase, { databaseUrl }: Config): Promise<void> {
   const running = (): CommandError =>
     new CommandError(
@@ -41,8 +41,8 @@ export async function requireNoServer({ pool, alone }: OperatorDatabase, { datab
 }
 
 /**
- * Undefined where nobody's data is in the database; a server that was started once leaves an unclaimed tenant, which is
- * nothing. Else what there is; without `force` that is refused with a `CommandError`.
+ * Undefined where the database has no user's data; the unclaimed tenant of a server that was started once does not count.
+ * Otherwise the counts of what there is, or without `force` a `CommandError`.
  */
 export async function requireEmpty({ pool }: OperatorDatabase, force: boolean): Promise<Counts | undefined> {
   const { rows } = await pool.query<{ used: boolean }>(
@@ -60,7 +60,7 @@ export async function requireEmpty({ pool }: OperatorDatabase, force: boolean): 
   );
 }
 
-/** Rows of what an operator asks for. Items: those that are not deleted. */
+/** Rows in the database. `items`: those that are not deleted. */
 export interface Counts {
   readonly tenants: number;
   readonly devices: number;
@@ -82,7 +82,7 @@ export async function countsOf(pool: pg.Pool): Promise<Counts> {
 export const countsLine = ({ tenants, devices, items }: Counts): string =>
   [counted(tenants, 'tenant'), counted(devices, 'device'), counted(items, 'item')].join(', ');
 
-/** What a backup says of itself. `createdAt`: ISO 8601; `bytes`: of all rows, unpacked. The texts are for a person. */
+/** Facts of a backup. `createdAt`: ISO 8601; `bytes`: of all rows, uncompressed. */
 export const aboutBackup = ({ createdAt, version, schema, postgres, parts }: Manifest) => ({
   createdAt: new Date(createdAt).toISOString(),
   ...{ version, schema, postgres },

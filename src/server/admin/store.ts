@@ -1,11 +1,11 @@
-/** What an operator does by hand, in PostgreSQL (sql/0008_operator.sql). */
+/** The operator's statements (sql/0008_operator.sql). */
 import { ulid } from 'ulid';
 import { Store } from '../storage/ask.js';
 
-/** States that an operator may give a tenant. */
-export type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';
+/** States that an operator may set. */
+type TenantState = 'active' | 'past_due' | 'suspended' | 'inactive';
 
-/** A tenant as an operator sees it. Times are milliseconds since 1970, sizes bytes. */
+/** A tenant in the operator's list. Times are milliseconds since 1970, sizes bytes. */
 export interface TenantRow {
   readonly id: string;
   /** Null: the tenant of single mode. */
@@ -19,7 +19,7 @@ export interface TenantRow {
   readonly storageBytes: number;
 }
 
-/** Where a stored figure differs from what the rows say. */
+/** A stored figure that differs from the rows. */
 export interface Discrepancy {
   readonly tenantId: string;
   readonly what: string;
@@ -27,13 +27,13 @@ export interface Discrepancy {
   readonly counted: number;
 }
 
-/** How a change ended: done, or a name of the error catalogue. */
-export type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_done';
+/** Result of a change: done, or a name of the error catalogue. */
+type OperatorVerdict = 'ok' | 'tenant_not_found' | 'bootstrap_already_done';
 
 /** Items that one statement deletes. */
 const DELETE_BATCH = 2_000;
 
-/** The operator's statements. Each throws `unavailable` while the database is down. */
+/** Each statement throws `unavailable` while the database is down. */
 export class OperatorStore extends Store {
   /** Tenants in order of their names, at most `limit` of them after `after` ('' from the start). */
   tenants(after: string, limit: number): Promise<TenantRow[]> {
@@ -58,18 +58,15 @@ export class OperatorStore extends Store {
     return this.verdict('set_tenant_state($1, $2)', [tenantId, state]);
   }
 
-  /** Deletes a tenant with all that it has. `onBatch` is called after each statement, with the items gone so far. */
+  /** Deletes a tenant with all its data. `onBatch` is called after each statement, with the items deleted so far. */
   async remove(
     tenantId: string,
     now: number,
     onBatch: (items: number) => void = () => undefined,
   ): Promise<OperatorVerdict> {
     for (let items = 0; ; items += DELETE_BATCH) {
-      const verdict = await this.verdict<'gone' | 'more' | 'tenant_not_found'>('delete_tenant($1, $2, $3)', [
-        tenantId,
-        DELETE_BATCH,
-        now,
-      ]);
+      const values = [tenantId, DELETE_BATCH, now];
+      const verdict = await this.verdict<'gone' | 'more' | 'tenant_not_found'>('delete_tenant($1, $2, $3)', values);
       if (verdict !== 'more') return verdict === 'gone' ? 'ok' : verdict;
       onBatch(items + DELETE_BATCH);
     }
@@ -89,8 +86,8 @@ export class OperatorStore extends Store {
   }
 
   /**
-   * Begins a new history: every device replays from the start, which is what a copied volume needs. The
-   * servers' connections are cut, since each asks for the epoch when it connects.
+   * Sets a new epoch: every device replays from the start, as it must after a volume was copied. The connections of all
+   * servers are terminated, since a server reads the epoch when it connects.
    */
   async newEpoch(): Promise<string> {
     const epoch = ulid();

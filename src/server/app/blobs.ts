@@ -1,16 +1,13 @@
 /** Puts together what blobs are made of: the store, its rows, and the transfers through this server. */
 import type { Logger } from 'pino';
-import type pg from 'pg';
 import { Blobs } from '../blobs/blobs.js';
-import type { ObjectStore } from '../blobs/ports.js';
 import { Reaper, type Comparison, type Reaped } from '../blobs/reaper.js';
 import { Transfers } from '../blobs/transfers.js';
 import type { Job } from '../ops/store.js';
 import type { LocalStore } from '../blobs/objects/local.js';
 import { localStore, openBucket } from '../blobs/objects/open.js';
-import { PostgresBlobAudit } from '../blobs/audit-store.js';
 import { BlobStore } from '../blobs/store.js';
-import type { Clock, Timer } from '../../protocol/clock.js';
+import type { Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import type { Parts } from './parts.js';
 
@@ -35,30 +32,16 @@ export async function composeBlobs(parts: Parts): Promise<BlobParts> {
   const store = local ?? (await openBucket(config, log));
   parts.stops.push(() => store.close());
   const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
-  const jobs = blobJobs(
-    { store, pool: database.pool, clock },
-    {
-      onRefused: (refused) => logRefused(log, refused),
-      onCompared: (found) => logComparison(log, found),
-    },
-  );
+  const jobs = blobJobs(new Reaper(store, database.pool, clock), {
+    onRefused: (refused) => logRefused(log, refused),
+    onCompared: (found) => logComparison(log, found),
+  });
   if (local === undefined) return { blobs, transfers: undefined, jobs };
   const transfers = new Transfers({ files: local, rows, clock, secret });
   keepSwept(parts, local);
   parts.stops.push(() => transfers.close());
   return { blobs, transfers, jobs };
 }
-
-/** What the reaper works on. */
-export interface ReaperParts {
-  readonly store: ObjectStore;
-  readonly pool: pg.Pool;
-  readonly clock: Clock;
-}
-
-/** See src/server/blobs/reaper.ts. */
-export const reaperOf = ({ store, pool, clock }: ReaperParts): Reaper =>
-  new Reaper({ store, rows: new BlobStore(pool), openAudit: () => PostgresBlobAudit.open(pool), clock });
 
 /** What the store would not do for a job, once a run. */
 export interface Refused extends Pick<Reaped, 'refused' | 'fault'> {
@@ -72,8 +55,7 @@ export interface NightWatch {
 }
 
 /** What the nightly jobs do about blobs. */
-export function blobJobs(parts: ReaperParts, watch: NightWatch): readonly Job[] {
-  const reaper = reaperOf(parts);
+export function blobJobs(reaper: Reaper, watch: NightWatch): readonly Job[] {
   const job = (name: string, work: (stopped: AbortSignal) => Promise<Reaped>): Job => ({
     name,
     // Once a night: it goes from batch to batch by itself, and knows what it has tried.
@@ -90,8 +72,8 @@ export function blobJobs(parts: ReaperParts, watch: NightWatch): readonly Job[] 
     job('compare blobs with their store', async (stopped) => {
       const found = await reaper.compare(true, stopped);
       watch.onCompared(found);
-      const { strays, strangers, refused, fault } = found;
-      return { done: strays - strangers - refused, refused, fault };
+      const { strays, foreign, refused, fault } = found;
+      return { done: strays - foreign - refused, refused, fault };
     }),
   ];
 }
@@ -102,10 +84,9 @@ function logRefused(log: Logger, { job, refused, fault }: Refused): void {
   log.warn({ job, objects: refused, why }, 'the store refuses blobs that are to be removed');
 }
 
-function logComparison(log: Logger, { missing, examples, strangers }: Comparison): void {
+function logComparison(log: Logger, { missing, examples, foreign }: Comparison): void {
   if (missing > 0) log.error({ missing, examples }, 'blobs are missing in the store');
-  if (strangers > 0)
-    log.warn({ objects: strangers }, 'the store holds objects of tenants that this database never had');
+  if (foreign > 0) log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
 }
 
 /** Removes what killed processes left of their uploads: at the start, and again and again. */

@@ -1,19 +1,19 @@
-/** What blobs are kept in, as the rest of the server sees it. Bindings: objects/. */
+/** The object stores that blobs are kept in. Implementations: objects/. */
 import type { Readable } from 'node:stream';
 import type { BlobName } from '../../protocol/ids.js';
 
-/** Names one object. Objects lie under `<tenantId>/<ref>`, after the prefix that the operator chose, in every store. */
+/** The name of an object: in every store it lies under `<tenantId>/<ref>`, below the operator's prefix. */
 export type ObjectName = BlobName;
 
-/** A request that a client may make of the store by itself. */
+/** A request that a client may send to the store directly. */
 export interface SignedRequest {
   /** Absolute. */
   readonly url: string;
-  /** What the client has to send with it, lower-case names; part of what was signed. */
+  /** Headers that the client must send, which the signature covers; lower-case names. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** What an upload URL admits: exactly this many bytes, of this type, until then, once. */
+/** What an upload URL admits: one upload of exactly this size and type, before it expires. */
 export interface UploadGrant {
   readonly size: number;
   readonly contentType: string;
@@ -22,7 +22,7 @@ export interface UploadGrant {
   readonly expiresAt: number;
 }
 
-/** How long a download URL is good, milliseconds since 1970. */
+/** Validity of a download URL, milliseconds since 1970. */
 export interface DownloadGrant {
   readonly now: number;
   readonly expiresAt: number;
@@ -34,29 +34,29 @@ export interface StoredObject extends ObjectName {
   /** Milliseconds since 1970, by the store's clock. */
   readonly modifiedAt: number;
   /**
-   * The store's own checksums of the bytes, by their names there: `etag` (S3; MD5 in hex of an object that came in one
-   * PUT without a key of KMS), `crc32c` and `md5` (Google; base64). Left out where the store tells none.
+   * The store's own checksums of the bytes, by their names there: `etag` (S3; MD5 in hex of an object that was uploaded in
+   * one PUT without a key of KMS), `crc32c` and `md5` (Google; base64). Left out where the store reports none.
    */
   readonly checksum?: Readonly<Record<string, string>>;
 }
 
 /**
- * A store of objects. Whatever goes wrong in reaching it is `storage_unavailable`; its cause goes to the log, without
- * signatures. Signing makes no network call.
+ * A store of objects. Any failure of a call is `storage_unavailable`, with its cause in the log, without signatures.
+ * Signing makes no network call.
  */
 export interface ObjectStore {
   readonly kind: 'local' | 'gcs' | 's3';
   /** `origin`: scheme and host that the client reached this server by; only the local store's URLs have it. */
   signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest>;
   signDownload(name: ObjectName, grant: DownloadGrant, origin: string): Promise<SignedRequest>;
-  /** Undefined: there is no such object, or not all of it yet. */
+  /** Undefined: there is no such object, or its upload has not ended. */
   head(name: ObjectName): Promise<StoredObject | undefined>;
-  /** Resolves also where there is none. */
+  /** Resolves also where there is no such object. */
   remove(name: ObjectName): Promise<void>;
-  /** Every object under the prefix, in pages, in an order of the store's. Names that are not ours are left out. */
+  /** Every object under the prefix, in pages, in the store's order. Keys that are no names of blobs are left out. */
   list(): AsyncIterable<readonly StoredObject[]>;
   /** Rejects with `blob_not_found` where there is none. */
   read(name: ObjectName): Promise<Readable>;
-  /** Ends what it holds open. Calls under way may fail. */
+  /** Closes its connections. Calls under way may fail. */
   close(): Promise<void>;
 }

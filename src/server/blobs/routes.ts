@@ -1,4 +1,4 @@
-/** Blobs (reference, Blobs): URLs for devices, and the local store's uploads and downloads behind them. */
+/** Blobs (reference, Blobs): URLs for devices, and the uploads and downloads of the local store by such URLs. */
 import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
@@ -16,7 +16,7 @@ import type { Transfers } from './transfers.js';
 /** What the handlers need. */
 export interface BlobParts {
   readonly blobs: Pick<Blobs, 'uploadUrl' | 'downloadUrl'>;
-  /** Left out: blobs are in a store that clients reach by themselves. */
+  /** Left out: blobs are in a bucket, which clients reach directly. */
   readonly transfers?: LocalTransfers | undefined;
   readonly config: HttpConfig;
 }
@@ -27,8 +27,8 @@ const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
 
 /**
  * Scheme and host that the client reached this server by, without a trailing slash (reference, HTTP, Tokens):
- * PUBLIC_URL, else the domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi
- * mode the host is the request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
+ * PUBLIC_URL, else the domain with https, else the request's own host with the scheme that a trusted proxy names. In
+ * multi mode the request's host, which is the tenant's, replaces the one that PUBLIC_URL or DOMAIN names.
  */
 function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
   const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
@@ -62,7 +62,7 @@ export const uploadUrl: Handler<BlobParts, BlobUpload> = (call, { blobs, config 
 export const downloadUrl: Handler<BlobParts, BlobDownload> = (call, { blobs, config }) =>
   blobs.downloadUrl(call.tenantId, call.id, originOf(call, config));
 
-/** Rows of signed URLs are in the table only with a store that this server serves. */
+/** The route table has signed URLs with the local store only. */
 function served(transfers: LocalTransfers | undefined): LocalTransfers {
   if (transfers === undefined) throw new Error('a signed URL without a local store');
   return transfers;
@@ -86,6 +86,6 @@ export const download: Handler<BlobParts, Download> = async (call, app) => {
   const name = nameOf(call);
   const transfers = served(app.transfers);
   const tooSlow: TooSlow = (bytesPerS) => transfers.tooSlow(name.tenantId, bytesPerS);
-  // A name is given once, so its bytes never change: the name is the tag.
+  // A name is used once, so its bytes never change: the name serves as the entity tag.
   return new Download(await transfers.download(name), `"${name.ref}"`, tooSlow);
 };

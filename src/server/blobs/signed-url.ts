@@ -1,4 +1,4 @@
-/** URLs of the local store: what they say and what they are signed with. Pure. */
+/** Signed URLs of the local store. */
 import type { SignedCall } from '../http/ports.js';
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { blobNameIn } from '../../protocol/ids.js';
@@ -21,31 +21,25 @@ const SIGNATURE = /^[A-Za-z0-9_-]{43}$/;
 const EXPIRY = /^[1-9]\d{0,15}$/;
 
 function macOf(secret: string, { method, tenantId, ref, expiresAt, size, contentType }: Signed): Buffer {
-  // A list as JSON: no two of them are the same text.
-  const said = JSON.stringify([CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null]);
-  return createHmac('sha256', secret).update(said).digest();
+  // As JSON no two different lists have the same text.
+  const text = JSON.stringify([CONTEXT, method, tenantId, ref, expiresAt, size ?? null, contentType ?? null]);
+  return createHmac('sha256', secret).update(text).digest();
 }
 
-/** The path and query of such a request, below the server's origin. */
+/** The path and query of a request that is signed so, below the server's origin. */
 export function signedPath(secret: string, signed: Signed): string {
   const sig = macOf(secret, signed).toString('base64url');
   return `/blobs/${signed.tenantId}/${signed.ref}?exp=${signed.expiresAt}&sig=${sig}`;
 }
 
-/** What the request may reach, or undefined: it was altered, is late, or is used otherwise than signed. */
+/** The blob that a request may reach; undefined: altered, expired, or not used as signed. */
 export function verifySigned(secret: string, call: SignedCall, now: number): ObjectName | undefined {
   const name = blobNameIn(call.path);
   if (name === undefined || !EXPIRY.test(call.exp ?? '') || !SIGNATURE.test(call.sig ?? '')) return undefined;
   const expiresAt = Number(call.exp);
   const { method, size, contentType } = call;
-  const mac = macOf(secret, {
-    ...name,
-    method,
-    expiresAt,
-    ...(size === undefined ? {} : { size }),
-    ...(contentType === undefined ? {} : { contentType }),
-  });
+  const mac = macOf(secret, { ...name, method, expiresAt, size, contentType });
   // The text is compared, not its decoding: the last character of base64url has spare bits.
-  const fits = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(call.sig ?? ''));
-  return fits && now < expiresAt ? name : undefined;
+  const matches = timingSafeEqual(Buffer.from(mac.toString('base64url')), Buffer.from(call.sig ?? ''));
+  return matches && now < expiresAt ? name : undefined;
 }

@@ -1,32 +1,84 @@
-/** Blobs in PostgreSQL (sql/0010_blobs.sql). */
-import type { ObjectName } from './ports.js';
-import type { BlobRow, BlobRows, Reservation, ReserveVerdict, Turn, Unremoved } from './rows.js';
+/** Blobs in PostgreSQL (sql/0010_blobs.sql). Times are milliseconds since 1970, sizes bytes. */
+import type pg from 'pg';
 import { Store } from '../storage/ask.js';
+import { TemporaryTable } from '../storage/temporary-table.js';
+import type { ObjectName, StoredObject } from './ports.js';
 
-/** The blobs of all tenants. What changes the accounting is one call of one function, under the tenant's lock. */
-export class BlobStore extends Store implements BlobRows {
+/** A blob's row. README.md has its states and their transitions. */
+export interface BlobRow {
+  /** As declared for the upload. */
+  readonly size: number;
+  readonly state: 'reserved' | 'ready' | 'orphan' | 'dying';
+  /** When its upload URL expires. */
+  readonly expiresAt: number;
+}
+
+/** Room for an upload. */
+interface Reservation extends ObjectName {
+  /** Id of the requesting device. */
+  readonly by: string;
+  readonly size: number;
+  readonly contentType: string;
+  /** Bytes that the tenant may hold; 0: unlimited. */
+  readonly cap: number;
+  /** Reservations that the tenant may have open at once. */
+  readonly openMax: number;
+  readonly now: number;
+  readonly expiresAt: number;
+  /** Until then the upload counts as under way without a report; 0: this server carries the upload and reports it. */
+  readonly uploadingUntil: number;
+}
+
+/** Result of a reservation. `cap`: it would exceed the cap. `too_many`: the tenant has `openMax` reservations open. */
+export type ReserveVerdict = 'ok' | 'cap' | 'too_many' | 'device_revoked' | 'tenant_not_found';
+
+/**
+ * Which rows are taken next: at most `limit`, the least recently tried first, none that was tried after `since`; `now` is
+ * recorded as the time of the try. So a blob that the store refuses delays no other one, in this run and in the next.
+ */
+export interface Turn {
+  readonly since: number;
+  readonly now: number;
+  readonly limit: number;
+}
+
+/** Blobs that no item may name any more and that the store has failed to remove so far. */
+export interface Unremoved {
+  readonly count: number;
+  readonly bytes: number;
+}
+
+/**
+ * The blobs of all tenants. Every call throws `unavailable` while the database is down. What changes the accounting is one
+ * call of one function, under the tenant's lock.
+ */
+export class BlobStore extends Store {
+  /** Adds the row, and its size to the tenant's storage, under the tenant's lock. */
   async reserve(reservation: Reservation): Promise<ReserveVerdict> {
     const { tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil } = reservation;
     const values = [tenantId, by, ref, size, contentType, cap, openMax, now, expiresAt, uploadingUntil];
-    return this.value<ReserveVerdict>(
-      'SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict',
-      values,
-    );
+    return this.value('SELECT reserve_blob($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS verdict', values);
   }
 
+  /** Undefined: there is no such row. */
   async find({ tenantId, ref }: ObjectName): Promise<BlobRow | undefined> {
     const text = 'SELECT size, state, expires_at AS "expiresAt" FROM blobs WHERE tenant_id = $1 AND ref = $2';
     return this.first<BlobRow>(text, [tenantId, ref], { readOnly: true });
   }
 
-  // The states of a blob that no item names change without the tenant's lock: each of these changes asks for the state
-  // that it comes from, so that of two only one is done, and none changes what a commit counts.
+  // A blob that no item names changes its state without the tenant's lock: each of these statements requires the state it
+  // comes from, so that of two concurrent ones only one takes effect, and none changes what a commit counts.
 
+  /** Records that the object is there with this size. False: the row is not reserved (any more), or has another size. */
   async markReady({ tenantId, ref }: ObjectName, size: number): Promise<boolean> {
     const text = `UPDATE blobs SET state = 'ready' WHERE tenant_id = $1 AND ref = $2 AND size = $3 AND state = 'reserved'`;
     return this.changed(text, [tenantId, ref, size]);
   }
 
+  /**
+   * Records that the upload of a reserved blob is under way until `until`. False: it is not reserved, or its URL had
+   * expired at `now` (null: not checked).
+   */
   async uploading({ tenantId, ref }: ObjectName, until: number, now: number | null): Promise<boolean> {
     return this.changed(
       `UPDATE blobs SET uploading_until = greatest(uploading_until, $3)
@@ -35,12 +87,13 @@ export class BlobStore extends Store implements BlobRows {
     );
   }
 
+  /** Reservations whose URL has expired and whose upload is not under way; of one tenant, or of all (null). */
   takeExpired(
     tenantId: string | null,
     { since, now, limit }: Turn,
   ): Promise<(ObjectName & { readonly size: number })[]> {
     return this.rows(
-      // Rows that somebody changes just now are left out: two of these would wait for one another otherwise.
+      // SKIP LOCKED: two concurrent runs would otherwise wait for each other's rows.
       `WITH due AS (
           SELECT tenant_id, ref FROM blobs
           WHERE state = 'reserved' AND expires_at <= $2 AND uploading_until <= $2
@@ -53,6 +106,7 @@ export class BlobStore extends Store implements BlobRows {
     );
   }
 
+  /** Marks an expired reservation as dying. False: it is none any more. */
   async giveUp({ tenantId, ref }: ObjectName, now: number): Promise<boolean> {
     return this.changed(
       `UPDATE blobs SET state = 'dying'
@@ -61,17 +115,20 @@ export class BlobStore extends Store implements BlobRows {
     );
   }
 
+  /** Marks orphans, and blobs that no item took before `before`, as dying; returns them and those dying already. */
   takeUnused(before: number, { since, now, limit }: Turn): Promise<ObjectName[]> {
     const text = 'SELECT tenant_id AS "tenantId", ref FROM take_unused_blobs($1, $2, $3, $4)';
     return this.rows(text, [before, since, now, limit]);
   }
 
+  /** See `Unremoved`. */
   unremoved(): Promise<Unremoved> {
     const text = `SELECT count(*)::integer AS count, coalesce(sum(size), 0)::bigint AS bytes
       FROM blobs WHERE state = 'dying' AND tried_at > 0`;
     return this.one(text);
   }
 
+  /** Deletes rows that are dying, and their sizes from the tenants' storage. Returns their number. */
   async free(names: readonly ObjectName[]): Promise<number> {
     if (names.length === 0) return 0;
     const values = [names.map(({ tenantId }) => tenantId), names.map(({ ref }) => ref)];
@@ -80,5 +137,71 @@ export class BlobStore extends Store implements BlobRows {
 
   private async changed(text: string, values: readonly unknown[]): Promise<boolean> {
     return (await this.rows(`${text} RETURNING 1`, values)).length > 0;
+  }
+}
+
+/** An object that no row names. */
+export interface Stray extends ObjectName {
+  readonly size: number;
+  /** False: this database never had its tenant. The object belongs to another service then, and must stay. */
+  readonly ours: boolean;
+}
+
+/** A blob whose object is not there, or has another size than its row. */
+export interface Missing extends ObjectName {
+  readonly size: number;
+  /** The item that names it; null: none does. */
+  readonly itemId: string | null;
+}
+
+/** A listing of the object store in a temporary table, beside the rows: it may be larger than the memory. */
+export class BlobAudit extends TemporaryTable {
+  /** Takes a connection of the pool until it is closed. Throws `unavailable`. */
+  static async open(pool: pg.Pool): Promise<BlobAudit> {
+    return new BlobAudit(await TemporaryTable.make(pool, 'listed', 'size bigint, modified_at bigint'));
+  }
+
+  /** Adds a page of the listing. */
+  async add(page: readonly StoredObject[]): Promise<void> {
+    await this.ask(
+      'INSERT INTO listed SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) ON CONFLICT DO NOTHING',
+      [
+        page.map(({ tenantId }) => tenantId),
+        page.map(({ ref }) => ref),
+        page.map(({ size }) => size),
+        page.map(({ modifiedAt }) => modifiedAt),
+      ],
+    );
+  }
+
+  /** Objects last modified before `before` that no row names. Each is returned once. */
+  takeStrays(before: number, limit: number): Promise<Stray[]> {
+    return this.ask<Stray>(
+      `WITH stray AS (
+        SELECT l.tenant_id, l.ref FROM listed l
+        WHERE l.modified_at < $1
+          AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.tenant_id = l.tenant_id AND b.ref = l.ref)
+        LIMIT $2
+      )
+      DELETE FROM listed l USING stray s WHERE l.tenant_id = s.tenant_id AND l.ref = s.ref
+      RETURNING l.tenant_id AS "tenantId", l.ref, l.size,
+        EXISTS (SELECT 1 FROM tenants t WHERE t.id = l.tenant_id)
+          OR EXISTS (SELECT 1 FROM gone_tenants g WHERE g.tenant_id = l.tenant_id) AS ours`,
+      [before, limit],
+    );
+  }
+
+  /** Ready blobs created before `before` that were not listed with their size, in order of names, from `after` on. */
+  missing(before: number, after: ObjectName, limit: number): Promise<Missing[]> {
+    return this.ask<Missing>(
+      `SELECT b.tenant_id AS "tenantId", b.ref, b.size, i.id AS "itemId" FROM blobs b
+      LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref
+      WHERE b.state = 'ready' AND b.created_at < $1 AND (b.tenant_id, b.ref) > ($2, $3)
+        AND NOT EXISTS (
+          SELECT 1 FROM listed l WHERE l.tenant_id = b.tenant_id AND l.ref = b.ref AND l.size = b.size
+        )
+      ORDER BY b.tenant_id, b.ref LIMIT $4`,
+      [before, after.tenantId, after.ref, limit],
+    );
   }
 }

@@ -1,16 +1,16 @@
 /**
- * Uploads and downloads that go through this server: those of the local store. A request shows a signed
- * URL; nothing of it is believed before the signature held.
+ * Uploads and downloads of the local store, which pass through this server. Each request shows a signed URL; nothing in it
+ * is used before the signature was verified.
  */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import type { ObjectName } from './ports.js';
-import type { BlobRows } from './rows.js';
 import type { BlobFile } from '../http/outflow.js';
 import type { SignedCall } from '../http/ports.js';
+import type { ObjectName } from './ports.js';
 import { verifySigned } from './signed-url.js';
+import type { BlobStore } from './store.js';
 
-/** The body of an upload on its way in (src/server/http/inflow.ts). */
+/** The body of an upload (src/server/http). */
 export interface UploadBody {
   /** The next bytes, valid until the next call; undefined after the last. Rejects when the client is gone or too slow. */
   next(): Promise<Uint8Array | undefined>;
@@ -18,12 +18,12 @@ export interface UploadBody {
   cut(): void;
 }
 
-/** A file that is being written. It has its name only once it is whole and durable. Throws `storage_unavailable`. */
+/** A file that is being written. It gets its name once it is whole and durable. Throws `storage_unavailable`. */
 export interface BlobFileDraft {
   write(bytes: Uint8Array): Promise<void>;
-  /** Durable and under its name. False: there is one of this name already. */
+  /** Makes it durable under its name. False: there is a file of this name already. */
   commit(): Promise<boolean>;
-  /** Leaves nothing behind; after `commit` it does nothing. */
+  /** Removes what was written; after `commit` it does nothing. */
   discard(): Promise<void>;
 }
 
@@ -35,54 +35,51 @@ export interface BlobFiles {
   remove(name: ObjectName): Promise<void>;
 }
 
-/** How many transfers this instance carries at once. */
-export interface TransferBounds {
-  readonly all: number;
-  readonly perTenant: number;
-}
-
-/** Places for transfers: of a tenant, or of all. */
-interface Places {
+/** Transfer slots: of a tenant, or of all. */
+interface Slots {
   taken: number;
-  /** When somebody last found none, ms since 1970. */
-  turnedAwayAt: number;
+  /** When a transfer was last refused for want of a slot, ms since 1970. */
+  refusedAt: number;
 }
 
-/** What transfers are made of. */
-export interface TransfersOptions {
+interface TransfersOptions {
   readonly files: BlobFiles;
-  readonly rows: BlobRows;
+  readonly rows: BlobStore;
   readonly clock: Clock;
   /** BLOB_URL_SECRET. */
   readonly secret: string;
-  /** Left out: 256, 16 of one tenant. Each holds a buffer of 512 KiB at most, and an open file. */
-  readonly bounds?: TransferBounds;
+  /** Transfers at once, of all tenants and of one. Each holds a buffer of 512 KiB at most, and an open file. */
+  readonly bounds?: typeof BOUNDS;
 }
 
-const BOUNDS: TransferBounds = { all: 256, perTenant: 16 };
-/** Nobody is waited for who moves less, bytes a second. */
+const BOUNDS = { all: 256, perTenant: 16 };
+/** The slowest pace of any transfer, bytes a second. */
 const PACE_MIN = 1024;
-/** Where others were turned away for want of a place, one that moves less than this loses his: 128 kbit/s. */
+/** The slowest pace while others are refused for want of a slot: 128 kbit/s. */
 const PACE_MIN_CROWDED = 16 * 1024;
-/** So long after one was turned away he may still be waiting to try again, ms. */
-const WAITS_MS = 60_000;
-/** An upload says so often that it is under way, and counts as such for so long after: nobody releases it meanwhile. */
+/** For so long after a refusal the client may still want to try again, ms. */
+const RETRY_MS = 60_000;
+/** An upload renews its lease this often; while the lease lasts no other run releases its reservation. */
 const RENEW_MS = 30_000;
 const LEASE_MS = 4 * RENEW_MS;
 
 const used = (): ServiceError => new ServiceError('url_invalid', 'The URL was used, or its reservation is gone.');
 
-/** The local store's side of signed URLs. */
+/** Transfers of this instance. */
 export class Transfers {
-  private readonly perTenant = new Map<string, Places>();
-  private readonly everybody: Places = { taken: 0, turnedAwayAt: -Infinity };
+  private readonly perTenant = new Map<string, Slots>();
+  private readonly all: Slots = { taken: 0, refusedAt: -Infinity };
   /** Uploads under way here, by tenant and ref. */
   private readonly uploads = new Map<string, UploadBody>();
   private readonly receiving = new Set<Promise<void>>();
 
-  constructor(private readonly options: TransfersOptions) {}
+  private readonly bounds: typeof BOUNDS;
 
-  /** What a request may reach. Throws `url_invalid` for one that was altered, is late or is used otherwise than signed. */
+  constructor(private readonly options: TransfersOptions) {
+    this.bounds = options.bounds ?? BOUNDS;
+  }
+
+  /** The blob that a request may reach. Throws `url_invalid` where its URL was altered, expired, or not used as signed. */
   check(call: SignedCall): ObjectName {
     const name = verifySigned(this.options.secret, call, this.options.clock.now());
     if (name === undefined) throw new ServiceError('url_invalid');
@@ -90,9 +87,9 @@ export class Transfers {
   }
 
   /**
-   * Takes an upload: durable, under its name and ready to be named by an item when this resolves. A second PUT of the
-   * same URL ends one that is under way here, which may be a connection that died unseen; the first that is whole wins.
-   * Throws `url_invalid` for a URL that was used or given up, `rate_limited`, `unavailable`, `storage_unavailable`.
+   * Takes an upload: when this resolves it is durable under its name, and an item may name it. A second PUT of the same
+   * URL ends one that is under way here, whose connection may be dead without a close; the first that is whole wins.
+   * Throws `url_invalid` for a URL that was used or whose reservation was released, `rate_limited`, `unavailable`, `storage_unavailable`.
    */
   async upload(name: ObjectName, size: number, source: UploadBody): Promise<void> {
     const leave = this.enter(name.tenantId);
@@ -110,7 +107,7 @@ export class Transfers {
     }
   }
 
-  /** Opens a blob; whoever gets it closes it. Throws `no_blob`, `rate_limited`, `unavailable`, `storage_unavailable`. */
+  /** Opens a blob, which the caller closes. Throws `no_blob`, `rate_limited`, `unavailable`, `storage_unavailable`. */
   async download(name: ObjectName): Promise<BlobFile> {
     const leave = this.enter(name.tenantId);
     try {
@@ -127,7 +124,7 @@ export class Transfers {
     }
   }
 
-  /** Ends the uploads that are under way, and resolves when nothing is left of them. */
+  /** Ends the uploads under way, and resolves when their files are removed. */
   async close(): Promise<void> {
     for (const source of this.uploads.values()) source.cut();
     await Promise.allSettled(this.receiving);
@@ -135,50 +132,50 @@ export class Transfers {
 
   /** Transfers under way. */
   get underWay(): number {
-    return this.everybody.taken;
+    return this.all.taken;
   }
 
   /**
-   * Whether a transfer of this tenant's must end at this pace, bytes a second, so that nobody holds a place for ever:
-   * always below a KiB, and below 16 KiB where all places are taken and somebody was turned away. For each of those one
-   * transfer makes room.
+   * Whether a transfer of this tenant must end at this pace, bytes a second; without it a slow client would hold a slot
+   * for ever. Always below 1 KiB; below 16 KiB where all slots are taken and a transfer was refused. For each refusal
+   * one transfer is ended.
    */
   tooSlow(tenantId: string, bytesPerS: number): boolean {
     if (bytesPerS < PACE_MIN) return true;
     if (bytesPerS >= PACE_MIN_CROWDED) return false;
-    const { all, perTenant } = this.options.bounds ?? BOUNDS;
+    const { all, perTenant } = this.bounds;
     const own = this.perTenant.get(tenantId);
-    return (own !== undefined && this.hasWaiting(own, perTenant)) || this.hasWaiting(this.everybody, all);
+    return (own !== undefined && this.isCrowded(own, perTenant)) || this.isCrowded(this.all, all);
   }
 
-  private hasWaiting(places: Places, most: number): boolean {
-    if (places.taken < most || this.options.clock.now() - places.turnedAwayAt > WAITS_MS) return false;
-    places.turnedAwayAt = -Infinity;
+  private isCrowded(slots: Slots, max: number): boolean {
+    if (slots.taken < max || this.options.clock.now() - slots.refusedAt > RETRY_MS) return false;
+    slots.refusedAt = -Infinity;
     return true;
   }
 
-  /** Counts a transfer in; the answer counts it out, once. */
+  /** Takes a slot. The function returned gives it back; called again it does nothing. */
   private enter(tenantId: string): () => void {
-    const { all, perTenant } = this.options.bounds ?? BOUNDS;
-    const { everybody } = this;
+    const { bounds, all } = this;
+    const { perTenant } = bounds;
     const now = this.options.clock.now();
-    const own = this.perTenant.get(tenantId) ?? { taken: 0, turnedAwayAt: -Infinity };
+    const own = this.perTenant.get(tenantId) ?? { taken: 0, refusedAt: -Infinity };
     if (own.taken >= perTenant) {
-      own.turnedAwayAt = now;
+      own.refusedAt = now;
       throw new ServiceError('rate_limited', `at most ${perTenant} transfers of blobs at once`, undefined, 1);
     }
-    if (everybody.taken >= all) {
-      everybody.turnedAwayAt = now;
+    if (all.taken >= bounds.all) {
+      all.refusedAt = now;
       throw unavailable('too many transfers of blobs are under way');
     }
     this.perTenant.set(tenantId, own);
     own.taken++;
-    everybody.taken++;
+    all.taken++;
     let inside = true;
     return () => {
       if (!inside) return;
       inside = false;
-      everybody.taken--;
+      all.taken--;
       own.taken--;
       if (own.taken === 0) this.perTenant.delete(tenantId);
     };
@@ -196,7 +193,7 @@ export class Transfers {
       await draft.discard();
     }
     if (await rows.markReady(name, size)) return;
-    // An item may have been written in this very moment: then it was settled, and must stay.
+    // A concurrent write of an item may have settled the blob: then the file must stay.
     if ((await rows.find(name))?.state === 'ready') return;
     await files.remove(name);
     throw used();

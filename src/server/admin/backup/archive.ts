@@ -1,7 +1,7 @@
 /**
- * The backup's file: a gzipped tar, so that a person without this program can look into it. Parts of tables first, each
- * with its SHA-256 in the manifest, which comes last because only then all of them are known. A file without a
- * manifest was cut off.
+ * The file of a backup: a gzipped tar, which can be read without this program. The parts of the tables come first, then
+ * blobs and the list of objects; the manifest, with the SHA-256 of each, comes last, when all of them are known. A file
+ * without a manifest was cut off.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -12,90 +12,97 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { extract, pack, type Pack } from 'tar-stream';
-import { FILE_MODE } from '../../../files/durable.js';
+import { FILE_MODE, syncFolder } from '../../../files/durable.js';
 import { blobNameIn } from '../../../protocol/ids.js';
-import { gzipBlocks } from './blocks.js';
-import { ArchiveError, FORMAT, manifestOf } from './manifest.js';
-import { linesOf, objectsOf } from './object-lines.js';
-import type {
-  BackupSource,
-  BlobPart,
-  BlobContent,
-  ListedObject,
-  Manifest,
-  ObjectList,
-  ObjectsSource,
-  Part,
-  TableRows,
-} from './ports.js';
+import type { BlobContent } from '../../blobs/objects/local.js';
+import type { BlobFileDraft } from '../../blobs/transfers.js';
+import type { Dump, DumpedSchema, Restored } from '../../storage/dump.js';
+import { gathered, gzipBlocks } from './blocks.js';
+import {
+  ArchiveError,
+  FORMAT,
+  linesOf,
+  manifestOf,
+  objectsOf,
+  type BlobPart,
+  type BucketName,
+  type ListedObject,
+  type Listing,
+  type Manifest,
+  type ObjectList,
+  type Part,
+} from './manifest.js';
 
-/** What memory holds of a table at a time, bytes. */
+/** A bucket whose list of objects goes into the backup. */
+export type ObjectsSource = BucketName & { readonly pages: Listing };
+
+/** Where the rows and blobs of a backup come from. Tables in the order in which they are restored. */
+export interface BackupSource extends Omit<Dump, 'about'>, DumpedSchema {
+  /** Milliseconds since 1970. */
+  readonly createdAt: number;
+  /** The server's version. */
+  readonly version: string;
+  /** Left out: there are none in a folder. Read after the rows: what they name is there, and newer blobs do no harm. */
+  readonly blobs?: AsyncIterable<BlobContent>;
+  /** Left out: there is no bucket, or no list is wanted. Read last, for the same reason. */
+  readonly objects?: ObjectsSource;
+}
+
+/** What is held in memory of a table at a time, bytes. */
 const PART_BYTES = 4 * 1024 * 1024;
 /** A manifest of a database of 4 TiB. */
 const MANIFEST_BYTES_MAX = 256 * 1024 * 1024;
 const MANIFEST = 'manifest.json';
 
-/** Told now and then: bytes done of about so many. */
+/** Called repeatedly: bytes done of about so many. */
 export type Progress = (done: number, total: number) => void;
-
-const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
-const partName = (table: string, n: number): string => `database/${table}/${String(n).padStart(6, '0')}`;
-
-function addEntry(tar: Pack, name: string, bytes: Buffer, at: Date): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const entry = tar.entry({ name, size: bytes.length, mtime: at, mode: FILE_MODE }, (error) => {
-      if (error) reject(error);
-      else resolve();
-    });
-    entry.end(bytes);
-  });
-}
 
 const BLOBS = 'blobs/';
 const OBJECTS = 'objects/';
 
-/** Streamed: a blob may be larger than the memory. */
-async function addBlob(
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+const numbered = (folder: string, n: number): string => folder + String(n).padStart(6, '0');
+
+/** Adds an entry, streamed, since a blob may be larger than the memory. Resolves with its SHA-256 in hex. */
+async function addEntry(
   tar: Pack,
-  { name, size, bytes }: BlobContent,
-  { at, onBytes }: { readonly at: Date; readonly onBytes: (count: number) => void },
-): Promise<BlobPart> {
+  header: { readonly name: string; readonly size: number; readonly mtime: Date },
+  chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
+): Promise<string> {
   const hash = createHash('sha256');
-  const header = { name: BLOBS + name, size, mtime: at, mode: FILE_MODE };
   let entry: ReturnType<Pack['entry']> | undefined;
   const added = new Promise<void>((resolve, reject) => {
-    entry = tar.entry(header, (error) => (error ? reject(error) : resolve()));
+    entry = tar.entry({ ...header, mode: FILE_MODE }, (error) => (error ? reject(error) : resolve()));
   });
-  // Told by the await below as well; unheard before it would end the process.
+  // A rejection reaches the caller by the await below; without this handler one that comes before it ends the process.
   added.catch(() => undefined);
-  for await (const chunk of bytes) {
+  for await (const chunk of chunks) {
     hash.update(chunk);
-    onBytes(chunk.length);
-    // Where the file cannot be written the entry fails, and there is no drain to wait for.
+    // Where the file cannot be written the entry fails, and no drain event comes.
     if (entry?.write(chunk) === false) await Promise.race([once(entry, 'drain'), added]);
   }
   entry?.end(Buffer.alloc(0));
   await added;
-  return { name, bytes: size, sha256: hash.digest('hex') };
+  return hash.digest('hex');
 }
 
-/** Chunks of a stream gathered to parts; the last one may be shorter. An empty stream gives none. */
-async function* partsOf(stream: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
-  let gathered: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of stream) {
-    gathered.push(chunk as Buffer);
-    bytes += (chunk as Buffer).length;
-    if (bytes < PART_BYTES) continue;
-    yield Buffer.concat(gathered);
-    gathered = [];
-    bytes = 0;
+/** The same chunks; `onChunk` is called for each. */
+async function* tapped(
+  chunks: AsyncIterable<Uint8Array>,
+  onChunk: (chunk: Uint8Array) => Promise<void> | void,
+): AsyncGenerator<Uint8Array> {
+  for await (const chunk of chunks) {
+    await onChunk(chunk);
+    yield chunk;
   }
-  if (bytes > 0) yield Buffer.concat(gathered);
 }
 
-/** Whole pages lie in each part, and so whole lines: a part can be read by itself. */
-async function addObjects(tar: Pack, source: ObjectsSource, at: Date, onPage: () => void): Promise<ObjectList> {
+/** Each part holds whole pages, and so whole lines: it can be read alone. */
+async function addObjects(
+  tar: Pack,
+  { at: mtime, onPage }: { readonly at: Date; readonly onPage: () => void },
+  source: ObjectsSource,
+): Promise<ObjectList> {
   const { store, bucket, prefix, pages } = source;
   const parts: BlobPart[] = [];
   let [count, size] = [0, 0];
@@ -104,75 +111,68 @@ async function addObjects(tar: Pack, source: ObjectsSource, at: Date, onPage: ()
     size += page.reduce((sum, object) => sum + object.size, 0);
     onPage();
   });
-  for await (const bytes of partsOf(lines)) {
-    const name = OBJECTS + String(parts.length).padStart(6, '0');
-    parts.push({ name, bytes: bytes.length, sha256: sha256(bytes) });
-    await addEntry(tar, name, bytes, at);
+  for await (const bytes of gathered(lines, PART_BYTES)) {
+    const name = numbered(OBJECTS, parts.length);
+    const sum = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
+    parts.push({ name, bytes: bytes.length, sha256: sum });
   }
   return { store, bucket, prefix, count, size, parts };
 }
 
 async function fill(tar: Pack, source: BackupSource, onProgress: Progress): Promise<Manifest> {
-  const at = new Date(source.createdAt);
+  const { createdAt, version, schema, postgres } = source;
+  const mtime = new Date(createdAt);
   const parts: Part[] = [];
   const tables: Record<string, { columns: readonly string[] }> = {};
   let done = 0;
+  const advance = (bytes: number): void => onProgress((done += bytes), source.bytes);
   for (const table of source.tables) {
     const { columns, rows } = await source.read(table);
     tables[table] = { columns };
-    for await (const bytes of partsOf(rows)) {
-      const name = partName(table, parts.length);
-      parts.push({ name, table, bytes: bytes.length, sha256: sha256(bytes) });
-      await addEntry(tar, name, bytes, at);
-      onProgress((done += bytes.length), source.bytes);
+    for await (const bytes of gathered(rows, PART_BYTES)) {
+      const name = numbered(`database/${table}/`, parts.length);
+      const sum = await addEntry(tar, { name, size: bytes.length, mtime }, [bytes]);
+      parts.push({ name, table, bytes: bytes.length, sha256: sum });
+      advance(bytes.length);
     }
   }
   const blobs: BlobPart[] = [];
-  for await (const blob of source.blobs ?? []) {
-    blobs.push(await addBlob(tar, blob, { at, onBytes: (count) => onProgress((done += count), source.bytes) }));
+  for await (const { name, size, bytes } of source.blobs ?? []) {
+    const chunks = tapped(bytes, (chunk) => advance(chunk.length));
+    blobs.push({ name, bytes: size, sha256: await addEntry(tar, { name: BLOBS + name, size, mtime }, chunks) });
   }
   const list = source.objects;
-  const onPage = (): void => onProgress(done, source.bytes);
-  const listed = list === undefined ? {} : { objects: await addObjects(tar, list, at, onPage) };
-  const { createdAt, version, schema, postgres } = source;
-  const kept = { ...(source.blobs === undefined ? {} : { blobs }), ...listed };
+  const objects = list && (await addObjects(tar, { at: mtime, onPage: () => advance(0) }, list));
+  const kept = { blobs: source.blobs && blobs, objects };
   const manifest: Manifest = { format: FORMAT, createdAt, version, schema, postgres, tables, parts, ...kept };
-  await addEntry(tar, MANIFEST, Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`), at);
+  const text = Buffer.from(`${JSON.stringify(manifest, null, 1)}\n`);
+  await addEntry(tar, { name: MANIFEST, size: text.length, mtime }, [text]);
   tar.finalize();
   return manifest;
 }
 
 /**
- * Writes a backup. The file appears under its name when it is whole and on the disk, readable by its owner only;
- * whatever fails before leaves nothing behind.
+ * Writes a backup. The file gets its name when it is whole and durable, readable by its owner only; a failure before
+ * leaves nothing behind.
  */
 export async function writeArchive(path: string, source: BackupSource, onProgress: Progress): Promise<Manifest> {
   const temporary = `${path}.${process.pid}.partial`;
   const tar = pack();
   try {
-    const written = pipeline(tar, gzipBlocks, createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE }));
-    // One failing must not leave the other waiting: a full disk ends the reading, a lost database the writing.
+    const file = createWriteStream(temporary, { flags: 'wx', mode: FILE_MODE, flush: true });
+    const written = pipeline(tar, gzipBlocks, file);
+    // A failure of one ends the other, which would wait for ever: a full disk the reading, a lost database the writing.
     const filled = fill(tar, source, onProgress).catch((error: unknown) => {
       tar.destroy(error instanceof Error ? error : new Error(String(error)));
       throw error;
     });
     const [manifest] = await Promise.all([filled, written]);
-    await sync(temporary);
     await rename(temporary, path);
-    await sync(dirname(path));
+    await syncFolder(dirname(path));
     return manifest;
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;
-  }
-}
-
-async function sync(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 
@@ -181,10 +181,10 @@ interface TarEntry {
   readonly bytes: Buffer;
 }
 
-/** Told of a blob: its name and its bytes, which it reads to their end. */
+/** Receives a blob, whose bytes it must read to their end. */
 type OnBlob = (name: string, bytes: AsyncIterable<Uint8Array>) => Promise<void>;
 
-/** Entries one after the other, none larger than a part or a manifest may be; blobs are handed to `onBlob`. */
+/** Entries in order, none larger than a part or a manifest may be; blobs are passed to `onBlob` instead. */
 async function* entriesOf(
   path: string,
   onRead: (bytes: number) => void,
@@ -194,7 +194,7 @@ async function* entriesOf(
   const file = createReadStream(path);
   file.on('data', (chunk) => onRead(chunk.length));
   const reading = pipeline(file, createGunzip(), tar);
-  // Told by the loop below as well; unheard here it would end the process.
+  // A rejection reaches the caller by the loop below too; without this handler one that comes before it ends the process.
   reading.catch(() => undefined);
   for await (const entry of tar) {
     const { name, size, type } = entry.header;
@@ -202,8 +202,8 @@ async function* entriesOf(
       await onBlob(name.slice(BLOBS.length), entry as AsyncIterable<Uint8Array>);
       continue;
     }
-    const most = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
-    if (type !== 'file' || size > most) throw new ArchiveError(`${JSON.stringify(name)} does not belong into a backup`);
+    const max = name === MANIFEST ? MANIFEST_BYTES_MAX : 2 * PART_BYTES;
+    if (type !== 'file' || size > max) throw new ArchiveError(`${JSON.stringify(name)} does not belong into a backup`);
     const chunks: Buffer[] = [];
     for await (const chunk of entry) chunks.push(chunk as Buffer);
     yield { name, bytes: Buffer.concat(chunks) };
@@ -232,7 +232,7 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
       if (manifest !== undefined) throw new ArchiveError('there is something behind the manifest');
       if (name === MANIFEST) manifest = manifestOf(bytes);
       else (isObjects(name) ? seenObjects : seen).push({ name, bytes: bytes.length, sha256: sha256(bytes) });
-      if (isObjects(name)) objects += readObjects(bytes).length;
+      if (isObjects(name)) objects += objectsOf(bytes).length;
     }
   } catch (error) {
     if (error instanceof ArchiveError) throw error;
@@ -250,13 +250,7 @@ export async function verifyArchive(path: string, onProgress: Progress): Promise
 
 const isObjects = (name: string): boolean => name.startsWith(OBJECTS);
 
-function readObjects(bytes: Buffer): ListedObject[] {
-  const objects = objectsOf(bytes);
-  if (objects === undefined) throw new ArchiveError('the list of objects cannot be read');
-  return objects;
-}
-
-/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again. */
+/** The list of objects of a verified archive, a part at a time. Each is compared with the manifest again: see `readArchive`. */
 export async function* readObjectList(path: string, manifest: Manifest): AsyncGenerator<readonly ListedObject[]> {
   const said = manifest.objects?.parts ?? [];
   let next = 0;
@@ -264,12 +258,12 @@ export async function* readObjectList(path: string, manifest: Manifest): AsyncGe
     if (name === MANIFEST) break;
     if (!isObjects(name)) continue;
     if (sha256(bytes) !== said[next++]?.sha256) throw new ArchiveError('the file changed while it was restored');
-    yield readObjects(bytes);
+    yield objectsOf(bytes);
   }
   if (next !== said.length) throw new ArchiveError('the file changed while it was restored');
 }
 
-/** A blob that nobody wants now: the file is read past it. */
+/** Reads past a blob. */
 const drained: OnBlob = async (name, chunks) => {
   await summed(name, chunks);
 };
@@ -285,52 +279,39 @@ function requireSame(said: readonly BlobPart[], read: readonly BlobPart[]): void
   throw new ArchiveError(`the file is damaged: ${wrong?.name ?? 'a part'} is not what the manifest says`);
 }
 
-/** A blob's bytes, read to their end; `take` is given each piece. */
-async function summed(
-  name: string,
-  chunks: AsyncIterable<Uint8Array>,
-  take: (bytes: Uint8Array) => Promise<void> | void = () => undefined,
-): Promise<BlobPart> {
+/** Reads a blob to its end. */
+async function summed(name: string, chunks: AsyncIterable<Uint8Array>): Promise<BlobPart> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const chunk of chunks) {
     hash.update(chunk);
     bytes += chunk.length;
-    await take(chunk);
   }
   return { name, bytes, sha256: hash.digest('hex') };
 }
 
-/** Where blobs of a backup go. */
-export interface BlobPlace {
-  write(bytes: Uint8Array): Promise<void>;
-  /** The blob is whole. */
-  commit(): Promise<unknown>;
-  /** Leaves nothing behind; after `commit` it does nothing. */
-  discard(): Promise<void>;
-}
-
-/** Gives the blobs of a verified archive to their places, each compared with the manifest again. Resolves with their number. */
+/** Writes the blobs of a verified archive into files, each compared with the manifest again. Resolves with their number. */
 export async function restoreBlobs(
   { path, manifest, onProgress }: { readonly path: string; readonly manifest: Manifest; readonly onProgress: Progress },
-  open: (name: string) => Promise<BlobPlace>,
+  create: (name: string) => Promise<BlobFileDraft>,
 ): Promise<number> {
   const said = new Map(manifest.blobs?.map((blob) => [blob.name, blob.sha256]));
   const total = manifest.blobs?.reduce((sum, blob) => sum + blob.bytes, 0) ?? 0;
   let restored = 0;
   let done = 0;
   const onBlob: OnBlob = async (name, chunks) => {
-    const place = await open(name);
+    const draft = await create(name);
     try {
-      const { sha256: found } = await summed(name, chunks, async (bytes) => {
-        await place.write(bytes);
+      const written = tapped(chunks, async (bytes) => {
+        await draft.write(bytes);
         onProgress((done += bytes.length), total);
       });
+      const { sha256: found } = await summed(name, written);
       if (found !== said.get(name)) throw new ArchiveError('the file changed while it was restored');
-      await place.commit();
+      await draft.commit();
       restored++;
     } finally {
-      await place.discard();
+      await draft.discard();
     }
   };
   for await (const { name } of entriesOf(path, () => undefined, onBlob)) if (name === MANIFEST) break;
@@ -339,9 +320,9 @@ export async function restoreBlobs(
 
 /**
  * The tables of a verified archive, for one pass in order. Each part is compared with the manifest again: the file may
- * have changed since.
+ * have changed since it was verified.
  */
-export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<TableRows> {
+export async function* readArchive(path: string, manifest: Manifest, onProgress: Progress): AsyncGenerator<Restored> {
   const total = manifest.parts.reduce((sum, part) => sum + part.bytes, 0);
   const entries = entriesOf(path, () => undefined);
   let done = 0;
@@ -360,7 +341,7 @@ export async function* readArchive(path: string, manifest: Manifest, onProgress:
       };
       yield { table, columns, rows: Readable.from(rows()) };
     }
-    // A part of no table, or of one that was before: its rows would be left out, and nobody told.
+    // A part of no table, or of an earlier one: its rows would be left out without an error.
     if (next < manifest.parts.length) throw new ArchiveError(`${manifest.parts[next]?.name ?? ''} is of no table`);
   } finally {
     await entries.return(undefined);

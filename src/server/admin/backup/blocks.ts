@@ -1,26 +1,26 @@
 /**
- * Gzip in blocks, each a member of its own, compressed as much as it is worth: a backup is mostly ciphertext. As bytes
- * that gives nothing for most of the time a backup takes; as hex, which is how rows hold it, it gives half by the
- * frequency of its digits alone. Any gunzip reads the members as one stream.
+ * Gzip in blocks, each a member of its own, with the method that suits it. A backup is mostly ciphertext: compressing it as
+ * bytes takes most of the time of a backup and saves nothing; as hex, the form in rows, Huffman coding alone halves it. Any
+ * gunzip reads the members as one stream.
  */
 import { promisify } from 'node:util';
 import { constants, deflateRawSync, gzip, type ZlibOptions } from 'node:zlib';
 
 const gzipped = promisify<Uint8Array, ZlibOptions, Buffer>(gzip);
 
-/** Memory holds so many of them, and their results. */
+/** `AT_ONCE` blocks and their results are in memory. */
 const BLOCK_BYTES = 1024 * 1024;
-/** They are compressed on the threads that Node has for such work, four as a rule. */
+/** Blocks are compressed on the threads of libuv's pool, four by default. */
 const AT_ONCE = 4;
 const SAMPLE_BYTES = 16 * 1024;
-/** A method that makes less of a sample than this share of the simpler one's is worth its time. */
+/** A method is worth its time where its result is smaller than this share of the simpler one's. */
 const WORTH = 0.9;
 
 const STORED: ZlibOptions = { level: constants.Z_NO_COMPRESSION };
 const DIGITS: ZlibOptions = { level: 1, strategy: constants.Z_HUFFMAN_ONLY };
 const REPEATS: ZlibOptions = { level: 1 };
 
-/** The way to compress this block, by what becomes of a piece of its middle. */
+/** The method for a block, tried on a sample from its middle. */
 function methodFor(block: Uint8Array): ZlibOptions {
   const at = Math.max(0, (block.length - SAMPLE_BYTES) >> 1);
   const sample = block.subarray(at, at + SAMPLE_BYTES);
@@ -29,26 +29,25 @@ function methodFor(block: Uint8Array): ZlibOptions {
   return digits < WORTH * sample.length ? DIGITS : STORED;
 }
 
-/** Bytes gathered to blocks; the last one may be shorter. */
-async function* blocksOf(bytes: AsyncIterable<unknown>): AsyncGenerator<Uint8Array> {
-  let gathered: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of bytes) {
-    const piece = chunk as Uint8Array;
-    gathered.push(piece);
-    size += piece.length;
-    if (size < BLOCK_BYTES) continue;
-    yield Buffer.concat(gathered, size);
-    gathered = [];
-    size = 0;
+/** A stream in chunks of at least `size` bytes; the last one may be shorter. An empty stream gives none. */
+export async function* gathered(stream: AsyncIterable<unknown>, size: number): AsyncGenerator<Buffer> {
+  let chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes < size) continue;
+    yield Buffer.concat(chunks, bytes);
+    chunks = [];
+    bytes = 0;
   }
-  if (size > 0) yield Buffer.concat(gathered, size);
+  if (bytes > 0) yield Buffer.concat(chunks, bytes);
 }
 
 /** The same bytes as a gzip file. */
 export async function* gzipBlocks(bytes: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
   const underWay: Promise<Buffer>[] = [];
-  for await (const block of blocksOf(bytes)) {
+  for await (const block of gathered(bytes, BLOCK_BYTES)) {
     underWay.push(gzipped(block, methodFor(block)));
     if (underWay.length < AT_ONCE) continue;
     const first = await underWay.shift();

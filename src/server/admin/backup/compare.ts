@@ -1,43 +1,75 @@
-/** The list of objects of a backup beside the bucket as it is: what is gone since, and what is another object now. */
-import type { ListedObject, Listing } from './ports.js';
-
-/** An object of the list that is not in the bucket. */
-export interface LostObject extends ListedObject {
-  /** The restored item that names it; null: none does. */
-  readonly itemId: string | null;
-}
-
-/** Those that are lost: how many, how many of them an item names, and the first of them. */
-export interface Lost {
-  readonly count: number;
-  readonly named: number;
-  readonly examples: readonly LostObject[];
-}
-
-/** The list of the backup, held by the database while the bucket is listed: it may be longer than the memory is large. */
-export interface ObjectLedger {
-  /** A piece of the list. */
-  add(objects: readonly ListedObject[]): Promise<void>;
-  /** Those of these objects that the list has, as the list has them. Each is given once and is in the list no more. */
-  take(page: readonly ListedObject[]): Promise<readonly ListedObject[]>;
-  /** What was not taken; those first that an item names. */
-  left(examples: number): Promise<Lost>;
-}
-
-/** How an object differs from the list. `missing`: it is gone. */
-export type Difference = 'missing' | 'size' | 'checksum';
+/** The list of objects in a backup, compared with the bucket: what is missing since, and what has changed. */
+import type pg from 'pg';
+import { TemporaryTable } from '../../storage/temporary-table.js';
+import type { ListedObject, Listing } from './manifest.js';
 
 /** An object that differs, for a person to look at. */
-export interface DifferingObject {
+interface DifferingObject {
   readonly tenantId: string;
   readonly ref: string;
-  readonly difference: Difference;
+  readonly difference: 'missing' | 'size' | 'checksum';
   /** Size and checksums in the list. */
   readonly listed: string;
   /** The same in the bucket; empty where it is missing. */
   readonly found: string;
-  /** Of what is missing, the item that names it; null: none, or not missing. */
+  /** Of a missing object, the restored item that names it; null: none does, or it is not missing. */
   readonly itemId: string | null;
+}
+
+type Checksum = ListedObject['checksum'] | null;
+
+/** An object of the list, out of the database. */
+type Recorded = Omit<ListedObject, 'checksum'> & { readonly checksum?: Checksum };
+/** With the restored item that names it; null: none does. */
+type LostObject = Recorded & Pick<DifferingObject, 'itemId'>;
+
+/** The list in a temporary table while the bucket is listed: it may be larger than the memory. */
+export class ObjectLedger extends TemporaryTable {
+  /** Takes a connection of the pool until it is closed. Throws `unavailable`. */
+  static async open(pool: pg.Pool): Promise<ObjectLedger> {
+    return new ObjectLedger(await TemporaryTable.make(pool, 'recorded', 'size bigint, checksum json'));
+  }
+
+  /** Adds a part of the list. */
+  async add(objects: readonly ListedObject[]): Promise<void> {
+    await this.ask(
+      `INSERT INTO recorded SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::json[])
+       ON CONFLICT DO NOTHING`,
+      [
+        objects.map(({ tenantId }) => tenantId),
+        objects.map(({ ref }) => ref),
+        objects.map(({ size }) => size),
+        objects.map(({ checksum }) => (checksum === undefined ? null : JSON.stringify(checksum))),
+      ],
+    );
+  }
+
+  /** Takes those of these objects out of the list that it has, and returns them as listed. */
+  take(page: readonly ListedObject[]): Promise<readonly Recorded[]> {
+    return this.ask<Recorded>(
+      `DELETE FROM recorded r USING unnest($1::text[], $2::text[]) AS p (tenant_id, ref)
+       WHERE r.tenant_id = p.tenant_id AND r.ref = p.ref
+       RETURNING r.tenant_id AS "tenantId", r.ref, r.size, r.checksum`,
+      [page.map(({ tenantId }) => tenantId), page.map(({ ref }) => ref)],
+    );
+  }
+
+  /** What was not taken: how many, how many of them an item names, and examples, those first that an item names. */
+  async left(limit: number): Promise<{ count: number; named: number; examples: readonly LostObject[] }> {
+    const withItems = `recorded r
+      LEFT JOIN blobs b ON b.tenant_id = r.tenant_id AND b.ref = r.ref AND b.state = 'ready'
+      LEFT JOIN items i ON i.tenant_id = b.tenant_id AND i.id = b.item_id AND i.blob_ref = b.ref`;
+    const [counts] = await this.ask<{ readonly count: number; readonly named: number }>(
+      `SELECT count(*) AS count, count(i.id) AS named FROM ${withItems}`,
+      [],
+    );
+    const examples = await this.ask<LostObject>(
+      `SELECT r.tenant_id AS "tenantId", r.ref, r.size, r.checksum, i.id AS "itemId" FROM ${withItems}
+       ORDER BY i.id IS NULL, r.tenant_id, r.ref LIMIT $1`,
+      [limit],
+    );
+    return { count: counts?.count ?? 0, named: counts?.named ?? 0, examples };
+  }
 }
 
 /** What a comparison found. */
@@ -47,11 +79,11 @@ export interface ObjectComparison {
   /** Of these, those that are in the bucket with the size and a checksum of the list. */
   readonly same: number;
   readonly missing: number;
-  /** Of the missing ones, those that an item names: the others are of no use to anybody. */
+  /** Of the missing ones, those that an item names: nothing needs the others. */
   readonly missingNamed: number;
   readonly otherSize: number;
   readonly otherChecksum: number;
-  /** The size is the list's, and no checksum of the same kind is there to compare: an object that was copied in parts, or into another store. */
+  /** With the size of the list, and no checksum of the same kind: the object was copied in parts, or into another store. */
   readonly sizeOnly: number;
   /** In the bucket, and not in the list: written after it. */
   readonly added: number;
@@ -59,13 +91,13 @@ export interface ObjectComparison {
   readonly examples: readonly DifferingObject[];
 }
 
-/** Of each kind of difference. */
+/** Examples of each kind of difference. */
 const EXAMPLES = 10;
-/** An ETag of an object that came in parts is a sum of sums, and says with how many parts it was made. */
+/** The ETag of an object that was uploaded in parts is a hash of hashes, with the number of parts. */
 const IN_PARTS = /-\d+$/;
 
-/** True, false, or undefined where they have no checksum of one kind. */
-export function sameChecksum(one: ListedObject['checksum'], other: ListedObject['checksum']): boolean | undefined {
+/** Undefined: they have no checksum of the same kind. */
+export function sameChecksum(one: Checksum, other: Checksum): boolean | undefined {
   const kinds = Object.entries(one ?? {}).flatMap(([name, sum]) => {
     const against = Object.hasOwn(other ?? {}, name) ? other?.[name] : undefined;
     if (against === undefined) return [];
@@ -75,7 +107,7 @@ export function sameChecksum(one: ListedObject['checksum'], other: ListedObject[
   return kinds.length === 0 ? undefined : kinds.every((same) => same);
 }
 
-/** Compares the list with the bucket; memory holds a page of each. `onPage` is told how many objects the bucket gave so far. */
+/** Compares the list with the bucket, a page of each at a time. `onPage` is called with the objects listed so far. */
 export async function compareObjects(
   list: AsyncIterable<readonly ListedObject[]>,
   bucket: Listing,
@@ -100,35 +132,31 @@ export async function compareObjects(
       const kind = kindOf(wanted, object);
       if (kind === 'otherSize' || kind === 'otherChecksum') {
         const difference = kind === 'otherSize' ? 'size' : 'checksum';
-        if (found[kind] < EXAMPLES) examples.push({ ...shown(wanted), difference, found: told(object), itemId: null });
+        if (found[kind] < EXAMPLES) examples.push(exampleOf(wanted, difference, described(object)));
       }
       found[kind]++;
     }
     onPage((seen += page.length));
   }
   const lost = await ledger.left(EXAMPLES);
-  const missing = lost.examples.map((object) => ({
-    ...shown(object),
-    ...{ difference: 'missing' as const, found: '', itemId: object.itemId },
-  }));
+  const missing = lost.examples.map((object) => ({ ...exampleOf(object, 'missing'), itemId: object.itemId }));
   const { count, named } = lost;
   return { listed, ...found, missing: count, missingNamed: named, examples: [...missing, ...examples] };
 }
 
-const keyOf = ({ tenantId, ref }: ListedObject): string => `${tenantId}/${ref}`;
+const keyOf = ({ tenantId, ref }: Recorded): string => `${tenantId}/${ref}`;
 
-function kindOf(wanted: ListedObject, object: ListedObject): 'same' | 'otherSize' | 'otherChecksum' | 'sizeOnly' {
+function kindOf(wanted: Recorded, object: ListedObject): 'same' | 'otherSize' | 'otherChecksum' | 'sizeOnly' {
   if (wanted.size !== object.size) return 'otherSize';
   const same = sameChecksum(wanted.checksum, object.checksum);
   if (same === undefined) return 'sizeOnly';
   return same ? 'same' : 'otherChecksum';
 }
 
-const shown = (object: ListedObject): Pick<DifferingObject, 'tenantId' | 'ref' | 'listed'> => ({
-  tenantId: object.tenantId,
-  ref: object.ref,
-  listed: told(object),
+const exampleOf = (object: Recorded, difference: DifferingObject['difference'], found = ''): DifferingObject => ({
+  ...{ tenantId: object.tenantId, ref: object.ref, listed: described(object) },
+  ...{ difference, found, itemId: null },
 });
 
-const told = ({ size, checksum }: ListedObject): string =>
+const described = ({ size, checksum }: Recorded): string =>
   [`${size} bytes`, ...Object.entries(checksum ?? {}).map(([name, sum]) => `${name} ${sum}`)].join(', ');

@@ -1,43 +1,87 @@
-/** What a backup says of itself, read with the distrust that a file deserves. */
-import { blobNameIn } from '../../../protocol/ids.js';
-import type { Manifest } from './ports.js';
+/** What a backup says of itself, and its list of a bucket's objects. Both are checked when read: a file may hold anything. */
+import type typiaLibrary from 'typia';
+import type { tags } from 'typia';
+import type { Count, Ulid } from '../../../protocol/requests.js';
+
+/** Its calls are replaced at build time: an import would load the library at every start, for nothing. */
+declare const typia: typeof typiaLibrary;
+
+/** A piece of a list, or a blob, in the backup. */
+export interface BlobPart {
+  readonly name: string;
+  readonly bytes: number;
+  /** Hex. */
+  readonly sha256: string;
+}
+
+/** A piece of a table. */
+export interface Part extends BlobPart {
+  readonly table: string;
+}
+
+/** An object of a bucket, as its store lists it. */
+export interface ListedObject {
+  readonly tenantId: string;
+  readonly ref: string;
+  /** Bytes. */
+  readonly size: number;
+  /** The store's own checksums, by their names there; left out where it reports none. */
+  readonly checksum?: Readonly<Record<string, string>>;
+}
+
+/** Pages of a listing, which may be larger than the memory. */
+export type Listing = AsyncIterable<readonly ListedObject[]>;
+
+/** The bucket that a list is of. `prefix` null: objects lie at its top. */
+export interface BucketName {
+  readonly store: 'gcs' | 's3';
+  readonly bucket: string;
+  readonly prefix: string | null;
+}
+
+/** The list of a bucket's objects in the backup. */
+export interface ObjectList extends BucketName {
+  /** Objects in the list. */
+  readonly count: Count;
+  /** The sum of their bytes. */
+  readonly size: Count;
+  /** Pieces of the list, in order. Each holds whole lines, one object a line, as JSON. */
+  readonly parts: readonly BlobPart[];
+}
+
+type BlobRef = tags.Pattern<'^[0-7][0-9A-HJKMNP-TV-Z]{25}\\.bin$'>;
+type BlobPath = tags.Pattern<'^[0-7][0-9A-HJKMNP-TV-Z]{25}/[0-7][0-9A-HJKMNP-TV-Z]{25}\\.bin$'>;
+
+/** The manifest of a backup. */
+export interface Manifest {
+  readonly format: number;
+  /** Milliseconds since 1970. */
+  readonly createdAt: number;
+  /** The server's version. */
+  readonly version: string;
+  /** Number of the last migration. */
+  readonly schema: Count;
+  readonly postgres: string;
+  readonly tables: Readonly<Record<string, { readonly columns: readonly string[] & tags.MinItems<1> }>>;
+  readonly parts: readonly Part[];
+  /** Left out: blobs are not in this backup. */
+  readonly blobs?: readonly (BlobPart & { readonly name: string & BlobPath })[];
+  /** Left out: there is no list of a bucket's objects in this backup. */
+  readonly objects?: ObjectList;
+}
 
 /** Of the file as a whole. */
 export const FORMAT = 1;
 
-/** The file cannot be restored; the message says why. Nothing was touched. */
+const isOfFormat = typia.createIs<{ readonly format: typeof FORMAT }>();
+const isManifest = typia.createIs<Manifest>();
+
+/** The file cannot be restored; the message says why. Nothing was changed. */
 export class ArchiveError extends Error {
   override readonly name = 'ArchiveError';
 }
 
-/** Nothing else is ever written to a folder. */
-const isBlobName = (name: unknown): boolean => typeof name === 'string' && blobNameIn(name) !== undefined;
-
-const isTable = (value: unknown): boolean =>
-  isRecord(value) &&
-  Array.isArray(value['columns']) &&
-  value['columns'].length > 0 &&
-  value['columns'].every((column: unknown) => typeof column === 'string');
-
-const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
-
-const isBlob = (value: unknown): boolean =>
-  isRecord(value) && isBlobName(value['name']) && typeof value['sha256'] === 'string';
-
-const isPart = (value: unknown): boolean =>
-  isRecord(value) && typeof value['name'] === 'string' && typeof value['sha256'] === 'string';
-
-const isObjectList = (value: unknown): boolean =>
-  isRecord(value) &&
-  (value['store'] === 'gcs' || value['store'] === 's3') &&
-  typeof value['bucket'] === 'string' &&
-  (value['prefix'] === null || typeof value['prefix'] === 'string') &&
-  Number.isSafeInteger(value['count']) &&
-  Number.isSafeInteger(value['size']) &&
-  Array.isArray(value['parts']) &&
-  value['parts'].every(isPart);
-
-/** The manifest in these bytes. Throws `ArchiveError` for another format, and for what is none. */
+/** The manifest in these bytes. Throws `ArchiveError` for another format, and where it is damaged. */
 export function manifestOf(bytes: Buffer): Manifest {
   let value: unknown;
   try {
@@ -45,21 +89,54 @@ export function manifestOf(bytes: Buffer): Manifest {
   } catch (error) {
     throw new ArchiveError('the manifest cannot be read', { cause: error });
   }
-  if (!isRecord(value) || value['format'] !== FORMAT) {
+  if (!isOfFormat(value)) {
     throw new ArchiveError('this is no backup of a format that this version knows; use the version that wrote it');
   }
-  const { parts, tables, schema, blobs = [], objects } = value;
-  const fine =
-    Number.isSafeInteger(schema) &&
-    isRecord(tables) &&
-    Object.values(tables).every(isTable) &&
-    Array.isArray(blobs) &&
-    blobs.every(isBlob) &&
-    (objects === undefined || isObjectList(objects)) &&
-    Array.isArray(parts) &&
-    parts.every(
-      (part: unknown) => isRecord(part) && typeof part['name'] === 'string' && typeof part['table'] === 'string',
+  if (!isManifest(value)) throw new ArchiveError('the manifest is damaged');
+  return value;
+}
+
+/** A line of the list of objects. */
+interface ObjectLine {
+  readonly tenant: Ulid;
+  readonly ref: string & BlobRef;
+  readonly size: Count;
+  readonly checksum?: Readonly<Record<string, string & tags.MaxLength<128>>>;
+}
+
+const CHECKSUMS_MAX = 8;
+const isObjectLine = typia.createIs<ObjectLine>();
+
+/** Lines of the list, a page at a time; `onPage` is called for each page. */
+export async function* linesOf(
+  pages: Listing,
+  onPage: (page: readonly ListedObject[]) => void,
+): AsyncGenerator<Buffer> {
+  for await (const page of pages) {
+    if (page.length === 0) continue;
+    onPage(page);
+    const lines = page.map(({ tenantId, ref, size, checksum }) =>
+      JSON.stringify({ tenant: tenantId, ref, size, checksum }),
     );
-  if (!fine) throw new ArchiveError('the manifest is damaged');
-  return value as unknown as Manifest;
+    yield Buffer.from(`${lines.join('\n')}\n`);
+  }
+}
+
+/** The objects of a part of the list. Throws `ArchiveError` where it is damaged. */
+export function objectsOf(bytes: Buffer): ListedObject[] {
+  const lines = bytes.toString('utf8').split('\n');
+  try {
+    // Every line ends with a line break, so the last element is empty.
+    if (lines.pop() !== '') throw new Error('a line without its end');
+    return lines.map((line) => objectOf(JSON.parse(line)));
+  } catch (error) {
+    throw new ArchiveError('the list of objects cannot be read', { cause: error });
+  }
+}
+
+function objectOf(value: unknown): ListedObject {
+  if (!isObjectLine(value)) throw new Error('a line that is no object');
+  const { tenant: tenantId, ref, size, checksum } = value;
+  if (Object.keys(checksum ?? {}).length > CHECKSUMS_MAX) throw new Error('too many checksums');
+  return { tenantId, ref, size, checksum };
 }

@@ -1,10 +1,10 @@
-/** The database in one file, while servers run, and back out of it. */
+/** `service-admin backup` and `restore`: the database in one file. */
 import { existsSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { Readable } from 'node:stream';
-import { readArchive, restoreBlobs, verifyArchive, writeArchive } from '../backup/archive.js';
-import type { BackupSource, Manifest } from '../backup/ports.js';
+import { readArchive, restoreBlobs, verifyArchive, writeArchive, type BackupSource } from '../backup/archive.js';
+import type { Manifest } from '../backup/manifest.js';
 import type { Config } from '../../config/config.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
 import { localStore } from '../../blobs/objects/open.js';
@@ -25,7 +25,13 @@ import {
   withBucketList,
   type Comparing,
 } from '../bucket-list.js';
-import { goOn, withDatabase, type AdminContext, type AdminCommand, type OperatorDatabase } from '../context.js';
+import {
+  throwIfInterrupted,
+  withDatabase,
+  type AdminContext,
+  type AdminCommand,
+  type OperatorDatabase,
+} from '../context.js';
 import {
   aboutBackup,
   countsLine,
@@ -54,18 +60,16 @@ export function registerBackup(program: AdminCommand): void {
     .does(backup);
 }
 
-interface BackupOptions {
-  readonly force?: boolean;
-  /** False with `--no-objects`. */
-  readonly objects: boolean;
-}
-
-async function backup(context: AdminContext, file: string, options: BackupOptions): Promise<void> {
+async function backup(
+  context: AdminContext,
+  file: string,
+  options: { readonly force?: boolean; readonly objects: boolean },
+): Promise<void> {
   const { terminal, version, withReady, config } = context;
   const path = resolve(file);
   await requirePlace(path, options.force === true);
   const rows = new Map<string, number>();
-  const progress = stoppable(terminal, progressOf(terminal, 'Backing up'));
+  const progress = stoppable(terminal, 'Backing up');
   const settings = config();
   const { storageKind, dataDir } = settings;
   const local = storageKind === 'local' ? localStore(settings, '') : undefined;
@@ -97,7 +101,7 @@ async function backup(context: AdminContext, file: string, options: BackupOption
   terminal.note(`Not in it: ${secret}. Keep it too: without it every token is void after a restore.`);
 }
 
-/** Of all blobs, for the progress. */
+/** The size of all blobs, for the progress. */
 async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
   let size = 0;
   for await (const page of store.list()) for (const object of page) size += object.size;
@@ -107,7 +111,7 @@ async function sizeOf(store: Pick<LocalStore, 'list'>): Promise<number> {
 const blobsLine = ({ blobs = [] }: Manifest): string =>
   blobs.length === 0 ? '' : `, ${counted(blobs.length, 'blob')}`;
 
-/** All that can be known before the work begins is said before. */
+/** Fails before the work begins where the file cannot be written. */
 async function requirePlace(path: string, force: boolean): Promise<void> {
   await NewFile.expectFree(path, force);
   try {
@@ -121,7 +125,7 @@ async function requirePlace(path: string, force: boolean): Promise<void> {
 
 const NEWLINE = 10;
 
-/** Counts the rows on their way: in COPY's text format each is a line, and line breaks inside it are escaped. */
+/** Counts the rows that are read: in COPY's text format each is a line, and line breaks inside it are escaped. */
 const countingRead =
   (read: BackupSource['read'], rows: Map<string, number>): BackupSource['read'] =>
   async (table) => {
@@ -165,21 +169,21 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   const read = config();
   const manifest = await verifyArchive(file, progressOf(terminal, 'Verifying'));
   terminal.progress('');
-  goOn(terminal);
+  throwIfInterrupted(terminal);
   const newest = await newestSchema();
   if (manifest.schema > newest) throw tooNew(manifest, newest);
   let blobs = 0;
   const { counts, objects } = await withDatabase(read, async (database) => {
     await requireNoServer(database, read);
     await prepare(context, database, { manifest, options });
-    // First: then no row ever names a blob that is not there.
+    // Before the rows, so that no row names a blob that is not there.
     blobs = await putBlobs(context, { file, manifest, settings: read });
     terminal.progress('');
-    const progress = stoppable(terminal, progressOf(terminal, 'Restoring'));
+    const progress = stoppable(terminal, 'Restoring');
     await restoreDatabase(database.url, readArchive(file, manifest, progress));
     terminal.progress('Checking the schema and the figures');
     await migrate({ url: database.url, folder: SQL_FOLDER });
-    // The backup's own schema may have been too old to be asked.
+    // A backup with an older schema could not be checked before.
     if (manifest.schema < newest) await requireWhole(database);
     const { pool } = database;
     const compared = await compareWithStore(terminal, { file, manifest, settings: read, pool });
@@ -195,7 +199,7 @@ async function restore(context: AdminContext, file: string, options: RestoreOpti
   return exitOf(objects);
 }
 
-/** The backup's blobs go into the local store; one that is there already is the same, since blobs never change. */
+/** Writes the backup's blobs into the local store. One that is there already is the same, since blobs never change. */
 async function putBlobs(
   { terminal }: AdminContext,
   { file, manifest, settings }: Omit<Comparing, 'pool'>,
@@ -211,14 +215,14 @@ async function putBlobs(
     );
   }
   const store = localStore(settings, '');
-  const onProgress = stoppable(terminal, progressOf(terminal, 'Restoring blobs'));
+  const onProgress = stoppable(terminal, 'Restoring blobs');
   return restoreBlobs({ path: file, manifest, onProgress }, (name) => {
     const [tenantId = '', ref = ''] = name.split('/');
     return store.create({ tenantId, ref });
   });
 }
 
-/** What the backup's own schema could not tell is found after it was migrated, and so after it was written. */
+/** Checks rows that could not be checked in the backup's own schema: after the migration, and so after the restore. */
 async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
   try {
     await requireFitting(pool);
@@ -233,7 +237,7 @@ async function requireWhole({ pool }: OperatorDatabase): Promise<void> {
   }
 }
 
-/** Makes sure that nothing is lost unasked, and brings the schema to the backup's. */
+/** Makes sure that no data is replaced without consent, and migrates the schema to the backup's. */
 async function prepare(
   { terminal }: AdminContext,
   database: OperatorDatabase,
@@ -267,7 +271,7 @@ const tooNew = ({ schema, version }: Manifest, newest: number): CommandError =>
     { code: 'schema' },
   );
 
-/** A backup holds no secrets: where none is here either, a new one would be drawn. */
+/** A backup has no secrets: where there is none here either, the server would generate a new one. */
 function secretWarning({ tokenSecret, dataDir }: Config): string | undefined {
   if (tokenSecret !== null || existsSync(join(dataDir, 'secrets', 'token-secret'))) return undefined;
   return (

@@ -1,10 +1,10 @@
-/** `service-admin check-storage`: can blobs be kept, by clients and by the server? */
+/** `service-admin check-storage`: tries the blob store as clients and as the server. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
 import { publicUrl } from '../../config/variables.js';
-import { localStore, openBucket } from '../../blobs/objects/open.js';
+import { localStore, withStore } from '../../blobs/objects/open.js';
 import { harmless, paletteOf, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
@@ -44,9 +44,6 @@ async function checkStorage({ terminal, config }: AdminContext, options: { reado
   return exitOf(failed);
 }
 
-/** Nothing of a store may reach the screen but verdicts. */
-const SILENT = { warn: (): void => undefined };
-
 async function verdictsOf(
   config: Config,
   { url, onVerdict }: { readonly url: string; readonly onVerdict: (verdict: Verdict) => void },
@@ -55,15 +52,10 @@ async function verdictsOf(
   if (config.storageKind === 'local') {
     return checkLocal({ store: localStore(config, await secretOf(config)), origins, origin: url, onVerdict });
   }
-  const store = await openBucket(config, SILENT);
-  try {
-    return await checkBucket({ store, origins, onVerdict });
-  } finally {
-    await store.close();
-  }
+  return withStore(config, (store) => checkBucket({ store, origins, onVerdict }));
 }
 
-/** As the server has it. Where it has drawn none yet, none is drawn here: the file would belong to whoever runs this. */
+/** The server's secret. None is generated here: the file would belong to the user who runs this. */
 async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
   if (blobUrlSecret !== null) return blobUrlSecret;
   const name = 'blob-url-secret';
@@ -76,7 +68,7 @@ async function secretOf({ blobUrlSecret, dataDir }: Config): Promise<string> {
   );
 }
 
-/** Where a client would find the server. */
+/** The address of the server for a client. */
 function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: string | undefined): string {
   if (given !== undefined) {
     const origin = publicUrl(given);
@@ -105,7 +97,7 @@ function linesOf(terminal: Terminal, { check, outcome, seen, advice }: Verdict):
   return advice === undefined ? [first] : [first, `${' '.repeat(CHECK_WIDTH + MARK_WIDTH + 2)}${harmless(advice)}`];
 }
 
-/** What cannot be reached may come back by itself; the rest somebody has to mend. */
+/** A store that cannot be reached may recover by itself; other failures need the operator. */
 function exitOf(failed: readonly Verdict[]): ExitCode {
   if (failed.length === 0) return EXIT.ok;
   const away = failed.every(({ reason }) => reason === 'unreachable' || reason === 'timeout' || reason === 'broken');

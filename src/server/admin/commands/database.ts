@@ -1,4 +1,4 @@
-/** The database itself: its schema, the name of its history, and the version of PostgreSQL under the embedded one. */
+/** The database itself: its schema, its epoch, and the version of the embedded PostgreSQL. */
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keptSecret } from '../../config/secrets.js';
@@ -10,9 +10,9 @@ import { SQL_FOLDER } from '../../../root.js';
 import { privateFolder } from '../../../files/private.js';
 import { heldLock } from '../../../terminal/lock.js';
 import { counted, show } from '../../../terminal/output.js';
-import { CommandError, EXIT, type ExitCode } from '../../../terminal/terminal.js';
-import { goOn, type AdminContext, type AdminCommand } from '../context.js';
-import { progressOf, sized, stoppable } from '../progress.js';
+import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
+import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
+import { sized, stoppable } from '../progress.js';
 
 /** Adds the command. */
 export function registerMigrate(program: AdminCommand): void {
@@ -56,17 +56,11 @@ export function registerEpoch(program: AdminCommand): void {
         'reads everything again. Servers that run hear of it at once',
     )
     .examples('epoch new')
-    .does(newEpoch);
-}
-
-async function newEpoch({ terminal, withReady }: AdminContext): Promise<void> {
-  const epoch = await withReady(({ store }) => store.newEpoch());
-  show(terminal, { epoch }, () => [`The epoch is ${epoch} now. Every device replays from the start when it connects.`]);
-}
-
-interface UpgradeCommandOptions {
-  readonly oldBinaries?: string;
-  readonly dryRun?: boolean;
+    .does(async ({ terminal, withReady }) => {
+      const epoch = await withReady(({ store }) => store.newEpoch());
+      const text = `The epoch is ${epoch} now. Every device replays from the start when it connects.`;
+      show(terminal, { epoch }, () => [text]);
+    });
 }
 
 /** Adds the command. */
@@ -84,9 +78,11 @@ export function registerUpgradePostgres(program: AdminCommand): void {
     .does(upgradePostgres);
 }
 
-async function upgradePostgres(context: AdminContext, options: UpgradeCommandOptions): Promise<void> {
-  const { terminal } = context;
-  const { databaseUrl, dataDir } = context.config();
+async function upgradePostgres(
+  { terminal, config }: AdminContext,
+  { oldBinaries, dryRun }: { readonly oldBinaries?: string; readonly dryRun?: boolean },
+): Promise<void> {
+  const { databaseUrl, dataDir } = config();
   if (databaseUrl !== null) {
     throw new CommandError(
       EXIT.usage,
@@ -95,7 +91,7 @@ async function upgradePostgres(context: AdminContext, options: UpgradeCommandOpt
     );
   }
   try {
-    const plan = await planUpgrade({ dataDir, oldBinaries: options.oldBinaries });
+    const plan = await planUpgrade({ dataDir, oldBinaries });
     if ('current' in plan) {
       show(terminal, { done: false, from: plan.current, to: plan.current }, () => [
         `Nothing to do: the database is of PostgreSQL ${plan.current}.`,
@@ -103,11 +99,8 @@ async function upgradePostgres(context: AdminContext, options: UpgradeCommandOpt
       return;
     }
     requireSpace(plan);
-    if (options.dryRun === true) {
-      showPlan(context, plan);
-      return;
-    }
-    await work(context, plan);
+    if (dryRun === true) showPlan(terminal, plan);
+    else await work(terminal, plan);
   } catch (error) {
     if (!(error instanceof UpgradeError)) throw error;
     throw new CommandError(EXIT_OF[error.reason], error.message, error.hint, { code: error.reason, cause: error });
@@ -123,37 +116,34 @@ const EXIT_OF: Readonly<Record<UpgradeError['reason'], ExitCode>> = {
   changed: EXIT.untrusted,
 };
 
-function showPlan({ terminal }: AdminContext, plan: UpgradePlan): void {
+function showPlan(terminal: Terminal, plan: UpgradePlan): void {
   const { from, to, folder, keptAs, needBytes, freeBytes, oldBinaries } = plan;
-  show(
-    terminal,
-    { dryRun: true, from, to, folder, keptAs, needBytes, freeBytes, oldPostgres: oldBinaries.postgres },
-    () => [
-      `Would move ${folder} from PostgreSQL ${from} to ${to}, and keep the old folder as ${keptAs}.`,
-      `It takes about ${sized(needBytes)}; ${sized(freeBytes)} are free. The old database is read by ${oldBinaries.postgres}.`,
-    ],
-  );
+  const { postgres: oldPostgres } = oldBinaries;
+  show(terminal, { dryRun: true, from, to, folder, keptAs, needBytes, freeBytes, oldPostgres }, () => [
+    `Would move ${folder} from PostgreSQL ${from} to ${to}, and keep the old folder as ${keptAs}.`,
+    `It takes about ${sized(needBytes)}; ${sized(freeBytes)} are free. The old database is read by ${oldPostgres}.`,
+  ]);
 }
 
-const SAID: Readonly<Partial<Record<UpgradeStep, string>>> = {
+const STEP_TEXTS: Readonly<Partial<Record<UpgradeStep, string>>> = {
   start: 'Starting the old database',
   make: 'Making the new database',
   compare: 'Comparing both',
 };
 
-async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void> {
+async function work(terminal: Terminal, plan: UpgradePlan): Promise<void> {
   const { dataDir, from, to, keptAs } = plan;
   const password = await keptSecret(dataDir, 'database-password');
-  const { epoch, figures } = await alone(plan, terminal, () =>
+  const { epoch, figures } = await withUpgradeLock(plan, terminal, () =>
     upgrade(plan, {
       password,
       migrations: SQL_FOLDER,
       onStep: (step) => {
-        // From here on it is a matter of moments, and better finished.
-        if (step !== 'keep' && step !== 'place') goOn(terminal);
-        terminal.progress(SAID[step] ?? '');
+        // The last two steps take moments, and are not interrupted.
+        if (step !== 'keep' && step !== 'place') throwIfInterrupted(terminal);
+        terminal.progress(STEP_TEXTS[step] ?? '');
       },
-      onProgress: stoppable(terminal, progressOf(terminal, 'Copying')),
+      onProgress: stoppable(terminal, 'Copying'),
     }),
   );
   terminal.progress('');
@@ -165,11 +155,7 @@ async function work({ terminal }: AdminContext, plan: UpgradePlan): Promise<void
 }
 
 /** One upgrade at a time on this DATA_DIR. */
-async function alone<T>(
-  { dataDir }: UpgradePlan,
-  terminal: AdminContext['terminal'],
-  upgrading: () => Promise<T>,
-): Promise<T> {
+async function withUpgradeLock<T>({ dataDir }: UpgradePlan, terminal: Terminal, work: () => Promise<T>): Promise<T> {
   const folder = join(dataDir, 'postgres.upgrade-lock');
   await privateFolder(folder, () => undefined);
   try {
@@ -178,9 +164,9 @@ async function alone<T>(
       refusal: () =>
         new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' }),
     });
-    return await upgrading().finally(() => lock.release());
+    return await work().finally(() => lock.release());
   } finally {
-    // Another one's lock stays, and its folder with it.
+    // Fails while another process holds the lock: its folder must stay.
     await rmdir(folder).catch(() => undefined);
   }
 }

@@ -1,6 +1,6 @@
-/** `service-admin purge`: the nightly jobs, now. */
-import { pino } from 'pino';
+/** `service-admin purge`: runs the nightly jobs now. */
 import { blobJobs, type Refused } from '../../app/blobs.js';
+import { Reaper } from '../../blobs/reaper.js';
 import { runJobs, type JobReport } from '../../ops/nightly.js';
 import { withStore } from '../../blobs/objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
@@ -31,13 +31,10 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
   const reports: JobReport[] = [];
   const faults: unknown[] = [];
   const settings = config();
-  const options = {
-    clock: systemClock,
-    onReport: (report: JobReport) => void reports.push(report),
-    onFault: (error: unknown) => void faults.push(error),
-  };
+  const onReport = (report: JobReport): void => void reports.push(report);
+  const onFault = (error: unknown): void => void faults.push(error);
   await withReady(({ pool, url }) =>
-    withStore(settings, pino({ level: 'silent' }), async (store) => {
+    withStore(settings, async (store) => {
       const turn = new PostgresJobTurn(pool, url);
       const watch = {
         onRefused: (what: Refused) => void refused.push(what),
@@ -45,10 +42,11 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
       };
       const jobs = [
         ...nightlyJobs({ pool, now: () => systemClock.now(), softDeleteMs: settings.softDeleteMs }),
-        ...blobJobs({ store, pool, clock: systemClock }, watch),
+        ...blobJobs(new Reaper(store, pool, systemClock), watch),
       ];
       const taken = await turn.take(async (lost) => {
-        const through = await runJobs({ jobs, ...options }, AbortSignal.any([lost, terminal.interrupted]));
+        const stopped = AbortSignal.any([lost, terminal.interrupted]);
+        const through = await runJobs({ jobs, clock: systemClock, onReport, onFault }, stopped);
         if (through) await turn.ran(systemClock.now());
         else if (faults.length === 0) faults.push(new CommandError(EXIT.unavailable, 'the turn was lost on the way'));
       });
@@ -67,10 +65,10 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
     ),
     missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);
-  // The others ran all the same, and what they did is told above.
+  // The other jobs ran, and their results are shown above.
   if (faults.length > 0) throw faults[0];
 }
 
-/** What the binding says of it; nothing that a store wrote. */
+/** The text of the fault, which holds nothing from the store. */
 const reasonOf = (fault: Error | undefined): string =>
   fault?.cause instanceof Error ? fault.cause.message : 'no reason given';

@@ -1,15 +1,15 @@
-/** Who is hosted here, their state, and ways back in for those who have lost theirs. */
+/** The hosted tenants and their state, and how owners who lost their access get it back. */
 import { InvalidArgumentError } from 'commander';
 import { createHash, randomBytes } from 'node:crypto';
 import { apexOf, type Config } from '../../config/config.js';
 import { claimLinkOf } from '../../hosting/signup.js';
 import { AccountStore } from '../../devices/store.js';
-import type { OperatorStore, TenantRow } from '../store.js';
+import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { confirmed } from '../../../terminal/confirm.js';
 import { relative, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
-import { ADMIN_NAME, goOn, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
+import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';
 import { sized } from '../progress.js';
 
 const LIMIT = 1_000;
@@ -22,6 +22,9 @@ function limitOf(text: string): number {
 }
 
 const SLUG = "the tenant's name; left out: the tenant of single mode";
+
+const deleted = (code?: string): CommandError =>
+  new CommandError(EXIT.notFound, 'the tenant has just been deleted', undefined, { code });
 
 /** Adds the commands. */
 export function registerTenants(program: AdminCommand): void {
@@ -62,7 +65,15 @@ const stateCommand = (parent: AdminCommand, name: string, state: 'active' | 'sus
     .command(name)
     .argument('[slug]', SLUG)
     .examples(`tenants ${name} anna`)
-    .does((context, slug?: string) => setState(context, slug, state));
+    .does(async ({ terminal, withReady }, slug?: string) => {
+      await withReady(async ({ store }) => {
+        const verdict = await store.setState(await tenantNamed(store, slug), state);
+        if (verdict !== 'ok') throw deleted('tenant_not_found');
+      });
+      show(terminal, { tenant: slug ?? null, state }, () => [
+        `${slug ?? 'The tenant'} is ${state}. Servers that run hear of it within seconds.`,
+      ]);
+    });
 
 async function list(
   { terminal, withReady }: AdminContext,
@@ -89,28 +100,17 @@ function lines(terminal: AdminContext['terminal'], rows: readonly TenantRow[]): 
   );
 }
 
-async function setState(
-  { terminal, withReady }: AdminContext,
-  slug: string | undefined,
-  state: 'active' | 'suspended',
-): Promise<void> {
-  await withReady(async ({ store }) => {
-    if ((await store.setState(await tenantNamed(store, slug), state)) !== 'ok') throw gone();
-  });
-  show(terminal, { tenant: slug ?? null, state }, () => [
-    `${slug ?? 'The tenant'} is ${state}. Servers that run hear of it within seconds.`,
-  ]);
-}
-
-const gone = (): CommandError =>
-  new CommandError(EXIT.notFound, 'the tenant has just been deleted', undefined, { code: 'tenant_not_found' });
-
 async function remove(context: AdminContext, slug: string, { confirm }: { readonly confirm?: string }): Promise<void> {
   const { terminal, withReady } = context;
   await withReady(async ({ store }) => {
     const tenant = await tenantNamed(store, slug);
     await confirmName(context, slug, confirm);
-    await removeAll(context, store, tenant);
+    const verdict = await store.remove(tenant, systemClock.now(), (items) => {
+      throwIfInterrupted(terminal);
+      terminal.progress(`Deleted ${items} items`);
+    });
+    terminal.progress('');
+    if (verdict !== 'ok') throw deleted('tenant_not_found');
   });
   show(terminal, { tenant: slug, deleted: true }, () => [`${slug} is deleted with all it had. The name is free.`]);
 }
@@ -125,16 +125,7 @@ async function confirmName({ terminal }: AdminContext, slug: string, given: stri
   throw new CommandError(EXIT.failure, 'that is not its name: nothing was done', undefined, { code: 'declined' });
 }
 
-async function removeAll({ terminal }: AdminContext, store: OperatorStore, tenant: string): Promise<void> {
-  const verdict = await store.remove(tenant, systemClock.now(), (items) => {
-    goOn(terminal);
-    terminal.progress(`Deleted ${items} items`);
-  });
-  terminal.progress('');
-  if (verdict !== 'ok') throw gone();
-}
-
-/** As signup draws it. */
+/** The same as at signup. */
 const CLAIM_TOKEN_BYTES = 32;
 
 /** Adds the command. */
@@ -170,7 +161,7 @@ async function claimToken({ terminal, withReady, config }: AdminContext, slug: s
   terminal.note('Whoever opens this link first owns the tenant. The link before it is of no use any more.');
 }
 
-/** Where the tenant is reached, made as signup makes it. */
+/** The address of the tenant, the same as at signup. */
 function tenantUrl(config: Config, slug: string): string {
   const apex = apexOf(config);
   if (apex === '') {
@@ -193,19 +184,16 @@ export function registerPasswordReset(program: AdminCommand): void {
       'Remove the account password of a tenant whose owner has forgotten it. Devices and items stay as they are; ' +
         'until a device sets another one, pairing and recovery ask for none',
     )
-    .argument('[slug]', "the tenant's name; left out: the tenant of single mode")
+    .argument('[slug]', SLUG)
     .examples('password-reset', 'password-reset anna')
-    .does(passwordReset);
-}
-
-async function passwordReset({ terminal, withReady }: AdminContext, slug: string | undefined): Promise<void> {
-  await withReady(async ({ store }) => {
-    const verdict = await store.removePassword(await tenantNamed(store, slug));
-    if (verdict !== 'ok') throw new CommandError(EXIT.notFound, 'the tenant has just been deleted');
-  });
-  show(terminal, { tenant: slug ?? null, password: false }, () => [
-    'The account password is removed. A device sets another one: service-device password set',
-  ]);
+    .does(async ({ terminal, withReady }, slug?: string) => {
+      await withReady(async ({ store }) => {
+        if ((await store.removePassword(await tenantNamed(store, slug))) !== 'ok') throw deleted();
+      });
+      show(terminal, { tenant: slug ?? null, password: false }, () => [
+        'The account password is removed. A device sets another one: service-device password set',
+      ]);
+    });
 }
 
 /** Adds the command. */

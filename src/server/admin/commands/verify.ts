@@ -1,11 +1,9 @@
-/** `service-admin verify`: is the database sound, or a backup whole? */
-import { pino } from 'pino';
+/** `service-admin verify`: the consistency of the database and its blobs, or of a backup. */
 import { verifyArchive } from '../backup/archive.js';
-import type { Comparison } from '../../blobs/reaper.js';
+import { Reaper, type Comparison } from '../../blobs/reaper.js';
 import { withStore } from '../../blobs/objects/open.js';
 import type { Discrepancy } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { reaperOf } from '../../app/blobs.js';
 import { counted, show, table } from '../../../terminal/output.js';
 import { EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
@@ -43,25 +41,27 @@ async function verifyFile({ terminal }: AdminContext, file: string): Promise<Exi
 
 async function verifyRows({ terminal, withReady, config }: AdminContext): Promise<ExitCode> {
   const { counts, discrepancies, blobs } = await withReady(({ store: operator, pool }) =>
-    withStore(config(), pino({ level: 'silent' }), async (store) => ({
-      counts: await said(terminal, 'Counting', countsOf(pool)),
-      discrepancies: await said(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
-      blobs: await said(
+    withStore(config(), async (store) => ({
+      counts: await reported(terminal, 'Counting', countsOf(pool)),
+      discrepancies: await reported(terminal, 'Comparing the figures with the rows', operator.discrepancies()),
+      blobs: await reported(
         terminal,
         'Comparing the blobs with their store',
-        reaperOf({ store, pool, clock: systemClock }).compare(false, terminal.interrupted),
+        new Reaper(store, pool, systemClock).compare(false, terminal.interrupted),
       ),
     })),
   );
-  show(terminal, { ...counts, discrepancies, blobs }, () => [
+  // Scripts know the foreign objects as `strangers`.
+  const { foreign: strangers, ...found } = blobs;
+  show(terminal, { ...counts, discrepancies, blobs: { ...found, strangers } }, () => [
     ...figureLines(terminal, countsLine(counts), discrepancies),
     ...blobLines(terminal, blobs),
   ]);
   return discrepancies.length === 0 && blobs.missing === 0 ? EXIT.ok : EXIT.untrusted;
 }
 
-/** A step that cannot say how far it is. */
-async function said<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
+/** A step whose progress is not known. */
+async function reported<T>(terminal: Terminal, what: string, step: Promise<T>): Promise<T> {
   terminal.progress(`${what} ...`);
   try {
     return await step;
@@ -81,11 +81,11 @@ function figureLines(terminal: Terminal, counts: string, discrepancies: readonly
 }
 
 function blobLines(terminal: Terminal, found: Comparison): readonly (string | false)[] {
-  const { objects, strays, strayBytes, strangers, unremoved, missing, examples, whole } = found;
+  const { objects, strays, strayBytes, foreign, unremoved, missing, examples, whole } = found;
   if (!whole) return ['The comparison of the blobs was stopped.'];
   const columns = [{ title: 'Tenant' }, { title: 'Blob' }, { title: 'Bytes' }, { title: 'Item' }];
   const rows = examples.map(({ tenantId, ref, size, itemId }) => [tenantId, ref, String(size), itemId ?? '']);
-  const unknown = strangers === 0 ? '' : `, ${strangers} of them of tenants that this database never had`;
+  const unknown = foreign === 0 ? '' : `, ${foreign} of them of tenants that this database never had`;
   const kept = `${counted(unremoved.count, 'blob')} (${sized(unremoved.bytes)}) of no item could not be removed`;
   const first = missing > rows.length ? '; the first of them' : '';
   return [

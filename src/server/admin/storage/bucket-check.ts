@@ -1,39 +1,38 @@
-/** A bucket, tried out with real requests: what a client does over signed URLs, and what the server does by itself. */
+/** The checks of a bucket, with real requests: those of clients by signed URLs, and those of the server. */
 import type { ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
-import { ask, clockOf, type StoreAnswer } from './requests.js';
-import { COMMON, isRefusal, PROBE_BYTES, StoreRun, type Step, type StoreCheck } from './run.js';
+import { COMMON, isRefusal, PROBE_BYTES, send, StoreRun, type Step, type StoreAnswer, type StoreCheck } from './run.js';
 import { adviceFor, NotOk, spanOf, weak, type Verdict } from './verdict.js';
 
-/** The last ULID there can be: no tenant has it, so nobody's blobs lie there. */
+/** The largest ULID: no tenant has it, so no blobs of a tenant lie there. */
 const LAST_ULID = '7ZZZZZZZZZZZZZZZZZZZZZZZZZ';
-/** Always the same names: what a check that was cut off left behind, the next one removes. */
+/** Fixed names: the next check removes what an interrupted one left behind. */
 const PROBE: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID}.bin` };
-/** For uploads that are to be refused. */
+/** For uploads that must be refused. */
 const SECOND: ObjectName = { tenantId: LAST_ULID, ref: `${LAST_ULID.slice(0, -1)}Y.bin` };
-/** A clock that is further off than this costs a part of each URL's life; stores refuse at some 15 minutes. */
+/** A larger difference of the clocks shortens the life of each URL; at about 15 minutes stores refuse. */
 const SKEW_MAX_MS = 60_000;
 
 const OPENING = ['credentials', 'endpoint', 'clock', 'list', 'signed PUT', 'once only', 'exact size'] as const;
 
-/** Checks the bucket that a store is bound to. Never rejects for the store's faults: they are verdicts. */
+/** Checks the store's bucket. Does not reject for faults of the store: they are verdicts. */
 export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   const run = new StoreRun(check, [PROBE, SECOND]);
   const { body } = run;
   let upload: SignedRequest | undefined;
   const write = async (): Promise<string> => {
     upload = await run.upload(PROBE, PROBE_BYTES);
-    run.accepted(await send(upload, body), [200, 201, 204]);
+    run.accepted(await put(upload, body), [200, 201, 204]);
     return `${PROBE_BYTES} bytes went up`;
   };
   const again = async (): Promise<string> => {
-    const answer = await send(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
+    const answer = await put(upload ?? (await run.upload(PROBE, PROBE_BYTES)), body);
     if (isRefusal(answer)) return `a second upload over the first is refused (${answer.status})`;
     return weak('a second upload replaces the first: the store does not honour if-none-match');
   };
   const longer = async (): Promise<string> => {
     const { url, headers } = await run.upload(SECOND, 10);
-    const said = { ...headers, ...('content-length' in headers ? { 'content-length': '11' } : {}) };
-    const answer = await send({ url, headers: said }, body.slice(0, 11));
+    const declared = { ...headers, ...('content-length' in headers ? { 'content-length': '11' } : {}) };
+    const answer = await put({ url, headers: declared }, body.slice(0, 11));
     if (isRefusal(answer)) return `a longer upload than declared is refused (${answer.status})`;
     return weak('a longer upload than declared is taken: the server finds it when an item names it');
   };
@@ -48,10 +47,10 @@ export function checkBucket(check: StoreCheck): Promise<readonly Verdict[]> {
   });
 }
 
-const send = ({ url, headers }: SignedRequest, body: Uint8Array<ArrayBuffer>): Promise<StoreAnswer> =>
-  ask(url, { method: 'PUT', headers, body });
+const put = ({ url, headers }: SignedRequest, body: Uint8Array<ArrayBuffer>): Promise<StoreAnswer> =>
+  send(url, { method: 'PUT', headers, body });
 
-/** Credentials, endpoint, clock, rights to list. */
+/** Credentials, endpoint, clock, permission to list. */
 function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
   let origin = '';
   let answer: StoreAnswer | undefined;
@@ -60,7 +59,7 @@ function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
     return 'there, and they sign';
   };
   const reach = async (): Promise<string> => {
-    answer = await ask(`${origin}/`, { method: 'GET' });
+    answer = await send(`${origin}/`, { method: 'GET' });
     return `${origin} answers`;
   };
   const list = async (): Promise<string> => {
@@ -75,14 +74,14 @@ function opening(run: StoreRun, store: ObjectStore): readonly Step[] {
   return [
     ['credentials', sign],
     ['endpoint', reach],
-    ['clock', async () => clockSeen(store, answer && clockOf(answer))],
+    ['clock', async () => clockSeen(store, Date.parse(answer?.headers.get('date') ?? ''))],
     ['list', list],
     ['DELETE', clear],
   ];
 }
 
-function clockSeen({ kind }: ObjectStore, theirs: number | undefined): string {
-  if (theirs === undefined) throw new NotOk({ outcome: 'skipped', seen: 'the store does not tell its time' });
+function clockSeen({ kind }: ObjectStore, theirs: number): string {
+  if (Number.isNaN(theirs)) throw new NotOk({ outcome: 'skipped', seen: 'the store does not tell its time' });
   const ahead = Date.now() - theirs;
   if (Math.abs(ahead) <= SKEW_MAX_MS) return 'the same as the store has, to the minute';
   const seen = `this machine is ${spanOf(ahead)} ${ahead > 0 ? 'ahead of' : 'behind'} the store`;

@@ -1,4 +1,4 @@
-/** The local store: its folder, and the server that hands its files out over signed URLs. */
+/** The checks of the local store: its folder, and the server that serves its files by signed URLs. */
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { ulid } from 'ulid';
@@ -6,22 +6,20 @@ import { errorCode } from '../../../protocol/error-code.js';
 import { storageUnavailable } from '../../../protocol/errors.js';
 import { StoreFault } from '../../blobs/objects/fault.js';
 import type { LocalStore } from '../../blobs/objects/local.js';
-import { ask } from './requests.js';
-import { COMMON, StoreRun, type StoreCheck } from './run.js';
+import { COMMON, send, StoreRun, type StoreCheck } from './run.js';
 import { adviceFor, NotOk, type Verdict } from './verdict.js';
 
-/** What is checked. */
 interface LocalCheck extends StoreCheck {
   readonly store: LocalStore & StoreCheck['store'];
-  /** Where the running server is reached. */
+  /** The address of the running server. */
   readonly origin: string;
 }
 
-/** Checks the local store through the server that runs at `origin`. Never rejects for faults: they are verdicts. */
+/** Checks the local store through the server at `origin`. Does not reject for faults: they are verdicts. */
 export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]> {
   const { store, origin } = check;
   const tenant = await tenantAt(origin);
-  // What is left of it the nightly job removes: no row names it.
+  // No row names it, so the nightly job removes one that an interrupted check left behind.
   const probe = { tenantId: typeof tenant === 'string' ? tenant : '', ref: `${ulid()}.bin` };
   const run = new StoreRun(check, [probe], origin);
   const { body } = run;
@@ -37,7 +35,7 @@ export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]>
   };
   const unreserved = async (): Promise<string | undefined> => {
     const upload = await run.upload(probe, body.length);
-    const answer = await ask(upload.url, { method: 'PUT', ...upload, body });
+    const answer = await send(upload.url, { method: 'PUT', ...upload, body });
     if (answer.status === 403) return 'an upload that nobody reserved is refused (403)';
     run.accepted(answer, []);
     return undefined;
@@ -55,10 +53,10 @@ export async function checkLocal(check: LocalCheck): Promise<readonly Verdict[]>
 
 async function folderSeen(store: LocalStore, tenantId: string): Promise<string> {
   const written = await writtenTo(store.folder, tenantId);
-  const strange = written.find(({ owner }) => owner !== process.getuid?.());
-  if (strange === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
-  // Whatever another user writes there, root too, the server could neither read nor remove.
-  const seen = `${strange.folder} belongs to another user`;
+  const other = written.find(({ owner }) => owner !== process.getuid?.());
+  if (other === undefined) return `${written.map(({ folder }) => folder).join(', ')}: of this user`;
+  // What another user, root too, writes there the server can neither read nor remove.
+  const seen = `${other.folder} belongs to another user`;
   throw new NotOk({ outcome: 'failed', seen, reason: 'denied', advice: adviceFor('credentials', 'local') });
 }
 
@@ -72,27 +70,27 @@ async function serverSeen(run: StoreRun, origin: string, tenant: string | StoreF
   throw new NotOk({ outcome: 'failed', seen: tenant.message, reason: tenant.reason, advice });
 }
 
-/** The tenant whose URLs the server takes there, or why there is none. */
+/** The tenant at this address, whose URLs the server accepts, or why there is none. */
 async function tenantAt(origin: string): Promise<string | StoreFault> {
   try {
-    const { status, body } = await ask(`${origin}/api/service/status`, { method: 'GET' });
-    const told: unknown = status === 200 ? JSON.parse(body.toString()) : undefined;
-    const id = typeof told === 'object' && told !== null && 'tenantId' in told ? told.tenantId : undefined;
+    const { status, body } = await send(`${origin}/api/service/status`, { method: 'GET' });
+    const reply: unknown = status === 200 ? JSON.parse(body.toString()) : undefined;
+    const id = typeof reply === 'object' && reply !== null && 'tenantId' in reply ? reply.tenantId : undefined;
     return typeof id === 'string' ? id : new StoreFault('refused', `${origin} is no tenant's address (${status})`);
   } catch (error) {
     return error instanceof StoreFault ? error : new StoreFault('broken', `${origin} is another server`);
   }
 }
 
-/** A folder and its owner's number. */
+/** A folder and the user id of its owner. */
 interface Owned {
   readonly folder: string;
   readonly owner: number;
 }
 
 /**
- * Folders that an upload is written to, and those of them that the server has yet to make by the one above, in which it
- * will. The data folder may be another user's: nothing is written there.
+ * The folders that an upload is written to; for one that does not exist yet, the one above it, in which the server will
+ * make it. The data folder itself may belong to another user: nothing is written there.
  */
 async function writtenTo(folder: string, tenantId: string): Promise<readonly Owned[]> {
   const own = (await ownerOf(folder)) ?? (await ownerOf(dirname(folder)));

@@ -1,37 +1,79 @@
-/** What the checks of all stores have in common: reading, what must be refused, browsers, and leaving nothing behind. */
+/** The requests of a check, made as a client makes them, and the checks that all stores have in common. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ulid } from 'ulid';
 import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest } from '../../blobs/ports.js';
-import { faultOf } from '../../blobs/objects/fault.js';
-import { altered, ask, type StoreAnswer } from './requests.js';
+import { connectionFault, faultOf, StoreFault } from '../../blobs/objects/fault.js';
+import { cappedBody } from '../../../terminal/capped-body.js';
 import { adviceFor, NotOk, reasonOfAnswer, weak, wrong, type Verdict } from './verdict.js';
+
+/** Time limit of a request, ms. */
+const ANSWER_MAX_MS = 15_000;
+const BODY_MAX_BYTES = 1024 * 1024;
+
+/** A store's answer. */
+export interface StoreAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Buffer;
+  /** The code in a refusal: of XML, or of this server's JSON. */
+  readonly code: string | undefined;
+}
+
+/** Sends a request, as a client would: redirections are not followed. Throws `StoreFault` where there is no answer. */
+export async function send(url: string, init: Pick<RequestInit, 'method' | 'headers' | 'body'>): Promise<StoreAnswer> {
+  const call = `${init.method} at the store`;
+  const stop = new AbortController();
+  // Not `AbortSignal.timeout`: its timer does not keep the process alive, which would end silently during the request.
+  const timer = setTimeout(() => stop.abort(new DOMException('no answer in time', 'TimeoutError')), ANSWER_MAX_MS);
+  try {
+    const { method, headers, body } = init;
+    const answer = await fetch(url, { method, headers, body, redirect: 'manual', signal: stop.signal });
+    const text = await cappedBody(answer, BODY_MAX_BYTES);
+    return { status: answer.status, headers: answer.headers, body: text, code: codeIn(text.toString('latin1')) };
+  } catch (error) {
+    // `fetch` throws a TypeError whose cause is the error of the connection.
+    const cause: unknown = error instanceof TypeError ? error.cause : error;
+    throw connectionFault(call, cause) ?? new StoreFault('unreachable', `${call}: no answer`);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const codeIn = (text: string): string | undefined =>
+  (/<Code>([A-Za-z]{1,64})<\/Code>/.exec(text) ?? /"code":\s*"([a-z_]{1,64})"/.exec(text))?.[1];
+
+/** A signed URL with the last character of its signature changed. */
+const altered = (url: string): string =>
+  url.replace(/((?:signature|sig)=[^&]*)([^&])(&|$)/i, (_, begin: string, last: string, end: string) => {
+    return `${begin}${last === '0' ? '1' : '0'}${end}`;
+  });
 
 /** What is checked. */
 export interface StoreCheck {
   readonly store: ObjectStore;
   /** Of CORS_ORIGINS. */
   readonly origins: readonly string[];
-  /** Told of each verdict when it stands. */
+  /** Called with each verdict. */
   readonly onVerdict: (verdict: Verdict) => void;
 }
 
-/** A check by its name: what it saw, where all is well (undefined: nothing is said of that). Throws `NotOk` and faults. */
+/** A check: its name, and what it saw where all is well (undefined: no verdict). Throws `NotOk` and faults. */
 export type Step = readonly [check: string, probe: () => Promise<string | undefined>];
 
-/** What a kind of store adds to the checks that all have in common. */
-export interface Plan {
-  /** All checks, in the order in which those that were not made are told. */
+/** The checks of one kind of store, beside those that all have in common. */
+interface Plan {
+  /** Names of all checks; those that were not made are reported in this order. */
   readonly checks: readonly string[];
-  /** What has to be there before anything else: the first that fails ends it. */
+  /** Prerequisites of all others: the first that fails ends the run. */
   readonly opening: readonly Step[];
-  /** Brings `body` into the store under `probe`. Where it fails, nothing else is tried. */
+  /** Writes the probe. Where it fails, nothing else is tried. */
   readonly writing: Step;
-  /** What must not be taken beside it. */
+  /** Uploads that must be refused. */
   readonly uploads: readonly Step[];
 }
 
-/** Bytes of the blob that is written and read. */
+/** Size of the probe. */
 export const PROBE_BYTES = 100_000;
 /** Checks of every store. */
 export const COMMON = ['HEAD', 'signed GET', 'range', 'altered URL', 'no signature', 'late URL'] as const;
@@ -41,16 +83,16 @@ const SHORT_MS = 1_000;
 
 const NOT_PUBLIC =
   'The bucket must not be public: take away every right of everybody (allUsers, anonymous, public access).';
-/** Rights are of no use there: whatever the request shows is believed. */
+/** Permissions do not help there: the store accepts any signature. */
 const NOT_VERIFIED =
   'The store does not check signatures and their time: turn that on there, or take another store. Whoever knows a name gets in.';
 
 const lasting = (ms: number, now = Date.now()): DownloadGrant => ({ now, expiresAt: now + ms });
 
-/** True where a request was refused as one that must not work. */
+/** True where the store refused a request, rather than failed. */
 export const isRefusal = ({ status }: StoreAnswer): boolean => status >= 400 && status < 500;
 
-/** One check, step by step. A step that fails is a verdict, and what builds on it is left out. */
+/** A run of all checks of a store. A failure is a verdict, and the checks that depend on it are skipped. */
 export class StoreRun {
   readonly body = new Uint8Array(randomBytes(PROBE_BYTES));
   private readonly verdicts: Verdict[] = [];
@@ -59,7 +101,7 @@ export class StoreRun {
   private shortSince = 0;
   private verifies = true;
 
-  /** `names`: what may be written, the blob that is read first; `origin`: see `ObjectStore`. */
+  /** `names`: objects that may be written, the probe first; `origin`: see `ObjectStore`. */
   constructor(
     private readonly check: StoreCheck,
     private readonly names: readonly [ObjectName, ...ObjectName[]],
@@ -68,7 +110,7 @@ export class StoreRun {
     this.store = check.store;
   }
 
-  /** Goes through all steps; what can no longer be told after a failure is `skipped`. */
+  /** Makes all checks; those that cannot be made after a failure are `skipped`. */
   async run({ checks, opening, writing, uploads }: Plan): Promise<readonly Verdict[]> {
     if ((await this.inTurn(opening)) && (await this.step(writing))) {
       try {
@@ -76,7 +118,7 @@ export class StoreRun {
         await this.reading();
         await this.step(['CORS', () => this.browsers()]);
       } finally {
-        // Also after a failure: nothing that was written stays.
+        // Also after a failure: nothing that was written may stay.
         await this.step(['DELETE', () => this.cleaning()]);
       }
     }
@@ -87,20 +129,20 @@ export class StoreRun {
     return this.verdicts;
   }
 
-  /** Signs the URL that is to be late at the end; the first thing that needs credentials. */
+  /** Signs a URL that will have expired when it is tried at the end; the first step that needs credentials. */
   async sign(): Promise<SignedRequest> {
     this.short = await this.download(SHORT_MS);
     this.shortSince = Date.now();
     return this.short;
   }
 
-  /** A signed upload of so many bytes. */
+  /** Signs an upload of this size. */
   upload(name: ObjectName, size: number): Promise<SignedRequest> {
     const grant = { size, contentType: 'application/octet-stream', ...lasting(UPLOAD_MS) };
     return this.store.signUpload(name, grant, this.origin);
   }
 
-  /** The answer, where its status is one of these. Throws `NotOk`. */
+  /** Returns the answer where its status is one of these; else throws `NotOk`. */
   accepted(answer: StoreAnswer, statuses: readonly number[]): StoreAnswer {
     const { status, code } = answer;
     if (statuses.includes(status)) return answer;
@@ -144,7 +186,7 @@ export class StoreRun {
       'signed GET',
       async () => {
         signed = await this.download();
-        const { body } = this.accepted(await ask(signed.url, { method: 'GET' }), [200]);
+        const { body } = this.accepted(await send(signed.url, { method: 'GET' }), [200]);
         return body.equals(this.body) ? 'the same bytes came back' : wrong('other bytes came back');
       },
     ]);
@@ -164,15 +206,15 @@ export class StoreRun {
   }
 
   private async ranging(url: string): Promise<string> {
-    const part = await ask(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
+    const part = await send(url, { method: 'GET', headers: { range: 'bytes=50000-50009' } });
     const { status, body } = this.accepted(part, [200, 206]);
     if (status === 206 && body.equals(this.body.slice(50_000, 50_010))) return 'ten bytes of the middle';
     return weak('ranges are not served: a download that breaks off begins anew');
   }
 
-  /** What must not work. */
+  /** A request that must be refused. */
   private async mustRefuse(check: string, url: string): Promise<string> {
-    const answer = await ask(url, { method: 'GET' });
+    const answer = await send(url, { method: 'GET' });
     if (isRefusal(answer)) return `refused (${answer.status})`;
     const advice = check === 'no signature' && this.verifies ? NOT_PUBLIC : NOT_VERIFIED;
     if (check === 'altered URL') this.verifies = false;
@@ -180,10 +222,18 @@ export class StoreRun {
     throw new NotOk({ outcome: 'failed', seen, advice, reason: 'public' });
   }
 
+  /** One verdict for each origin. */
   private async browsers(): Promise<undefined> {
     const upload = await this.upload({ ...this.names[0], ref: `${ulid()}.bin` }, 10);
     const download = await this.download();
-    const verdicts = await corsVerdicts({ upload, download, origins: this.check.origins });
+    const { origins } = this.check;
+    if (origins.length === 0) {
+      throw new NotOk({ outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' });
+    }
+    const verdicts: Verdict[] = [];
+    for (const origin of origins) {
+      verdicts.push(await corsVerdict(origin === '*' ? ANY_ORIGIN : origin, upload, download));
+    }
     for (const verdict of verdicts) this.add(verdict);
   }
 
@@ -199,43 +249,25 @@ export class StoreRun {
   }
 }
 
-/** URLs as a client gets them. */
-interface CorsCheck {
-  readonly upload: SignedRequest;
-  readonly download: SignedRequest;
-  readonly origins: readonly string[];
-}
+/** An origin that no rule names: it passes only where every origin does. */
+const ANY_ORIGIN = 'https://origin.example';
 
-/** An origin of nobody's: it passes where every origin does. */
-const ANYBODY = 'https://origin.example';
-
-/** A browser sets these itself and does not ask about them. */
+/** Headers that a browser sets itself, without a preflight for them. */
 const OWN: ReadonlySet<string> = new Set(['content-length', 'host']);
 
 const listOf = (text: string | null): string[] => (text ?? '').split(',').map((part) => part.trim().toLowerCase());
 
-/** One verdict for each origin. Rejects with a fault where the store does not answer. */
-async function corsVerdicts({ upload, download, origins }: CorsCheck): Promise<readonly Verdict[]> {
-  if (origins.length === 0) {
-    return [{ check: 'CORS', outcome: 'skipped', seen: 'CORS_ORIGINS is empty: no browser calls from elsewhere' }];
-  }
-  const verdicts: Verdict[] = [];
-  for (const origin of origins.map((name) => (name === '*' ? ANYBODY : name))) {
-    verdicts.push(await verdictFor(origin, { upload, download }));
-  }
-  return verdicts;
-}
-
-async function verdictFor(origin: string, { upload, download }: Omit<CorsCheck, 'origins'>): Promise<Verdict> {
+async function corsVerdict(origin: string, upload: SignedRequest, download: SignedRequest): Promise<Verdict> {
   const needed = Object.keys(upload.headers).filter((name) => !OWN.has(name));
   const headers = {
     origin,
     'access-control-request-method': 'PUT',
     'access-control-request-headers': [...needed].sort().join(','),
   };
-  const preflight = await ask(upload.url, { method: 'OPTIONS', headers });
-  const answer = await ask(download.url, { method: 'GET', headers: { origin } });
-  const missing = [...missingBefore(preflight, { origin, needed }), ...missingIn(answer, origin)];
+  const preflight = await send(upload.url, { method: 'OPTIONS', headers });
+  const answer = await send(download.url, { method: 'GET', headers: { origin } });
+  const missing = missingUpload(preflight, origin, needed);
+  if (!allows(answer, origin)) missing.push('downloads of this origin');
   const check = `CORS ${origin}`;
   if (missing.length === 0) return { check, outcome: 'ok', seen: 'browsers may upload and download' };
   const advice =
@@ -244,21 +276,16 @@ async function verdictFor(origin: string, { upload, download }: Omit<CorsCheck, 
   return { check, outcome: 'failed', seen: `the bucket does not allow ${missing.join(', ')}`, reason: 'cors', advice };
 }
 
-/** The origin of an answer, as browsers compare it. */
+/** True where a browser accepts the answer for this origin. */
 const allows = ({ headers }: StoreAnswer, origin: string): boolean =>
   ['*', origin].includes(headers.get('access-control-allow-origin') ?? '');
 
-function missingBefore(
-  answer: StoreAnswer,
-  { origin, needed }: { origin: string; needed: readonly string[] },
-): string[] {
-  if (answer.status >= 300 || !allows(answer, origin)) return ['uploads of this origin'];
-  const methods = listOf(answer.headers.get('access-control-allow-methods'));
-  const named = listOf(answer.headers.get('access-control-allow-headers'));
+/** What a preflight does not allow of an upload. */
+function missingUpload(preflight: StoreAnswer, origin: string, needed: readonly string[]): string[] {
+  if (preflight.status >= 300 || !allows(preflight, origin)) return ['uploads of this origin'];
+  const methods = listOf(preflight.headers.get('access-control-allow-methods'));
+  const named = listOf(preflight.headers.get('access-control-allow-headers'));
   const headers = needed.filter((name) => !named.includes(name) && !named.includes('*'));
   const method = methods.includes('put') || methods.includes('*') ? [] : ['the method PUT'];
   return [...method, ...headers.map((name) => `the header ${name}`)];
 }
-
-const missingIn = (answer: StoreAnswer, origin: string): string[] =>
-  allows(answer, origin) ? [] : ['downloads of this origin'];

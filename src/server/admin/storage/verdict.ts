@@ -1,8 +1,7 @@
-/** What a check of the store found, in words for an operator. */
-import type { FaultReason } from '../../blobs/objects/fault.js';
-import { reasonOfS3Code } from '../../blobs/objects/s3-codes.js';
+/** Results of the checks of a store, in words for an operator. */
+import { reasonOfS3Code, type FaultReason } from '../../blobs/objects/fault.js';
 
-/** `weak`: works, but the store does not hold a line that the server then holds alone. */
+/** `weak`: it works, but the store does not enforce a limit, which the server then enforces alone. */
 export type Outcome = 'ok' | 'weak' | 'failed' | 'skipped';
 
 /** One line of the result. */
@@ -12,14 +11,13 @@ export interface Verdict {
   readonly outcome: Outcome;
   /** What was seen. */
   readonly seen: string;
-  /** What to do; only where something is to be done. */
+  /** What to do about it. */
   readonly advice?: string;
-  /** Of a failure: what scripts and the exit code go by. */
+  /** Of a failure: for scripts, and for the exit code. */
   readonly reason?: FaultReason | 'cors' | 'public' | 'wrong';
 }
 
-/** Where each kind of store keeps what an operator has to mend. */
-export type StoreKind = 'local' | 'gcs' | 's3';
+type StoreKind = 'local' | 'gcs' | 's3';
 
 const CREDENTIALS: Readonly<Record<StoreKind, string>> = {
   local: 'Run this as the user of the server, with its environment.',
@@ -56,30 +54,30 @@ export function adviceFor(reason: FaultReason, kind: StoreKind): string {
   }
 }
 
-/** Thrown by a check that is not simply well. */
+/** Thrown by a check whose outcome is not `ok`. */
 export class NotOk extends Error {
   constructor(readonly verdict: Omit<Verdict, 'check'>) {
     super(verdict.seen);
   }
 }
 
-/** It works, with less than it should. */
+/** Ends a check as `weak`. */
 export function weak(seen: string): never {
   throw new NotOk({ outcome: 'weak', seen });
 }
 
-/** Something came back, and not what was put there. */
+/** Ends a check as failed: something came back that is not what was written. */
 export function wrong(seen: string): never {
   const advice = 'Does something stand between, such as a proxy or a CDN that changes or keeps bodies?';
   throw new NotOk({ outcome: 'failed', seen, reason: 'wrong', advice });
 }
 
-/** Why a store refused a signed request. Google answers a late URL with the code that S3 has for late credentials. */
+/** Why a store refused a signed request. Google answers an expired URL with the code that S3 has for expired credentials. */
 export function reasonOfAnswer(status: number, code: string | undefined, kind: StoreKind): FaultReason {
   if (kind === 'gcs' && code === 'ExpiredToken') return 'clock';
   const known = code === undefined ? undefined : reasonOfS3Code(code);
   if (known !== undefined) return known;
-  // Of this server's own URLs the secret is the only credential.
+  // The secret is the only credential of this server's own URLs.
   if (status === 401 || (kind === 'local' && status === 403)) return 'credentials';
   if (status === 403) return 'denied';
   return status >= 500 ? 'broken' : 'refused';

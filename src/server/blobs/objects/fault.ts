@@ -1,16 +1,16 @@
-/** What goes wrong between this server and a store, and how it is told: `storage_unavailable`, with a cause for the log. */
+/** Failures of calls to an object store: causes of `storage_unavailable`, for the log and for `service-admin`. */
 import { ServiceError } from '../../../protocol/errors.js';
 
 /**
- * Why a store did not do what it was asked, as far as its answer shows:
- * `credentials` absent or not the store's · `denied` known, but not permitted to do this · `bucket` not there · `region`
- * another one than the bucket's · `clock` ours and the store's differ · `unreachable` no connection · `timeout` no answer in
- * time · `broken` an answer that cannot be used, or the store's own fault · `refused` anything else that it refused.
+ * Why a call failed, as far as the answer shows: `credentials` absent or unknown to the store · `denied` known, but
+ * without permission · `bucket` absent · `region` another one than the bucket's · `clock` ours and the store's differ ·
+ * `unreachable` no connection · `timeout` no answer in time · `broken` an unusable answer, or an error of the store itself ·
+ * `refused` any other refusal.
  */
 export type FaultReason =
   'credentials' | 'denied' | 'bucket' | 'region' | 'clock' | 'unreachable' | 'timeout' | 'broken' | 'refused';
 
-/** One failed call, in words that may be logged: never an URL, a header, a key, or a text that the store wrote. */
+/** A failed call. Its texts may be logged: they hold no URL, header, key, or text from the store. */
 export class StoreFault extends Error {
   override readonly name = 'StoreFault';
 
@@ -18,19 +18,19 @@ export class StoreFault extends Error {
     readonly reason: FaultReason,
     /** Such as `s3 head: 403 AccessDenied`. */
     message: string,
-    /** Of the connection, such as ECONNREFUSED, or of the store's answer, such as NoSuchBucket. */
+    /** Of the connection, such as ECONNREFUSED, or of the answer, such as NoSuchBucket. */
     readonly code?: string,
   ) {
     super(message);
   }
 }
 
-/** Of the server's log, what the stores write to. */
+/** The part of the server's log that the stores use. */
 export interface StoreLog {
   warn(fields: object, message: string): void;
 }
 
-/** The fault behind a refusal of a store, where there is one. */
+/** The fault that is the error, or its cause; undefined: the error is of another kind. */
 export function faultOf(error: unknown): StoreFault | undefined {
   if (error instanceof StoreFault) return error;
   return error instanceof ServiceError && error.cause instanceof StoreFault ? error.cause : undefined;
@@ -38,11 +38,11 @@ export function faultOf(error: unknown): StoreFault | undefined {
 
 const TIMEOUTS: ReadonlySet<string> = new Set(['ETIMEDOUT', 'ESOCKETTIMEDOUT', 'TimeoutError', 'AbortError']);
 
-/** Names of errors are letters and digits; anything else is somebody's text. */
+/** Names of errors are letters and digits; anything else may be text from outside. */
 const nameLike = (value: unknown): string | undefined =>
   typeof value === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{0,63}$/.test(value) ? value : undefined;
 
-/** The code of an error, else its name; undefined where neither may be shown. Node gives several failed addresses as one. */
+/** The code of an error, else its name; undefined where neither may be logged. Of several failed addresses, the first's. */
 export function codeOfError(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const own = 'code' in error ? nameLike(error.code) : undefined;
@@ -50,7 +50,7 @@ export function codeOfError(error: unknown): string | undefined {
   return own ?? (first === undefined ? undefined : codeOfError(first)) ?? nameLike(error.name);
 }
 
-/** A fault of the connection: the name could not be resolved, nobody listens there, it was cut, it takes too long. */
+/** The fault of an error of the connection (name resolution, refused, cut, too slow); undefined for another error. */
 export function connectionFault(call: string, error: unknown): StoreFault | undefined {
   const code = codeOfError(error);
   if (code === undefined) return undefined;
@@ -59,4 +59,36 @@ export function connectionFault(call: string, error: unknown): StoreFault | unde
     return new StoreFault('unreachable', `${call}: ${code}`, code);
   }
   return undefined;
+}
+
+/** Codes of S3 and compatible stores; Google's XML interface has the same. A HEAD has none, so a bare 403 is `denied`. */
+const S3_REASONS: Readonly<Record<string, FaultReason>> = {
+  CredentialsProviderError: 'credentials',
+  TokenProviderError: 'credentials',
+  InvalidAccessKeyId: 'credentials',
+  SignatureDoesNotMatch: 'credentials',
+  InvalidToken: 'credentials',
+  ExpiredToken: 'credentials',
+  InvalidSecurity: 'credentials',
+  Unauthorized: 'credentials',
+  AccessDenied: 'denied',
+  AllAccessDisabled: 'denied',
+  NoSuchBucket: 'bucket',
+  InvalidBucketName: 'bucket',
+  PermanentRedirect: 'region',
+  AuthorizationHeaderMalformed: 'region',
+  IllegalLocationConstraintException: 'region',
+  RequestTimeTooSkewed: 'clock',
+  RequestExpired: 'clock',
+};
+
+/** The reason that a code of S3 gives; undefined: the code is unknown. */
+export const reasonOfS3Code = (code: string): FaultReason | undefined =>
+  Object.hasOwn(S3_REASONS, code) ? S3_REASONS[code] : undefined;
+
+/** The reason that a status gives where there is no code. */
+export function reasonOfStatus(status: number): FaultReason {
+  if (status === 401) return 'credentials';
+  if (status === 403) return 'denied';
+  return status >= 400 && status < 500 && status !== 408 && status !== 429 ? 'refused' : 'broken';
 }

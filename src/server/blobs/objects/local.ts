@@ -4,71 +4,78 @@
  */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { opendir, rm, stat } from 'node:fs/promises';
+import { link, mkdir, open, opendir, rm, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
-import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
-import { signedPath } from '../signed-url.js';
-import type { BlobFile } from '../../http/outflow.js';
-import type { BlobFileDraft, BlobFiles } from '../transfers.js';
-import { syncFolder } from '../../../files/durable.js';
+import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
 import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
 import { BLOB_REF, isBlobName, ULID } from '../../../protocol/ids.js';
-import { LocalDraft, LocalFile, orUnavailable } from './local-file.js';
+import type { BlobFile } from '../../http/outflow.js';
+import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
+import { signedPath } from '../signed-url.js';
+import type { BlobFileDraft, BlobFiles } from '../transfers.js';
 
-/** What the store is made of. */
-export interface LocalStoreOptions {
-  /** Absolute; made on first use, 0700. */
-  readonly folder: string;
-  /** BLOB_URL_SECRET. */
-  readonly secret: string;
+/** A blob with its bytes. */
+export interface BlobContent {
+  /** `<tenant>/<ref>`. */
+  readonly name: string;
+  readonly size: number;
+  readonly bytes: AsyncIterable<Uint8Array>;
 }
 
 const PAGE = 1_000;
-const PIECE = 256 * 1024;
-/** A temporary name says who writes: machine, process, the process's own random part, the file's. */
+const CHUNK = 256 * 1024;
+/** A temporary name identifies its writer: machine, process, a random part of the process, a random part of the file. */
 const HOST = hostname().replace(/[^A-Za-z0-9-]/g, '-');
-/** In a container every process may have the same number. */
+/** Processes in different containers may have the same number. */
 const LIFE = randomBytes(4).toString('hex');
 const TEMPORARY = /^(?<host>[A-Za-z0-9-]+)\.(?<pid>\d+)\.(?<life>[0-9a-f]{8})\.[0-9a-f]{16}\.tmp$/;
 
-/** See above. */
+/** `folder`: absolute, made on first use with mode 0700; `secret`: BLOB_URL_SECRET. */
 export class LocalStore implements ObjectStore, BlobFiles {
   readonly kind = 'local';
 
-  constructor(private readonly options: LocalStoreOptions) {}
+  constructor(
+    readonly folder: string,
+    private readonly secret: string,
+  ) {}
 
-  /** Where its blobs lie. */
-  get folder(): string {
-    return this.options.folder;
-  }
-
-  signUpload(name: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
+  signUpload({ tenantId, ref }: ObjectName, grant: UploadGrant, origin: string): Promise<SignedRequest> {
     const { size, contentType, expiresAt } = grant;
-    const path = signedPath(this.options.secret, { ...plain(name), method: 'PUT', expiresAt, size, contentType });
+    const path = signedPath(this.secret, { tenantId, ref, method: 'PUT', expiresAt, size, contentType });
     const headers = { 'content-type': contentType, 'content-length': String(size) };
     return Promise.resolve({ url: origin + path, headers });
   }
 
-  signDownload(name: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedRequest> {
-    const path = signedPath(this.options.secret, { ...plain(name), method: 'GET', expiresAt });
+  signDownload({ tenantId, ref }: ObjectName, { expiresAt }: DownloadGrant, origin: string): Promise<SignedRequest> {
+    const path = signedPath(this.secret, { tenantId, ref, method: 'GET', expiresAt });
     return Promise.resolve({ url: origin + path, headers: {} });
   }
 
   create(name: ObjectName): Promise<BlobFileDraft> {
     const random = randomBytes(8).toString('hex');
-    return LocalDraft.create(join(this.uploads, `${HOST}.${process.pid}.${LIFE}.${random}.tmp`), this.pathOf(name));
+    const path = join(this.uploads, `${HOST}.${process.pid}.${LIFE}.${random}.tmp`);
+    const target = this.pathOf(name);
+    return orUnavailable(async () => {
+      await makeFolder(this.uploads);
+      return new LocalDraft(await open(path, 'wx', FILE_MODE), path, target);
+    });
   }
 
   open(name: ObjectName): Promise<BlobFile | undefined> {
-    return LocalFile.open(this.pathOf(name));
+    const path = this.pathOf(name);
+    return orUnavailable(() => openFile(path));
   }
 
-  head(name: ObjectName): Promise<StoredObject | undefined> {
-    return orUnavailable(() => this.look(plain(name)));
+  head({ tenantId, ref }: ObjectName): Promise<StoredObject | undefined> {
+    const look = async (): Promise<StoredObject> => {
+      const { size, mtimeMs } = await stat(this.pathOf({ tenantId, ref }));
+      return { tenantId, ref, size, modifiedAt: Math.floor(mtimeMs) };
+    };
+    return orUnavailable(() => ifThere(look));
   }
 
   remove(name: ObjectName): Promise<void> {
@@ -77,8 +84,8 @@ export class LocalStore implements ObjectStore, BlobFiles {
 
   async *list(): AsyncGenerator<readonly StoredObject[]> {
     let page: StoredObject[] = [];
-    for await (const tenantId of this.names(this.options.folder, ULID)) {
-      for await (const ref of this.names(join(this.options.folder, tenantId), BLOB_REF)) {
+    for await (const tenantId of this.names(this.folder, ULID)) {
+      for await (const ref of this.names(join(this.folder, tenantId), BLOB_REF)) {
         const object = await this.head({ tenantId, ref });
         if (object !== undefined) page.push(object);
         if (page.length < PAGE) continue;
@@ -95,17 +102,13 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   /** Every blob with its bytes, for a backup. One that is removed meanwhile is left out, or read to its end. */
-  async *contents(): AsyncGenerator<{
-    readonly name: string;
-    readonly size: number;
-    readonly bytes: AsyncIterable<Uint8Array>;
-  }> {
+  async *contents(): AsyncGenerator<BlobContent> {
     for await (const page of this.list()) {
       for (const { tenantId, ref } of page) {
         const file = await this.open({ tenantId, ref });
         if (file === undefined) continue;
         try {
-          yield { name: `${tenantId}/${ref}`, size: file.size, bytes: piecesOf(file) };
+          yield { name: `${tenantId}/${ref}`, size: file.size, bytes: chunksOf(file) };
         } finally {
           await file.close();
         }
@@ -119,15 +122,15 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   /**
-   * Removes what uploads left behind that nobody is at any more: of processes of this machine that are gone, and what
-   * nobody wrote to for `quietMs`, which is longer than any upload may pause. Gives the number of files.
+   * Removes abandoned uploads: of processes of this machine that have ended, and those not written to for `quietMs`, which
+   * is longer than any upload may pause. Returns the number of files.
    */
   sweep(now: number, quietMs: number): Promise<number> {
     return orUnavailable(async () => {
       let swept = 0;
       for await (const name of this.names(this.uploads, TEMPORARY)) {
         const path = join(this.uploads, name);
-        if (!(await isLeft(path, name, now - quietMs))) continue;
+        if (!(await isAbandoned(path, name, now - quietMs))) continue;
         await rm(path, { force: true });
         swept++;
       }
@@ -137,23 +140,16 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 
   private get uploads(): string {
-    return join(this.options.folder, 'uploads');
+    return join(this.folder, 'uploads');
   }
 
   private pathOf(name: ObjectName): string {
-    // A name comes from a signed URL or a row; that it is one is asked again where it becomes a path.
+    // Names come from signed URLs and rows; nothing that has not this form may become a path.
     if (!isBlobName(name)) throw new ServiceError('no_blob');
-    return join(this.options.folder, name.tenantId, name.ref);
+    return join(this.folder, name.tenantId, name.ref);
   }
 
-  private look(name: ObjectName): Promise<StoredObject | undefined> {
-    return ifThere(async () => {
-      const { size, mtimeMs } = await stat(this.pathOf(name));
-      return { ...name, size, modifiedAt: Math.floor(mtimeMs) };
-    });
-  }
-
-  /** Names in a folder that have a form; none where there is no folder. */
+  /** Names in a folder that match `form`; none where the folder is absent. */
   private async *names(folder: string, form: RegExp): AsyncGenerator<string> {
     const entries = await orUnavailable(() => ifThere(() => opendir(folder)));
     if (entries === undefined) return;
@@ -161,33 +157,104 @@ export class LocalStore implements ObjectStore, BlobFiles {
   }
 }
 
-/** Each piece is a buffer of its own: whoever takes it may keep it. */
-async function* piecesOf(file: BlobFile): AsyncGenerator<Uint8Array> {
-  for (let at = 0; at < file.size;) {
-    const piece = Buffer.allocUnsafeSlow(Math.min(PIECE, file.size - at));
-    const got = await file.read(piece, at);
-    if (got === 0) throw storageUnavailable(new Error('a stored blob is shorter than its size'));
-    at += got;
-    yield piece.subarray(0, got);
+/** A file under a temporary name. It gets its name by a link, which never replaces another file. */
+class LocalDraft implements BlobFileDraft {
+  constructor(
+    private readonly handle: FileHandle,
+    private readonly path: string,
+    private readonly target: string,
+  ) {}
+
+  write(bytes: Uint8Array): Promise<void> {
+    // A write may be partial: on a full disk it takes what fits, and the next one fails.
+    return orUnavailable(async () => {
+      for (let at = 0; at < bytes.length;) at += (await this.handle.write(bytes, at)).bytesWritten;
+    });
+  }
+
+  commit(): Promise<boolean> {
+    return orUnavailable(async () => {
+      await this.handle.sync();
+      await this.handle.close();
+      await makeFolder(dirname(this.target));
+      try {
+        await link(this.path, this.target);
+      } catch (error) {
+        if (errorCode(error) === 'EEXIST') return false;
+        throw error;
+      }
+      await rm(this.path, { force: true });
+      await syncFolder(dirname(this.target));
+      return true;
+    });
+  }
+
+  /** Closing a closed handle, and removing a file that is gone, do nothing. */
+  discard(): Promise<void> {
+    return orUnavailable(async () => {
+      await this.handle.close();
+      await rm(this.path, { force: true });
+    });
   }
 }
 
-const plain = ({ tenantId, ref }: ObjectName): ObjectName => ({ tenantId, ref });
+/** Makes a folder, and its entry in the folder above durable. Repeated it does nothing. */
+async function makeFolder(folder: string): Promise<void> {
+  const first = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
+  if (first !== undefined) await syncFolder(dirname(first));
+}
 
-async function isLeft(path: string, name: string, before: number): Promise<boolean> {
+/** Any failure becomes `storage_unavailable`: a full disk, a broken one, an absent folder. */
+async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw storageUnavailable(error);
+  }
+}
+
+async function openFile(path: string): Promise<BlobFile | undefined> {
+  const handle = await ifThere(() => open(path, 'r'));
+  if (handle === undefined) return undefined;
+  try {
+    const { size } = await handle.stat();
+    return {
+      size,
+      read: (into, position) =>
+        orUnavailable(async () => (await handle.read(into, 0, into.length, position)).bytesRead),
+      close: () => orUnavailable(() => handle.close()),
+    };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+/** Each chunk is a buffer of its own, which the consumer may keep. */
+async function* chunksOf(file: BlobFile): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < file.size;) {
+    const chunk = Buffer.allocUnsafeSlow(Math.min(CHUNK, file.size - at));
+    const got = await file.read(chunk, at);
+    if (got === 0) throw storageUnavailable(new Error('a stored blob is shorter than its size'));
+    at += got;
+    yield chunk.subarray(0, got);
+  }
+}
+
+async function isAbandoned(path: string, name: string, before: number): Promise<boolean> {
   const { host, pid, life } = TEMPORARY.exec(name)?.groups ?? {};
-  const mine = Number(pid) === process.pid;
-  if (host === HOST && (mine ? life !== LIFE : !lives(Number(pid)))) return true;
+  const own = Number(pid) === process.pid;
+  if (host === HOST && (own ? life !== LIFE : !isAlive(Number(pid)))) return true;
   const found = await ifThere(() => stat(path));
   return found !== undefined && found.mtimeMs < before;
 }
 
-function lives(pid: number): boolean {
+function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Somebody else's process lives too.
+    // EPERM: the process exists and belongs to another user.
     return errorCode(error) !== 'ESRCH';
   }
 }

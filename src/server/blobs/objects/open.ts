@@ -4,8 +4,8 @@ import type { ObjectStore } from '../ports.js';
 import type { StoreLog } from './fault.js';
 import { LocalStore } from './local.js';
 
-/** Of the configuration, what is used here; described in src/server/config/storage-variables.ts. */
-export interface StorageSettings {
+/** The part of the configuration that is used here; described in src/server/config/storage-variables.ts. */
+interface StorageSettings {
   readonly storageKind: 'local' | 'gcs' | 's3';
   readonly dataDir: string;
   readonly storagePrefix: string | null;
@@ -18,41 +18,35 @@ export interface StorageSettings {
   readonly s3ForcePathStyle: boolean | null;
 }
 
-/** The local store under this data folder. */
+/** The local store of this data folder. */
 export const localStore = ({ dataDir }: Pick<StorageSettings, 'dataDir'>, secret: string): LocalStore =>
-  new LocalStore({ folder: join(dataDir, 'blobs'), secret });
+  new LocalStore(join(dataDir, 'blobs'), secret);
 
-/** What is set, by its name; null is unset. */
-function given<T extends Readonly<Record<string, unknown>>>(values: T): { [K in keyof T]?: Exclude<T[K], null> } {
-  const set = Object.entries(values).filter(([, value]) => value !== null);
-  return Object.fromEntries(set) as { [K in keyof T]?: Exclude<T[K], null> };
-}
-
-/** Whoever keeps blobs in a folder does without the hosted stores' libraries, which take long to load. */
+/** The provider's library is loaded here only: it takes long, and the local store needs none. */
 export async function openBucket(settings: StorageSettings, log: StoreLog): Promise<ObjectStore> {
-  const { storageKind, storagePrefix: prefix } = settings;
+  const { storageKind, storagePrefix } = settings;
+  const prefix = storagePrefix ?? undefined;
   if (storageKind === 'gcs') {
     const { GcsStore } = await import('./gcs.js');
-    const { gcsBucket: bucket, gcsEndpoint: endpoint } = settings;
-    return new GcsStore({ bucket: bucket ?? '', ...given({ prefix, endpoint }), log });
+    const { gcsBucket, gcsEndpoint } = settings;
+    return new GcsStore({ bucket: gcsBucket ?? '', prefix, endpoint: gcsEndpoint ?? undefined, log });
   }
   const { S3Store } = await import('./s3.js');
-  const { s3Bucket: bucket, s3Region: region, s3Endpoint: endpoint, s3PublicEndpoint: publicEndpoint } = settings;
-  const { s3ForcePathStyle: forcePathStyle } = settings;
   return new S3Store({
-    bucket: bucket ?? '',
-    ...given({ prefix, region, endpoint, publicEndpoint, forcePathStyle }),
+    bucket: settings.s3Bucket ?? '',
+    prefix,
+    region: settings.s3Region ?? undefined,
+    endpoint: settings.s3Endpoint ?? undefined,
+    publicEndpoint: settings.s3PublicEndpoint ?? undefined,
+    forcePathStyle: settings.s3ForcePathStyle ?? undefined,
     log,
   });
 }
 
-/** Gives `work` the store that the configuration names, and closes it after. It can sign nothing with the local store. */
-export async function withStore<T>(
-  settings: StorageSettings,
-  log: StoreLog,
-  work: (store: ObjectStore) => Promise<T>,
-): Promise<T> {
-  const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, log);
+/** Runs `work` with the store that the configuration names, without a log, and closes it. A local store cannot sign. */
+export async function withStore<T>(settings: StorageSettings, work: (store: ObjectStore) => Promise<T>): Promise<T> {
+  const silent = { warn: () => undefined };
+  const store = settings.storageKind === 'local' ? localStore(settings, '') : await openBucket(settings, silent);
   try {
     return await work(store);
   } finally {

@@ -1,0 +1,105 @@
+/** Bounds how many HEAD requests each tenant has under way at the object store. */
+import type { Clock } from '../../protocol/clock.js';
+import { ServiceError, unavailable } from '../../protocol/errors.js';
+import type { ObjectName } from './ports.js';
+
+/** A batch of 100 items, each with a blob of its own, fits into the queue, and so does a second one. */
+const BOUNDS = { underWay: 4, waiting: 200, waitMs: 10_000 };
+
+/** A request in the queue of its tenant. */
+interface Waiting {
+  readonly begin: () => void;
+  readonly refuse: (error: ServiceError) => void;
+}
+
+/** The requests of one tenant. `waiting` is in order of arrival. */
+interface Queue {
+  underWay: number;
+  readonly waiting: Set<Waiting>;
+}
+
+/** The request about one blob. */
+interface Lookup {
+  begun: boolean;
+  readonly result: Promise<boolean>;
+}
+
+/**
+ * Only the bucket knows whether an upload arrived, and each HEAD costs money and time. So a tenant has a few under way at
+ * a time on this instance, one per blob; further ones wait in a bounded queue for a bounded time.
+ */
+export class HeadLimiter {
+  private readonly queues = new Map<string, Queue>();
+  /** The latest lookup of each blob, by tenant and ref, until it settles. */
+  private readonly latest = new Map<string, Lookup>();
+
+  /** `bounds`: requests under way and waiting per tenant, and how long one waits. */
+  constructor(
+    private readonly clock: Clock,
+    private readonly bounds = BOUNDS,
+  ) {}
+
+  /**
+   * Runs `look` when the tenant has a free slot. A caller who comes while a lookup of the same blob is queued shares its
+   * result. Of a lookup that has begun only a positive result is shared: it may have run before the upload ended.
+   * Throws what `look` throws, and `unavailable` where the queue is full or the wait was too long.
+   */
+  run(name: ObjectName, look: () => Promise<boolean>): Promise<boolean> {
+    const key = `${name.tenantId}/${name.ref}`;
+    const before = this.latest.get(key);
+    if (before !== undefined && !before.begun) return before.result;
+    const inTurn = (): Promise<boolean> =>
+      this.inTurn(name.tenantId, () => {
+        lookup.begun = true;
+        return look();
+      });
+    const looked = async (): Promise<boolean> => {
+      try {
+        return (await before?.result) === true || (await inTurn());
+      } finally {
+        if (this.latest.get(key) === lookup) this.latest.delete(key);
+      }
+    };
+    // Deferred by a microtask: `looked` reads `lookup`, which must be initialized and in the map by then.
+    const lookup: Lookup = { begun: false, result: Promise.resolve().then(looked) };
+    this.latest.set(key, lookup);
+    return lookup.result;
+  }
+
+  private async inTurn(tenantId: string, look: () => Promise<boolean>): Promise<boolean> {
+    const queue = this.queues.get(tenantId) ?? { underWay: 0, waiting: new Set() };
+    this.queues.set(tenantId, queue);
+    if (queue.underWay >= this.bounds.underWay) await this.wait(queue);
+    else queue.underWay++;
+    try {
+      return await look();
+    } catch (error) {
+      // The store is down for the queued requests too: they fail now instead of each waiting for its own failure.
+      if (error instanceof ServiceError && error.error === 'storage_unavailable') {
+        for (const waiting of queue.waiting) waiting.refuse(error);
+      }
+      throw error;
+    } finally {
+      // The slot goes to the first in the queue, or becomes free.
+      const [first] = queue.waiting;
+      if (first !== undefined) first.begin();
+      else if (--queue.underWay === 0) this.queues.delete(tenantId);
+    }
+  }
+
+  private wait({ waiting }: Queue): Promise<void> {
+    if (waiting.size >= this.bounds.waiting) throw unavailable('too many blobs are being looked for in the store');
+    return new Promise((resolve, reject) => {
+      const leave = (then: () => void): void => {
+        waiting.delete(me);
+        timer.cancel();
+        then();
+      };
+      const me: Waiting = { begin: () => leave(resolve), refuse: (error) => leave(() => reject(error)) };
+      waiting.add(me);
+      const timer = this.clock.setTimer(this.bounds.waitMs, () =>
+        me.refuse(unavailable('the store is slow, and others were before')),
+      );
+    });
+  }
+}

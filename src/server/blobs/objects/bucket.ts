@@ -1,0 +1,206 @@
+/** What the stores of buckets have in common: keys, bounded calls, faults, listings and bodies. */
+import { Readable } from 'node:stream';
+import { storageUnavailable } from '../../../protocol/errors.js';
+import { blobNameIn, isBlobName } from '../../../protocol/ids.js';
+import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
+import { StoreFault, type StoreLog } from './fault.js';
+
+/** Limits on the time that a store may take. */
+export interface Bounds {
+  /** One call with all its retries, ms. A write of an item may wait for a HEAD, so it is short. */
+  readonly callMs: number;
+  /** Between two chunks of a body, ms. */
+  readonly silenceMs: number;
+  /** Retries of a call that failed transiently. */
+  readonly retries: number;
+}
+
+const DEFAULT_BOUNDS: Bounds = { callMs: 10_000, silenceMs: 30_000, retries: 2 };
+
+/** Where a bucket is. */
+export interface BucketOptions {
+  readonly bucket: string;
+  /** All objects lie below it. */
+  readonly prefix?: string;
+  /** Default: the provider's own. */
+  readonly endpoint?: string;
+  readonly log: StoreLog;
+  /** For tests. */
+  readonly bounds?: Partial<Bounds>;
+}
+
+/** What a store reports of one object; NaN and undefined where it does not say. */
+export interface Metadata {
+  readonly size: number | undefined;
+  /** Milliseconds since 1970. */
+  readonly modifiedAt: number | undefined;
+  /** By their names there; an ETag may have its quotes. */
+  readonly checksums: Readonly<Record<string, string | undefined>>;
+}
+
+/** A page of a listing. `next` continues it; undefined: it is the last one. */
+export interface Page {
+  readonly entries: readonly { readonly key: string; readonly metadata: Metadata }[];
+  readonly next: string | undefined;
+}
+
+/** Objects of a page of the listing. */
+const PAGE = 1000;
+
+/** A store of objects in a bucket, under the keys `[<prefix>/]<tenantId>/<ref>`. */
+export abstract class BucketStore implements ObjectStore {
+  abstract readonly kind: 'gcs' | 's3';
+  protected readonly bucket: string;
+  protected readonly bounds: Bounds;
+  /** What every key begins with; empty without a prefix. */
+  protected readonly prefix: string;
+  private readonly log: StoreLog;
+
+  constructor({ bucket, prefix = '', log, bounds }: BucketOptions) {
+    this.bucket = bucket;
+    this.bounds = { ...DEFAULT_BOUNDS, ...bounds };
+    const trimmed = prefix.replace(/^\/+|\/+$/g, '');
+    this.prefix = trimmed === '' ? '' : `${trimmed}/`;
+    this.log = log;
+  }
+
+  abstract signUpload(name: ObjectName, grant: UploadGrant): Promise<SignedRequest>;
+  abstract signDownload(name: ObjectName, grant: DownloadGrant): Promise<SignedRequest>;
+  abstract remove(name: ObjectName): Promise<void>;
+  abstract read(name: ObjectName): Promise<Readable>;
+  abstract close(): Promise<void>;
+
+  /** What the store reports of an object; undefined: a 404, which an absent bucket answers too. */
+  protected abstract lookUp(name: ObjectName): Promise<Metadata | undefined>;
+  /** A page of at most `max` objects under the prefix. Throws where the bucket is absent. */
+  protected abstract page(token: string | undefined, max: number): Promise<Page>;
+  /** True for the library's error of an object that is absent. */
+  protected abstract isAbsent(error: unknown): boolean;
+  /** Any other error of the library as a fault. */
+  protected abstract faultOf(call: string, error: unknown): StoreFault;
+
+  async head(name: ObjectName): Promise<StoredObject | undefined> {
+    const found = await this.lookUp(name);
+    if (found !== undefined) return this.stored(name, found, 'head');
+    await this.expectBucket();
+    return undefined;
+  }
+
+  async *list(): AsyncGenerator<readonly StoredObject[]> {
+    let token: string | undefined;
+    do {
+      const { entries, next } = await this.page(token, PAGE);
+      token = next;
+      const objects = entries.flatMap(({ key, metadata }) => {
+        const name = key.startsWith(this.prefix) ? blobNameIn(key.slice(this.prefix.length)) : undefined;
+        return name === undefined ? [] : [this.stored(name, metadata, 'list')];
+      });
+      if (objects.length > 0) yield objects;
+    } while (token !== undefined);
+  }
+
+  protected keyOf(name: ObjectName): string {
+    // A name that has not this form would be a key outside of its tenant's folder.
+    if (!isBlobName(name)) throw new Error('not the name of a blob');
+    return `${this.prefix}${name.tenantId}/${name.ref}`;
+  }
+
+  /** Throws a fault where the bucket is absent: a store answers 404 for its objects as well. */
+  protected async expectBucket(): Promise<void> {
+    await this.page(undefined, 1);
+  }
+
+  /** Signing makes no call, but the credentials may have to be fetched first, such as those of the machine's role. */
+  protected async sign(
+    what: string,
+    headers: SignedRequest['headers'],
+    work: () => Promise<string>,
+  ): Promise<SignedRequest> {
+    return { url: this.present(what, await this.call(what, work)), headers };
+  }
+
+  /**
+   * Runs a call of the library within its bounds; undefined where the object is absent. A call that failed is aborted by
+   * the signal; a body that was returned is not. Throws `storage_unavailable`, with the fault as its cause and in the log.
+   */
+  protected async call<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {
+    const aborter = new AbortController();
+    const call = `${this.kind} ${what}`;
+    try {
+      return await inTime(call, this.bounds.callMs, () => work(aborter.signal));
+    } catch (error) {
+      aborter.abort();
+      if (this.isAbsent(error)) return undefined;
+      const fault = this.faultOf(call, error);
+      this.log.warn({ reason: fault.reason, code: fault.code }, fault.message);
+      throw storageUnavailable(fault);
+    }
+  }
+
+  /** The result of a call that is not about an object: absent can only be the bucket. */
+  protected present<T>(what: string, result: T | undefined): T {
+    if (result === undefined) throw this.fault('bucket', `${what}: 404`);
+    return result;
+  }
+
+  protected fault(reason: StoreFault['reason'], message: string): Error {
+    return storageUnavailable(new StoreFault(reason, `${this.kind} ${message}`));
+  }
+
+  /** A body that ends well only with all of its `size` bytes (undefined: not known), and fails with a fault. */
+  protected body(source: Readable, size: number | undefined): Readable {
+    return Readable.from(this.chunks(source, size), { objectMode: false });
+  }
+
+  /** The bound holds while the store is waited for, not while the reader processes a chunk. */
+  private async *chunks(source: Readable, size: number | undefined): AsyncGenerator<Buffer> {
+    const call = `${this.kind} read`;
+    const reader = source[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+    let got = 0;
+    try {
+      for (;;) {
+        const next = await inTime(call, this.bounds.silenceMs, () => reader.next());
+        if (next.done === true) break;
+        got += next.value.length;
+        yield next.value;
+      }
+      if (size !== undefined && got !== size) throw new StoreFault('broken', `${call}: ${got} bytes of ${size}`);
+    } catch (error) {
+      throw storageUnavailable(this.faultOf(call, error));
+    } finally {
+      source.destroy();
+    }
+  }
+
+  private stored(name: ObjectName, { size = NaN, modifiedAt = NaN, checksums }: Metadata, what: string): StoredObject {
+    if (!Number.isSafeInteger(size) || size < 0 || Number.isNaN(modifiedAt)) {
+      throw this.fault('broken', `${what}: an answer without size or time`);
+    }
+    return { ...name, size, modifiedAt, ...checksumOf(checksums) };
+  }
+}
+
+/** Rejects with a fault after `ms`. A result that comes later is dropped; the library's own time-outs bound the work. */
+async function inTime<T>(call: string, ms: number, work: () => Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new StoreFault('timeout', `${call}: no answer in time`)), ms);
+  });
+  try {
+    return await Promise.race([work(), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Hex and base64, and the `-<parts>` of an ETag. Longer values are no checksums, and would swell the list of a backup. */
+const CHECKSUM = /^[A-Za-z0-9+/=_-]{1,128}$/;
+
+/** The values that are checksums, without an ETag's quotes (RFC 9110, 8.8.3); empty where there is none. */
+function checksumOf(values: Metadata['checksums']): Pick<StoredObject, 'checksum'> {
+  const checksums = Object.entries(values).flatMap(([name, value = '']) => {
+    const bare = value.replace(/^"(.*)"$/, '$1');
+    return CHECKSUM.test(bare) ? [[name, bare] as const] : [];
+  });
+  return checksums.length === 0 ? {} : { checksum: Object.fromEntries(checksums) };
+}
