@@ -1,4 +1,4 @@
-/** The structure, held against the source: ring order, no cycles, one home per library (architecture, Rings). */
+/** The structure, held against the source: ring order, no cycles, one home per library. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import t from 'tap';

@@ -1,4 +1,4 @@
-/** Blobs in a backup, and back out of it (contract 8; src/backup). */
+/** Blobs in a backup, and back out of it (src/backup). */
 import { randomBytes } from 'node:crypto';
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -4,6 +4,7 @@ import t from 'tap';
 import { EXIT } from '../src/device/terminal.js';
 import { askLine } from '../src/client/node-ask.js';
 import { BINARY, machine, spawnCli, type Process } from './support/cli.js';
+import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
@@ -23,13 +24,9 @@ class Desk {
   readonly interruption = new AbortController();
   interrupts = 0;
   screen = '';
-  private readonly waiting = new Set<() => void>();
 
   constructor() {
-    this.errors.setEncoding('utf8').on('data', (text: string) => {
-      this.screen += text;
-      for (const wake of [...this.waiting]) wake();
-    });
+    this.errors.setEncoding('utf8').on('data', (text: string) => (this.screen += text));
   }
 
   ask(question: string, hidden = false): Promise<string> {
@@ -45,15 +42,7 @@ class Desk {
   }
 
   async shows(text: string): Promise<void> {
-    while (!this.screen.includes(text)) {
-      await new Promise<void>((resolve) => {
-        const wake = (): void => {
-          this.waiting.delete(wake);
-          resolve();
-        };
-        this.waiting.add(wake);
-      });
-    }
+    await until(text, () => this.screen.includes(text));
   }
 
   type(text: string): void {

@@ -1,4 +1,4 @@
-/** The files of deploy/, held against the code and the programs that read them (contract 4, 12, 14). */
+/** The files of deploy/, held against the code and the programs that read them. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';

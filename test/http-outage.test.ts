@@ -1,8 +1,9 @@
-/** When the inside fails: the database is down, a statement breaks, too much is under way; and what the log says (contract 3). */
+/** When the inside fails: the database is down, a statement breaks, too much is under way; and what the log says. */
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import t from 'tap';
 import { edited, newCode, npkBody, waitForRequest, wrapBody, write } from './support/devices.js';
+import { until } from './support/events.js';
 import { Scene } from './support/scene.js';
 import { ADMIN_TOKEN, databaseDown, type LogLine } from './support/server.js';
 import { SHAPES, spelled, type Json, type Reply } from './support/wire.js';
@@ -109,7 +110,10 @@ t.test(
       return socket;
     });
     const outcomes = new Set<string>();
-    while (ends < 600) outcomes.add((await scene.wire.get('/password/exists')).outcome);
+    await until('600 refusals', async () => {
+      outcomes.add((await scene.wire.get('/password/exists')).outcome);
+      return ends >= 600;
+    });
     t.same([...outcomes], ['200'], 'strangers of the same address go on');
     t.match(refused, /^HTTP\/1\.1 429 [^]*retry-after: [1-9]\d*\r/i);
     t.equal((await scene.me()).status, 200, 'devices go on');

@@ -1,4 +1,4 @@
-/** A client from other hands beside ours, on one real server: each reads what the other wrote (contract 6, 9, 10). */
+/** A client from other hands beside ours, on one real server: each reads what the other wrote. */
 import t from 'tap';
 import { join as joinByWords } from '../src/client/pairing.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

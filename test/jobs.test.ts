@@ -1,4 +1,4 @@
-/** What happens by night (contract 5, 9, 12, 13, 14). */
+/** What happens by night. */
 import t, { type Test } from 'tap';
 import { nextAt, Nightly, runJobs, type JobReport } from '../src/jobs/nightly.js';
 import type { Job, JobTurn } from '../src/jobs/ports.js';

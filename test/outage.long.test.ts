@@ -1,4 +1,4 @@
-/** The same as the short test, with PostgreSQL away for a minute (contract 13). */
+/** The same as the short test, with PostgreSQL away for a minute. */
 import t from 'tap';
 import { Cluster } from './support/cluster.js';
 import { databaseCrashed, databaseStill, databaseStopped, more } from './support/faults.js';

@@ -1,4 +1,4 @@
-/** Two instances under load while one thing after the other is taken away (contract 13; guarantees 1 to 5). */
+/** Two instances under load while one thing after the other is taken away. */
 import t from 'tap';
 import { Cluster } from './support/cluster.js';
 import {

@@ -1,4 +1,4 @@
-/** Whether the database answers at all (specification, errors; contract 13). */
+/** Whether the database answers at all. */
 import t from 'tap';
 import { createPool, isConnectionLoss } from '../src/postgres/database.js';
 import { Reach } from '../src/postgres/reach.js';
