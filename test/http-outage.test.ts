@@ -68,11 +68,11 @@ t.test('ERR-14 STAT-02 STAT-05 STAT-03 LOG-04 DUR-05: the database is down, then
     await up();
   }
   const again = edited(item);
-  for (const until = Date.now() + 30_000; ;) {
+  for (const end = Date.now() + 30_000; ;) {
     const reply = await write(wire, first, again);
     if (reply.status === 200) break;
     t.equal(reply.status, 503);
-    if (Date.now() > until) throw new Error('it did not come back');
+    if (Date.now() > end) throw new Error('it did not come back');
   }
   t.equal((await wire.get('/service/status')).at('database'), 'up');
   t.match(await scene.row(item.id), { version: item.version + 1 });

@@ -24,12 +24,12 @@ function start(name, ...args) {
 }
 
 const prettier = start('prettier', 'node_modules/.bin/prettier', '--check', '--log-level', 'warn', '.');
-const eslint = start('eslint', 'test/compile.js');
-const built = await Promise.race([once(eslint.child, 'message').then(() => undefined), eslint.ended]);
+const lint = start('build and eslint', 'test/compile.js');
+const built = await Promise.race([once(lint.child, 'message').then(() => undefined), lint.ended]);
 if (built !== undefined) {
   process.stdout.write(built.text);
   process.exit(1);
 }
 const { main } = await import('../build/test/run.js');
-await main(process.argv.slice(2), [eslint, prettier]);
+await main(process.argv.slice(2), [lint, prettier]);
 process.exit(); // an interrupted run leaves its checks
