@@ -1,4 +1,4 @@
-/** Bootstrap and devices, on a real database and two instances (contract 9). */
+/** Bootstrap and devices, on a real database and two instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { isDisplayName } from '../src/protocol/ids.js';

@@ -1,4 +1,4 @@
-/** `service-admin backup` and `restore` on real databases and servers (contract 11). */
+/** `service-admin backup` and `restore` on real databases and servers. */
 import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -11,7 +11,7 @@ import { Scene } from './support/scene.js';
 import { runServer, runSql, type Running } from './support/server.js';
 import { named, Wire } from './support/wire.js';
 
-/** Asks until the answer is the wanted one: instances hear of the operator within seconds (contract 13). */
+/** Asks until the answer is the wanted one: instances hear of the operator within seconds. */
 async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
   await until(wanted, async () => (await ask()) === wanted);
 }

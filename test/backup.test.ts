@@ -1,4 +1,4 @@
-/** Backup and restore of the database (contract 11). */
+/** Backup and restore of the database. */
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';

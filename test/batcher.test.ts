@@ -3,6 +3,7 @@ import t from 'tap';
 import { Batcher } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { refusal } from './support/accounts.js';
+import { until } from './support/events.js';
 
 t.test('ERR-15: callers beyond the bound are refused at once, those who wait are served', async (t) => {
   let go: (() => void) | undefined;
@@ -69,13 +70,13 @@ t.test('REPLAY-04: a question that comes while a statement is under way is answe
     return found;
   });
   const early = batcher.ask('tenant');
-  while (ends.length < 1) await new Promise(setImmediate);
+  await until('a statement', () => ends.length === 1);
   head = 2;
   const late = [batcher.ask('tenant'), batcher.ask('tenant')];
   t.equal(ends.length, 1, 'one statement is under way');
   ends[0]?.();
   t.equal(await early, 1);
-  while (ends.length < 2) await new Promise(setImmediate);
+  await until('the next statement', () => ends.length === 2);
   ends[1]?.();
   t.same(await Promise.all(late), [2, 2]);
   t.equal(ends.length, 2, 'those that waited share one');

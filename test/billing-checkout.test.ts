@@ -1,4 +1,4 @@
-/** Paying: signup, the page after checkout, the portal, and a provider that does not work (contract 12). */
+/** Paying: signup, the page after checkout, the portal, and a provider that does not work. */
 import t from 'tap';
 import { StripePayments } from '../src/server/billing/stripe.js';
 import { ServiceError } from '../src/protocol/errors.js';

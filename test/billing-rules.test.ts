@@ -1,4 +1,4 @@
-/** What events say, and that their order says nothing (contract 12, Webhook). */
+/** What events say, and that their order says nothing. */
 import { deepStrictEqual, equal } from 'node:assert/strict';
 import fc from 'fast-check';
 import Stripe from 'stripe';

@@ -1,4 +1,4 @@
-/** Webhooks on servers that run, and what tenants are served in each state (contract 12). */
+/** Webhooks on servers that run, and what tenants are served in each state. */
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { TestClock } from './support/clock.js';

@@ -1,4 +1,4 @@
-/** Bins (contract 6), on a real database and two instances. */
+/** Bins, on a real database and two instances. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import { Bins, defaultSlug } from '../src/server/bins/bins.js';

@@ -1,4 +1,4 @@
-/** How much a tenant may ask the bucket at a time (contract 3 and 8). */
+/** How much a tenant may ask the bucket at a time. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import { HeadLimiter } from '../src/server/blobs/head-limiter.js';

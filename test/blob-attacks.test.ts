@@ -1,4 +1,4 @@
-/** Blobs at the front and before the rows, with stand-ins behind: what an attacker tries (contract 4, 5, 8). */
+/** Blobs at the front and before the rows, with stand-ins behind: what an attacker tries. */
 import { once } from 'node:events';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import t from 'tap';

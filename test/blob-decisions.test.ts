@@ -1,4 +1,4 @@
-/** Items that name blobs: how they are spelled and in which order they are judged (contract 2, 3, 5, 8 and 12). */
+/** Items that name blobs: how they are spelled and in which order they are judged. */
 import { randomBytes } from 'node:crypto';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,7 +18,7 @@ const { wire, first, second } = scene;
 const ALL = { a: '400 validation', b: '400 invalid_payload' };
 const CONFLICT = { a: '409 conflict', b: '409 version_conflict' };
 
-/** What a suspended tenant is refused (contract 12). */
+/** What a suspended tenant is refused. */
 const WRITES = [
   'POST /items',
   'POST /items/batch',
@@ -29,7 +29,7 @@ const WRITES = [
   'DELETE /bins/:id',
   'POST /blobs/upload-url',
 ];
-/** What a tenant that has not paid is served, beside what has no tenant and the portal (contract 12). */
+/** What a tenant that has not paid is served, beside what has no tenant and the portal. */
 const SERVED_UNPAID = [
   'GET /me',
   'GET /service/status',

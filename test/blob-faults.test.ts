@@ -1,4 +1,4 @@
-/** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process (contract 8). */
+/** Uploads and downloads that go wrong: aborted, slow, too many, on a full disk, in a killed process. */
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';

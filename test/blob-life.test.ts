@@ -1,4 +1,4 @@
-/** How long a bucket's upload keeps its room: nobody tells the server that one is under way (contract 5 and 8). */
+/** How long a bucket's upload keeps its room: nobody tells the server that one is under way. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { unseenMs } from '../src/server/blobs/blobs.js';

@@ -1,4 +1,4 @@
-/** Blobs through the example proxies: larger than other bodies may be, unchanged, by https URLs (contract 4, 8). */
+/** Blobs through the example proxies: larger than other bodies may be, unchanged, by https URLs. */
 import { randomBytes } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { claim } from './support/devices.js';

@@ -1,4 +1,4 @@
-/** Parts of a blob, tags, HEAD and other origins (RFC 9110; contract 8). */
+/** Parts of a blob, tags, HEAD and other origins (RFC 9110). */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { partOf } from '../src/server/http/range.js';

@@ -1,4 +1,4 @@
-/** Who removes which blob when, and what counts meanwhile (contract 5, Storage; contract 8). */
+/** Who removes which blob when, and what counts meanwhile. */
 import { randomBytes, randomInt } from 'node:crypto';
 import { mkdir, readdir, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

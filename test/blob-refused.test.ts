@@ -1,4 +1,4 @@
-/** A store that refuses some blobs for ever (rights, a lock on the object): nothing else waits for them (contract 8). */
+/** A store that refuses some blobs for ever (rights, a lock on the object): nothing else waits for them. */
 import { randomBytes } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** The same with a blob of a gigabyte (contract 8). */
+/** The same with a blob of a gigabyte. */
 import t from 'tap';
 import { largeBlob } from './support/large-blob.js';
 

@@ -1,4 +1,4 @@
-/** A blob is never in memory (contract 8; architecture, Speed). */
+/** A blob is never in memory. */
 import t from 'tap';
 import { largeBlob } from './support/large-blob.js';
 

@@ -1,4 +1,4 @@
-/** Transfers that are slow, and those who wait for their places (contract 8; the local store). */
+/** Transfers that are slow, and those who wait for their places (the local store). */
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { HttpResponse } from 'uWebSockets.js';

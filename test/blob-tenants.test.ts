@@ -1,4 +1,4 @@
-/** Blobs of several tenants, and of one tenant on several instances (contract 4, 8, 13). */
+/** Blobs of several tenants, and of one tenant on several instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { blobItem, downloadUrl, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';

@@ -1,4 +1,4 @@
-/** Blobs through the local store, from the upload URL to the downloaded bytes (contract 8; specification, Blobs). */
+/** Blobs through the local store, from the upload URL to the downloaded bytes. */
 import { createHash, randomBytes } from 'node:crypto';
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';

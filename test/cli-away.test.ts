@@ -7,7 +7,7 @@ import { EXIT } from '../src/terminal/terminal.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';
 import { PROJECT_ROOT } from '../src/root.js';
-import { machine, spawnCli, type Ended, type Json } from './support/cli.js';
+import { machine, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
 import { next, wiretap, world } from './support/client-world.js';
 import { door, textsKept, titlesOf, type Manners } from './support/door.js';
 import { temporaryFolder } from './support/postgres.js';
@@ -67,7 +67,7 @@ for (const [what, manners] of Object.entries(STRANGE)) {
 t.test('CLI-38: a text is kept before the server is looked for', async (t) => {
   const { url, becomes } = await door(t);
   const home = await temporaryFolder(t);
-  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, [...argv, '--json'], { home }).ended;
+  const run = (...argv: string[]): Promise<Ended> => runHere(home, [...argv, '--json']);
   await run('claim', url, '--show-phrase');
   await run('put', 'before');
   let asked = 0;

@@ -1,4 +1,4 @@
-/** Files at the command line: put, get, export and import, against a real server (contract 8). */
+/** Files at the command line: put, get, export and import, against a real server. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tmpdir } from 'node:os';

@@ -5,13 +5,10 @@
 import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
-import { runProgram } from '../src/cli/program.js';
 import { EXIT } from '../src/terminal/terminal.js';
-import { nodePlatform } from '../src/sdk/node-platform.js';
 import { lockHolder } from '../src/files/lock.js';
 import { toBase64Url } from '../src/protocol/base64.js';
-import { SERVER_VERSION } from '../src/root.js';
-import { BINARY, identityIn, piped, spawnCli, type Ended, type Json } from './support/cli.js';
+import { BINARY, identityIn, runHere, spawnCli, type Ended, type Json } from './support/cli.js';
 import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer, type Running } from './support/server.js';
@@ -34,17 +31,14 @@ const filesBelow = (folder: string): string[] =>
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name));
 
-/** A server, claimed by the built program in a home of its own. */
+/** A server, claimed in a home of its own. */
 async function scene(t: WithTeardown): Promise<Scene> {
   const server = await runServer(t);
   const url = `http://127.0.0.1:${server.port}`;
   const home = await temporaryFolder(t);
   const run: Scene['run'] = (argv) => spawnCli(t, argv, { home }).ended;
-  const env = { XDG_CONFIG_HOME: home, HOME: home, SERVICE_KEYCHAIN: 'off' };
-  const platform = nodePlatform();
-  const here: Scene['here'] = (argv) =>
-    piped((call) => runProgram({ ...call, platform, version: SERVER_VERSION }), { argv, env });
-  const claimed = await run(['claim', url, '--json', '--show-phrase', '--name', 'Desk']);
+  const here: Scene['here'] = (argv) => runHere(home, argv);
+  const claimed = await here(['claim', url, '--json', '--show-phrase', '--name', 'Desk']);
   if (claimed.code !== 0) throw new Error(claimed.stderr);
   const { phrase } = JSON.parse(claimed.stdout.split('\n')[0] ?? '') as { phrase: string };
   return { server, url, home, phrase, folder: join(home, 'service', 'device', 'default'), run, here };
@@ -124,14 +118,14 @@ t.test('CLI-15 CLI-16: exit codes and errors of the built program', async (t) =>
 });
 
 t.test('CLI-18: two commands at once on one profile both succeed; a killed one holds nothing', async (t) => {
-  const { run, folder, home, server } = await scene(t);
+  const { run, here, folder, home, server } = await scene(t);
   const both = await Promise.all(['one', 'two', 'three'].map((text) => run(['put', text, '--json'])));
   t.same(
     both.map(({ code }) => code),
     [0, 0, 0],
     both.map(({ stderr }) => stderr).join('\n'),
   );
-  const { items } = parsed(await run(['list', '--json'])) as { items: Json[] };
+  const { items } = parsed(await here(['list', '--json'])) as { items: Json[] };
   t.same(items.map(({ title }) => title).sort(), ['one', 'three', 'two']);
 
   const lock = join(folder, 'lock');
@@ -155,16 +149,16 @@ t.test('CLI-18: two commands at once on one profile both succeed; a killed one h
 });
 
 t.test('CLI-12 CLI-26: watch runs beside other commands, and ends at a signal with 130', async (t) => {
-  const { run, home } = await scene(t);
+  const { here, home } = await scene(t);
   const watch = spawnCli(t, ['watch', '--json'], { home });
   await watch.seen(/"ready"/);
-  t.equal((await run(['put', 'seen at once'])).code, EXIT.ok);
+  t.equal((await here(['put', 'seen at once'])).code, EXIT.ok);
   await watch.seen(/"title":"seen at once"/);
   watch.kill('SIGINT');
   t.match(await watch.ended, { code: EXIT.interrupted, stderr: /"interrupted"/ });
   const counted = spawnCli(t, ['watch', '--count', '1'], { home });
   await counted.seen(/Watching/);
-  await run(['put', 'the last one']);
+  await here(['put', 'the last one']);
   t.match(await counted.ended, {
     code: EXIT.ok,
     stdout: /^\d\d:\d\d:\d\d {2}\w{26} {2}inbox +text {2}the last one\n$/,
@@ -215,8 +209,8 @@ t.test('CLI-01 CLI-05 CLI-17 CLI-22: two people at two terminals', async (t) => 
 });
 
 t.test('CLI-15: whoever stops reading stops the program, and nothing else', async (t) => {
-  const { run, home } = await scene(t);
-  await run(['put', 'x'.repeat(60_000)]);
+  const { here, home } = await scene(t);
+  await here(['put', 'x'.repeat(60_000)]);
   const piped = spawnCli(t, ['-c', `${process.execPath} ${BINARY} list --json | true; echo "\${PIPESTATUS[0]}"`], {
     home,
     through: ['bash'],

@@ -3,7 +3,8 @@ import { PassThrough } from 'node:stream';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { askLine } from '../src/terminal/ask.js';
-import { BINARY, machine, spawnCli, type Process } from './support/cli.js';
+import { BINARY, machine, runHere, spawnCli, type Process } from './support/cli.js';
+import { until } from './support/events.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 import { runServer } from './support/server.js';
 
@@ -23,13 +24,9 @@ class Desk {
   readonly interruption = new AbortController();
   interrupts = 0;
   screen = '';
-  private readonly waiting = new Set<() => void>();
 
   constructor() {
-    this.errors.setEncoding('utf8').on('data', (text: string) => {
-      this.screen += text;
-      for (const wake of [...this.waiting]) wake();
-    });
+    this.errors.setEncoding('utf8').on('data', (text: string) => (this.screen += text));
   }
 
   ask(question: string, hidden = false): Promise<string> {
@@ -45,15 +42,7 @@ class Desk {
   }
 
   async shows(text: string): Promise<void> {
-    while (!this.screen.includes(text)) {
-      await new Promise<void>((resolve) => {
-        const wake = (): void => {
-          this.waiting.delete(wake);
-          resolve();
-        };
-        this.waiting.add(wake);
-      });
-    }
+    await until(text, () => this.screen.includes(text));
   }
 
   type(text: string): void {
@@ -125,7 +114,7 @@ t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets no
   const { port } = await runServer(t);
   const url = `http://127.0.0.1:${port}`;
   const home = await temporaryFolder(t);
-  const claimed = await spawnCli(t, ['claim', url, '--json', '--show-phrase', '--name', 'Desk'], { home }).ended;
+  const claimed = await runHere(home, ['claim', url, '--json', '--show-phrase', '--name', 'Desk']);
   t.equal(claimed.code, EXIT.ok, claimed.stderr);
 
   const pair = typed(t, home, 'pair --no-qr');
@@ -133,10 +122,10 @@ t.test('CLI-05 CLI-37 CLI-41: at a real terminal a yes before the digits lets no
   pair.write('y\ryes\ry\r');
   // The terminal itself shows what is typed while nobody asks: by then it has it.
   await pair.seen(/y\s+yes\s+y\s/);
-  const join = spawnCli(t, ['join', text, '--json', '--name', 'Phone'], { home: await temporaryFolder(t) });
+  const join = runHere(await temporaryFolder(t), ['join', text, '--json', '--name', 'Phone']);
   await pair.seen(/\[y\/N\] /);
   pair.write('n\r');
-  const [paired, joined] = await Promise.all([pair.ended, join.ended]);
+  const [paired, joined] = await Promise.all([pair.ended, join]);
   t.equal(joined.code, EXIT.refused, joined.stdout);
   t.equal(paired.code, EXIT.refused);
   t.match(paired.stdout, /It was not let in/);
@@ -148,7 +137,7 @@ t.test(
   async (t) => {
     const { port } = await runServer(t);
     const home = await temporaryFolder(t);
-    const run = (argv: readonly string[]) => spawnCli(t, argv, { home }).ended;
+    const run = (argv: readonly string[]) => runHere(home, argv);
     await run(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
     const { id } = JSON.parse((await run(['put', 'milk', '--json'])).stdout) as { id: string };
     const rm = typed(t, home, `rm ${id}`);
@@ -166,11 +155,14 @@ t.test(
 t.test('CLI-21 CLI-37: standard input that is no terminal answers no question', async (t) => {
   const { port } = await runServer(t);
   const home = await temporaryFolder(t);
-  const run = (argv: readonly string[], input = '') => spawnCli(t, argv, { home, input }).ended;
+  const run = (argv: readonly string[], input = '') => runHere(home, argv, input);
   await run(['claim', `http://127.0.0.1:${port}`, '--json', '--show-phrase']);
   const { id } = JSON.parse((await run(['put', 'milk', '--json'])).stdout) as { id: string };
   for (const argv of [['rm', id], ['bins', 'rm', 'inbox'], ['forget'], ['pair']]) {
-    const { code, stderr } = await run(argv, 'y\ny\ny\n');
+    const input = 'y\ny\ny\n';
+    // The first as a process, whose standard input is the system's.
+    const asked = argv[0] === 'rm' ? spawnCli(t, argv, { home, input }).ended : run(argv, input);
+    const { code, stderr } = await asked;
     t.equal(code, EXIT.usage, argv.join(' '));
     t.match(stderr, /nobody can be asked here/, argv.join(' '));
   }

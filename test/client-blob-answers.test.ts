@@ -1,4 +1,4 @@
-/** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them (specification, Blobs). */
+/** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them. */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';

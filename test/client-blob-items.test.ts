@@ -1,4 +1,4 @@
-/** Items with blobs, between real clients on a real server with its local store (contract 5, 7, 8). */
+/** Items with blobs, between real clients on a real server with its local store. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';

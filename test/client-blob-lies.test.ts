@@ -1,4 +1,4 @@
-/** Servers and stores that want more of a device than a transfer, and transfers that end early (contract 8). */
+/** Servers and stores that want more of a device than a transfer, and transfers that end early. */
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { blobAddress, uploadHeaders } from '../src/sdk/blobs/exchange.js';

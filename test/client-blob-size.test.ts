@@ -1,4 +1,4 @@
-/** A large file through a device, while the device's memory is watched (contract 8). */
+/** A large file through a device, while the device's memory is watched. */
 import { createHash } from 'node:crypto';
 import t from 'tap';
 import type { BlobSource } from '../src/sdk/blobs/source.js';

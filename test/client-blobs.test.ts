@@ -1,4 +1,4 @@
-/** Blobs in transit: what a device sends to a store and takes from it (contract 5 and 8; specification, Blobs). */
+/** Blobs in transit: what a device sends to a store and takes from it. */
 import t from 'tap';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource, fileSource, type BlobProgress, type BlobSource } from '../src/sdk/blobs/source.js';

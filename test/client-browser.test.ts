@@ -1,4 +1,4 @@
-/** The client library in a real browser, against a real server (contract 10, 11; the client library). */
+/** The client library in a real browser, against a real server. */
 import { builtinModules } from 'node:module';
 import { isDeepStrictEqual } from 'node:util';
 import type { Page as BrowserPage } from 'puppeteer-core';

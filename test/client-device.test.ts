@@ -1,4 +1,4 @@
-/** Devices in step over a real server, also where it lists devices that are none (contract 5, 6, 9 to 11). */
+/** Devices in step over a real server, also where it lists devices that are none. */
 import t from 'tap';
 import { ApiError, UncertifiedDeviceError } from '../src/sdk/errors.js';
 import { fingerprintOfDevice } from '../src/sdk/roster.js';

@@ -1,4 +1,4 @@
-/** Claiming, recovery and pairing where the network fails after the deed was done (contract 4, 9). */
+/** Claiming, recovery and pairing where the network fails after the deed was done. */
 import t from 'tap';
 import { prepareClaim, prepareRecovery, recover } from '../src/sdk/enrol.js';
 import { isUndecided } from '../src/sdk/errors.js';

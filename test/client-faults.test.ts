@@ -1,4 +1,4 @@
-/** Clients on a server that stumbles, loses things, restores an old backup, or revokes (contract 5, 9, 11). */
+/** Clients on a server that stumbles, loses things, restores an old backup, or revokes. */
 import t from 'tap';
 import { StoreError } from '../src/sdk/store/error.js';
 import { MemoryStore, type Batch } from '../src/sdk/store/store.js';

@@ -1,4 +1,4 @@
-/** The same as the short test, many times over (contract 5; the client library). */
+/** The same as the short test, many times over. */
 import t from 'tap';
 import { killing } from './support/killing.js';
 

@@ -1,4 +1,4 @@
-/** kill -9 of a client in the middle of its queue (contract 5; the client library). */
+/** kill -9 of a client in the middle of its queue. */
 import t from 'tap';
 import { killing } from './support/killing.js';
 

@@ -1,4 +1,4 @@
-/** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand (contract 5). */
+/** This device's own changes on their way out: bases, refusals and waits, over an API in the test's hand. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
 import { ApiError, isPassing } from '../src/sdk/errors.js';
@@ -13,6 +13,7 @@ import { Writer } from '../src/sdk/writer.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { listed, newId, newIdentity, sealedRow, settle } from './support/client.js';
+import { until } from './support/events.js';
 import { noBlobs } from './support/sealed-blobs.js';
 import { TestClock } from './support/clock.js';
 import { note, refusal } from './support/client-world.js';
@@ -226,13 +227,14 @@ t.test('a re-wrap that is refused while the next one is prepared is nobody elseâ
   t.teardown(() => process.off('unhandledRejection', note));
   const rewrapping = world.writer.rewrapMissing();
   // The second item is read from the store while the reply to the first one arrives.
-  while (world.sent.length === 0) {
+  await until('a request', async () => {
     store.getting.close();
     await settle();
     world.sender.kick();
     await settle();
     if (world.sent.length === 0) store.getting.open();
-  }
+    return world.sent.length > 0;
+  });
   world.sent[0]?.refuse(refused('validation', 400));
   await settle();
   t.same(unhandled, []);

@@ -1,4 +1,4 @@
-/** Pairing, recovery and re-authentication: real clients, a real server, and a wire that lies (contract 4, 9). */
+/** Pairing, recovery and re-authentication: real clients, a real server, and a wire that lies. */
 import t from 'tap';
 import { recover } from '../src/sdk/enrol.js';
 import { ApiError, NetworkError } from '../src/sdk/errors.js';

@@ -7,6 +7,7 @@ import { openNodeStore } from '../src/sdk/store/node-store.js';
 import { StoreError } from '../src/sdk/store/error.js';
 import { TestClock } from './support/clock.js';
 import { next, note, refusal, shows, wiretap, world } from './support/client-world.js';
+import { until } from './support/events.js';
 import { FlakyLevel } from './support/flaky-level.js';
 import { temporaryFolder } from './support/postgres.js';
 
@@ -14,7 +15,7 @@ t.setTimeout(180_000);
 
 /** Waits until so many own changes are stored. */
 async function settled(store: LevelStore, changes: number): Promise<void> {
-  while ((await store.pending()).length !== changes) await new Promise((resolve) => setImmediate(resolve));
+  await until(`${changes} stored changes`, async () => (await store.pending()).length === changes);
 }
 
 t.test('STORE-10 STORE-11: a damaged store is filled again by replay, and what it carried over is sent', async (t) => {

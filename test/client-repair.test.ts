@@ -1,4 +1,4 @@
-/** The completeness check: what is missing is named, fetched, and where it cannot be had that is said (contract 11). */
+/** The completeness check: what is missing is named, fetched, and where it cannot be had that is said. */
 import t from 'tap';
 import { MemoryStore } from '../src/sdk/store/store.js';
 import type { DeviceEvents } from '../src/sdk/events.js';

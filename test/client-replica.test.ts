@@ -1,4 +1,4 @@
-/** The client's local copy: what the ordered stream may and may not do to it (contract 5, 10, 11). */
+/** The client's local copy: what the ordered stream may and may not do to it. */
 import t from 'tap';
 import { FRESH } from '../src/sdk/cursor.js';
 import { Emitter, type DeviceEvents, type EventName } from '../src/sdk/events.js';

@@ -1,4 +1,4 @@
-/** When a token is renewed, and what happens where that fails (contract 4). Time is in the test's hand. */
+/** When a token is renewed, and what happens where that fails. Time is in the test's hand. */
 import t from 'tap';
 import { Http } from '../src/sdk/http.js';
 import { Session } from '../src/sdk/session.js';

@@ -192,7 +192,10 @@ t.test('changes made while the server is out of reach', async (t) => {
       line.cut = false;
       await hurried(clock, line.traffic, client.device.pull());
       const sent = async (): Promise<void> => {
-        while ((await client.device.standing()).pending.waiting > 0) await settle();
+        await until('nothing waits', async () => {
+          await settle();
+          return (await client.device.standing()).pending.waiting === 0;
+        });
       };
       await hurried(clock, line.traffic, sent());
     };

@@ -1,4 +1,4 @@
-/** What a client does with a server that sends too much, or the same for ever (contract 5, 11). */
+/** What a client does with a server that sends too much, or the same for ever. */
 import t from 'tap';
 import { DeviceApi } from '../src/sdk/api.js';
 import { Device } from '../src/sdk/device.js';

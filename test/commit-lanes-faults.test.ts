@@ -7,7 +7,7 @@ import type { Change, CommitSink } from '../src/server/tenant/change.js';
 import { parametersOf } from './support/bind.js';
 import { deleteChange, itemId, writeChange, writeOf } from './support/changes.js';
 import { claim, edited, mustWrite, newItem, write } from './support/devices.js';
-import { soon } from './support/events.js';
+import { soon, until } from './support/events.js';
 import { runServer } from './support/server.js';
 
 type Row = unknown[];
@@ -200,7 +200,7 @@ for (const lie of [...Object.keys(LIES).filter((name) => name !== 'doubled'), 't
     database.plan = Array<string>(16).fill(lie);
     const sink = new Sink('never');
     for (const change of changes) lanes.submit(change, sink);
-    while (lanes.waiting > 0 || sink.answers.size < 3) await new Promise((resolve) => setImmediate(resolve));
+    await until('three answers', () => lanes.waiting === 0 && sink.answers.size === 3);
     t.same([sink.answers.size, sink.outcomes.size], [3, 0], 'told that it is not known');
     database.plan = [];
     for (const change of changes) lanes.submit(change, sink);

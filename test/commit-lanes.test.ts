@@ -20,6 +20,7 @@ import {
   refusal,
   writeOf,
 } from './support/changes.js';
+import { until } from './support/events.js';
 import { allRows, commit, memoryLogs, openLane, postgresLogs, sums, type LogUnderTest } from './support/logs.js';
 
 type Write = Parameters<typeof writeOf>[0];
@@ -193,7 +194,7 @@ t.test('INST-05: an item that another instance stores in that moment is recognis
   await callBinary(rival, INSERT, parameters);
   const ours = together(lanes, [same, numbered(other, 1)]);
   const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
-  while ((await pool.query(waits)).rowCount === 0) t.ok(true, 'ours does not wait yet');
+  await until('ours waits', async () => (await pool.query(waits)).rowCount !== 0);
   await rival.query('COMMIT');
   rival.release();
   t.strictSame(await ours, [

@@ -1,5 +1,5 @@
 /**
- * What becomes of a change: the contract's order of decisions, on PostgreSQL through the commit lanes and on the log in
+ * What becomes of a change: the order of decisions, on PostgreSQL through the commit lanes and on the log in
  * memory that the property tests take for the truth. Cases are data; each has a tenant of its own.
  */
 import fc from 'fast-check';

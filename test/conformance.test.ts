@@ -170,8 +170,8 @@ t.test('CONF-04: every rule is checked or excused', (t) => {
     [],
     'excused, but checked',
   );
-  t.same(parseRules('## One\nSource: Contract 5\n\n- **X-01** A rule.\n'), [
-    { id: 'X-01', sentence: 'A rule.', section: 'One', source: 'Contract 5' },
+  t.same(parseRules('## One\nSource: the reference, HTTP\n\n- **X-01** A rule.\n'), [
+    { id: 'X-01', sentence: 'A rule.', section: 'One', source: 'the reference, HTTP' },
   ]);
   t.end();
 });

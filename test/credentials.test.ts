@@ -1,4 +1,4 @@
-/** Re-authentication, recovery and the account password, on a real database and two instances (contract 4 and 9). */
+/** Re-authentication, recovery and the account password, on a real database and two instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
@@ -24,6 +24,7 @@ import {
   type TestDevice,
   type World,
 } from './support/accounts.js';
+import { until } from './support/events.js';
 
 async function reauthWorld(t: Parameters<typeof newWorld>[0]): Promise<World & { device: TestDevice }> {
   const world = await newWorld(t);
@@ -367,7 +368,7 @@ t.test('PASS-13 PASS-14: hashing goes by two at a time, and the queue has an end
   const error = await run().catch((thrown: unknown) => thrown);
   t.ok(error instanceof ServiceError && (error.retryAfter ?? 0) >= 1, 'with Retry-After');
   for (let n = 0; n < 34; n++) {
-    while (doors.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    await until('the next one at work', () => doors.length > 0);
     doors.shift()?.();
   }
   t.equal((await Promise.all(admitted)).length, 34);

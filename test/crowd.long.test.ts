@@ -1,4 +1,4 @@
-/** A crowd in front of a database that stands still: what waits is bounded, and everybody is answered (contract 3, 13). */
+/** A crowd in front of a database that stands still: what waits is bounded, and everybody is answered. */
 import t from 'tap';
 import { claim, newItem, write, writeBody, type TestItem } from './support/devices.js';
 import { soon, until } from './support/events.js';

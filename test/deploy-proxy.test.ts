@@ -1,4 +1,4 @@
-/** The example proxies in front of a real server: certificates, live pushes, client addresses, logs (contract 4, 12). */
+/** The example proxies in front of a real server: certificates, live pushes, client addresses, logs. */
 import { request } from 'node:http';
 import t, { type Test } from 'tap';
 import { claim, join as joinDevice, mustWrite, newItem } from './support/devices.js';

@@ -1,31 +1,17 @@
-/** The files of deploy/, held against the code and the programs that read them (contract 4, 12, 14). */
+/** The files of deploy/, held against the code and the programs that read them. The long test has more of the compose file. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { PROJECT_ROOT } from '../src/root.js';
+import { composed, deployed, filled, ran, type Ran } from './support/deployed.js';
 import { until } from './support/events.js';
-import { temporaryFolder, testDatabase, type WithTeardown } from './support/postgres.js';
+import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { DEPLOY, freePort, missing } from './support/proxies.js';
 import { runServer } from './support/server.js';
 import { at } from './support/wire.js';
-
-const deployed = async (name: string): Promise<string> => readFile(join(DEPLOY, name), 'utf8');
-
-interface Ran {
-  readonly status: number | null;
-  readonly output: string;
-}
-
-const ran = (command: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): Ran => {
-  const { status, stdout, stderr } = spawnSync(command, args, {
-    encoding: 'utf8',
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
-  });
-  return { status, output: `${stdout}${stderr}` };
-};
 
 t.test('DEPLOY-01: Caddy takes its files', { skip: missing('caddy') }, async (t) => {
   const version = Number(/^v?2\.(\d+)/.exec(ran('caddy', ['version']).output)?.[1]);
@@ -52,58 +38,13 @@ t.test('DEPLOY-01: Caddy takes its files', { skip: missing('caddy') }, async (t)
   t.match(old, /interval 2m\s+burst 5/);
 });
 
-/** What a compose file says once its variables are filled in; `env` undefined: without an .env. */
-async function composed(t: WithTeardown, env?: string): Promise<Ran & { readonly config: unknown }> {
-  const folder = join(await temporaryFolder(t), 'deploy');
-  await mkdir(folder);
-  await cp(join(DEPLOY, 'compose.yaml'), join(folder, 'compose.yaml'));
-  if (env !== undefined) await writeFile(join(folder, '.env'), env);
-  const { status, output } = ran('docker-compose', ['-f', join(folder, 'compose.yaml'), 'config']);
-  if (status !== 0) return { status, output, config: undefined };
-  const toJson = 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)';
-  const { stdout } = spawnSync('python3', ['-c', toJson], { encoding: 'utf8', input: output });
-  return { status, output, config: JSON.parse(stdout) as unknown };
-}
-
-const REQUIRED = ['DOMAIN', 'TOKEN_SECRET', 'POSTGRES_PASSWORD'];
-const VALUES: Readonly<Record<string, string>> = {
-  DOMAIN: 'sync.example.com',
-  TOKEN_SECRET: '0123456789abcdef0123456789abcdef',
-  POSTGRES_PASSWORD: 'abcdef0123456789',
-};
-const filled = (example: string, but: readonly string[] = []): string =>
-  example.replace(/^([A-Z_]+)=$/gm, (line, name: string) =>
-    but.includes(name) ? line : `${line}${VALUES[name] ?? ''}`,
-  );
-
-t.test('DEPLOY-07 HTTP-11: the compose file', { skip: missing('docker-compose') }, async (t) => {
-  const example = await deployed('.env.example');
-  t.not((await composed(t)).status, 0, 'without .env');
-  for (const name of REQUIRED) {
-    const { status, output } = await composed(t, filled(example, [name]));
-    t.not(status, 0, `without ${name}`);
-    t.match(output, name);
-  }
-  for (const mode of ['single', 'multi']) {
-    const { status, output, config } = await composed(t, `${filled(example)}\nTENANT_MODE=${mode}\n`);
-    t.equal(status, 0, output);
-    const of = (path: string): unknown => at(config, `services.${path}`);
-    for (const name of ['server', 'postgres']) t.equal(of(`${name}.ports`), undefined, `${name} has no port`);
-    t.same(Object.keys(of('postgres.networks') as object), ['back']);
-    t.same(Object.keys(of('caddy.networks') as object), ['front']);
-    t.equal(at(config, 'networks.back.internal'), true);
-    t.match(JSON.stringify(of('caddy.command')), new RegExp(`/etc/caddy/Caddyfile\\.${mode}[ "]`));
-    const env = of('server.environment') as Record<string, string>;
-    t.equal(env['METRICS_PORT'] ?? '', '');
-    const range = at(config, 'networks.front.ipam.config.0.subnet');
-    t.same(
-      readConfig(env).trustedProxies,
-      [range],
-      'whose word on addresses counts: the network of Caddy and the server',
-    );
-    t.equal(readConfig(env).tenantMode, mode, 'the server takes what compose gives it');
-    t.equal(readConfig(env).databaseUrl, 'postgres://service:abcdef0123456789@postgres:5432/service');
-  }
+t.test('DEPLOY-07: the compose file', { skip: missing('docker-compose') }, async (t) => {
+  const { status, output, config } = await composed(t, filled(await deployed('.env.example')));
+  t.equal(status, 0, output);
+  for (const name of ['server', 'postgres'])
+    t.equal(at(config, `services.${name}.ports`), undefined, `${name}: no port`);
+  t.equal(at(config, 'networks.back.internal'), true);
+  t.equal(readConfig(at(config, 'services.server.environment') as Record<string, string>).tenantMode, 'single');
 });
 
 t.test('DEPLOY-08: the unit', { skip: missing('systemd-analyze', 'systemd') }, async (t) => {

@@ -1,4 +1,4 @@
-/** What was acknowledged is there, whatever is killed (contract 5 and 13; guarantee 2). */
+/** What was acknowledged is there, whatever is killed. */
 import { readFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t, { type Test } from 'tap';

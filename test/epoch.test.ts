@@ -1,4 +1,4 @@
-/** The name of the history that versions count in, and what happens when it is another one (contract 11). */
+/** The name of the history that versions count in, and what happens when it is another one. */
 import { chown, readFile, stat, appendFile, writeFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t from 'tap';

@@ -1,4 +1,4 @@
-/** Many rounds of faults at random on two instances under load (contract 13). FAULT_SEED repeats a run. */
+/** Many rounds of faults at random on two instances under load. FAULT_SEED repeats a run. */
 import t from 'tap';
 import { Cluster, type Node } from './support/cluster.js';
 import {

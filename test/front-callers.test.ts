@@ -1,4 +1,4 @@
-/** What callers leave behind: sockets by ticket, and when a device was seen (contract 4, `/ws-ticket`; contract 9). */
+/** What callers leave behind: sockets by ticket, and when a device was seen. */
 import t from 'tap';
 import { ask, DEVICE, frontOf, tokenOf, verify } from './support/front.js';
 import { refusedSocket, socketOf } from './support/front-sockets.js';

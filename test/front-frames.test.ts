@@ -8,6 +8,7 @@ import { SocketRoom } from '../src/server/realtime/unsent.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { UNSENT_MAX } from '../src/protocol/limits.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { DEVICE, frontOf, OTHER_DEVICE, StubActor, tokenOf } from './support/front.js';
 import { refusedSocket, socketOf, type TestSocket } from './support/front-sockets.js';
 import { range } from './support/stream.js';
@@ -114,7 +115,7 @@ t.test('FAIR-22: many sockets of a device parse no more large frames than one', 
   for (const socket of sockets.slice(0, 2)) socket.ws.send(junk(15 * KIB));
   const closed = sockets.slice(0, 2).map(({ closeCode }) => closeCode ?? 0);
   t.equal(closed.length, 2);
-  while (!sockets.some(({ closeCode }) => closeCode === CLOSE.tooMuch)) await turn();
+  await until('a close', () => sockets.some(({ closeCode }) => closeCode === CLOSE.tooMuch));
   await sockets[15]?.say({ type: 'pong' });
   t.equal(sockets[15]?.closeCode, undefined, 'who says little stays');
   const other = await socketOf(t, port, { query });
@@ -159,7 +160,7 @@ t.test('FAIR-24: a socket that is to close gets what it was sent before, and its
   await turn();
   t.equal(front.sockets, 1);
   clock.advance(1);
-  while (front.sockets > 0) await turn();
+  await until('no socket left', () => front.sockets === 0);
   t.equal(front.held()['sockets_unsent'], 0, 'it does not read: it is cut, and nothing of it is held');
 });
 
@@ -189,7 +190,7 @@ t.test('FAIR-23: sockets that do not read hold a share, and those that stand sti
   await reader.socket.say({ type: 'pong' });
   t.equal(reader.socket.closeCode, undefined, 'nobody else did');
   for (const { socket } of [...deaf, ...fresh]) socket.ws.terminate();
-  while (front.sockets > 1) await turn();
+  await until('one socket left', () => front.sockets === 1);
   t.equal(front.held()['sockets_unsent'], 0);
 });
 
@@ -204,7 +205,7 @@ t.test('FAIR-28: answers to a client that does not read stop', async (t) => {
   for (const round of range(1, 20)) {
     for (const _ping of range(1, 18)) socket.ws.send('{"type":"ping"}');
     socket.ws.send(JSON.stringify(hello));
-    while (actor.hellos.length < hellos + round) await turn();
+    await until('the hello', () => actor.hellos.length >= hellos + round);
     clock.advance(1_000);
   }
   t.ok((front.held()['sockets_unsent'] ?? 0) <= before + 100, 'no answer was added, a heartbeat perhaps');

@@ -150,7 +150,7 @@ t.test('BATCH-01 BATCH-02 BATCH-04: each write of a batch is judged alone, in or
     else answer();
   };
   const pending = batch([writeA({ ts: 2e12 }), writeA({ ts: 1e12 }), writeA({ id: other })]);
-  while (order.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  await until('two changes', () => order.length === 2);
   t.same(order, [`${ITEM} 2000000000000 ${DEVICE}`, `${other} 1700000000000 ${DEVICE}`]);
   release();
   t.match((await pending).json['results'], [{ version: 1 }, { version: 3 }, { version: 2 }]);
@@ -262,11 +262,11 @@ t.test(
     const held = async () => {
       const before = signals.length;
       const reply = ask(test.port, '/api/devices/pair-fetch-npk', { body, token: null });
-      while (signals.length === before) await new Promise((resolve) => setImmediate(resolve));
+      await until('the call', () => signals.length > before);
       return reply;
     };
     const decided = (async () => {
-      while (signals.length === 0) await new Promise((resolve) => setImmediate(resolve));
+      await until('a call', () => signals.length > 0);
       decide({ token: 'x', wrappedMasterKey: Buffer.from([255, 254]) } as never);
     })();
     t.match(await held(), { status: 200, json: { token: 'x', wrappedMasterKey: '__4' } });
@@ -278,14 +278,14 @@ t.test(
       test.port,
       `${head('/api/devices/pair-fetch-npk', `Content-Type: application/json\r\nContent-Length: ${text.length}\r\n`)}${text}`,
     );
-    while (signals.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    await until('the second call', () => signals.length === 2);
     const aborted = once(signals[1] ?? new AbortController().signal, 'abort');
     gone.socket.destroy();
     await aborted;
     t.pass('the wait ends with its client');
 
     const atStop = ask(test.port, '/api/devices/pair-fetch-npk', { body, token: null });
-    while (signals.length < 3) await new Promise((resolve) => setImmediate(resolve));
+    await until('the third call', () => signals.length === 3);
     const stopped = test.front.close(5_000);
     t.match(await atStop, { status: 202, json: { status: 'pending' } });
     await stopped;
@@ -349,8 +349,7 @@ t.test('LIST-14: a long page reaches a slow reader whole', async (t) => {
     `GET /api/items HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${tokenOf()}\r\n\r\n`,
   );
   slow.socket.pause();
-  while (!test.lines.some((line) => line['path'] === '/api/items'))
-    await new Promise((resolve) => setImmediate(resolve));
+  await until('its line', () => test.lines.some((line) => line['path'] === '/api/items'));
   slow.socket.resume();
   t.equal(await slow.status(), 200);
   const body = JSON.parse(slow.got.slice(slow.got.indexOf('\r\n\r\n') + 4)) as { items: { version: number }[] };

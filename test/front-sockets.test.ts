@@ -1,6 +1,7 @@
 /** Sockets of the front, with a stand-in for the tenant's actor: upgrade, frames, heartbeats, closing. */
 import { once } from 'node:events';
 import t from 'tap';
+import { until } from './support/events.js';
 import { DEVICE, frontOf, OTHER_DEVICE, tokenOf } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, TestSocket } from './support/front-sockets.js';
 
@@ -26,7 +27,7 @@ t.test('TOKEN-16 TOKEN-17 TOKEN-21 TOKEN-22 ERR-08 SHAPE-10: the upgrade and its
     [`?token=${tokenOf({ expiresAt: 1 })}`, {}, 401, 'expired_token'],
     [`?shape=b&token=${tokenOf({ deviceId: OTHER_DEVICE })}`, {}, 401, 'invalid_token'],
     [`?shape=c&token=${tokenOf()}`, {}, 400, 'validation'],
-    // What is wrong with a token or ticket is a bad token, not a bad query (contract 4).
+    // What is wrong with a token or ticket is a bad token, not a bad query.
     [`?token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'unauthorized'],
     [`?shape=b&token=${tokenOf()}&token=${tokenOf()}`, {}, 401, 'invalid_token'],
     ['?shape=b&token=', {}, 401, 'missing_token'],
@@ -110,10 +111,10 @@ t.test('TOKEN-18 TOKEN-19: a ticket opens one socket, and survives a client that
     'GET /ws?ticket=slow HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n' +
       'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n',
   );
-  while (answer === undefined) await turn();
+  await until('the question', () => answer !== undefined);
   gone.socket.destroy();
   await socketOf(t, port);
-  answer({ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 });
+  answer?.({ deviceId: DEVICE, epoch: 1, tokenExpiresAt: 4e12 });
   await socketOf(t, port);
   t.equal(actor.sessions.length, 4, 'no socket for who went away');
 });
@@ -296,7 +297,7 @@ t.test('WS-24: frames go out together and in order, and a full buffer is told', 
   while (unsent === 0) unsent = session?.port.send([big]) ?? 1;
   t.ok(unsent > 0);
   socket.ws.resume();
-  while (actor.drains === 0) await turn();
+  await until('the drain', () => actor.drains > 0);
   t.pass('the actor is told when it has emptied');
   session?.port.close(4403, 'device revoked');
   t.equal(await socket.closed(), 4403);
@@ -317,7 +318,7 @@ t.test('WS-24: to a reader that is merely slow nothing more is given before it h
   let unsent = 0;
   while (unsent < 3_000_000) unsent = session?.port.send([big]) ?? Infinity;
   socket.ws.resume();
-  while (left.length === 0) await turn();
+  await until('the drain', () => left.length > 0);
   t.same(left, [0]);
 });
 
@@ -333,7 +334,7 @@ t.test('WS-18: a client that pings without reading makes nothing grow', async (t
   const hellos = actor.hellos.length;
   for (let i = 0; i < 50; i++) socket.ws.send('{"type":"ping"}');
   socket.ws.send(JSON.stringify(hello));
-  while (actor.hellos.length === hellos) await turn();
+  await until('the hello', () => actor.hellos.length > hellos);
   t.ok((session?.port.send([]) ?? Infinity) <= unsent, 'no answer was added');
 });
 
@@ -366,6 +367,6 @@ t.test('WS-21: all sockets can be closed at once', async (t) => {
   const again = await socketOf(t, port);
   again.ws.terminate();
   await once(again.ws, 'close');
-  while (front.sockets > 0) await turn();
+  await until('no socket left', () => front.sockets === 0);
   t.pass('a socket that breaks is gone too');
 });

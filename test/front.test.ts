@@ -4,6 +4,7 @@ import { connect } from 'node:net';
 import t from 'tap';
 import { ROWS } from '../src/server/app/route-table.js';
 import { ServiceError } from '../src/protocol/errors.js';
+import { until } from './support/events.js';
 import { ask, DEVICE, frontOf, ITEM, OTHER_DEVICE, tokenOf, writeA, type HttpAsk } from './support/front.js';
 import { raw, refusedSocket } from './support/front-sockets.js';
 
@@ -147,7 +148,7 @@ t.test('PAIR-23 TOKEN-03: a device that only another instance knew is looked for
   const sharing = ask(test.port, '/api/devices', { token });
   t.equal((await ask(test.port, '/api/devices')).status, 200, 'others go on');
   t.equal(reads, 1);
-  while (test.clock.waiting < 2) await new Promise((resolve) => setImmediate(resolve));
+  await until('both wait', () => test.clock.waiting === 2);
   test.clock.advance(250);
   t.same([(await waiting).status, (await sharing).status], [200, 200]);
   t.equal(reads, 2, 'one look for both');
@@ -326,7 +327,10 @@ t.test('TOKEN-11: a device that is revoked while its body is on the way is refus
     port,
     head('/api/items', `Authorization: Bearer ${tokenOf()}\r\n${fields}`) + text.slice(0, 9),
   );
-  while (!lines.some((line) => line['path'] === '/api/health')) await ask(port, '/api/health');
+  await until('a line after it', async () => {
+    await ask(port, '/api/health');
+    return lines.some((line) => line['path'] === '/api/health');
+  });
   actor.admit(DEVICE, 2, true);
   slow.socket.write(text.slice(9));
   t.equal(await slow.status(), 403);

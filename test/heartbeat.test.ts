@@ -1,4 +1,4 @@
-/** Heartbeats: pings, silence, and what counts as a sign of life (contract 11). The clock is the test's. */
+/** Heartbeats: pings, silence, and what counts as a sign of life. The clock is the test's. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, join, type TestDevice } from './support/devices.js';

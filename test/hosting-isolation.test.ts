@@ -1,4 +1,4 @@
-/** What one tenant's ids, codes, writes and bytes are to another: nothing (contract 12; guarantee 6). */
+/** What one tenant's ids, codes, writes and bytes are to another: nothing. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { claim, mustWrite, newCode, newItem, npkBody, write, wrapBody, type TestDevice } from './support/devices.js';

@@ -1,4 +1,4 @@
-/** What strangers may take of a hosted service: names, certificates, pages (contract 12). */
+/** What strangers may take of a hosted service: names, certificates, pages. */
 import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
 import { limitKey, parseAddress } from '../src/server/http/client-address.js';

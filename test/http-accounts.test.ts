@@ -1,4 +1,4 @@
-/** Bootstrap and devices (contract 9; specification, Bootstrap, Device). */
+/** Bootstrap and devices. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

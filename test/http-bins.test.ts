@@ -1,4 +1,4 @@
-/** Bins over HTTP (contract 6 and 11). */
+/** Bins over HTTP. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { newId, write, writeBody } from './support/devices.js';

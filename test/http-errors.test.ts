@@ -1,4 +1,4 @@
-/** Refusals: the catalogue, the order of checks, framing, routes, methods, sizes, origins (contract 3 and 4). */
+/** Refusals: the catalogue, the order of checks, framing, routes, methods, sizes, origins. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { CATALOGUE } from '../src/protocol/errors.js';
@@ -12,7 +12,7 @@ const { wire, first } = scene;
 
 const VALIDATION = { a: '400 validation', b: '400 invalid_payload' } as const;
 
-/** The table of contract 3: '<status> <code>', in A and, where it differs, in B. */
+/** The table of the page Errors: '<status> <code>', in A and, where it differs, in B. */
 const TABLE = `
 400 validation / 400 invalid_payload
 400 item_too_large

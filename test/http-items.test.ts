@@ -1,4 +1,4 @@
-/** Writing items over HTTP, in both shapes (contract 5; specification, Items). */
+/** Writing items over HTTP, in both shapes. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, mustWrite, newId, sealedFor, write, writeBody, type TestItem } from './support/devices.js';

@@ -1,4 +1,4 @@
-/** Blobs' envelopes, who must be able to read an item, what a revocation takes away, tags, the storage cap (contract 2 and 5). */
+/** Blobs' envelopes, who must be able to read an item, what a revocation takes away, tags, the storage cap. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, mustWrite, newId, sealedFor, write, writeBody, type TestDevice } from './support/devices.js';

@@ -1,4 +1,4 @@
-/** What becomes of a write to an id that exists; deletes, moves, batches (contract 5). */
+/** What becomes of a write to an id that exists; deletes, moves, batches. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, join, newId, sealedFor, write, writeBody, type TestItem } from './support/devices.js';

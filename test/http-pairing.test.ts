@@ -1,4 +1,4 @@
-/** Pairing and bins over HTTP (contract 6 and 9; specification, Devices and pairing). */
+/** Pairing and bins over HTTP. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -251,7 +251,7 @@ t.test('PAIR-16 PAIR-18 PAIR-19: who may answer, and a reject', async (t) => {
   }
 });
 
-t.test('PAIR-20: a client that knows the specification alone', async (t) => {
+t.test('PAIR-20: a client that names neither a device id nor a host', async (t) => {
   const code = await start(wire, first);
   const held = fetchNpk(npkBody(code, { deviceId: undefined, host: undefined }));
   const request = await waitForRequest(wire, first);

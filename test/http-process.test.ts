@@ -1,4 +1,4 @@
-/** The server as a process: its own PostgreSQL, its secrets, its configuration, its end (contract 4 and 14). */
+/** The server as a process: its own PostgreSQL, its secrets, its configuration, its end. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile, stat } from 'node:fs/promises';

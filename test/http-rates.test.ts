@@ -1,4 +1,4 @@
-/** Rates per device and per address, and whose address that is (contract 4, 5 and 9). */
+/** Rates per device and per address, and whose address that is. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, newCode, newId, newItem, writeBody, type TestDevice } from './support/devices.js';

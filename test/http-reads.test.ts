@@ -1,4 +1,4 @@
-/** Reading items over HTTP (contract 5; specification, GET /items), and the sums of `/me`. */
+/** Reading items over HTTP, and the sums of `/me`. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { edited, mustWrite, newItem, writeBody, type TestItem } from './support/devices.js';

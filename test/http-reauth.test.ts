@@ -1,4 +1,4 @@
-/** A device whose token ran out, or never came, shows that it holds its key (contract 4). */
+/** A device whose token ran out, or never came, shows that it holds its key. */
 import { createHmac, randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

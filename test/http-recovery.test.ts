@@ -1,4 +1,4 @@
-/** The account password and recovery (contract 9). */
+/** The account password and recovery. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -1,4 +1,4 @@
-/** The two wire shapes: which one a request has, and what that means for everything that is answered (contract 2). */
+/** The two wire shapes: which one a request has, and what that means for everything that is answered. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import {

@@ -1,4 +1,4 @@
-/** Who is calling: tokens, tickets, revocation, admin, tenants (contract 4). */
+/** Who is calling: tokens, tickets, revocation, admin, tenants. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

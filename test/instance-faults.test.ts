@@ -1,4 +1,4 @@
-/** Instances that fail, stall and get in each other's way (contract 13). */
+/** Instances that fail, stall and get in each other's way. */
 import t from 'tap';
 import { openClient } from '../src/server/storage/database.js';
 import { errorCode } from '../src/protocol/error-code.js';

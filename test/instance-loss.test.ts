@@ -1,4 +1,4 @@
-/** What an instance began before it was killed with -9 holds on the others (contract 5, 9, 12, 13). */
+/** What an instance began before it was killed with -9 holds on the others. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { claim, join, newCode, newItem, npkBody, waitForRequest, wrapBody, write } from './support/devices.js';

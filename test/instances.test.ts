@@ -1,4 +1,4 @@
-/** Several instances on one database: one truth, whoever is asked (contract 13). */
+/** Several instances on one database: one truth, whoever is asked. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice } from './support/devices.js';

@@ -1,11 +1,12 @@
 /**
- * Tenants beside each other (architecture, guarantee 6): every row of the route table with another tenant's token and
- * ids, and whatever a client can write where a host stands.
+ * Tenants beside each other: every row of the route table with another tenant's token and ids, and whatever a client
+ * can write where a host stands.
  */
 import t, { type Test } from 'tap';
 import { BILLED_ROWS, TRANSFER_ROWS } from '../src/server/app/route-table.js';
 import type { Row } from '../src/server/http/route.js';
 import { mustWrite, newItem, type TestDevice } from './support/devices.js';
+import { until } from './support/events.js';
 import { BASE, billed, tenantOf, type Billed, type BilledTenant } from './support/hosted.js';
 import { blobItem, uploadOf } from './support/blobs.js';
 import type { Json, Reply, Wire } from './support/wire.js';
@@ -20,7 +21,7 @@ async function furnished(server: Billed, slug: string): Promise<Furnished> {
   const tenant = await tenantOf(server, slug, Date.now());
   const { wire, device } = tenant;
   const as = { token: device.token };
-  while ((await wire.get('/bins', as)).status !== 200);
+  await until('a tenant that paid', async () => (await wire.get('/bins', as)).status === 200);
   const binId = `bin-of-${slug}`;
   await wire.post('/bins', { id: binId }, as);
   const item = newItem([device.id], { binId });

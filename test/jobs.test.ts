@@ -1,4 +1,4 @@
-/** What happens by night (contract 5, 9, 12, 13, 14). */
+/** What happens by night. */
 import t, { type Test } from 'tap';
 import { nextAt, Nightly, runJobs, type JobReport, type JobTurn } from '../src/server/ops/nightly.js';
 import { nightlyJobs, PostgresJobTurn, type Job } from '../src/server/ops/store.js';

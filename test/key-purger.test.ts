@@ -1,4 +1,4 @@
-/** The purge of a revoked device's keys, when the database fails it (contract 5). */
+/** The purge of a revoked device's keys, when the database fails it. */
 import t from 'tap';
 import type { Timer } from '../src/protocol/clock.js';
 import { PostgresKeyPurger } from '../src/server/storage/key-purger.js';

@@ -1,4 +1,4 @@
-/** Whatever changes several tenants locks them in the order of their ids, so that nobody waits in a circle (contract 13). */
+/** Whatever changes several tenants locks them in the order of their ids, so that nobody waits in a circle. */
 import t from 'tap';
 import { blobRef, deleteChange, itemId, TS, writeChange, writeOf } from './support/changes.js';
 import { until } from './support/events.js';

@@ -22,6 +22,7 @@ import { placeOf } from '../src/mcp/place.js';
 import { newIdentity } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
+import { until } from './support/events.js';
 import { saveIdentity } from './support/mcp-desk.js';
 import { temporaryFolder, type WithTeardown } from './support/postgres.js';
 
@@ -281,7 +282,7 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   t.match(await refusal(hold(place)), { code: 'already_running', message });
   const clock = new TestClock();
   const waiting = holdInstance(place, () => undefined, { clock, patienceMs: 6_000 });
-  while (clock.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until('it waits', () => clock.waiting > 0);
   lock.release();
   clock.advance(100);
   (await waiting).release();
@@ -320,7 +321,7 @@ t.test('MCP-13: an instance that another one took over from hears of it, and lea
   const other = join(path, '2');
   await writeFile(other, `${process.ppid} fedcba9876543210`);
   // The lock's own timer keeps no process alive.
-  while (told === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until('it is told', () => told > 0);
   if ('lock' in attempt) attempt.lock.release();
   t.equal(await readFile(other, 'utf8'), `${process.ppid} fedcba9876543210`);
   t.equal(runningInstance(place), process.ppid);

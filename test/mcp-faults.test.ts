@@ -1,4 +1,4 @@
-/** What a tool answers when something is wrong: each with a code and what to do, nothing lost, no crash (issue 6, faults). */
+/** What a tool answers when something is wrong: each with a code and what to do, nothing lost, no crash. */
 import t, { type Test } from 'tap';
 import type { Identity } from '../src/sdk/identity.js';
 import type { Platform } from '../src/sdk/platform.js';

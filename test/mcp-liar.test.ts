@@ -1,4 +1,4 @@
-/** The companion before a server that lies: what it shows was written by the user, and the rest is said (issue 6, judging). */
+/** The companion before a server that lies: what it shows was written by the user, and the rest is said. */
 import t from 'tap';
 import type { Platform } from '../src/sdk/platform.js';
 import type { Identity } from '../src/sdk/identity.js';

@@ -1,4 +1,4 @@
-/** What can be put, and how its type is found where none is given (contract 7; the reference, Content types). */
+/** What can be put, and how its type is found where none is given (the reference, Content types). */
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
 import { payloadDetected } from '../src/sdk/payloads/detect.js';

@@ -1,4 +1,4 @@
-/** What agents are shown, with stand-ins for the items (specification, Agent tools). */
+/** What agents are shown, with stand-ins for the items. */
 import t from 'tap';
 import type { ItemView } from '../src/sdk/events.js';
 import type { Bins } from '../src/mcp/bin-scope.js';

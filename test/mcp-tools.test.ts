@@ -1,4 +1,4 @@
-/** The four tools against a real server, with another device of the user watching (specification, Agent tools). */
+/** The four tools against a real server, with another device of the user watching. */
 import t from 'tap';
 import { isUlid } from '../src/protocol/ids.js';
 import { note, shows, world } from './support/client-world.js';

@@ -1,10 +1,11 @@
-/** What Prometheus reads (contract 14, METRICS_PORT). */
+/** What Prometheus reads. */
 import { createServer, Server } from 'node:net';
 import { once } from 'node:events';
 import t from 'tap';
 import { ConfigError, readConfig } from '../src/server/config/config.js';
 import { Metrics } from '../src/server/ops/metrics.js';
 import { claim, join, mustWrite, newItem } from './support/devices.js';
+import { until } from './support/events.js';
 import { freePort } from './support/proxies.js';
 import { runServer } from './support/server.js';
 
@@ -39,8 +40,10 @@ t.test('METRIC-01 METRIC-02 METRIC-03: what is counted', async (t) => {
     t.notOk(text.includes(secret));
   const two = await runServer(t, { database: { url: server.databaseUrl } });
   await server.wire.get('/me', { token: first.token });
-  while (!(valueOf(await scrape(), 'service_notifications_total{direction="sent"}') >= 1))
+  await until('a notification', async () => {
     await mustWrite(server.wire, first, newItem(ids));
+    return valueOf(await scrape(), 'service_notifications_total{direction="sent"}') >= 1;
+  });
   await two.stop();
   t.equal((await fetch(`http://127.0.0.1:${port}/`)).status, 404);
   t.equal((await fetch(`http://127.0.0.1:${port}/metrics`, { method: 'POST' })).status, 404);

@@ -1,4 +1,4 @@
-/** An instance of an older release beside a newer one, which has migrated the schema (contract 13; operating). */
+/** An instance of an older release beside a newer one, which has migrated the schema. */
 import { copyFile, readdir, writeFile } from 'node:fs/promises';
 import { join as joinPath } from 'node:path';
 import t from 'tap';

@@ -1,4 +1,4 @@
-/** What an operator does by hand (contract 11, 12). */
+/** What an operator does by hand. */
 import { createHash } from 'node:crypto';
 import t from 'tap';
 import { createPool } from '../src/server/storage/database.js';
@@ -16,7 +16,7 @@ function operator(t: WithTeardown, url: string): OperatorStore {
   return new OperatorStore(pool);
 }
 
-/** Asks until the answer is the wanted one: instances hear of the operator within seconds (contract 13). */
+/** Asks until the answer is the wanted one: instances hear of the operator within seconds. */
 async function answers(ask: () => Promise<string>, wanted: string): Promise<void> {
   await until(wanted, async () => (await ask()) === wanted);
 }

@@ -1,4 +1,4 @@
-/** Pairing by six words, second half: the existing device answers; revocations and passwords in between (contract 9). */
+/** Pairing by six words, second half: the existing device answers; revocations and passwords in between. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import {

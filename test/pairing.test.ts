@@ -1,4 +1,4 @@
-/** Pairing by six words (contract 9, table), on a real database and two instances: codes, and the new device. */
+/** Pairing by six words, on a real database and two instances: codes, and the new device. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import { pairCode } from '../src/server/pairing/pairing.js';

@@ -1,4 +1,7 @@
-/** What is wrong before the start: one sentence, exit code 1, and nothing was made. */
+/**
+ * What is wrong before the start: one sentence, exit code 1, and nothing was made. Of each kind one is found by the
+ * program as a process, the others in this one.
+ */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
@@ -6,6 +9,9 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
+import { preflight, StartError } from '../src/server/app/preflight.js';
+import { readConfig } from '../src/server/config/config.js';
+import { MigrationError } from '../src/server/storage/migrate.js';
 import { temporaryFolder, testDatabase } from './support/postgres.js';
 import { freePort } from './support/proxies.js';
 import { runSql, spawnServer } from './support/server.js';
@@ -21,6 +27,8 @@ interface Start {
   readonly env?: Readonly<Record<string, string>>;
   /** Left out: this user's. */
   readonly uid?: number;
+  /** As a process of its own; what has another user always is. */
+  readonly spawned?: boolean;
 }
 
 interface Ended {
@@ -42,14 +50,25 @@ async function start({ env = {}, uid }: Start): Promise<Ended> {
   return { code, ...said };
 }
 
+/** What such a start would say, found out in this process: the program writes the message of these errors, and no more. */
+async function said({ env }: Start): Promise<string> {
+  const config = readConfig({ HOST: '127.0.0.1', PORT: '0', ...env });
+  const error = await preflight(config).catch((thrown: unknown) => thrown);
+  return error instanceof StartError || error instanceof MigrationError ? `${error.message}\n` : String(error);
+}
+
 /** One line that ends as a sentence does, the exit code of the reference, and a folder that is as it was. */
 async function refused(t: Test, how: Start & { readonly folder: string }, expected: RegExp): Promise<void> {
   const before = await readdir(how.folder);
-  const { code, stdout, stderr } = await start(how);
-  t.match(stderr, expected);
-  t.match(stderr, /^[A-Z][^\n]*\.\n$/, 'one line, and no stack');
-  t.equal(stdout, '');
-  t.equal(code, DOCUMENTED, 'the exit code');
+  let text: string;
+  if (how.spawned === true || how.uid !== undefined) {
+    const { code, stdout, stderr } = await start(how);
+    t.equal(stdout, '');
+    t.equal(code, DOCUMENTED, 'the exit code');
+    text = stderr;
+  } else text = await said(how);
+  t.match(text, expected);
+  t.match(text, /^[A-Z][^\n]*\.\n$/, 'one line, and no stack');
   t.same(await readdir(how.folder), before, 'nothing was made');
 }
 
@@ -72,7 +91,7 @@ t.test('CFG-20 INST-22: ports and addresses that cannot be had', async (t) => {
   const inUse = new RegExp(
     `^PORT: port ${port} of 127.0.0.1 is in use by another program\\. Stop that one, or set PORT`,
   );
-  await refused(t, of({ PORT: port }), inUse);
+  await refused(t, { ...of({ PORT: port }), spawned: true }, inUse);
   await refused(t, of({ PORT: port, INSTANCES: '2' }), inUse);
   await refused(t, of({ PORT: port, HOST: '0.0.0.0' }), /^PORT: port \d+ of 0\.0\.0\.0 is in use/);
   await refused(t, of({ METRICS_PORT: port }), /^METRICS_PORT: port \d+ of 127\.0\.0\.1 is in use.*set METRICS_PORT/);
@@ -104,7 +123,7 @@ t.test('CFG-20: a DATA_DIR that is a file, is closed, or has no room', async (t)
   const folder = await temporaryFolder(t);
   await writeFile(join(folder, 'file'), '');
   const isFile = /^DATA_DIR: .*\/file is a file, and the data need a folder\. Move it away, or set DATA_DIR/;
-  await refused(t, { folder, env: { DATA_DIR: join(folder, 'file') } }, isFile);
+  await refused(t, { folder, env: { DATA_DIR: join(folder, 'file') }, spawned: true }, isFile);
   await refused(t, { folder, env: { DATA_DIR: join(folder, 'file', 'below') } }, isFile);
   const closed = join(folder, 'closed');
   await mkdir(closed, { mode: 0o555 });
@@ -167,7 +186,11 @@ t.test('CFG-20: a DATABASE_URL that leads nowhere, or where nobody is let in', a
     /^DATABASE_URL: .*"absent"/,
   );
   await runSql(url, "INSERT INTO migrations (number, name, sha256) VALUES (9999, 'later', 'x')");
-  await refused(t, of(right), /^This database was written by a newer version of the server .*Update the server/);
+  await refused(
+    t,
+    { ...of(right), spawned: true },
+    /^This database was written by a newer version of the server .*Update the server/,
+  );
 });
 
 t.test('CFG-21: a second server on one DATA_DIR says what is true, and no more', async (t) => {

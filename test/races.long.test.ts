@@ -1,6 +1,6 @@
 /**
  * The same moment on two instances, thousands of times. The short test has the same races; more of them find what one
- * race in a thousand does wrong (contract 5 and 13).
+ * race in a thousand does wrong.
  */
 import t from 'tap';
 import { racing } from './support/races.js';

@@ -1,4 +1,4 @@
-/** The same moment on two instances, hundreds of times (contract 5 and 13). */
+/** The same moment on two instances, hundreds of times. */
 import t from 'tap';
 import { racing } from './support/races.js';
 

@@ -1,4 +1,4 @@
-/** Replay: from a client's cursor to the present, whatever its length and whoever writes meanwhile (contract 11). */
+/** Replay: from a client's cursor to the present, whatever its length and whoever writes meanwhile. */
 import t from 'tap';
 import { randomInt } from 'node:crypto';
 import { ShiftedClock } from './support/clock.js';
@@ -92,7 +92,7 @@ t.test('a history of every kind of change', async (t) => {
   const tag = Buffer.alloc(32, 7);
   const removedAt = (await wire.delete(`/items/${removed.id}`, { ...mine, body: { sig: tag } })).number('version');
   const purgedAt = (await wire.delete(`/items/${purged.id}`, { ...mine, body: { sig: tag } })).number('version');
-  // What a purge leaves: id, bin, version, time and tag of the delete (contract 5, hard delete).
+  // What a purge leaves: id, bin, version, time and tag of the delete.
   await server.sql(
     `UPDATE items SET type = NULL, ts = NULL, sender_device = NULL, changed_by = NULL, write_hash = NULL
      WHERE id = $1`,

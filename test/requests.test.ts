@@ -1,4 +1,4 @@
-/** What is refused before anything else looks at it: request bodies and fields (contract 2, 3 and 5). */
+/** What is refused before anything else looks at it: request bodies and fields. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';

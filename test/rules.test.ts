@@ -44,13 +44,25 @@ t.test('ARCH-12: every rule has a test, and every id in a title is a rule', (t) 
   t.end();
 });
 
-t.test('ARCH-12: a section stands once and has one prefix', (t) => {
+/** Titles of the reference's pages; those of pages that are made follow from the code. */
+const pages = new Set([
+  ...readdirSync(join(PROJECT_ROOT, 'src/docs'))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => /^# (.+)$/m.exec(readFileSync(join(PROJECT_ROOT, 'src/docs', name), 'utf8'))?.[1]),
+  'Errors',
+]);
+
+t.test('ARCH-12: a section stands once, has one prefix, and names pages that exist', (t) => {
   const [, ...sections] = catalogue.split(/^## /m);
   const titles = sections.map((section) => section.split('\n', 1)[0] ?? '');
   t.equal(new Set(titles).size, titles.length, 'no section stands twice');
   for (const [at, section] of sections.entries()) {
     const own = new Set(idsIn(section).map((id) => id.split('-')[0]));
     t.equal(own.size, 1, `${titles[at]}: ${[...own].join(', ')}`);
+    const source = /^Source: (.+)$/m.exec(section)?.[1] ?? '';
+    const [, named = ''] = /^the reference, (.+)$/.exec(source) ?? [];
+    const unknown = named.split(/, | and /).filter((page) => page !== '' && !pages.has(page));
+    t.same(source === '' ? ['no source'] : unknown, [], titles[at] ?? '');
   }
   t.end();
 });

@@ -4,7 +4,7 @@
  *
  *   node build/test/run.js [--long] [part of a file name ...]
  *
- * `npm test` starts it by test/start.js, with the linter and the formatter's check among them.
+ * `npm test` starts it by test/start.js, with the compiler's and linter's run and the formatter's check among them.
  */
 import { readFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
@@ -22,10 +22,10 @@ const FILES_AT_ONCE = 4;
 const LONGEST: readonly string[] = [
   'conformance',
   'fairness-sockets',
-  'upgrade',
   'objects-server',
   'cli-process',
   'embedded',
+  'objects',
 ];
 /** So many of the slowest files are named at the end. */
 const SLOWEST_SHOWN = 10;
@@ -204,8 +204,6 @@ export async function main(args: readonly string[], checks: readonly Check[] = [
   const interrupted = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
   try {
-    if (checks.length > 0)
-      process.stdout.write(`build, with the checks that ended meanwhile: CPU ${cpuOfEnded().toFixed(1)} s\n`);
     const jobs: Job[] = [
       ...checks.map(
         (check): Job =>

@@ -1,4 +1,4 @@
-/** SIGTERM while everybody writes (contract 11, close codes; guarantee 2). */
+/** SIGTERM while everybody writes. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import { claim, join, newItem, writeBody } from './support/devices.js';

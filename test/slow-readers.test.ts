@@ -1,4 +1,4 @@
-/** Readers that stop reading: the server's memory stays bounded, and nothing is lost (contract 11; guarantee 4). */
+/** Readers that stop reading: the server's memory stays bounded, and nothing is lost. */
 import t from 'tap';
 import { claim, join, type TestDevice } from './support/devices.js';
 import { spawnServer, type Child } from './support/server.js';

@@ -1,4 +1,4 @@
-/** What bounds a device socket: its token, its number, its hellos, the server's state (contract 9 and 11). */
+/** What bounds a device socket: its token, its number, its hellos, the server's state. */
 import t from 'tap';
 import { TestClock } from './support/clock.js';
 import { databaseDown } from './support/server.js';

@@ -1,4 +1,4 @@
-/** Device sockets: frames, their order, and what does not fit (specification, Events; contract 9 and 11). */
+/** Device sockets: frames, their order, and what does not fit. */
 import t from 'tap';
 import { join, mustWrite, newId, newItem } from './support/devices.js';
 import {

@@ -1,6 +1,6 @@
 /**
- * `npm test`: the linter and the formatter's check read sources only, so that they run while the project is built, on the
- * processor that the compiler leaves; then the tests run beside them (test/run.ts). Plain JavaScript: nothing is built yet.
+ * `npm test`: the formatter's check reads sources only, so that it runs while the project is built, on the processor that
+ * the compiler leaves; then the tests run beside it and the linter (test/run.ts). Plain JavaScript: nothing is built yet.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,7 +11,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 /** Starts a development tool, which ends with this process at the latest. */
 function start(name, ...args) {
   const begun = performance.now();
-  const child = spawn(`${root}node_modules/.bin/${name}`, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
   process.once('exit', () => child.kill());
   let text = '';
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (part) => (text += part));
@@ -20,13 +20,16 @@ function start(name, ...args) {
       code === 0 ? { passed: true, text } : { passed: false, text: `${text}${name} ended with ${signal ?? code}\n` },
     (error) => ({ passed: false, text: `${name}: ${error}\n` }),
   );
-  return { name, begun, ended };
+  return { name, begun, ended, child };
 }
 
-const checks = [start('eslint', '.'), start('prettier', '--check', '--log-level', 'warn', '.')];
-const build = await start('tspc', '-p', 'tsconfig.json').ended;
-process.stdout.write(build.text);
-if (!build.passed) process.exit(1);
+const prettier = start('prettier', 'node_modules/.bin/prettier', '--check', '--log-level', 'warn', '.');
+const lint = start('build and eslint', 'test/compile.js');
+const built = await Promise.race([once(lint.child, 'message').then(() => undefined), lint.ended]);
+if (built !== undefined) {
+  process.stdout.write(built.text);
+  process.exit(1);
+}
 const { main } = await import('../build/test/run.js');
-await main(process.argv.slice(2), checks);
+await main(process.argv.slice(2), [lint, prettier]);
 process.exit(); // an interrupted run leaves its checks

@@ -1,4 +1,4 @@
-/** What is stored is answered as done, whatever fails after it (contract 13). */
+/** What is stored is answered as done, whatever fails after it. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { signRecovery } from '../src/crypto/recovery.js';
@@ -14,6 +14,7 @@ import {
   valueOf,
   type World,
 } from './support/accounts.js';
+import { until } from './support/events.js';
 import { stays, wrapBody } from './support/pairing.js';
 
 /** A world whose first instance cannot read a tenant anew after a change. */
@@ -82,7 +83,7 @@ t.test('ERR-16 PAIR-08: pairing', async (t) => {
   const code = newCode();
   await a.pairing.init(tenantId, first.id, { code, epk: base64(newDevice().publicKey) });
   const joining = a.pairing.fetchNpk(tenantId, joinBody(code, newDevice()), stays());
-  while ((await a.pairing.requests(tenantId, first.id)).requests.length === 0);
+  await until('the request', async () => (await a.pairing.requests(tenantId, first.id)).requests.length > 0);
   t.same(await a.pairing.wrap(tenantId, first.id, wrapBody(code)), { ok: true });
   t.match(await joining, { token: String });
   t.equal(a.faults.length, 4, 'claimed, opened, asked, wrapped');

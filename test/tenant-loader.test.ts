@@ -1,4 +1,4 @@
-/** Tenants as the actors read them, on a real database (contract 13). */
+/** Tenants as the actors read them, on a real database. */
 import t from 'tap';
 import { ulid } from 'ulid';
 import { PostgresTenantLoader } from '../src/server/storage/tenant-loader.js';

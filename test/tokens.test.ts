@@ -1,4 +1,4 @@
-/** Tokens, one-use tickets and address limits, on a real database and two instances (contract 4 and 9). */
+/** Tokens, one-use tickets and address limits, on a real database and two instances. */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';

@@ -1,23 +1,16 @@
-/** The embedded database over a major version: the real old programs, real servers, and a kill at every step. */
-import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+/** An embedded database of another major version. The long test upgrades one by the real old programs. */
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import t from 'tap';
 import { EXIT } from '../src/terminal/terminal.js';
 import { keptSecret } from '../src/server/config/secrets.js';
 import { EmbeddedPostgres } from '../src/server/storage/embedded/embedded.js';
-import { planUpgrade, requireSpace } from '../src/server/storage/embedded/upgrade-plan.js';
 import { admin } from './support/admin.js';
-import { mustWrite, newItem, type TestDevice } from './support/devices.js';
-import { oldPostgres, startOld, withoutOld } from './support/old-postgres.js';
-import { temporaryFolder } from './support/postgres.js';
-import { runServer, spawnServer } from './support/server.js';
-import { contents, filledFolder, killedBefore, majorIn } from './support/upgrades.js';
-
-const from = oldPostgres?.major ?? 0;
-const folder = oldPostgres?.folder ?? '';
+import { preparedFolder } from './support/postgres.js';
+import { spawnServer } from './support/server.js';
 
 t.test('OPER-21: a database of another major version is refused with what to do', async (t) => {
-  const dataDir = await temporaryFolder(t);
+  const dataDir = await preparedFolder(t);
   const password = await keptSecret(dataDir, 'database-password');
   const start = (): Promise<EmbeddedPostgres> => EmbeddedPostgres.start({ dataDir, password, onLog: () => undefined });
   await (await start()).stop();
@@ -45,66 +38,4 @@ t.test('OPER-21: a database of another major version is refused with what to do'
   t.match(await empty.json('upgrade-postgres'), { code: EXIT.notFound, error: { code: 'no_database' } });
   const external = await admin(t, { DATABASE_URL: 'postgres://somewhere/else' });
   t.match(await external.json('upgrade-postgres'), { code: EXIT.usage, error: { hint: /pg_upgrade/ } });
-});
-
-t.test('OPER-22 OPER-23 OPER-25: over a major version, and back', { skip: withoutOld }, async (t) => {
-  const { dataDir, devices, epoch, head, rows } = await filledFolder(t);
-  const [first, second] = devices as [TestDevice, TestDevice];
-  await t.rejects(spawnServer(t, { embedded: true, dataDir }), { message: /upgrade-postgres/ });
-  const call = await admin(t, { DATA_DIR: dataDir });
-  const before = (await readdir(dataDir)).sort();
-  t.match(await call.json('upgrade-postgres', '--dry-run'), {
-    code: EXIT.ok,
-    data: { dryRun: true, from, keptAs: join(dataDir, `postgres-${from}`), oldPostgres: RegExp(folder) },
-  });
-  t.same((await readdir(dataDir)).sort(), before);
-  t.match(await call.json('upgrade-postgres', '--old-binaries', dataDir), {
-    code: EXIT.usage,
-    error: { code: 'old_binaries' },
-  });
-  const plan = await planUpgrade({ dataDir, freeBytes: () => Promise.resolve(1_000_000) });
-  if ('current' in plan) throw new Error('it was upgraded already');
-  t.ok(plan.needBytes > 128 * 1024 * 1024);
-  t.throws(() => requireSpace(plan), { name: 'UpgradeError', reason: 'space' });
-  requireSpace({ ...plan, freeBytes: plan.needBytes });
-
-  const running = await startOld(t, dataDir);
-  t.match(await call.json('upgrade-postgres'), { code: EXIT.unavailable, error: { code: 'busy' } });
-  await running.stop();
-  t.equal(await majorIn(join(dataDir, 'postgres')), from, 'as it was');
-
-  const done = await call.plain('upgrade-postgres');
-  t.equal(done.code, EXIT.ok, done.stderr);
-  t.match(done.stdout, /: 1 tenant, 2 devices, 21 items/);
-  t.same(
-    (await readdir(dataDir)).sort(),
-    [...before, `postgres-${from}`, 'postgres.upgrade-lock'].sort(),
-    'nothing but the lock is left',
-  );
-  const server = await spawnServer(t, { embedded: true, dataDir });
-  const me = await server.wire.get('/me', { token: first.token });
-  t.same([me.text('epoch'), me.number('headVersion')], [epoch, head], 'the same history');
-  const socket = await server.wire.connect({ token: second.token });
-  socket.ws.send(JSON.stringify({ type: 'hello', since: head, epoch }));
-  t.match(await socket.next(), { type: 'caught_up', version: head }, 'nothing is sent again');
-  const ids = [first.id, second.id];
-  t.equal(await mustWrite(server.wire, first, newItem(ids)), head + 1);
-  server.wire.close();
-  t.equal(await server.end('SIGTERM'), 0);
-  t.match(await call.json('verify'), { code: EXIT.ok, data: { items: 21, discrepancies: [] } });
-
-  await rename(join(dataDir, 'postgres'), join(dataDir, 'set-aside'));
-  await rename(join(dataDir, `postgres-${from}`), join(dataDir, 'postgres'));
-  const old = await startOld(t, dataDir);
-  t.same(await contents(old.url), rows, 'the old one holds what it held');
-  const back = await runServer(t, { database: { url: old.url } });
-  const other = await back.wire.get('/me', { token: first.token });
-  t.equal(other.number('headVersion'), head, 'and would give the next version again');
-  t.not(other.text('epoch'), epoch, 'under another name');
-  await back.stop();
-  await old.stop();
-});
-
-t.test('OPER-24: killed where it matters most', { skip: withoutOld }, async (t) => {
-  await killedBefore(t, ['middle', 'name', 'place']);
 });

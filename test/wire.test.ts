@@ -86,7 +86,7 @@ t.test('ERR-03: a code has one status in each shape, and every row and frame is 
       statuses.set(key, (statuses.get(key) ?? new Set()).add(statusOf(name, shape)));
     }
   }
-  // A blob that an item names and a blob that is asked for are missing in two ways (contract 3).
+  // A blob that an item names and a blob that is asked for are missing in two ways.
   t.same(
     [...statuses].filter(([, set]) => set.size > 1).map(([key]) => key),
     ['a blob_not_found', 'b blob_not_found'],

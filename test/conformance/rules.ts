@@ -10,7 +10,7 @@ export interface Rule {
   readonly sentence: string;
   /** Title of its section. */
   readonly section: string;
-  /** Where the section's rules come from: 'Contract 5; specification, Items'. */
+  /** Where more is said of the section's rules: 'the reference, HTTP'. */
   readonly source: string;
 }
 

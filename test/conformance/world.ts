@@ -1,6 +1,6 @@
 /**
  * The tenant that the cases run in: claimed by the kit, with two devices that stay, a bin of its own, and what was seen
- * while it was claimed. Devices are paired by plain calls (contract 9), with keys that the kit holds.
+ * while it was claimed. Devices are paired by plain calls, with keys that the kit holds.
  */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';

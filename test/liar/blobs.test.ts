@@ -1,4 +1,4 @@
-/** Lies about blobs, their addresses and their bytes (contract 5 and 8). */
+/** Lies about blobs, their addresses and their bytes. */
 import t from 'tap';
 import { BLOB_LIES } from './lies/blobs.js';
 import { play } from './play.js';

@@ -1,4 +1,4 @@
-/** Lies about a challenge for re-authentication (contract 4, 9). */
+/** Lies about a challenge for re-authentication. */
 import t from 'tap';
 import { CHALLENGE_LIES } from './lies/challenge.js';
 import { play } from './play.js';

@@ -1,4 +1,4 @@
-/** Lies about devices and bins (contract 6, 9). */
+/** Lies about devices and bins. */
 import t from 'tap';
 import { BIN_LIES, DEVICE_LIES } from './lies/devices.js';
 import { play } from './play.js';

@@ -1,4 +1,4 @@
-/** Lies about items, in frames and in listings (contract 10). */
+/** Lies about items, in frames and in listings. */
 import t from 'tap';
 import { ITEM_LIES, listed } from './lies/items.js';
 import { play } from './play.js';

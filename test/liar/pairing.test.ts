@@ -1,4 +1,4 @@
-/** Lies to either side of a pairing, and what can be read of what passes (contract 9). */
+/** Lies to either side of a pairing, and what can be read of what passes. */
 import t from 'tap';
 import { Device } from '../../src/sdk/device.js';
 import { prepareClaim } from '../../src/sdk/enrol.js';

@@ -1,4 +1,4 @@
-/** Lies about deletes, ages, order and numbers of changes (contract 5, 10, 11). */
+/** Lies about deletes, ages, order and numbers of changes. */
 import t from 'tap';
 import { STREAM_LIES } from './lies/stream.js';
 import { play } from './play.js';

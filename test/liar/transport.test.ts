@@ -1,4 +1,4 @@
-/** Lies below the contract: redirects, floods, times, shapes (contract 3, 4, 11). */
+/** Lies below the contract: redirects, floods, times, shapes. */
 import t from 'tap';
 import { TRANSPORT_LIES } from './lies/transport.js';
 import { play } from './play.js';

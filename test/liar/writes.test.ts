@@ -1,4 +1,4 @@
-/** Lies about what became of own writes (contract 5, 11). */
+/** Lies about what became of own writes. */
 import t from 'tap';
 import { WRITE_LIES } from './lies/writes.js';
 import { play } from './play.js';

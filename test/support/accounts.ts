@@ -19,6 +19,7 @@ import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { BootstrapBody, PairFetchNpkBody } from '../../src/protocol/requests.js';
 import { CalledBins, CalledBootstrap, CalledDevices, CalledPasswords, CalledRecovery, type Caller } from './callers.js';
 import { TestClock } from './clock.js';
+import { until } from './events.js';
 import { testDatabase, type WithTeardown } from './postgres.js';
 
 export const SECRET = createHash('sha256').update('accounts').digest();
@@ -238,7 +239,7 @@ export async function together(
     const ends = outcomes(calls.map((call) => call().finally(() => ended++)));
     const waiting = `SELECT count(*) AS value FROM pg_stat_activity
       WHERE datname = current_database() AND wait_event_type = 'Lock'`;
-    while ((await valueOf<number>(a.pool, waiting)) + ended < calls.length);
+    await until('all calls at the lock', async () => (await valueOf<number>(a.pool, waiting)) + ended >= calls.length);
     await first?.(holder);
     await holder.query('COMMIT');
     return await ends;
@@ -261,6 +262,6 @@ export async function valueOf<T>(pool: pg.Pool, text: string, values: unknown[] 
   return row.value;
 }
 
-/** The tenant's generation: what a write was checked against (contract 13). */
+/** The tenant's generation: what a write was checked against. */
 export const generationOf = (pool: pg.Pool, tenantId: string): Promise<number> =>
   valueOf<number>(pool, 'SELECT generation AS value FROM tenants WHERE id = $1', [tenantId]);

@@ -13,9 +13,10 @@ import { runProgram } from '../../src/cli/program.js';
 import { Secrets } from '../../src/cli/secrets.js';
 import { CommandError, EXIT, type Terminal } from '../../src/terminal/terminal.js';
 import type { Identity } from '../../src/sdk/identity.js';
+import { nodePlatform } from '../../src/sdk/node-platform.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { systemClock } from '../../src/protocol/clock.js';
-import { PROJECT_ROOT } from '../../src/root.js';
+import { PROJECT_ROOT, SERVER_VERSION } from '../../src/root.js';
 import { wiretap, type Wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 
@@ -242,6 +243,13 @@ export async function piped(
     fail: (value) => void errors.write(`${jsonLine(value)}\n`),
   });
   return { code, signal: null, ...written };
+}
+
+/** What the built program would do with this home, in this process. */
+export function runHere(home: string, argv: readonly string[], input = ''): Promise<Ended> {
+  const env = { XDG_CONFIG_HOME: home, HOME: home, SERVICE_KEYCHAIN: 'off' };
+  const platform = nodePlatform();
+  return piped((call) => runProgram({ ...call, platform, version: SERVER_VERSION }), { argv, env, input });
 }
 
 /** Starts the built program, or `command` with it, in a process that sees this home and nothing else of the environment. */

@@ -17,7 +17,7 @@ export function newId(): string {
 /** Six words of BIP39's list, as a code has them; the server does not check their checksum. */
 export const newCode = (): string => Array.from({ length: 6 }, () => wordlist[randomInt(wordlist.length)]).join(' ');
 
-/** LP(x1..xn) of contract 9. */
+/** LP(x1..xn) of the page Cryptography. */
 export const lp = (...parts: readonly (string | Uint8Array)[]): Buffer =>
   Buffer.concat(
     parts.flatMap((part) => {

@@ -2,7 +2,7 @@
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Test } from 'tap';
 import { EXIT } from '../../src/terminal/terminal.js';
-import { spawnCli, type Ended, type Json } from './cli.js';
+import { spawnCli, type Ended, type Json, runHere } from './cli.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
 import { runServer } from './server.js';
 
@@ -58,13 +58,13 @@ export const titlesOf = ({ items }: Json): string[] => (items as Json[]).map(({ 
 export async function textsKept(t: Test, count: number): Promise<void> {
   const { url, becomes } = await door(t);
   const home = await temporaryFolder(t);
-  const run = (...argv: string[]): Promise<Ended> => spawnCli(t, [...argv, '--json'], { home }).ended;
+  const run = (...argv: string[]): Promise<Ended> => runHere(home, [...argv, '--json']);
   t.equal((await run('claim', url, '--show-phrase')).code, EXIT.ok);
   becomes((socket) => void socket.destroy());
   const texts = Array.from({ length: count }, (_, at) => `text ${String(at).padStart(2, '0')}`);
   // Each is a process of its own: what a process does at its first request is what went wrong.
   for (const text of texts) {
-    const { code, stdout, stderr } = await run('put', text);
+    const { code, stdout, stderr } = await spawnCli(t, ['put', text, '--json'], { home }).ended;
     t.equal(code, EXIT.ok, `${text}: ${stderr}`);
     t.match(JSON.parse(stdout), { queued: true }, text);
   }

@@ -14,6 +14,7 @@ import type { Batch, Entry, Pending, Store } from '../../src/sdk/store/store.js'
 import { ulid } from '../../src/sdk/ulid.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { next } from '../../src/demo/expecting.js';
+import { until } from './events.js';
 import { identityOfText } from './identities.js';
 
 const OPERATIONS = 24;
@@ -128,7 +129,7 @@ async function work(): Promise<void> {
 /** Everything that waits goes out, and what is held is compared with the server. */
 async function finish(): Promise<void> {
   await device.connect();
-  while ((await store.pending()).length > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  await until('nothing waits', async () => (await store.pending()).length === 0);
   const again = next(device, 'caught_up');
   device.disconnect();
   device.connect().catch(() => undefined);

@@ -1,6 +1,6 @@
 /**
- * The commit and the item log in memory, decided one change after the other as contract 5 says and written apart from
- * the SQL. The contract suite (log-contract.ts) holds both to the same cases; the property tests use this one as truth.
+ * The commit and the item log in memory, decided one change after the other (RETRY-01 and the next) and written
+ * apart from the SQL. `commit.test.ts` holds both to the same cases; the property tests use this one as truth.
  */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { Item, ItemWrite, LiveItem, SealedKeys, Summary } from '../../src/protocol/item.js';
@@ -99,7 +99,7 @@ function addsWrap(write: ItemWrite, item: LiveItem): boolean {
   return write.binId === item.binId && addsTo(write.blob?.keys, item.blob?.keys);
 }
 
-/** Contract 5, order of decisions, for a write. */
+/** The order of decisions for a write: RETRY-01 and the next. */
 function decideWrite(change: Change, write: ItemWrite, stored: Stored | undefined): Verdict {
   const applied = (verdict: Verdict): Verdict => (change.refusal === null ? verdict : 'refused');
   if (stored === undefined) return (change.ifVersion ?? 0) === 0 ? applied('insert') : 'conflict';

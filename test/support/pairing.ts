@@ -1,4 +1,4 @@
-/** Pairing sessions of tests, step by step (contract 9). */
+/** Pairing sessions of tests, step by step. */
 import { ServiceError } from '../../src/protocol/errors.js';
 import type { PairWrapBody } from '../../src/protocol/requests.js';
 import {
@@ -12,6 +12,7 @@ import {
   type TestDevice,
   type World,
 } from './accounts.js';
+import { until } from './events.js';
 
 /** A world with its first device, E, and a session that E has opened. */
 export interface Opened extends World {
@@ -56,8 +57,7 @@ export function told(instance: Instance): Promise<void> {
 
 /** Resolves when the held call on this instance waits for its session, having looked, or when it has ended. */
 export async function waits(instance: Instance, timers: () => number, ended = (): boolean => false): Promise<void> {
-  while (!ended() && (instance.pairing.held === 0 || timers() === 0))
-    await new Promise((resolve) => setImmediate(resolve));
+  await until('a call that waits', () => ended() || (instance.pairing.held > 0 && timers() > 0));
 }
 
 /** The new device has asked: the session is requested. The call ends as its caller leaves. */

@@ -1,4 +1,4 @@
-/** The same moment on two instances, many times: what the commit decides under its locks (contract 5 and 13). */
+/** The same moment on two instances, many times: what the commit decides under its locks. */
 import type { Test } from 'tap';
 import { openClient } from '../../src/server/storage/database.js';
 import { claim, edited, join, mustWrite, newItem, write, type TestDevice, type TestItem } from './devices.js';

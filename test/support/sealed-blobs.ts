@@ -27,7 +27,7 @@ export function sealBlob(sodium: Sodium, { bytes, ...head }: WholeBlob): BlobDra
   return { ...draft, ct: concat([...encryptor.push(bytes), encryptor.finish()]) };
 }
 
-/** A blob in one piece, as a client that follows the specification alone writes it. */
+/** A blob in one piece, as a client that knows no chunks writes it. */
 export function sealOnePiece(sodium: Sodium, blob: WholeBlob): BlobDraft & { readonly ct: Uint8Array } {
   const nonce = sodium.random(NONCE_BYTES);
   const draft = { ...draftBlob(sodium, blob), nonce };

@@ -1,5 +1,5 @@
 /**
- * A socket's other end, which holds everything it is sent against the log's history (guarantees 1 and 3, contract 11).
+ * A socket's other end, which holds everything it is sent against the log's history.
  * A broken promise throws at once, so that the step that broke it is the one on the stack.
  */
 import { frameText } from './item-text.js';

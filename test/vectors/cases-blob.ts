@@ -44,7 +44,7 @@ const SMALL = utf8('Grüße, 世界');
 const small = (comment: string, ct: Bytes, over: object = {}): Vector =>
   refused(comment, { ...input, ct: hex(ct), ...over }, 'bad_ct');
 
-/** One piece under the whole nonce: what the specification alone says. */
+/** One piece under the whole nonce: what a client that knows no chunks writes. */
 function onePiece(): Vector[] {
   const nonce = fixed('blob nonce of one piece', 24);
   const ct = aead(SMALL, { aad: AAD, nonce, key: KEY });

@@ -25,7 +25,7 @@ export const hex = (bytes: Bytes): string => Buffer.from(bytes).toString('hex');
 export const unhex = (value: string): Bytes => new Uint8Array(Buffer.from(value, 'hex'));
 export const join = (...parts: readonly Bytes[]): Bytes => new Uint8Array(Buffer.concat(parts));
 
-/** LP of the contract. */
+/** LP of the page Cryptography. */
 export function lp(...parts: readonly (string | Bytes)[]): Bytes {
   return join(
     ...parts.flatMap((part) => {
@@ -47,7 +47,7 @@ export const blake2b = (length: number, message: Bytes, key?: Bytes): Bytes =>
   nobleBlake2b(message, key === undefined ? { dkLen: length } : { dkLen: length, key });
 export const b32 = (message: Bytes, key: Bytes): Bytes => blake2b(32, message, key);
 
-/** Argon2id13 of the contract: 3 passes, 64 MiB, one lane; the salt is BLAKE2b-16 of `saltInput`. */
+/** Argon2id13 of the page Cryptography: 3 passes, 64 MiB, one lane; the salt is BLAKE2b-16 of `saltInput`. */
 export const argon2 = (length: number, password: Bytes, saltInput: Bytes): Promise<Bytes> =>
   argon2idAsync(password, blake2b(16, saltInput), { t: 3, m: 65_536, p: 1, dkLen: length, version: 0x13 });
 

@@ -1,4 +1,4 @@
-/** Batch writes (contract 5). */
+/** Batch writes. */
 import { writeBody, type TestItem } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';
 import type { Json } from '../../support/wire.js';

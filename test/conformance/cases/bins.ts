@@ -1,4 +1,4 @@
-/** Bins (contract 6 and 11). */
+/** Bins. */
 import { randomBytes } from 'node:crypto';
 import { newId, writeBody } from '../../support/devices.js';
 import { range, untilVersion } from '../../support/stream.js';

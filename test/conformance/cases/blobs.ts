@@ -1,4 +1,4 @@
-/** Blobs: addresses, the bytes behind them, and items that name them (contract 5 and 8). */
+/** Blobs: addresses, the bytes behind them, and items that name them. */
 import { randomBytes } from 'node:crypto';
 import { send } from '../../support/blobs.js';
 import { newId, sealedFor } from '../../support/devices.js';
@@ -18,7 +18,7 @@ async function asked(stage: Stage, size: unknown): Promise<Reply> {
 
 const headersOf = (reply: Reply): Record<string, string> => (reply.at('headers') ?? {}) as Record<string, string>;
 
-/** A write that names a blob, without metadata: in B as the specification has it. */
+/** A write that names a blob, without metadata: in B the blob's nonce and keys stand in the item's place (SHAPE-19). */
 function naming({ shape, world }: Stage, blobRef: string): Json {
   const head = { id: newId(), binId: world.bin, type: 'file', ts: Date.now(), blobRef, sig: randomBytes(32) };
   const [nonce, keys] = [randomBytes(24), sealedFor(...world.ids)];

@@ -1,4 +1,4 @@
-/** Bootstrap (contract 3 and 9). What is seen when the kit itself claims the server is kept by the world. */
+/** Bootstrap. What is seen when the kit itself claims the server is kept by the world. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { claimBody, newCode, newId, sealedFor } from '../../support/devices.js';

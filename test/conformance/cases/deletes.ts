@@ -1,4 +1,4 @@
-/** Deletes (contract 5 and 10). */
+/** Deletes. */
 import { randomBytes } from 'node:crypto';
 import { newId } from '../../support/devices.js';
 import { spelled } from '../../support/wire.js';

@@ -1,4 +1,4 @@
-/** Devices (contract 9; specification, Device). */
+/** Devices. */
 import { randomBytes } from 'node:crypto';
 import { newCode, newId, publicKeyOf } from '../../support/devices.js';
 import { spelled, type Json, type Reply } from '../../support/wire.js';

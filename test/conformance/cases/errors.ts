@@ -1,4 +1,4 @@
-/** Errors (contract 3). */
+/** Errors. */
 import { randomBytes } from 'node:crypto';
 import { CATALOGUE } from '../../../src/protocol/errors.js';
 import { claimBody, newCode, newId, writeBody } from '../../support/devices.js';
@@ -59,7 +59,7 @@ const refusals: Case = {
       const json = /^application\/json/.test(reply.headers['content-type'] ?? '');
       const whole = json && typeof code === 'string' && typeof message === 'string' && reply.status >= 400;
       check.of('ERR-01', reply, whole, 'a refusal in JSON with the texts error.code and error.message');
-      check.of('ERR-03', reply, catalogue.has(reply.outcome), `status and code of contract 3's table, in ${shape}`);
+      check.of('ERR-03', reply, catalogue.has(reply.outcome), `status and code of the catalogue, in ${shape}`);
       if (shape === 'b')
         check.of(
           'ERR-02',

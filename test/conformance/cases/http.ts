@@ -1,4 +1,4 @@
-/** HTTP (contract 3, 4, 5 and 12). */
+/** HTTP. */
 import { newId } from '../../support/devices.js';
 import { BODIES, PATH_IDS, QUERIES, RAW, tokens } from '../../support/hostile.js';
 import type { Ask, Reply } from '../../support/wire.js';

@@ -1,4 +1,4 @@
-/** Items: their fields, and who is told (contract 5, 6 and 7). */
+/** Items: their fields, and who is told. */
 import { randomBytes } from 'node:crypto';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import { changesOf, untilVersion } from '../../support/stream.js';

@@ -1,4 +1,4 @@
-/** Items: who must be able to read them, blobs' envelopes, what a revocation takes away (contract 2, 5 and 8). */
+/** Items: who must be able to read them, blobs' envelopes, what a revocation takes away. */
 import { randomBytes } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';

@@ -1,4 +1,4 @@
-/** Reading items (contract 5; specification, GET /items). */
+/** Reading items. */
 import { randomBytes } from 'node:crypto';
 import { writeBody, type TestItem } from '../../support/devices.js';
 import { range } from '../../support/stream.js';

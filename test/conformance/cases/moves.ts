@@ -1,4 +1,4 @@
-/** Moves (contract 5, reconcile). */
+/** Moves. */
 import { randomBytes } from 'node:crypto';
 import { newId } from '../../support/devices.js';
 import { type Json, type Reply } from '../../support/wire.js';

@@ -1,4 +1,4 @@
-/** Pairing (contract 9; specification, Devices and pairing). */
+/** Pairing. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';

@@ -1,4 +1,4 @@
-/** Rates and what they count by (contract 4, 5 and 9). Found out by behaviour: no limit met is no failure. */
+/** Rates and what they count by. Found out by behaviour: no limit met is no failure. */
 import { randomInt } from 'node:crypto';
 import { newCode, newId, writeBody } from '../../support/devices.js';
 import type { Ask, Json, Reply } from '../../support/wire.js';

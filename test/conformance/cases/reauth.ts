@@ -1,4 +1,4 @@
-/** Re-authentication (contract 4). */
+/** Re-authentication. */
 import { createHmac, randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { lp, newCode, newId, waitForRequest, wrapBody, type TestDevice } from '../../support/devices.js';

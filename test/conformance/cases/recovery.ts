@@ -1,4 +1,4 @@
-/** Recovery (contract 9). */
+/** Recovery. */
 import { randomBytes } from 'node:crypto';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { lp, newId } from '../../support/devices.js';

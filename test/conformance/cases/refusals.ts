@@ -1,4 +1,4 @@
-/** Refusals in the caller's shape: which one, and how it names fields (contract 2 and 3). */
+/** Refusals in the caller's shape: which one, and how it names fields. */
 import { randomBytes } from 'node:crypto';
 import { newId, sealedFor, writeBody } from '../../support/devices.js';
 import type { Ask, Json, Shape } from '../../support/wire.js';
@@ -68,7 +68,7 @@ const spelling: Case = {
     await refusal({ ...body(), wrapped: [{ key: 'AA' }] }, 'wrapped[0].device_id', 'an entry without device');
     const one = [{ deviceId: first.id, key: randomBytes(80) }];
     const blob = { ...body(), ct: '', blobRef: `${newId()}.bin` };
-    await refusal({ ...blob, wrapped: one }, 'wrapped', "a blob's keys where the specification has them");
+    await refusal({ ...blob, wrapped: one }, 'wrapped', "a blob's keys in the place of the item's");
     const own = { ...blob, blobNonce: randomBytes(24), blobKeys: one };
     await refusal(own, 'blob_keys', "a blob's keys in a place of their own");
   },

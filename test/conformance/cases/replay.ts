@@ -1,4 +1,4 @@
-/** Replay, heartbeat, epoch (contract 11). */
+/** Replay, heartbeat, epoch. */
 import { randomBytes, randomInt } from 'node:crypto';
 import {
   barrier,

@@ -1,4 +1,4 @@
-/** The order of decisions for an id that exists (contract 5). */
+/** The order of decisions for an id that exists. */
 import { randomBytes } from 'node:crypto';
 import { sealedFor, writeBody, type TestItem } from '../../support/devices.js';
 import { spelled } from '../../support/wire.js';

@@ -1,4 +1,4 @@
-/** Wire shapes (contract 2). */
+/** Wire shapes. */
 import { randomBytes } from 'node:crypto';
 import {
   newCode,

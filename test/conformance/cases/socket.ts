@@ -1,4 +1,4 @@
-/** The real-time channel (contract 9 and 11; specification, Events). */
+/** The real-time channel. */
 import { randomBytes } from 'node:crypto';
 import { writeBody } from '../../support/devices.js';
 import { barrier, changesOf, notRising, range, startWriters, untilVersion, versionsOf } from '../../support/stream.js';

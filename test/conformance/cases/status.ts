@@ -1,4 +1,4 @@
-/** Status and identity (contract 9b). */
+/** Status and identity. */
 import { type Json } from '../../support/wire.js';
 import { type Case, type Stage, fields } from '../stage.js';
 

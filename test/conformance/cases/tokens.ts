@@ -1,4 +1,4 @@
-/** Tokens and callers (contract 4). */
+/** Tokens and callers. */
 import { newCode, newId } from '../../support/devices.js';
 import { CODES, type Case } from '../stage.js';
 

@@ -1,4 +1,4 @@
-/** Lies about blobs: their addresses, and the bytes behind them (contract 5 and 8). */
+/** Lies about blobs: their addresses, and the bytes behind them. */
 import { randomBytes } from 'node:crypto';
 import { SEALED_CHUNK_BYTES } from '../../../src/crypto/blob-stream.js';
 import { shows } from '../../support/client-world.js';

@@ -1,4 +1,4 @@
-/** Lies about a challenge for re-authentication: what was sealed to the device is no challenge for it (contract 4). */
+/** Lies about a challenge for re-authentication: what was sealed to the device is no challenge for it. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { lp } from '../../support/devices.js';
 import { newId } from '../../support/client.js';

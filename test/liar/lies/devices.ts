@@ -1,4 +1,4 @@
-/** Lies about devices and bins (contract 6 and 9). */
+/** Lies about devices and bins. */
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';

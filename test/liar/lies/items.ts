@@ -1,9 +1,10 @@
-/** Lies about an item: what is in the frame or the row is not what its writer made (contract 10). */
+/** Lies about an item: what is in the frame or the row is not what its writer made. */
 import { openItem, sealBlobItem, sealItem } from '../../../src/crypto/item.js';
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { readItem, writeBody } from '../../../src/sdk/wire.js';
 import type { LiveItem } from '../../../src/protocol/item.js';
+import { until } from '../../support/events.js';
 import { sealBlob } from '../../support/sealed-blobs.js';
 import { newId } from '../../support/client.js';
 import type { Lie } from '../lie.js';
@@ -84,7 +85,7 @@ async function arrives(stage: Stage, bend: Bend, blob: boolean): Promise<void> {
   };
   await stage.put('an honest item');
   await stage.hears([]);
-  while (Object.keys(other).length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until('the honest frame', () => Object.keys(other).length > 0);
   stage.liar.frame = (frame) => {
     if (!isItem(frame)) return [frame];
     return [bend(blob ? asBlob(stage, frame) : frame, other)];

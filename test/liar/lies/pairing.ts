@@ -1,4 +1,4 @@
-/** Lies to either side of a pairing, and to a device that claims a server (contract 9). */
+/** Lies to either side of a pairing, and to a device that claims a server. */
 import { certifyDevice } from '../../../src/crypto/device.js';
 import { wrapMasterKey } from '../../../src/crypto/master-key.js';
 import type { RefusalReason } from '../../../src/crypto/refusal.js';

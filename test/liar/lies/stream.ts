@@ -1,4 +1,4 @@
-/** Lies about the order, the number and the age of changes (contract 5 and 11). */
+/** Lies about the order, the number and the age of changes. */
 import { newId } from '../../support/client.js';
 import { next, shows } from '../../support/client-world.js';
 import type { Lie } from '../lie.js';

@@ -1,4 +1,4 @@
-/** Lies about what became of this device's own writes (contract 5 and 11). */
+/** Lies about what became of this device's own writes. */
 import { nodeSodium } from '../../../src/crypto/sodium-node.js';
 import { newId } from '../../support/client.js';
 import { note } from '../../support/client-world.js';
