@@ -6,7 +6,7 @@ import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
 import type { TooSlow } from '../http/pace.js';
 import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
-import type { Call } from '../http/request.js';
+import type { RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
 import type { Handler } from '../http/route.js';
 import { fields } from '../http/fields.js';
@@ -30,7 +30,7 @@ const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
  * PUBLIC_URL, else the domain by https, else the request's own host, by the scheme that a trusted proxy names. In multi
  * mode the host is the request's, which is the tenant's, in the place of the one that PUBLIC_URL or DOMAIN names.
  */
-function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
+function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
   const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
   if (publicUrl !== null) {
     if (tenantHost === undefined) return publicUrl;
@@ -68,7 +68,7 @@ function served(transfers: LocalTransfers | undefined): LocalTransfers {
   return transfers;
 }
 
-const nameOf = (call: Call): { tenantId: string; ref: string } => {
+const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
   const [tenantId = '', ref = ''] = call.id.split('/');
   return { tenantId, ref };
 };

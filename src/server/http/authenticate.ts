@@ -49,7 +49,7 @@ export interface Caller {
 
 /** A caller who will come again. */
 export interface KnownCaller extends Caller {
-  /** Whose shares he uses (`Call.owner`). */
+  /** Whose shares he uses (`RequestContext.owner`). */
   readonly owner: string;
 }
 

@@ -8,8 +8,8 @@ import type { Handler } from './route.js';
 const START = 'index';
 
 /** `GET /docs` and `GET /docs/:name`. Throws `not_found`. */
-export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (call, { docs }) => {
-  const page = docs?.page(call.id === START ? '' : call.id);
+export const docsPage: Handler<{ readonly docs?: Docs }, Page> = (ctx, { docs }) => {
+  const page = docs?.page(ctx.id === START ? '' : ctx.id);
   if (page === undefined) throw new ServiceError('not_found', 'no such page');
   return new Page(page);
 };

@@ -43,13 +43,13 @@ export class Inflow {
 
   /** Begins to listen at once: what came before is lost otherwise. */
   constructor(
-    private readonly call: Incoming,
+    private readonly ctx: Incoming,
     clock: Clock,
     tooSlow: TooSlow,
   ) {
-    this.buffer = Buffer.allocUnsafeSlow(Math.min(call.contentLength, BUFFER_MAX));
-    call.res.onData((chunk, isLast) => this.take(chunk, isLast));
-    call.onEnd(() => this.stop());
+    this.buffer = Buffer.allocUnsafeSlow(Math.min(ctx.contentLength, BUFFER_MAX));
+    ctx.res.onData((chunk, isLast) => this.take(chunk, isLast));
+    ctx.onEnd(() => this.stop());
     this.pace = new Pace({
       clock,
       tooSlow,
@@ -76,12 +76,12 @@ export class Inflow {
 
   /** Bytes that were declared and have not come yet. */
   get left(): number {
-    return this.call.contentLength - this.received;
+    return this.ctx.contentLength - this.received;
   }
 
   /** Ends it from this side. */
   cut(): void {
-    if (!this.call.over) this.call.res.close();
+    if (!this.ctx.over) this.ctx.res.close();
   }
 
   private piece(): Uint8Array | undefined {
@@ -101,7 +101,7 @@ export class Inflow {
     this.taken = 0;
     if (!this.paused) return;
     this.paused = false;
-    if (!this.call.over) this.call.res.resume();
+    if (!this.ctx.over) this.ctx.res.resume();
   }
 
   private take(chunk: ArrayBuffer, isLast: boolean): void {
@@ -120,7 +120,7 @@ export class Inflow {
     if (this.spilledBytes > SPILL_MAX) return this.cut();
     if (!isLast && !this.paused) {
       this.paused = true;
-      this.call.res.pause();
+      this.ctx.res.pause();
     }
     this.tell();
   }
@@ -130,7 +130,7 @@ export class Inflow {
     this.pace.end();
     this.fault ??= invalid('body', 'ended before it was whole');
     // What is still on its way is swallowed or cut by the reply; a paused socket would keep it waiting.
-    if (this.paused && !this.call.aborted) this.call.res.resume();
+    if (this.paused && !this.ctx.aborted) this.ctx.res.resume();
     this.paused = false;
     this.tell();
   }

@@ -412,48 +412,48 @@ export class Shares {
   }
 
   /** A call without a proven token is a stranger's. */
-  of(call: Charged): Budgets {
-    return call.owner === '' ? this.strangers : this.devices;
+  of(ctx: Charged): Budgets {
+    return ctx.owner === '' ? this.strangers : this.devices;
   }
 
   /** Something that the call's owner holds; the response has to live still. It costs nothing before it is set. */
-  holding(call: Charged, giveWay?: () => void): Holding {
-    if (call.owner !== '') return new Holding(call.tenantId, call.owner, giveWay);
-    const address = this.addressOf(call);
+  holding(ctx: Charged, giveWay?: () => void): Holding {
+    if (ctx.owner !== '') return new Holding(ctx.tenantId, ctx.owner, giveWay);
+    const address = this.addressOf(ctx);
     return new Holding(address, address, giveWay);
   }
 
   /** What limits per address count this client by. A dead response has no peer any more. */
-  addressOf(call: Charged): string {
-    if (call.address !== '') return call.address;
-    const peer = call.aborted ? undefined : addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
-    call.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
-    return call.address;
+  addressOf(ctx: Charged): string {
+    if (ctx.address !== '') return ctx.address;
+    const peer = ctx.aborted ? undefined : addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
+    ctx.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, ctx.forwardedFor));
+    return ctx.address;
   }
 
   /** Takes the call's place among those under way, if it has none yet. Throws `rate_limited`, `unavailable`. */
-  enter(call: Charged): void {
-    if (call.place !== undefined) return;
-    const place = this.holding(call);
-    const verdict = this.of(call).calls.set(place, 1);
+  enter(ctx: Charged): void {
+    if (ctx.place !== undefined) return;
+    const place = this.holding(ctx);
+    const verdict = this.of(ctx).calls.set(place, 1);
     if (verdict !== 'held') throw refusalOf(verdict, 'calls under way');
-    call.place = place;
+    ctx.place = place;
   }
 
   /** Gives the place back. */
-  leave(call: Charged): void {
-    const { place } = call;
+  leave(ctx: Charged): void {
+    const { place } = ctx;
     if (place === undefined) return;
-    call.place = undefined;
-    this.of(call).calls.release(place);
+    ctx.place = undefined;
+    this.of(ctx).calls.release(place);
   }
 
   /** Gives back the room that was reserved for the call's reply. */
-  freeRoom(call: Charged): void {
-    const { room } = call;
+  freeRoom(ctx: Charged): void {
+    const { room } = ctx;
     if (room === undefined) return;
-    call.room = undefined;
-    this.of(call).replies.release(room);
+    ctx.room = undefined;
+    this.of(ctx).replies.release(room);
   }
 }
 

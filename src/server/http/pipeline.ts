@@ -16,7 +16,7 @@ import {
   type Caller,
   type KnownCaller,
 } from './authenticate.js';
-import { KeptBody, readBody, takeBody, takeForm, Call, type CallKeeper } from './request.js';
+import { KeptBody, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
 import { Inflow } from './inflow.js';
 import type { HttpParts } from './ports.js';
@@ -98,7 +98,7 @@ const NOTHING = Buffer.alloc(0);
 const SEEN_EVERY_MS = 60_000;
 
 interface Limited {
-  readonly call: Call;
+  readonly ctx: RequestContext;
   readonly row: Row;
   readonly address: string;
   readonly limit: RatePurpose | undefined;
@@ -108,7 +108,7 @@ interface Limited {
  * Takes requests through all steps, and knows which of them are under way. A call has its place from its admission
  * until it is answered, and until what it waits for has come, also when its client has gone away.
  */
-export class Pipeline<P extends HttpParts> implements CallKeeper {
+export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly replier: Replier;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
@@ -116,7 +116,7 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
   private readonly router: Router<P>;
   private readonly now: () => number;
   /** Calls that wait for their admission or for their handler's answer. */
-  private readonly waiting = new Set<Call>();
+  private readonly waiting = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
 
   constructor(
@@ -144,255 +144,255 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
    * Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too.
    * One with a fault in its framing is refused here, and not to be looked at any further.
    */
-  begin(res: HttpResponse, req: HttpRequest): Call {
+  begin(res: HttpResponse, req: HttpRequest): RequestContext {
     const { clock, config } = this.app;
-    const call = new Call(res, req, { now: clock.now(), shape: config.wireShape }, this);
+    const ctx = new RequestContext(res, req, { now: clock.now(), shape: config.wireShape }, this);
     res.onAborted(() => {
-      call.aborted = true;
-      call.end();
-      call.unsent?.();
+      ctx.aborted = true;
+      ctx.end();
+      ctx.unsent?.();
     });
-    this.replier.identify(call);
-    if (call.framing !== undefined) {
-      call.closing = 'cut';
-      this.replier.fail(call, invalid('framing', call.framing));
+    this.replier.identify(ctx);
+    if (ctx.framing !== undefined) {
+      ctx.closing = 'cut';
+      this.replier.fail(ctx, invalid('framing', ctx.framing));
     }
-    return call;
+    return ctx;
   }
 
   /** Takes one request through all steps. Never throws. */
   readonly handle = (res: HttpResponse, req: HttpRequest): void => {
-    const call = this.begin(res, req);
-    if (call.framing !== undefined) return;
+    const ctx = this.begin(res, req);
+    if (ctx.framing !== undefined) return;
     try {
-      const row = this.rowOf(call);
-      if (row !== undefined) this.admitAndRun(call, row);
+      const row = this.rowOf(ctx);
+      if (row !== undefined) this.admitAndRun(ctx, row);
     } catch (error) {
-      this.replier.fail(call, error);
+      this.replier.fail(ctx, error);
     }
   };
 
   /** The row of the table, or undefined where the reply is out already. */
-  private rowOf(call: Call): Row<P> | undefined {
-    const found = this.router.find(call.path);
+  private rowOf(ctx: RequestContext): Row<P> | undefined {
+    const found = this.router.find(ctx.path);
     if (found === undefined) throw new ServiceError('not_found', 'no such route');
-    call.route = found.route.path;
-    call.id = found.id;
-    const row = found.route.methods.get(call.method);
+    ctx.route = found.route.path;
+    ctx.id = found.id;
+    const row = found.route.methods.get(ctx.method);
     if (row !== undefined) return row;
-    if (call.method === 'OPTIONS' && call.preflightMethod !== '' && this.replier.allows(call.origin)) {
-      this.replier.preflight(call, found.route.allow);
+    if (ctx.method === 'OPTIONS' && ctx.preflightMethod !== '' && this.replier.allows(ctx.origin)) {
+      this.replier.preflight(ctx, found.route.allow);
     } else {
-      this.replier.fail(call, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
+      this.replier.fail(ctx, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
     }
     return undefined;
   }
 
-  private admitAndRun(call: Call, row: Row<P>): void {
-    if (row.stream === true) return this.admitStream(call, row);
-    const admitted = this.admit(call, row);
-    if (admitted !== undefined) this.runLater(call, row, admitted);
-    else if (row.body === 0) this.run(call, row, NOTHING);
+  private admitAndRun(ctx: RequestContext, row: Row<P>): void {
+    if (row.stream === true) return this.admitStream(ctx, row);
+    const admitted = this.admit(ctx, row);
+    if (admitted !== undefined) this.runLater(ctx, row, admitted);
+    else if (row.body === 0) this.run(ctx, row, NOTHING);
     else {
-      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, row, bytes, fault);
-      readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
+      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
+      readBody(ctx, { cap: row.body, shares: this.shares, now: this.now, done });
     }
   }
 
   /** Nothing is listened to before the signature held: whoever has none cannot have the server hold anything. */
-  private admitStream(call: Call, row: Row<P>): void {
+  private admitStream(ctx: RequestContext, row: Row<P>): void {
     // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
-    if (call.chunked || !call.lengthDeclared) throw invalid('content-length', 'required');
-    const admitted = this.admit(call, row);
+    if (ctx.chunked || !ctx.lengthDeclared) throw invalid('content-length', 'required');
+    const admitted = this.admit(ctx, row);
     const { clock, transfers } = this.app;
-    call.inflow = new Inflow(call, clock, (pace) => transfers?.tooSlow(call.tenantId, pace) ?? true);
-    if (admitted === undefined) this.run(call, row, NOTHING);
-    else this.hold(call, admitted, () => this.run(call, row, NOTHING));
+    ctx.inflow = new Inflow(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
+    if (admitted === undefined) this.run(ctx, row, NOTHING);
+    else this.hold(ctx, admitted, () => this.run(ctx, row, NOTHING));
   }
 
   /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
-  private runLater(call: Call, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(call, this.shares);
+  private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
+    const kept = new KeptBody(ctx, this.shares);
     let inside = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
-      if (inside) this.run(call, row, bytes, fault);
+      if (inside) this.run(ctx, row, bytes, fault);
       else kept.put(bytes, fault);
     };
-    this.hold(call, admitted, () => {
+    this.hold(ctx, admitted, () => {
       inside = true;
       const body = kept.take();
-      if (body !== undefined) this.run(call, row, body.bytes, body.fault);
+      if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NOTHING);
-    else readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
+    else readBody(ctx, { cap: row.body, shares: this.shares, now: this.now, done });
   }
 
   /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
-  private admit(call: Call, row: Row<P>): Promise<void> | undefined {
+  private admit(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     if (row.apex === true) {
-      this.authenticator.checkApex(call.host);
-      return this.admitStranger(call, row);
+      this.authenticator.checkApex(ctx.host);
+      return this.admitStranger(ctx, row);
     }
     // Health has no tenant: it answers whatever host was asked for.
-    if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+    if (row.tenantless !== true) ctx.tenantId = this.authenticator.tenantOf(ctx.host);
     else if (row.raw !== true) return undefined;
-    if (row.auth === 'admin') checkAdmin(call.authorization, this.app.config.adminToken);
-    if (row.auth === 'url') return this.admitSigned(call, row);
-    if (row.auth !== 'device') return this.admitStranger(call, row);
-    const known = this.authenticator.recall(call.authorization, call.tenantId);
+    if (row.auth === 'admin') checkAdmin(ctx.authorization, this.app.config.adminToken);
+    if (row.auth === 'url') return this.admitSigned(ctx, row);
+    if (row.auth !== 'device') return this.admitStranger(ctx, row);
+    const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
     if (known !== undefined) {
-      this.claim(call, known.claims, known.owner);
-      this.admitDevice(call, row, known);
+      this.claim(ctx, known.claims, known.owner);
+      this.admitDevice(ctx, row, known);
       return undefined;
     }
-    const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
-    this.claim(call, claims);
+    const claims = this.authenticator.claimsOf(bearerOf(ctx.authorization), ctx.tenantId);
+    this.claim(ctx, claims);
     const caller = this.authenticator.callerOf(claims);
-    if (caller instanceof Promise) return caller.then((found) => this.admitNew(call, row, found));
-    this.admitNew(call, row, caller);
+    if (caller instanceof Promise) return caller.then((found) => this.admitNew(ctx, row, found));
+    this.admitNew(ctx, row, caller);
     return undefined;
   }
 
-  private admitNew(call: Call, row: Row<P>, caller: Caller): void {
-    this.admitDevice(call, row, this.authenticator.remember(call.authorization, call.owner, caller));
+  private admitNew(ctx: RequestContext, row: Row<P>, caller: Caller): void {
+    this.admitDevice(ctx, row, this.authenticator.remember(ctx.authorization, ctx.owner, caller));
   }
 
   /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
-  claim(call: Call, claims: TokenClaims, owner = ownerOf(claims)): void {
-    call.claims = claims;
-    call.owner = owner;
-    this.shares.enter(call);
+  claim(ctx: RequestContext, claims: TokenClaims, owner = ownerOf(claims)): void {
+    ctx.claims = claims;
+    ctx.owner = owner;
+    this.shares.enter(ctx);
   }
 
-  private admitDevice(call: Call, row: Row<P>, caller: KnownCaller): void {
+  private admitDevice(ctx: RequestContext, row: Row<P>, caller: KnownCaller): void {
     const { actor, device } = caller;
-    call.caller = caller;
-    call.deviceId = device.id;
+    ctx.caller = caller;
+    ctx.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') {
       // Of a chunked body one byte is asked for now, and the rest is owed once it is known.
-      const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
-      call.bucket = this.rates.take(call.owner, row.limit, bytes);
+      const bytes = row.body === 0 ? 0 : ctx.chunked ? 1 : ctx.contentLength;
+      ctx.bucket = this.rates.take(ctx.owner, row.limit, bytes);
     }
     if (Math.abs(this.now() - (device.notedAt ?? 0) * 1_000) >= SEEN_EVERY_MS)
-      this.app.devices.touch(call.tenantId, device);
+      this.app.devices.touch(ctx.tenantId, device);
   }
 
   /** The signature stands for the token: it was given to a device of the tenant that it names (reference, Blobs). */
-  private admitSigned(call: Call, row: Row<P>): Promise<void> | undefined {
+  private admitSigned(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
     const put = row.method === 'PUT';
     // A file goes out past the reply that would cut the connection, and where a chunked request ends nobody can say.
-    if (!put && call.chunked) throw invalid('transfer-encoding', 'a download has no body');
+    if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
     const { tenantId } = transfers.check({
       method: put ? 'PUT' : 'GET',
-      path: call.id,
-      exp: call.query.get('exp'),
-      sig: call.query.get('sig'),
-      ...(put ? { size: call.contentLength, contentType: call.contentType } : {}),
+      path: ctx.id,
+      exp: ctx.query.get('exp'),
+      sig: ctx.query.get('sig'),
+      ...(put ? { size: ctx.contentLength, contentType: ctx.contentType } : {}),
     });
     // Of another tenant than the host's: good on that one's own host only.
-    if (tenantId !== call.tenantId) throw new ServiceError('url_invalid');
+    if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
     // Nobody knows which device has the URL.
-    call.owner = `${tenantId}/`;
-    this.shares.enter(call);
+    ctx.owner = `${tenantId}/`;
+    this.shares.enter(ctx);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
     return undefined;
   }
 
-  private admitStranger(call: Call, row: Row<P>): Promise<void> | undefined {
+  private admitStranger(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     // Before anything is asked that has to be waited for, and while the response has its peer.
-    const address = this.shares.addressOf(call);
-    this.shares.enter(call);
+    const address = this.shares.addressOf(ctx);
+    this.shares.enter(ctx);
     const limit = row.limit === 'read' || row.limit === 'write' || row.limit === 'none' ? undefined : row.limit;
     if (row.state === 'any' && limit === undefined) return undefined;
-    return this.admitLimited({ call, row, address, limit });
+    return this.admitLimited({ ctx, row, address, limit });
   }
 
-  private async admitLimited({ call, row, address, limit }: Limited): Promise<void> {
+  private async admitLimited({ ctx, row, address, limit }: Limited): Promise<void> {
     if (row.state !== 'any') {
-      const found = this.authenticator.actorOf(call.tenantId);
+      const found = this.authenticator.actorOf(ctx.tenantId);
       checkState((found instanceof Promise ? await found : found).state, row.state);
     }
     if (limit !== undefined) await this.app.addressLimits.take(limit, address);
   }
 
-  private run(call: Call, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
-    if (call.over) return;
+  private run(ctx: RequestContext, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
+    if (ctx.over) return;
     try {
       if (fault !== undefined) throw fault;
       // Of a chunked body nobody knew the length before.
-      if (call.chunked && call.bucket !== undefined) call.bucket.bodies -= bytes.length;
+      if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= bytes.length;
       // A copy: the library takes its memory back.
-      if (row.raw === true) call.bytes = Uint8Array.from(bytes);
-      else if (row.form === true) takeForm(call, bytes);
-      else if (row.body > 0) takeBody(call, bytes);
+      if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
+      else if (row.form === true) takeForm(ctx, bytes);
+      else if (row.body > 0) takeBody(ctx, bytes);
       // Only now: the body may show in which shape this is to be said.
-      if (call.fault !== undefined) throw call.fault;
-      if (row.reply === undefined) this.runFor(call, row);
-      else this.runWithRoom(call, row, row.reply);
+      if (ctx.fault !== undefined) throw ctx.fault;
+      if (row.reply === undefined) this.runFor(ctx, row);
+      else this.runWithRoom(ctx, row, row.reply);
     } catch (error) {
-      this.replier.fail(call, error);
+      this.replier.fail(ctx, error);
     }
   }
 
   /** A long reply is read from the database only when there is room for it. */
-  private runWithRoom(call: Call, row: Row<P>, bytes: number): void {
-    call.room = this.shares.holding(call);
-    const reserved = this.shares.of(call).replies.reserve(call.room, bytes);
-    if (reserved === 'held') this.runFor(call, row);
+  private runWithRoom(ctx: RequestContext, row: Row<P>, bytes: number): void {
+    ctx.room = this.shares.holding(ctx);
+    const reserved = this.shares.of(ctx).replies.reserve(ctx.room, bytes);
+    if (reserved === 'held') this.runFor(ctx, row);
     else {
-      this.hold(call, reserved, (verdict) => {
-        if (call.over) return;
+      this.hold(ctx, reserved, (verdict) => {
+        if (ctx.over) return;
         if (verdict !== 'held') throw refusalOf(verdict, 'bytes of replies');
-        this.runFor(call, row);
+        this.runFor(ctx, row);
       });
     }
   }
 
   /** While the call waited the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
-  private runFor(call: Call, row: Row<P>): void {
-    if (row.auth !== 'device') return this.answer(call, row.run(call, this.app));
-    if (call.caller !== undefined && this.authenticator.holds(call.caller)) {
-      return this.answer(call, row.run(call, this.app));
+  private runFor(ctx: RequestContext, row: Row<P>): void {
+    if (row.auth !== 'device') return this.answer(ctx, row.run(ctx, this.app));
+    if (ctx.caller !== undefined && this.authenticator.holds(ctx.caller)) {
+      return this.answer(ctx, row.run(ctx, this.app));
     }
     const go = (found: Caller): void => {
-      call.caller = found;
-      this.answer(call, row.run(call, this.app));
+      ctx.caller = found;
+      this.answer(ctx, row.run(ctx, this.app));
     };
-    const caller = this.authenticator.callerOf(call.claims);
-    if (caller instanceof Promise) this.hold(call, caller, go);
+    const caller = this.authenticator.callerOf(ctx.claims);
+    if (caller instanceof Promise) this.hold(ctx, caller, go);
     else go(caller);
   }
 
-  private answer(call: Call, answer: Answer | Promise<Answer> | typeof LATER): void {
-    if (answer === LATER) return this.awaitAnswer(call);
-    if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
-    this.hold(call, answer, (value) => this.replier.answer(call, value));
-    const { giveUp, place } = call;
+  private answer(ctx: RequestContext, answer: Answer | Promise<Answer> | typeof LATER): void {
+    if (answer === LATER) return this.awaitAnswer(ctx);
+    if (!(answer instanceof Promise)) return this.replier.answer(ctx, answer);
+    this.hold(ctx, answer, (value) => this.replier.answer(ctx, value));
+    const { giveUp, place } = ctx;
     // A call that is held for others to act gives its place to those who want to be served.
-    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(call);
-    if (this.replier.closing) this.giveUp(call);
+    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
+    if (this.replier.closing) this.giveUp(ctx);
   }
 
   /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
-  private awaitAnswer(call: Call): void {
+  private awaitAnswer(ctx: RequestContext): void {
     // A refusal may be on its way already, and not be out: of a chunked body it is sent with the next turn.
-    if (!call.over && !call.told) this.waiting.add(call);
+    if (!ctx.over && !ctx.told) this.waiting.add(ctx);
   }
 
-  answerLater(call: Call, answer: Answer): void {
-    this.settle(call);
-    this.replier.answer(call, answer);
+  answerLater(ctx: RequestContext, answer: Answer): void {
+    this.settle(ctx);
+    this.replier.answer(ctx, answer);
     this.tellIdle();
   }
 
-  refuseLater(call: Call, error: unknown): void {
-    this.settle(call);
-    this.replier.fail(call, error);
+  refuseLater(ctx: RequestContext, error: unknown): void {
+    this.settle(ctx);
+    this.replier.fail(ctx, error);
     this.tellIdle();
   }
 
@@ -400,40 +400,40 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
    * Goes on with what `wait` gives. A wait that fails, and what `go` throws, is the call's answer. Until then the call
    * is under way.
    */
-  hold<T>(call: Call, wait: Promise<T>, go: (value: T) => void): void {
-    this.waiting.add(call);
+  hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
+    this.waiting.add(ctx);
     wait.then(
       (value) => {
-        this.settle(call);
+        this.settle(ctx);
         try {
           go(value);
         } catch (error) {
-          this.replier.fail(call, error);
+          this.replier.fail(ctx, error);
         }
         this.tellIdle();
       },
       (error: unknown) => {
-        this.settle(call);
-        this.replier.fail(call, error);
+        this.settle(ctx);
+        this.replier.fail(ctx, error);
         this.tellIdle();
       },
     );
   }
 
-  private settle(call: Call): void {
-    this.waiting.delete(call);
-    if (call.over) this.letGo(call);
+  private settle(ctx: RequestContext): void {
+    this.waiting.delete(ctx);
+    if (ctx.over) this.letGo(ctx);
   }
 
   /** Of every call, once. What it waits for is still under way, and what that reads still needs its room. */
-  over(call: Call): void {
-    if (!this.waiting.has(call)) this.shares.leave(call);
-    else if (call.room?.amount === 0) this.shares.freeRoom(call);
+  over(ctx: RequestContext): void {
+    if (!this.waiting.has(ctx)) this.shares.leave(ctx);
+    else if (ctx.room?.amount === 0) this.shares.freeRoom(ctx);
   }
 
-  private letGo(call: Call): void {
-    this.shares.leave(call);
-    this.shares.freeRoom(call);
+  private letGo(ctx: RequestContext): void {
+    this.shares.leave(ctx);
+    this.shares.freeRoom(ctx);
   }
 
   private tellIdle(): void {
@@ -441,11 +441,11 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
   }
 
   /** A held call gets what it is given when the server stops; any other waits on. */
-  private giveUp(call: Call): void {
-    const { giveUp } = call;
+  private giveUp(ctx: RequestContext): void {
+    const { giveUp } = ctx;
     if (giveUp === undefined) return;
-    call.status = 202;
-    this.replier.answer(call, giveUp);
+    ctx.status = 202;
+    this.replier.answer(ctx, giveUp);
   }
 
   /** Calls that wait for something. */
@@ -459,7 +459,7 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
    */
   beginEnd(): void {
     this.replier.closing = true;
-    for (const call of this.waiting) this.giveUp(call);
+    for (const ctx of this.waiting) this.giveUp(ctx);
   }
 
   /** Resolves when every call has its answer. */

@@ -128,7 +128,7 @@ export interface HttpParts {
 /** Uploads and downloads by signed URL through this server (src/server/blobs/transfers.ts). */
 export interface SignedTransfers {
   /** The tenant that the URL was signed for. Throws `url_invalid`. */
-  check(call: SignedCall): { readonly tenantId: string };
+  check(ctx: SignedCall): { readonly tenantId: string };
   /** Whether a transfer of the tenant's has to make room for others at this pace, bytes a second. */
   tooSlow(tenantId: string, bytesPerS: number): boolean;
 }

@@ -5,7 +5,7 @@ import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/erro
 import type { Clock } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { encode } from '../../protocol/shape.js';
-import { SWALLOW_MAX, type Call } from './request.js';
+import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
 import { Outflow, type BlobFile, type OutflowOptions } from './outflow.js';
@@ -121,8 +121,8 @@ export interface ReplierOptions {
  * chunked request ends, and more of a body than is swallowed would be read as the next request. Such a reply has a
  * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
  */
-const cuts = (call: Call): boolean =>
-  call.closing === 'cut' || call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX;
+const cuts = (ctx: RequestContext): boolean =>
+  ctx.closing === 'cut' || ctx.chunked || (ctx.inflow?.left ?? ctx.contentLength) > SWALLOW_MAX;
 
 interface Outgoing {
   readonly status: number;
@@ -153,35 +153,35 @@ export class Replier {
   }
 
   /** Gives the call its request id: the proxy's where a trusted one gave one. */
-  identify(call: Call): void {
-    if (call.givenId !== '' && SAFE_ID.test(call.givenId)) {
-      const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+  identify(ctx: RequestContext): void {
+    if (ctx.givenId !== '' && SAFE_ID.test(ctx.givenId)) {
+      const peer = addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
       if (peer !== undefined && this.options.proxies.trusts(peer)) {
-        call.requestId = call.givenId;
+        ctx.requestId = ctx.givenId;
         return;
       }
     }
-    call.requestId = this.idStart + (this.nextId++).toString(36);
+    ctx.requestId = this.idStart + (this.nextId++).toString(36);
   }
 
   /** Answers with what a handler gave, in the request's shape. */
-  answer(call: Call, answer: Answer): void {
-    const headers = call.status === 503 ? COME_BACK : NO_HEADERS;
-    if (answer instanceof Page) this.sendPage(call, answer.page);
-    else if (answer instanceof Download) this.sendFile(call, answer);
+  answer(ctx: RequestContext, answer: Answer): void {
+    const headers = ctx.status === 503 ? COME_BACK : NO_HEADERS;
+    if (answer instanceof Page) this.sendPage(ctx, answer.page);
+    else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
       // Items are texts too, of JSON: nothing is shown of them, and these bytes would come with each.
       const texts = answer.type.startsWith('text/') ? [...headers, ...PLAIN] : headers;
-      this.send(call, { status: call.status, type: answer.type, text: answer.text, headers: texts });
+      this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: texts });
     } else {
-      const text = JSON.stringify(encode(call.shape, answer));
-      this.send(call, { status: call.status, type: 'application/json', text, headers });
+      const text = JSON.stringify(encode(ctx.shape, answer));
+      this.send(ctx, { status: ctx.status, type: 'application/json', text, headers });
     }
   }
 
   /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
-  private sendPage(call: Call, { type, text, bytes, etag }: DocsPage): void {
-    const kept = hasTag(call.ifNoneMatch, etag) && !cuts(call);
+  private sendPage(ctx: RequestContext, { type, text, bytes, etag }: DocsPage): void {
+    const kept = hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     const headers: Headers = [
       ['etag', etag],
       ['content-security-policy', PAGE_POLICY],
@@ -189,86 +189,86 @@ export class Replier {
       ['referrer-policy', 'no-referrer'],
     ];
     const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text, bytes };
-    this.send(call, { ...content, headers, cache: 'no-cache' });
+    this.send(ctx, { ...content, headers, cache: 'no-cache' });
   }
 
   /** Sends a file, or the part of it that is asked for (RFC 9110, 13 and 14). */
-  private sendFile(call: Call, { file, etag, tooSlow }: Download): void {
-    const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
+  private sendFile(ctx: RequestContext, { file, etag, tooSlow }: Download): void {
+    const part = ctx.method === 'HEAD' ? 'whole' : partOf(ctx, { size: file.size, etag });
     const tagged: Headers = [['etag', etag], ...OPAQUE];
-    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag) && !cuts(call);
-    if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
+    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    if (!ctx.over && !kept && ctx.method !== 'HEAD' && part !== 'outside') {
       const range = part === 'whole' ? { start: 0, end: file.size } : part;
       const status = part === 'whole' ? 200 : 206;
-      this.sendPart(call, file, { part: range, status, headers: tagged, tooSlow });
+      this.sendPart(ctx, file, { part: range, status, headers: tagged, tooSlow });
       return;
     }
-    this.closeFile(call, file);
-    if (kept) this.send(call, { status: 304, type: '', text: '', headers: tagged });
+    this.closeFile(ctx, file);
+    if (kept) this.send(ctx, { status: 304, type: '', text: '', headers: tagged });
     else if (part === 'outside') {
-      this.fail(call, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
-    } else this.send(call, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
+      this.fail(ctx, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
+    } else this.send(ctx, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
   }
 
   /** Headers go out with the first bytes: a disk that cannot be read is a refusal, not a broken file. */
-  private sendPart(call: Call, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
+  private sendPart(ctx: RequestContext, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
     const { clock, log } = this.options;
     const done = (error?: unknown): void => {
-      call.unsent = undefined;
-      if (error !== undefined) log.error({ requestId: call.requestId, cause: describe(error) }, 'a blob was cut off');
-      this.closeFile(call, file);
+      ctx.unsent = undefined;
+      if (error !== undefined) log.error({ requestId: ctx.requestId, cause: describe(error) }, 'a blob was cut off');
+      this.closeFile(ctx, file);
     };
-    const outflow = new Outflow({ res: call.res, file, part, clock, tooSlow, done });
+    const outflow = new Outflow({ res: ctx.res, file, part, clock, tooSlow, done });
     outflow
       .fill()
       .then((held) => {
-        if (call.over) return outflow.abort();
-        call.end();
-        call.unsent = () => outflow.abort();
-        call.res.cork(() => {
+        if (ctx.over) return outflow.abort();
+        ctx.end();
+        ctx.unsent = () => outflow.abort();
+        ctx.res.cork(() => {
           const range: Headers =
             status === 206 ? [['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]] : NO_HEADERS;
-          this.writeHead(call, { status, type: BYTES, headers: [...headers, ...range] });
+          this.writeHead(ctx, { status, type: BYTES, headers: [...headers, ...range] });
           outflow.begin(held);
         });
-        this.record(call, status);
+        this.record(ctx, status);
       })
       .catch((error: unknown) => {
         outflow.abort();
-        this.fail(call, error);
+        this.fail(ctx, error);
       });
   }
 
-  private closeFile({ requestId }: Call, file: BlobFile): void {
+  private closeFile({ requestId }: RequestContext, file: BlobFile): void {
     file.close().catch((error: unknown) => {
       this.options.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
     });
   }
 
   /** Answers with a refusal; `headers` come beside it. */
-  fail(call: Call, error: unknown, headers: Headers = NO_HEADERS): void {
+  fail(ctx: RequestContext, error: unknown, headers: Headers = NO_HEADERS): void {
     const refusal = asRefusal(error);
-    const status = statusOf(refusal.error, call.shape);
-    if (status >= 500) this.report(call, error, status);
-    this.refuse(call, refusal, headers);
+    const status = statusOf(refusal.error, ctx.shape);
+    if (status >= 500) this.report(ctx, error, status);
+    this.refuse(ctx, refusal, headers);
   }
 
   /** The same for a refusal that is meant, whatever its status: the log is not told why. */
-  refuse(call: Call, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
-    const status = statusOf(refusal.error, call.shape);
+  refuse(ctx: RequestContext, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
+    const status = statusOf(refusal.error, ctx.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterOf(refusal, status);
-    this.send(call, {
+    this.send(ctx, {
       status,
       type: 'application/json',
-      text: JSON.stringify({ error: errorFields(refusal, call.shape) }),
+      text: JSON.stringify({ error: errorFields(refusal, ctx.shape) }),
       headers: seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]],
     });
   }
 
-  private report(call: Call, error: unknown, status: number): void {
+  private report(ctx: RequestContext, error: unknown, status: number): void {
     const { log } = this.options;
-    const fields = { requestId: call.requestId, route: call.route, tenantId: call.tenantId, cause: describe(error) };
+    const fields = { requestId: ctx.requestId, route: ctx.route, tenantId: ctx.tenantId, cause: describe(error) };
     if (status === 500) log.error(fields, 'request failed');
     else log.warn(fields, 'request refused');
   }
@@ -279,51 +279,51 @@ export class Replier {
   }
 
   /** Answers the question a browser asks before it calls from another origin. */
-  preflight(call: Call, methods: string): void {
+  preflight(ctx: RequestContext, methods: string): void {
     const headers: Headers = [
       ['access-control-allow-methods', methods],
       ['access-control-allow-headers', ASKED],
       ['access-control-max-age', '600'],
     ];
-    this.send(call, { status: cuts(call) ? 200 : 204, type: '', text: '', headers });
+    this.send(ctx, { status: cuts(ctx) ? 200 : 204, type: '', text: '', headers });
   }
 
-  private send(call: Call, out: Outgoing): void {
-    if (call.over) return this.options.shares.freeRoom(call);
-    if (cuts(call)) call.closing = 'cut';
-    if (call.closing !== 'cut') this.deliver(call, out);
+  private send(ctx: RequestContext, out: Outgoing): void {
+    if (ctx.over) return this.options.shares.freeRoom(ctx);
+    if (cuts(ctx)) ctx.closing = 'cut';
+    if (ctx.closing !== 'cut') this.deliver(ctx, out);
     // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
     // from the connection but drops it, so what stands behind doubtful framing is never run.
-    else setImmediate(() => this.deliver(call, out));
+    else setImmediate(() => this.deliver(ctx, out));
   }
 
-  private deliver(call: Call, out: Outgoing): void {
+  private deliver(ctx: RequestContext, out: Outgoing): void {
     const { shares } = this.options;
-    if (!call.over) {
-      call.end();
+    if (!ctx.over) {
+      ctx.end();
       let unread: Buffer | undefined;
-      call.res.cork(() => (unread = this.write(call, out)));
-      if (call.bucket !== undefined) call.bucket.replies -= out.text.length;
+      ctx.res.cork(() => (unread = this.write(ctx, out)));
+      if (ctx.bucket !== undefined) ctx.bucket.replies -= out.text.length;
       // Not before the cork is off: it may end in closing the connection.
-      if (unread !== undefined) this.keep(call, unread);
-      this.record(call, out.status);
+      if (unread !== undefined) this.keep(ctx, unread);
+      this.record(ctx, out.status);
     }
-    shares.freeRoom(call);
+    shares.freeRoom(ctx);
   }
 
   /** Answers the whole text where the client did not take all of it at once. */
-  private write(call: Call, out: Outgoing): Buffer | undefined {
-    const { res } = call;
+  private write(ctx: RequestContext, out: Outgoing): Buffer | undefined {
+    const { res } = ctx;
     const { status, text } = out;
-    this.writeHead(call, out);
+    this.writeHead(ctx, out);
     // The library cuts only where it is told a length, which 204 and 304 must not have: their client is asked to close.
     // Where a cut is a must there are no such replies, see `cuts`.
     const empty = status === 204 || status === 304;
-    const cut = !empty && (this.closing || call.closing === 'cut');
-    if (!cut && (this.closing || call.closing === 'ask')) res.writeHeader('connection', 'close');
+    const cut = !empty && (this.closing || ctx.closing === 'cut');
+    if (!cut && (this.closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
     if (empty) res.endWithoutBody();
-    else if (call.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
-    else if (call.method === 'HEAD') {
+    else if (ctx.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
+    else if (ctx.method === 'HEAD') {
       // Told a length as above, the library waits for that many bytes, and drops the connection at its next request.
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
@@ -340,16 +340,16 @@ export class Replier {
   }
 
   private writeHead(
-    call: Call,
+    ctx: RequestContext,
     { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
   ): void {
-    const { res } = call;
+    const { res } = ctx;
     if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? String(status));
     if (type !== '') res.writeHeader('content-type', type);
     res.writeHeader('cache-control', cache);
-    res.writeHeader('x-request-id', call.requestId);
+    res.writeHeader('x-request-id', ctx.requestId);
     for (const [name, value] of headers) res.writeHeader(name, value);
-    if (call.origin !== '') this.writeOrigin(res, call.origin);
+    if (ctx.origin !== '') this.writeOrigin(res, ctx.origin);
   }
 
   private writeOrigin(res: HttpResponse, origin: string): void {
@@ -360,12 +360,12 @@ export class Replier {
   }
 
   /** Keeps a reply until the client has read it, at the cost of his own share, and for as long as he goes on reading. */
-  private keep(call: Call, bytes: Buffer): void {
-    const { res } = call;
+  private keep(ctx: RequestContext, bytes: Buffer): void {
+    const { res } = ctx;
     const { shares, clock } = this.options;
-    const { replies } = shares.of(call);
-    const held = call.room ?? shares.holding(call);
-    call.room = undefined;
+    const { replies } = shares.of(ctx);
+    const held = ctx.room ?? shares.holding(ctx);
+    ctx.room = undefined;
     const cut = (): void => void res.close();
     held.giveWay = cut;
     const pace = new Pace({
@@ -376,11 +376,11 @@ export class Replier {
       cut,
     });
     const release = (): void => {
-      call.unsent = undefined;
+      ctx.unsent = undefined;
       pace.end();
       replies.release(held);
     };
-    call.unsent = release;
+    ctx.unsent = release;
     // Anew: what was reserved is no bound of what one reply may be.
     replies.release(held);
     if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
@@ -392,19 +392,19 @@ export class Replier {
     });
   }
 
-  private record(call: Call, status: number): void {
+  private record(ctx: RequestContext, status: number): void {
     if (!this.debug) return;
     const { log, clock } = this.options;
     log.debug(
       {
-        requestId: call.requestId,
-        method: METHODS.has(call.method) ? call.method : 'other',
+        requestId: ctx.requestId,
+        method: METHODS.has(ctx.method) ? ctx.method : 'other',
         // The table's path, not the request's: an unknown path may hold anything, a code or a token too.
-        path: call.route || 'unknown',
+        path: ctx.route || 'unknown',
         status,
-        ms: clock.now() - call.startedAt,
-        tenantId: call.tenantId || undefined,
-        deviceId: call.deviceId || undefined,
+        ms: clock.now() - ctx.startedAt,
+        tenantId: ctx.tenantId || undefined,
+        deviceId: ctx.deviceId || undefined,
       },
       'request',
     );

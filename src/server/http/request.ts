@@ -23,18 +23,18 @@ const NOTHING = Buffer.alloc(0);
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 
 /** What a call tells those who took it in (src/server/http/pipeline.ts). */
-export interface CallKeeper {
+export interface RequestHooks {
   /** The answer of a handler that had said that it comes later. */
-  answerLater(call: Call, answer: object): void;
-  refuseLater(call: Call, error: unknown): void;
+  answerLater(ctx: RequestContext, answer: object): void;
+  refuseLater(ctx: RequestContext, error: unknown): void;
   /** Once: it was answered, or its client went away. */
-  over(call: Call): void;
+  over(ctx: RequestContext): void;
 }
 
 /**
  * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
  */
-export class Call implements Charged, Incoming {
+export class RequestContext implements Charged, Incoming {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
@@ -110,7 +110,7 @@ export class Call implements Charged, Incoming {
     readonly res: HttpResponse,
     req: HttpRequest,
     context: { readonly now: number; readonly shape: Shape },
-    private readonly keeper: CallKeeper,
+    private readonly keeper: RequestHooks,
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
@@ -306,7 +306,7 @@ class BodyReader {
   private finished = false;
 
   constructor(
-    private readonly call: Call,
+    private readonly ctx: RequestContext,
     private readonly options: BodyOptions,
   ) {}
 
@@ -325,14 +325,14 @@ class BodyReader {
   }
 
   private get late(): boolean {
-    return this.options.now() - this.call.startedAt > BODY_MS;
+    return this.options.now() - this.ctx.startedAt > BODY_MS;
   }
 
   private hold(chunk: ArrayBuffer): Verdict {
     const { shares } = this.options;
     // The one that began first is the first to give way, however fast its bytes come.
-    this.held ??= shares.holding(this.call, () => this.giveWay());
-    const verdict = shares.of(this.call).bodies.set(this.held, this.size);
+    this.held ??= shares.holding(this.ctx, () => this.giveWay());
+    const verdict = shares.of(this.ctx).bodies.set(this.held, this.size);
     // The library takes its memory back when \`take\` returns.
     if (verdict === 'held') this.pieces.push(Buffer.from(chunk.slice(0)));
     return verdict;
@@ -350,7 +350,7 @@ class BodyReader {
   }
 
   private release(): void {
-    if (this.held !== undefined) this.options.shares.of(this.call).bodies.release(this.held);
+    if (this.held !== undefined) this.options.shares.of(this.ctx).bodies.release(this.held);
     this.pieces = [];
   }
 
@@ -359,11 +359,11 @@ class BodyReader {
     this.finished = true;
     this.release();
     // What follows cannot be broken off.
-    if (this.call.place !== undefined) this.call.place.giveWay = undefined;
+    if (this.ctx.place !== undefined) this.ctx.place.giveWay = undefined;
   }
 
   private finish(bytes: Buffer, fault?: ServiceError): void {
-    if (fault !== undefined) this.call.closing = 'cut';
+    if (fault !== undefined) this.ctx.closing = 'cut';
     this.stop();
     this.options.done(bytes, fault);
   }
@@ -381,7 +381,7 @@ export class KeptBody {
   private held: Holding | undefined;
 
   constructor(
-    private readonly call: Call,
+    private readonly ctx: RequestContext,
     private readonly shares: Shares,
   ) {}
 
@@ -389,12 +389,12 @@ export class KeptBody {
   put(bytes: Buffer, fault: ServiceError | undefined): void {
     this.kept = { bytes: NOTHING, fault };
     if (bytes.length === 0) return;
-    this.held = this.shares.holding(this.call, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
-    const verdict = this.shares.of(this.call).bodies.set(this.held, bytes.length);
+    this.held = this.shares.holding(this.ctx, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
+    const verdict = this.shares.of(this.ctx).bodies.set(this.held, bytes.length);
     if (verdict !== 'held') this.kept = { bytes: NOTHING, fault: fault ?? noRoom(verdict) };
     else {
       this.kept = { bytes: Buffer.from(bytes), fault };
-      this.call.onEnd(() => void this.take());
+      this.ctx.onEnd(() => void this.take());
     }
   }
 
@@ -402,7 +402,7 @@ export class KeptBody {
   take(): Kept | undefined {
     const { kept, held } = this;
     this.kept = undefined;
-    if (held !== undefined) this.shares.of(this.call).bodies.release(held);
+    if (held !== undefined) this.shares.of(this.ctx).bodies.release(held);
     return kept;
   }
 }
@@ -411,17 +411,17 @@ export class KeptBody {
  * Reads the body; a declared length over the cap is refused before anything is read. While it is on its way the call
  * gives its place to others where there are too many (see \`FairBudget\`).
  */
-export function readBody(call: Call, options: BodyOptions): void {
-  if (call.contentLength > options.cap) {
-    call.closing = 'ask';
+export function readBody(ctx: RequestContext, options: BodyOptions): void {
+  if (ctx.contentLength > options.cap) {
+    ctx.closing = 'ask';
     options.done(NOTHING, tooLarge(options.cap));
     return;
   }
-  const reader = new BodyReader(call, options);
-  call.onEnd(() => reader.stop());
-  const { place } = call;
+  const reader = new BodyReader(ctx, options);
+  ctx.onEnd(() => reader.stop());
+  const { place } = ctx;
   if (place !== undefined) place.giveWay = () => reader.giveWay();
-  call.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+  ctx.res.onData((chunk, isLast) => reader.take(chunk, isLast));
 }
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
@@ -456,34 +456,34 @@ export function parseJson(bytes: Buffer, path: string): unknown {
  * Takes the body in and settles the request's shape (reference, HTTP, The two shapes). No body at all is an empty
  * object.
  */
-export function takeBody(call: Call, bytes: Buffer): void {
+export function takeBody(ctx: RequestContext, bytes: Buffer): void {
   if (bytes.length > 0) {
-    if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
+    if (ctx.contentType !== 'application/json' && !JSON_TYPE.test(ctx.contentType)) {
       throw invalid('content-type', 'must be application/json');
     }
     const body = parseJson(bytes, 'body');
     if (!isObject(body)) throw invalid('body', 'must be a JSON object');
-    call.body = body;
+    ctx.body = body;
   }
-  if (call.namedShape !== undefined) return;
+  if (ctx.namedShape !== undefined) return;
   try {
-    call.shape = shapeOfBody(call.body) ?? call.shape;
+    ctx.shape = shapeOfBody(ctx.body) ?? ctx.shape;
   } catch (error) {
     // A body with marks of both shapes is `invalid_payload`, which is B's name for it (reference, HTTP, The two shapes).
-    call.shape = 'b';
+    ctx.shape = 'b';
     throw error;
   }
 }
 
 /** Takes what a form of HTML sends as the body's fields. Throws `validation` for anything else. */
-export function takeForm(call: Call, bytes: Buffer): void {
-  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
+export function takeForm(ctx: RequestContext, bytes: Buffer): void {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(ctx.contentType)) {
     throw invalid('content-type', 'must be application/x-www-form-urlencoded');
   }
   const { values, malformed } = parseQuery(bytes.toString('utf8'));
   if (malformed) throw invalid('body', 'has a malformed escape');
   // A field that is given twice is null in the map, which no validator takes.
-  call.body = Object.fromEntries(values);
+  ctx.body = Object.fromEntries(values);
 }
 
 /**

@@ -1,7 +1,7 @@
 /** What a row of the route table says of its endpoint, and what answers it. */
 import type { Needs } from './authenticate.js';
 import type { Answer } from './reply.js';
-import type { Call } from './request.js';
+import type { RequestContext } from './request.js';
 
 /**
  * What a handler gives that answers later, by `call.answer` or `call.refuse`: exactly one of the two, exactly once. For the
@@ -13,7 +13,7 @@ export const LATER = Symbol('later');
  * What answers a row's calls. `P` are the parts of the server that it needs; `A` is the reply as the reference has it
  * (src/protocol/replies.ts). It throws, or rejects with, a ServiceError for a refusal; anything else is `internal`.
  */
-export type Handler<P, A extends Answer = Answer> = (call: Call, parts: P) => A | Promise<A> | typeof LATER;
+export type Handler<P, A extends Answer = Answer> = (ctx: RequestContext, parts: P) => A | Promise<A> | typeof LATER;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

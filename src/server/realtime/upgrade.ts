@@ -7,7 +7,7 @@ import { bearerOf, checkState, ownerOf, type Caller } from '../http/authenticate
 import type { Pipeline } from '../http/pipeline.js';
 import { DeviceSocket, type Wire } from './device-socket.js';
 import type { HttpParts } from '../http/ports.js';
-import type { Call } from '../http/request.js';
+import type { RequestContext } from '../http/request.js';
 import type { Sockets, SocketsOptions } from './socket.js';
 import type { SocketRoom } from './unsent.js';
 
@@ -27,8 +27,8 @@ export const SOCKET_PATH = '/ws';
  * `?token=` or `?ticket=`; undefined where it is not given. What is wrong with it is a bad token, not a bad query
  * (reference, HTTP, Tokens). Throws `bad_token` when it is given twice.
  */
-function credential(call: Call, name: 'token' | 'ticket'): string | undefined {
-  const value = call.query.get(name);
+function credential(ctx: RequestContext, name: 'token' | 'ticket'): string | undefined {
+  const value = ctx.query.get(name);
   if (value === null) throw new ServiceError('bad_token', `${name}: given more than once`);
   return value;
 }
@@ -86,59 +86,59 @@ export class Upgrader {
       version: req.getHeader('sec-websocket-version'),
       context,
     };
-    const call = this.pipeline.begin(res, req);
-    if (call.framing !== undefined) return;
-    call.route = SOCKET_PATH;
+    const ctx = this.pipeline.begin(res, req);
+    if (ctx.framing !== undefined) return;
+    ctx.route = SOCKET_PATH;
     try {
-      this.checkForm(call, handshake);
-      const caller = this.callerOf(call);
+      this.checkForm(ctx, handshake);
+      const caller = this.callerOf(ctx);
       if (caller instanceof Promise) {
-        this.pipeline.hold(call, caller, (found) => this.open(call, handshake, found));
-      } else this.open(call, handshake, caller);
+        this.pipeline.hold(ctx, caller, (found) => this.open(ctx, handshake, found));
+      } else this.open(ctx, handshake, caller);
     } catch (error) {
-      this.pipeline.replier.fail(call, error);
+      this.pipeline.replier.fail(ctx, error);
     }
   }
 
-  private checkForm(call: Call, handshake: Handshake): void {
-    if (call.upgrade.toLowerCase() !== 'websocket') throw invalid('upgrade', 'must be websocket');
+  private checkForm(ctx: RequestContext, handshake: Handshake): void {
+    if (ctx.upgrade.toLowerCase() !== 'websocket') throw invalid('upgrade', 'must be websocket');
     if (handshake.version !== '13') throw invalid('sec-websocket-version', 'must be 13');
     // The body would be read as frames.
-    if (call.chunked || call.contentLength > 0) throw invalid('body', 'must be absent');
+    if (ctx.chunked || ctx.contentLength > 0) throw invalid('body', 'must be absent');
   }
 
   /** The Authorization header wins over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
-  private callerOf(call: Call): Caller | Promise<Caller> {
+  private callerOf(ctx: RequestContext): Caller | Promise<Caller> {
     const { authenticator, shares } = this.pipeline;
-    call.tenantId = authenticator.tenantOf(call.host);
-    const given = call.authorization === '' ? credential(call, 'token') : bearerOf(call.authorization);
-    const ticket = given === undefined && call.authorization === '' ? credential(call, 'ticket') : undefined;
+    ctx.tenantId = authenticator.tenantOf(ctx.host);
+    const given = ctx.authorization === '' ? credential(ctx, 'token') : bearerOf(ctx.authorization);
+    const ticket = given === undefined && ctx.authorization === '' ? credential(ctx, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
     if (ticket !== undefined) {
       // Nobody knows whose it is before it was looked at: until then it is a stranger's.
-      shares.enter(call);
-      return this.redeem(call, ticket);
+      shares.enter(ctx);
+      return this.redeem(ctx, ticket);
     }
-    const claims = authenticator.claimsOf(given, call.tenantId);
+    const claims = authenticator.claimsOf(given, ctx.tenantId);
     const known = authenticator.knownCallerOf(claims);
     if (known === undefined) {
-      this.pipeline.claim(call, claims);
+      this.pipeline.claim(ctx, claims);
       return authenticator.callerOf(claims);
     }
     // What is over before this returns needs no place among the calls under way.
-    call.claims = claims;
-    call.owner = ownerOf(claims);
+    ctx.claims = claims;
+    ctx.owner = ownerOf(claims);
     return known;
   }
 
-  private async redeem(call: Call, ticket: string): Promise<Caller> {
-    const { tenantId } = call;
+  private async redeem(ctx: RequestContext, ticket: string): Promise<Caller> {
+    const { tenantId } = ctx;
     const right = await this.app.tickets.redeemSocket(ticket, tenantId);
     if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
-    this.pipeline.shares.leave(call);
-    this.pipeline.claim(call, claims);
+    this.pipeline.shares.leave(ctx);
+    this.pipeline.claim(ctx, claims);
     return this.pipeline.authenticator.callerOf(claims);
   }
 
@@ -146,37 +146,37 @@ export class Upgrader {
    * A socket's shape stands in its URL; a header, which browsers cannot set on a socket, does not count (reference,
    * HTTP, The two shapes).
    */
-  private shapeOf(call: Call): Shape {
-    const named = call.query.get('shape');
+  private shapeOf(ctx: RequestContext): Shape {
+    const named = ctx.query.get('shape');
     return named === 'a' || named === 'b' ? named : this.app.config.wireShape;
   }
 
-  private open(call: Call, handshake: Handshake, { actor, device }: Caller): void {
-    if (call.over) return;
-    if (this.closing) return this.pipeline.replier.refuse(call, unavailable('the server is stopping'));
-    call.deviceId = device.id;
+  private open(ctx: RequestContext, handshake: Handshake, { actor, device }: Caller): void {
+    if (ctx.over) return;
+    if (this.closing) return this.pipeline.replier.refuse(ctx, unavailable('the server is stopping'));
+    ctx.deviceId = device.id;
     checkState(actor.state, 'read');
-    this.pipeline.rates.take(call.owner, 'read');
+    this.pipeline.rates.take(ctx.owner, 'read');
     this.sockets.admit(actor, device.id);
-    if (call.fault !== undefined) throw call.fault;
-    this.app.devices.touch(call.tenantId, device);
+    if (ctx.fault !== undefined) throw ctx.fault;
+    this.app.devices.touch(ctx.tenantId, device);
     const socket = new DeviceSocket(
       {
         actor,
         deviceId: device.id,
-        tokenEpoch: call.claims.epoch,
-        shape: this.shapeOf(call),
-        expiresAt: call.claims.expiresAt,
+        tokenEpoch: ctx.claims.epoch,
+        shape: this.shapeOf(ctx),
+        expiresAt: ctx.claims.expiresAt,
         room: this.room,
       },
       this.app.clock.now(),
     );
-    call.end();
+    ctx.end();
     const { key, protocol, extensions, context } = handshake;
     // After the callback the library looks at the response once more. The switch has freed the end of it, and whoever
     // took that memory meanwhile may have left a bit there that says "close". So nothing of ours runs in between: no
     // callback, no `open`, and no property is set (reference, Dependencies).
-    const { res } = call;
+    const { res } = ctx;
     res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
     const wire = opening.pop();
     if (wire === undefined) return; // it is closed already
