@@ -20,7 +20,7 @@ import { KeptBody, readBody, takeBody, takeForm, RequestContext, type RequestHoo
 import { TrustedProxies } from './client-address.js';
 import { Inflow } from './inflow.js';
 import type { HttpParts } from './ports.js';
-import { Replier, type Answer } from './reply.js';
+import { ResponseWriter, type Answer } from './reply.js';
 import { LATER, type Row } from './route.js';
 
 interface Route<P> {
@@ -109,7 +109,7 @@ interface Limited {
  * until it is answered, and until what it waits for has come, also when its client has gone away.
  */
 export class Pipeline<P extends HttpParts> implements RequestHooks {
-  readonly replier: Replier;
+  readonly replier: ResponseWriter;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
   readonly shares: Shares;
@@ -128,7 +128,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.shares = new Shares({ bounds: app.bounds, clock, proxies });
-    this.replier = new Replier({
+    this.replier = new ResponseWriter({
       log,
       clock,
       shares: this.shares,

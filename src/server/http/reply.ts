@@ -138,7 +138,7 @@ interface Outgoing {
 }
 
 /** Writes every reply and refusal, gives requests their ids and leaves one line a request in the log. */
-export class Replier {
+export class ResponseWriter {
   /** Ids are unique over processes by their random start, and within one by counting. */
   private readonly idStart = `${randomBytes(6).toString('base64url').replaceAll('_', '-')}.`;
   private nextId = 1;
