@@ -109,7 +109,7 @@ interface Limited {
  * until it is answered, and until what it waits for has come, also when its client has gone away.
  */
 export class Pipeline<P extends HttpParts> implements RequestHooks {
-  readonly replier: ResponseWriter;
+  readonly writer: ResponseWriter;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
   readonly shares: Shares;
@@ -128,7 +128,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
     this.shares = new Shares({ bounds: app.bounds, clock, proxies });
-    this.replier = new ResponseWriter({
+    this.writer = new ResponseWriter({
       log,
       clock,
       shares: this.shares,
@@ -152,10 +152,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       ctx.end();
       ctx.unsent?.();
     });
-    this.replier.identify(ctx);
+    this.writer.identify(ctx);
     if (ctx.framing !== undefined) {
       ctx.closing = 'cut';
-      this.replier.fail(ctx, invalid('framing', ctx.framing));
+      this.writer.fail(ctx, invalid('framing', ctx.framing));
     }
     return ctx;
   }
@@ -168,7 +168,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       const row = this.rowOf(ctx);
       if (row !== undefined) this.admitAndRun(ctx, row);
     } catch (error) {
-      this.replier.fail(ctx, error);
+      this.writer.fail(ctx, error);
     }
   };
 
@@ -180,10 +180,10 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     ctx.id = found.id;
     const row = found.route.methods.get(ctx.method);
     if (row !== undefined) return row;
-    if (ctx.method === 'OPTIONS' && ctx.preflightMethod !== '' && this.replier.allows(ctx.origin)) {
-      this.replier.preflight(ctx, found.route.allow);
+    if (ctx.method === 'OPTIONS' && ctx.preflightMethod !== '' && this.writer.allows(ctx.origin)) {
+      this.writer.preflight(ctx, found.route.allow);
     } else {
-      this.replier.fail(ctx, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
+      this.writer.fail(ctx, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
     }
     return undefined;
   }
@@ -335,7 +335,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       if (row.reply === undefined) this.runFor(ctx, row);
       else this.runWithRoom(ctx, row, row.reply);
     } catch (error) {
-      this.replier.fail(ctx, error);
+      this.writer.fail(ctx, error);
     }
   }
 
@@ -370,12 +370,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   private answer(ctx: RequestContext, answer: Answer | Promise<Answer> | typeof LATER): void {
     if (answer === LATER) return this.awaitAnswer(ctx);
-    if (!(answer instanceof Promise)) return this.replier.answer(ctx, answer);
-    this.hold(ctx, answer, (value) => this.replier.answer(ctx, value));
+    if (!(answer instanceof Promise)) return this.writer.answer(ctx, answer);
+    this.hold(ctx, answer, (value) => this.writer.answer(ctx, value));
     const { giveUp, place } = ctx;
     // A call that is held for others to act gives its place to those who want to be served.
     if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
-    if (this.replier.closing) this.giveUp(ctx);
+    if (this.writer.closing) this.giveUp(ctx);
   }
 
   /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
@@ -386,13 +386,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   answerLater(ctx: RequestContext, answer: Answer): void {
     this.settle(ctx);
-    this.replier.answer(ctx, answer);
+    this.writer.answer(ctx, answer);
     this.tellIdle();
   }
 
   refuseLater(ctx: RequestContext, error: unknown): void {
     this.settle(ctx);
-    this.replier.fail(ctx, error);
+    this.writer.fail(ctx, error);
     this.tellIdle();
   }
 
@@ -408,13 +408,13 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
         try {
           go(value);
         } catch (error) {
-          this.replier.fail(ctx, error);
+          this.writer.fail(ctx, error);
         }
         this.tellIdle();
       },
       (error: unknown) => {
         this.settle(ctx);
-        this.replier.fail(ctx, error);
+        this.writer.fail(ctx, error);
         this.tellIdle();
       },
     );
@@ -445,7 +445,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     const { giveUp } = ctx;
     if (giveUp === undefined) return;
     ctx.status = 202;
-    this.replier.answer(ctx, giveUp);
+    this.writer.answer(ctx, giveUp);
   }
 
   /** Calls that wait for something. */
@@ -458,7 +458,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
    * a connection that was kept until the very end would be cut with its next request on it.
    */
   beginEnd(): void {
-    this.replier.closing = true;
+    this.writer.closing = true;
     for (const ctx of this.waiting) this.giveUp(ctx);
   }
 

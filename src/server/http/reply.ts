@@ -106,7 +106,7 @@ const OPAQUE: Headers = [
 const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /** What replies are made with. */
-export interface ReplierOptions {
+export interface ResponseWriterOptions {
   readonly log: Log;
   readonly clock: Clock;
   /** Account for replies until their clients have read them. */
@@ -147,7 +147,7 @@ export class ResponseWriter {
   /** While the server stops, each reply ends its connection. */
   closing = false;
 
-  constructor(private readonly options: ReplierOptions) {
+  constructor(private readonly options: ResponseWriterOptions) {
     this.anyOrigin = options.corsOrigins.includes('*');
     this.debug = options.log.isLevelEnabled('debug');
   }

@@ -57,7 +57,7 @@ export interface SocketParts extends HttpParts {
 /** What of the requests' way an upgrade takes too. */
 type Admission = Pick<
   Pipeline<HttpParts>,
-  'begin' | 'hold' | 'replier' | 'authenticator' | 'shares' | 'claim' | 'rates'
+  'begin' | 'hold' | 'writer' | 'authenticator' | 'shares' | 'claim' | 'rates'
 >;
 
 /** Opens sockets: checks the upgrade like a request, then hands the connection over to `Sockets`. */
@@ -96,7 +96,7 @@ export class Upgrader {
         this.pipeline.hold(ctx, caller, (found) => this.open(ctx, handshake, found));
       } else this.open(ctx, handshake, caller);
     } catch (error) {
-      this.pipeline.replier.fail(ctx, error);
+      this.pipeline.writer.fail(ctx, error);
     }
   }
 
@@ -153,7 +153,7 @@ export class Upgrader {
 
   private open(ctx: RequestContext, handshake: Handshake, { actor, device }: Caller): void {
     if (ctx.over) return;
-    if (this.closing) return this.pipeline.replier.refuse(ctx, unavailable('the server is stopping'));
+    if (this.closing) return this.pipeline.writer.refuse(ctx, unavailable('the server is stopping'));
     ctx.deviceId = device.id;
     checkState(actor.state, 'read');
     this.pipeline.rates.take(ctx.owner, 'read');
