@@ -5,7 +5,7 @@ import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/se
 import { errorFields } from '../src/server/http/fail.js';
 import { readConfig } from '../src/server/config/config.js';
 import { hostName, parseQuery } from '../src/server/http/query.js';
-import { UNSEATED, Wheel, type Seat } from '../src/server/realtime/wheel.js';
+import { UNSEATED, Wheel, type TimerEntry } from '../src/server/realtime/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 
@@ -167,7 +167,7 @@ t.test('RATE-13: where the rate of requests is off, bytes are not counted either
   t.end();
 });
 
-interface Item extends Seat {
+interface Item extends TimerEntry {
   dueAt: number;
 }
 

@@ -7,7 +7,7 @@ import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import type { TenantActor } from '../http/ports.js';
 import { Unsent, type SocketRoom } from './unsent.js';
-import { UNSEATED, type Seat } from './wheel.js';
+import { UNSEATED, type TimerEntry } from './wheel.js';
 
 /** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 16 * 1024;
@@ -52,7 +52,7 @@ export interface SocketOrigin {
  * One socket. A million of them may be open, so it holds a few fields and no closures, and the time it must keep is
  * kept by the wheel.
  */
-export class DeviceSocket implements SocketPort, Seat {
+export class DeviceSocket implements SocketPort, TimerEntry {
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly shape: Shape;

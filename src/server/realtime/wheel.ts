@@ -6,7 +6,7 @@
 import type { Clock, Timer } from '../../protocol/clock.js';
 
 /** What can sit in a wheel. The fields belong to the wheel. An item that left does not come back. */
-export interface Seat {
+export interface TimerEntry {
   slot: number;
   index: number;
   /** True while a tick is noted in which to look at the item again: one at a time, or the notes would pile up. */
@@ -39,7 +39,7 @@ const STALL_MS = 1_000;
 const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => []);
 
 /** The wheel: items come and go at any time, and each is visited once an interval. */
-export class Wheel<T extends Seat> {
+export class Wheel<T extends TimerEntry> {
   private readonly seats: T[][];
   /** Items to look at again in the tick of the slot: at most one entry for each, besides those that have left. */
   private readonly dues: T[][];
