@@ -7,7 +7,7 @@ import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import type { TenantActor } from '../http/ports.js';
 import { Unsent, type SocketRoom } from './unsent.js';
-import { UNSEATED, type TimerEntry } from './wheel.js';
+import { NO_SLOT, type TimerEntry } from './wheel.js';
 
 /** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 16 * 1024;
@@ -65,7 +65,7 @@ export class DeviceSocket implements SocketPort, TimerEntry {
   /** What it said lately (see `charge`). */
   said = 0;
   session: Session | undefined;
-  slot = UNSEATED;
+  slot = NO_SLOT;
   index = 0;
   noted = false;
   /** Undefined before the upgrade is through and after the close: nothing is sent then. */

@@ -14,7 +14,7 @@ export interface TimerEntry {
 }
 
 /** The slot of an item that sits nowhere. */
-export const UNSEATED = -1;
+export const NO_SLOT = -1;
 
 /** How a wheel turns, and what it asks and tells. */
 
@@ -82,7 +82,7 @@ export class Wheel<T extends TimerEntry> {
       seat[item.index] = last;
       last.index = item.index;
     }
-    item.slot = UNSEATED;
+    item.slot = NO_SLOT;
     this.size--;
   }
 
@@ -121,7 +121,7 @@ export class Wheel<T extends TimerEntry> {
     this.dues[this.at] = [];
     for (const item of dues) {
       item.noted = false;
-      if (item.slot !== UNSEATED) this.lookAgain(item, now);
+      if (item.slot !== NO_SLOT) this.lookAgain(item, now);
     }
     const seat = this.seats[this.at] ?? [];
     // From the end: an item that leaves is replaced by the last one, which had its turn.
@@ -136,7 +136,7 @@ export class Wheel<T extends TimerEntry> {
     const wait = this.options.dueAt(item) - now;
     if (wait <= 0) {
       this.options.due(item, now);
-      return item.slot !== UNSEATED;
+      return item.slot !== NO_SLOT;
     }
     const slots = this.seats.length;
     // Later than one round: the regular visits come first. A note that stands is early enough.
