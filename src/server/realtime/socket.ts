@@ -10,7 +10,7 @@ import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from '../http/fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';
 import type { Log, TenantActor } from '../http/ports.js';
-import { Wheel } from './wheel.js';
+import { TimerWheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
@@ -42,7 +42,7 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
 
 /** All sockets of the process. */
 export class Sockets {
-  private readonly wheel: Wheel<DeviceSocket>;
+  private readonly wheel: TimerWheel<DeviceSocket>;
   /** Nobody is judged silent by anything from before this moment. */
   private stalledAt = 0;
   /** What sockets' times are counted from, ms. */
@@ -54,7 +54,7 @@ export class Sockets {
   constructor(private readonly options: SocketsOptions) {
     this.since = options.clock.now();
     this.large = new LargeFrames(options.clock);
-    this.wheel = new Wheel<DeviceSocket>({
+    this.wheel = new TimerWheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
       dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),

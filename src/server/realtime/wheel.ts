@@ -18,7 +18,7 @@ export const NO_SLOT = -1;
 
 /** How a wheel turns, and what it asks and tells. */
 
-export interface WheelOptions<T> {
+export interface TimerWheelOptions<T> {
   readonly clock: Clock;
   readonly intervalMs: number;
   /** When something falls due for the item, ms since 1970; Infinity for never. It may move later, never earlier. */
@@ -39,7 +39,7 @@ const STALL_MS = 1_000;
 const lists = <T>(count: number): T[][] => Array.from({ length: count }, () => []);
 
 /** The wheel: items come and go at any time, and each is visited once an interval. */
-export class Wheel<T extends TimerEntry> {
+export class TimerWheel<T extends TimerEntry> {
   private readonly seats: T[][];
   /** Items to look at again in the tick of the slot: at most one entry for each, besides those that have left. */
   private readonly dues: T[][];
@@ -52,7 +52,7 @@ export class Wheel<T extends TimerEntry> {
   /** Items that sit in it. */
   size = 0;
 
-  constructor(private readonly options: WheelOptions<T>) {
+  constructor(private readonly options: TimerWheelOptions<T>) {
     const slots = Math.max(1, Math.min(SLOTS_MAX, Math.floor(options.intervalMs / TICK_MIN_MS)));
     this.seats = lists(slots);
     this.dues = lists(slots);
