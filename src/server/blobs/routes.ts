@@ -3,7 +3,7 @@ import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
 import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
-import type { TooSlow } from '../http/pace.js';
+import type { TooSlow } from '../http/streams.js';
 import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
 import type { RequestContext } from '../http/request.js';
@@ -75,9 +75,9 @@ const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
 
 /** `PUT /blobs/:tenant/:ref`; its signature held. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
 export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
-  const { inflow } = call;
-  if (inflow === undefined) throw new Error('an upload without its body');
-  await served(transfers).upload(nameOf(call), call.contentLength, inflow);
+  const { upload } = call;
+  if (upload === undefined) throw new Error('an upload without its body');
+  await served(transfers).upload(nameOf(call), call.contentLength, upload);
   return { ok: true };
 };
 

@@ -6,11 +6,11 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import type { ObjectName } from './ports.js';
 import type { BlobRows } from './rows.js';
-import type { BlobFile } from '../http/outflow.js';
+import type { BlobFile } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import { verifySigned } from './signed-url.js';
 
-/** The body of an upload on its way in (src/server/http/inflow.ts). */
+/** The body of an upload on its way in (src/server/http/streams.ts). */
 export interface UploadBody {
   /** The next bytes, valid until the next call; undefined after the last. Rejects when the client is gone or too slow. */
   next(): Promise<Uint8Array | undefined>;

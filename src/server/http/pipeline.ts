@@ -1,24 +1,15 @@
 /**
- * The way of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (reference,
- * HTTP, Order of checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
+ * The steps of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (reference, HTTP,
+ * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import type { RatePurpose } from './address-limits.js';
 import type { TokenClaims } from './tokens.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { DeviceRates, refusalOf, Shares } from './limits.js';
-import {
-  Authenticator,
-  bearerOf,
-  checkAdmin,
-  checkState,
-  ownerOf,
-  type Caller,
-  type KnownCaller,
-} from './authenticate.js';
+import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
+import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
 import { KeptBody, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
-import { Inflow } from './inflow.js';
+import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
 import { ResponseWriter, type Answer } from './reply.js';
 import { LATER, type Row } from './route.js';
@@ -33,14 +24,14 @@ interface Route<P> {
 interface Pattern<P> extends Route<P> {
   readonly prefix: string;
   readonly suffix: string;
-  /** Parts of the path that the parameters stand for. */
+  /** Number of path segments that the parameters match. */
   readonly parts: number;
 }
 
-/** Longer than any path that leads somewhere. The library lets half a megabyte through, of slashes too. */
+/** Longer than any path of the table. The library accepts half a megabyte, of slashes too. */
 const PATH_MAX = 512;
 
-/** `:id`, or `:tenant/:ref`: parameters stand side by side. */
+/** `:id`, or `:tenant/:ref`: parameters are adjacent. */
 const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
 
 function routeOf<P>(path: string, rows: readonly Row<P>[]): Route<P> {
@@ -50,15 +41,14 @@ function routeOf<P>(path: string, rows: readonly Row<P>[]): Route<P> {
   return { path, methods, allow: [...methods.keys()].join(', ') };
 }
 
-/** What a path leads to. */
-export interface Found<P> {
+interface Found<P> {
   readonly route: Route<P>;
-  /** What stands for `:id`; for `:tenant/:ref` both, with the slash. */
+  /** The value of `:id`; of `:tenant/:ref` both, with the slash. */
   readonly id: string;
 }
 
-/** The route table as it is searched: exact paths by a map, those with an id one after the other. */
-export class Router<P> {
+/** Finds routes: exact paths by a map, those with parameters one after the other. */
+class Router<P> {
   private readonly exact = new Map<string, Found<P>>();
   private readonly patterns: Pattern<P>[] = [];
 
@@ -78,7 +68,7 @@ export class Router<P> {
     }
   }
 
-  /** The route of a path; exact ones win over those with an id. */
+  /** The route of a path; exact ones win over those with parameters. */
   find(path: string): Found<P> | undefined {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
@@ -94,28 +84,21 @@ export class Router<P> {
 }
 
 const NOTHING = Buffer.alloc(0);
-/** A device's requests are noted as a sign of life at most so often, ms. */
+/** That a device was seen is noted at most this often, ms. */
 const SEEN_EVERY_MS = 60_000;
 
-interface Limited {
-  readonly ctx: RequestContext;
-  readonly row: Row;
-  readonly address: string;
-  readonly limit: RatePurpose | undefined;
-}
-
 /**
- * Takes requests through all steps, and knows which of them are under way. A call has its place from its admission
- * until it is answered, and until what it waits for has come, also when its client has gone away.
+ * Takes requests through all steps, and knows which of them are under way. A request is counted from its admission
+ * until it is answered and the work it waits for has ended, also where its client has disconnected.
  */
 export class Pipeline<P extends HttpParts> implements RequestHooks {
   readonly writer: ResponseWriter;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
-  readonly shares: Shares;
+  readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
   private readonly now: () => number;
-  /** Calls that wait for their admission or for their handler's answer. */
+  /** Requests that wait for their admission or for their handler's answer. */
   private readonly waiting = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
 
@@ -127,11 +110,11 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.now = () => clock.now();
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
-    this.shares = new Shares({ bounds: app.bounds, clock, proxies });
+    this.budgets = new RequestBudgets(clock, proxies, app.bounds);
     this.writer = new ResponseWriter({
       log,
       clock,
-      shares: this.shares,
+      budgets: this.budgets,
       proxies,
       corsOrigins: config.corsOrigins,
       meter: app.meter,
@@ -141,8 +124,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   /**
-   * Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too.
-   * One with a fault in its framing is refused here, and not to be looked at any further.
+   * Copies a request, gives it its id and registers for its end. Every request begins here, upgrades too. A request with
+   * a fault in its framing is refused here, and must not be processed further.
    */
   begin(res: HttpResponse, req: HttpRequest): RequestContext {
     const { clock, config } = this.app;
@@ -195,50 +178,50 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     else if (row.body === 0) this.run(ctx, row, NOTHING);
     else {
       const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
-      readBody(ctx, { cap: row.body, shares: this.shares, now: this.now, done });
+      readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
     }
   }
 
-  /** Nothing is listened to before the signature held: whoever has none cannot have the server hold anything. */
+  /** The body is not read before the signature was verified: without one a client cannot make the server buffer anything. */
   private admitStream(ctx: RequestContext, row: Row<P>): void {
-    // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
+    // A signed URL is for one length, which a chunked body does not declare.
     if (ctx.chunked || !ctx.lengthDeclared) throw invalid('content-length', 'required');
     const admitted = this.admit(ctx, row);
     const { clock, transfers } = this.app;
-    ctx.inflow = new Inflow(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
+    ctx.upload = new UploadStream(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
     if (admitted === undefined) this.run(ctx, row, NOTHING);
     else this.hold(ctx, admitted, () => this.run(ctx, row, NOTHING));
   }
 
-  /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
+  /** The body arrives while the request waits for its admission: it is read from the start, and kept until then. */
   private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(ctx, this.shares);
-    let inside = false;
+    const kept = new KeptBody(ctx, this.budgets);
+    let isAdmitted = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
-      if (inside) this.run(ctx, row, bytes, fault);
+      if (isAdmitted) this.run(ctx, row, bytes, fault);
       else kept.put(bytes, fault);
     };
     this.hold(ctx, admitted, () => {
-      inside = true;
+      isAdmitted = true;
       const body = kept.take();
       if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NOTHING);
-    else readBody(ctx, { cap: row.body, shares: this.shares, now: this.now, done });
+    else readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
   }
 
-  /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
+  /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */
   private admit(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     if (row.apex === true) {
       this.authenticator.checkApex(ctx.host);
-      return this.admitStranger(ctx, row);
+      return this.admitUnauthenticated(ctx, row);
     }
-    // Health has no tenant: it answers whatever host was asked for.
+    // Health and the like belong to no tenant: they answer for any host.
     if (row.tenantless !== true) ctx.tenantId = this.authenticator.tenantOf(ctx.host);
     else if (row.raw !== true) return undefined;
     if (row.auth === 'admin') checkAdmin(ctx.authorization, this.app.config.adminToken);
     if (row.auth === 'url') return this.admitSigned(ctx, row);
-    if (row.auth !== 'device') return this.admitStranger(ctx, row);
+    if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);
     const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
     if (known !== undefined) {
       this.claim(ctx, known.claims, known.owner);
@@ -254,23 +237,24 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   private admitNew(ctx: RequestContext, row: Row<P>, caller: Caller): void {
-    this.admitDevice(ctx, row, this.authenticator.remember(ctx.authorization, ctx.owner, caller));
+    this.authenticator.remember(ctx.authorization, caller);
+    this.admitDevice(ctx, row, caller);
   }
 
-  /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
+  /** Charges the request to the device of the claims from now on. Throws as `RequestBudgets.enter`. */
   claim(ctx: RequestContext, claims: TokenClaims, owner = ownerOf(claims)): void {
     ctx.claims = claims;
     ctx.owner = owner;
-    this.shares.enter(ctx);
+    this.budgets.enter(ctx);
   }
 
-  private admitDevice(ctx: RequestContext, row: Row<P>, caller: KnownCaller): void {
+  private admitDevice(ctx: RequestContext, row: Row<P>, caller: Caller): void {
     const { actor, device } = caller;
     ctx.caller = caller;
     ctx.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') {
-      // Of a chunked body one byte is asked for now, and the rest is owed once it is known.
+      // A chunked body is charged one byte now, and the rest when its length is known.
       const bytes = row.body === 0 ? 0 : ctx.chunked ? 1 : ctx.contentLength;
       ctx.bucket = this.rates.take(ctx.owner, row.limit, bytes);
     }
@@ -278,12 +262,12 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       this.app.devices.touch(ctx.tenantId, device);
   }
 
-  /** The signature stands for the token: it was given to a device of the tenant that it names (reference, Blobs). */
+  /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
   private admitSigned(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
     const put = row.method === 'PUT';
-    // A file goes out past the reply that would cut the connection, and where a chunked request ends nobody can say.
+    // A download does not close the connection behind itself, which has to happen where the end of a request is unknown.
     if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
     const { tenantId } = transfers.check({
       method: put ? 'PUT' : 'GET',
@@ -292,45 +276,40 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
       sig: ctx.query.get('sig'),
       ...(put ? { size: ctx.contentLength, contentType: ctx.contentType } : {}),
     });
-    // Of another tenant than the host's: good on that one's own host only.
+    // A URL is valid on its own tenant's host only.
     if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
-    // Nobody knows which device has the URL.
+    // The URL does not name a device: all of a tenant's transfers share one owner.
     ctx.owner = `${tenantId}/`;
-    this.shares.enter(ctx);
+    this.budgets.enter(ctx);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
     return undefined;
   }
 
-  private admitStranger(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
-    // Before anything is asked that has to be waited for, and while the response has its peer.
-    const address = this.shares.addressOf(ctx);
-    this.shares.enter(ctx);
-    const limit = row.limit === 'read' || row.limit === 'write' || row.limit === 'none' ? undefined : row.limit;
-    if (row.state === 'any' && limit === undefined) return undefined;
-    return this.admitLimited({ ctx, row, address, limit });
+  private admitUnauthenticated(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
+    // Charged before anything asynchronous, and while the response still has its peer's address.
+    this.budgets.enter(ctx);
+    const isLimited = row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none';
+    return row.state === 'any' && !isLimited ? undefined : this.admitLimited(ctx, row, this.budgets.addressOf(ctx));
   }
 
-  private async admitLimited({ ctx, row, address, limit }: Limited): Promise<void> {
-    if (row.state !== 'any') {
-      const found = this.authenticator.actorOf(ctx.tenantId);
-      checkState((found instanceof Promise ? await found : found).state, row.state);
-    }
-    if (limit !== undefined) await this.app.addressLimits.take(limit, address);
+  private async admitLimited(ctx: RequestContext, { state, limit }: Row<P>, address: string): Promise<void> {
+    if (state !== 'any') checkState((await this.authenticator.actorOf(ctx.tenantId)).state, state);
+    if (limit !== 'read' && limit !== 'write' && limit !== 'none') await this.app.addressLimits.take(limit, address);
   }
 
   private run(ctx: RequestContext, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
     if (ctx.over) return;
     try {
       if (fault !== undefined) throw fault;
-      // Of a chunked body nobody knew the length before.
+      // The length of a chunked body is known only now.
       if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= bytes.length;
-      // A copy: the library takes its memory back.
+      // A copy: the library reuses its memory.
       if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
       else if (row.form === true) takeForm(ctx, bytes);
       else if (row.body > 0) takeBody(ctx, bytes);
-      // Only now: the body may show in which shape this is to be said.
+      // Only now: the body may decide the shape of this refusal.
       if (ctx.fault !== undefined) throw ctx.fault;
       if (row.reply === undefined) this.runFor(ctx, row);
       else this.runWithRoom(ctx, row, row.reply);
@@ -341,8 +320,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   /** A long reply is read from the database only when there is room for it. */
   private runWithRoom(ctx: RequestContext, row: Row<P>, bytes: number): void {
-    ctx.room = this.shares.holding(ctx);
-    const reserved = this.shares.of(ctx).replies.reserve(ctx.room, bytes);
+    ctx.room = this.budgets.holding(ctx);
+    const reserved = this.budgets.of(ctx).replies.reserve(ctx.room, bytes);
     if (reserved === 'held') this.runFor(ctx, row);
     else {
       this.hold(ctx, reserved, (verdict) => {
@@ -353,7 +332,7 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     }
   }
 
-  /** While the call waited the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
+  /** While the request waited its device may have been revoked, or the actor unloaded: the caller is checked again. */
   private runFor(ctx: RequestContext, row: Row<P>): void {
     if (row.auth !== 'device') return this.answer(ctx, row.run(ctx, this.app));
     if (ctx.caller !== undefined && this.authenticator.holds(ctx.caller)) {
@@ -373,15 +352,15 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     if (!(answer instanceof Promise)) return this.writer.answer(ctx, answer);
     this.hold(ctx, answer, (value) => this.writer.answer(ctx, value));
     const { giveUp, place } = ctx;
-    // A call that is held for others to act gives its place to those who want to be served.
+    // A long poll may be evicted: it is answered early, to make room for other requests.
     if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
     if (this.writer.closing) this.giveUp(ctx);
   }
 
-  /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
+  /** The handler calls `answer` or `refuse` of the context, or has done so already. */
   private awaitAnswer(ctx: RequestContext): void {
-    // A refusal may be on its way already, and not be out: of a chunked body it is sent with the next turn.
-    if (!ctx.over && !ctx.told) this.waiting.add(ctx);
+    // A refusal may have been given and not be written yet: that of a chunked request is written in the next turn.
+    if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
   }
 
   answerLater(ctx: RequestContext, answer: Answer): void {
@@ -397,8 +376,8 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
   }
 
   /**
-   * Goes on with what `wait` gives. A wait that fails, and what `go` throws, is the call's answer. Until then the call
-   * is under way.
+   * Continues with the result of `wait`. Its rejection, and what `go` throws, is the request's refusal. Until then the
+   * request is under way.
    */
   hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
     this.waiting.add(ctx);
@@ -422,25 +401,22 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
 
   private settle(ctx: RequestContext): void {
     this.waiting.delete(ctx);
-    if (ctx.over) this.letGo(ctx);
+    if (!ctx.over) return;
+    this.budgets.leave(ctx);
+    this.budgets.releaseRoom(ctx);
   }
 
-  /** Of every call, once. What it waits for is still under way, and what that reads still needs its room. */
+  /** Called once for every request. Work that it waits for is still under way, and still needs its room. */
   over(ctx: RequestContext): void {
-    if (!this.waiting.has(ctx)) this.shares.leave(ctx);
-    else if (ctx.room?.amount === 0) this.shares.freeRoom(ctx);
-  }
-
-  private letGo(ctx: RequestContext): void {
-    this.shares.leave(ctx);
-    this.shares.freeRoom(ctx);
+    if (!this.waiting.has(ctx)) this.budgets.leave(ctx);
+    else if (ctx.room?.amount === 0) this.budgets.releaseRoom(ctx);
   }
 
   private tellIdle(): void {
     if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 
-  /** A held call gets what it is given when the server stops; any other waits on. */
+  /** Answers a long poll early; any other request goes on waiting. */
   private giveUp(ctx: RequestContext): void {
     const { giveUp } = ctx;
     if (giveUp === undefined) return;
@@ -448,21 +424,21 @@ export class Pipeline<P extends HttpParts> implements RequestHooks {
     this.writer.answer(ctx, giveUp);
   }
 
-  /** Calls that wait for something. */
+  /** Requests that wait for something. */
   get underWay(): number {
     return this.waiting.size;
   }
 
   /**
-   * From now on each answer ends its connection, and held calls are ended. Begins while the sockets are being closed:
-   * a connection that was kept until the very end would be cut with its next request on it.
+   * From now on each answer closes its connection, and long polls are answered. Called while the sockets are being
+   * closed: a connection that is kept until the end of the stop would be cut off with its next request on it.
    */
   beginEnd(): void {
     this.writer.closing = true;
     for (const ctx of this.waiting) this.giveUp(ctx);
   }
 
-  /** Resolves when every call has its answer. */
+  /** Resolves when every request has its answer. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
       if (this.waiting.size === 0) resolve();

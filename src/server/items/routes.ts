@@ -1,4 +1,4 @@
-/** Item endpoints (reference, HTTP): validate, decode the shape, ask the tenant, encode the answer. */
+/** Item endpoints (reference, HTTP): validate, decode the shape, submit to the tenant's actor, encode the answer. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
@@ -15,7 +15,7 @@ import {
   validateItemBodyB,
   validateReconcileBody,
 } from '../http/validators.js';
-import { isObject, type RequestContext } from '../http/request.js';
+import { isObject, NO_FIELDS, type RequestContext } from '../http/request.js';
 import { asRefusal, describe, errorFields, renamed } from '../http/fail.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { Text } from '../http/reply.js';
@@ -25,7 +25,7 @@ import { fields, ulidOf, wholeNumber } from '../http/fields.js';
 const camelEntries = (value: unknown): unknown =>
   Array.isArray(value) ? value.map((entry: unknown) => (isObject(entry) ? camelKeys(entry) : entry)) : value;
 
-/** A B item with camelCase keys, also where its schema nests. */
+/** An item of shape B with camelCase keys, also in its nested objects. */
 function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   const item = camelKeys(body);
   if ('wrapped' in item) item['wrapped'] = camelEntries(item['wrapped']);
@@ -33,48 +33,36 @@ function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   return item;
 }
 
-/** Whether an item may name a blob. */
-interface Settling {
-  /** True: the blob is there. Throws `storage_unavailable`, `unavailable`. */
+/** Whether an item may reference a blob. */
+interface BlobSettler {
+  /** True: the blob is stored. Throws `storage_unavailable`, `unavailable`. */
   settle(tenantId: string, ref: string): Promise<boolean>;
 }
 
 /** What the handlers need. */
 export interface ItemParts {
   readonly items: ItemLog;
-  readonly blobs: Settling;
+  readonly blobs: BlobSettler;
   readonly config: Pick<HttpConfig, 'requireSig'>;
   readonly log: Log;
-  /** The epoch of the database as it is known now. */
+  /** The current epoch of the database. */
   readonly epoch: () => string;
 }
 
-interface Storing {
-  readonly requireSig: HttpConfig['requireSig'];
-  readonly blobs: Settling;
-}
-
-/**
- * A body of the call's shape as a change in the tenant's arena. Throws `validation`, `item_too_large`, `unknown_type`,
- * ...
- */
-function changeOf(
-  ctx: RequestContext,
-  body: Record<string, unknown>,
-  { requireSig }: Pick<Storing, 'requireSig'>,
-): Change {
+/** The body, in the request's shape, as a change in the tenant's arena. Throws `validation`, `item_too_large`, ... */
+function changeOf(ctx: RequestContext, body: Record<string, unknown>, { config }: Pick<ItemParts, 'config'>): Change {
   const { arena } = ctx.actor;
-  if (ctx.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), requireSig);
-  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), requireSig);
+  if (ctx.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), config.requireSig);
+  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), config.requireSig);
 }
 
-/** What a refused write of shape B says: its paths as B spells them. */
+/** The refusal of a write; in shape B its paths are spelled as B does. */
 const spelled = ({ shape }: RequestContext, error: unknown, body: Record<string, unknown>): unknown =>
   shape === 'a'
     ? error
     : renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null));
 
-/** Hands a change to the tenant. Rejects with what it is refused with. */
+/** Submits a change to the tenant's actor. Rejects with its refusal. */
 function submitted({ actor, deviceId }: RequestContext, change: Change): Promise<Change> {
   return new Promise((resolve, reject) => {
     change.reply = { stored: resolve, refused: reject };
@@ -83,30 +71,32 @@ function submitted({ actor, deviceId }: RequestContext, change: Change): Promise
 }
 
 /**
- * Has an item write of either shape stored. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
- * `storage_unavailable`, and what the tenant refuses. A blob that was uploaded past this server is not known to be
- * there: only where a commit wanted it is the store asked, so that neither a retry nor a conflict ever needs the store
- * (BLOB-33).
+ * Stores an item write of either shape. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
+ * `storage_unavailable`, and what the actor refuses. The database may not know yet that a blob was uploaded directly to
+ * the blob store: the store is queried only after a commit needed the blob, so that retries and conflicts never depend
+ * on it (BLOB-33).
  */
-async function store(ctx: RequestContext, body: Record<string, unknown>, storing: Storing): Promise<Change> {
+async function store(
+  ctx: RequestContext,
+  body: Record<string, unknown>,
+  parts: Pick<ItemParts, 'config' | 'blobs'>,
+): Promise<Change> {
   try {
-    const change = changeOf(ctx, body, storing);
+    const change = changeOf(ctx, body, parts);
     const { blobRef } = change;
     try {
       return await submitted(ctx, change);
     } catch (error) {
       if (blobRef === null || !(error instanceof ServiceError) || error.error !== 'blob_not_found') throw error;
-      if (!(await storing.blobs.settle(ctx.tenantId, blobRef))) throw error;
-      return await submitted(ctx, changeOf(ctx, body, storing));
+      if (!(await parts.blobs.settle(ctx.tenantId, blobRef))) throw error;
+      return await submitted(ctx, changeOf(ctx, body, parts));
     }
   } catch (error) {
     throw spelled(ctx, error, body);
   }
 }
 
-const DECODED: Record<string, unknown> = {};
-
-/** Answers the call whose write it was. */
+/** Answers the request of a single write. */
 class WriteReply implements ChangeReply {
   constructor(private readonly ctx: RequestContext) {}
 
@@ -119,7 +109,7 @@ class WriteReply implements ChangeReply {
   }
 }
 
-/** Joined by hand: all three are checked, and this is the hottest reply there is. */
+/** Concatenated, not serialized: the values need no escaping, and this is the hottest reply. */
 function changedText({ shape }: RequestContext, { id, version, decidedAt }: Change): Text {
   const serverPart = shape === 'b' ? `,"server_ts":${decidedAt}` : '';
   return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
@@ -127,14 +117,13 @@ function changedText({ shape }: RequestContext, { id, version, decidedAt }: Chan
 
 /** `POST /items`. */
 export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
-  const storing = { requireSig: app.config.requireSig, blobs: app.blobs };
   const { body } = ctx;
-  // Decoded in this turn. What waits for its commit is carried by every run of the garbage collector.
-  ctx.body = DECODED;
+  // Decoded in this turn. Until the commit, every garbage collection would copy what the request still references.
+  ctx.body = NO_FIELDS;
   if (ctx.shape === 'b' || typeof body['blobRef'] === 'string') {
-    return store(ctx, body, storing).then((change) => changedText(ctx, change));
+    return store(ctx, body, app).then((change) => changedText(ctx, change));
   }
-  const change = changeOf(ctx, body, storing);
+  const change = changeOf(ctx, body, app);
   change.reply = new WriteReply(ctx);
   ctx.actor.submit(change, ctx.deviceId);
   return LATER;
@@ -158,7 +147,7 @@ export const moveItem: Handler<ItemParts, Changed> = async (ctx) => {
   return { id, version };
 };
 
-/** The first item that shows a shape decides for the batch; one that mixes both is that item's own fault. */
+/** The shape of a batch is that of the first item that shows one; an item that mixes both is refused by itself. */
 function shapeOfItems(items: readonly unknown[]): Shape | undefined {
   for (const item of items) {
     if (!isObject(item)) continue;
@@ -175,11 +164,8 @@ function shapeOfItems(items: readonly unknown[]): Shape | undefined {
 const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
-/**
- * Once the store was out of reach it is not asked again: whoever waits for a batch waits for one call to it, not a
- * hundred.
- */
-function askedOnce({ blobs }: ItemParts): Settling {
+/** Does not call the blob store again after a failure: a batch waits for one time-out of it, not for a hundred. */
+function failFast(blobs: BlobSettler): BlobSettler {
   let down: Error | undefined;
   return {
     settle: async (tenantId, ref) => {
@@ -194,17 +180,21 @@ function askedOnce({ blobs }: ItemParts): Settling {
   };
 }
 
-/** `POST /items/batch`: each write is judged alone; two writes of one id one after the other. */
+/** `POST /items/batch`: each write succeeds or fails by itself; writes of one id run one after the other. */
 export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
   const { items } = validateBatchBody(fields(ctx));
   ctx.shape = ctx.namedShape ?? shapeOfItems(items) ?? ctx.shape;
   const before = new Map<string, Promise<unknown>>();
-  const storing: Storing = { requireSig: app.config.requireSig, blobs: askedOnce(app) };
+  const parts = { config: app.config, blobs: failFast(app.blobs) };
   const results = items.map((item, at) => {
     const id = idOf(item);
     const earlier = id === null ? undefined : before.get(id);
-    const ask = (): Promise<Change> => writeOne(ctx, storing, { item, at });
-    const stored = earlier === undefined ? ask() : earlier.then(ask);
+    const write = async (): Promise<Change> => {
+      if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
+      if (ctx.namedShape === undefined) shapeOfBody(item);
+      return store(ctx, item, parts);
+    };
+    const stored = earlier === undefined ? write() : earlier.then(write);
     const result = stored.then(
       ({ id: written, version }) => ({ id: written, version }),
       (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }),
@@ -212,22 +202,13 @@ export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
     if (id !== null) before.set(id, result);
     return result;
   });
-  // Spelled here already: `details` are encoded by then, and device ids among them are data.
+  // Serialized here: the `details` of errors are in the request's shape already, and a second encoding would rename the
+  // device ids among their keys.
   const reply: BatchReply = { results: await Promise.all(results) };
   return new Text(JSON.stringify(reply));
 };
 
-async function writeOne(
-  ctx: RequestContext,
-  storing: Storing,
-  { item, at }: { readonly item: unknown; readonly at: number },
-): Promise<Change> {
-  if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
-  if (ctx.namedShape === undefined) shapeOfBody(item);
-  return store(ctx, item, storing);
-}
-
-/** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */
+/** Logs an unexpected error: in a batch it fails one result, not the reply. */
 function refusalOf(ctx: RequestContext, { log }: ItemParts, error: unknown): ErrorFields {
   if (!(error instanceof ServiceError)) {
     log.error({ requestId: ctx.requestId, tenantId: ctx.tenantId, cause: describe(error) }, 'write of a batch failed');
@@ -235,12 +216,7 @@ function refusalOf(ctx: RequestContext, { log }: ItemParts, error: unknown): Err
   return errorFields(asRefusal(error), ctx.shape);
 }
 
-interface Cursor {
-  readonly since: number;
-  readonly reset: boolean;
-}
-
-function cursorOf(ctx: RequestContext, epoch: string): Cursor {
+function cursorOf(ctx: RequestContext, epoch: string): { readonly since: number; readonly reset: boolean } {
   const since = wholeNumber(ctx, 'since', 0);
   if (since === undefined && ctx.shape === 'b') throw invalid('since', 'required');
   if (since !== undefined && since > Number.MAX_SAFE_INTEGER) throw invalid('since', 'must be at most 2^53-1');
@@ -249,10 +225,7 @@ function cursorOf(ctx: RequestContext, epoch: string): Cursor {
   return { since: foreign ? 0 : (since ?? 0), reset: foreign };
 }
 
-/**
- * The bin whose rows are asked for. A request of shape B may use either spelling of its name (reference, HTTP, The two
- * shapes).
- */
+/** The bin that the query names. Shape B may spell the parameter either way (reference, HTTP, The two shapes). */
 function binOf(ctx: RequestContext): string | undefined {
   const camel = ctx.shape === 'b' ? ctx.parameter('binId') : undefined;
   const snake = ctx.parameter('bin_id');

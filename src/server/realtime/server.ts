@@ -150,7 +150,7 @@ export async function startListening<P extends SocketParts>(
       return pipeline.underWay;
     },
     held: () => ({
-      ...Object.fromEntries(pipeline.shares.named().map(([name, { held }]) => [name, held])),
+      ...pipeline.budgets.held(),
       sockets_unsent: room.budget.held,
     }),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),

@@ -3,7 +3,7 @@ import type { HttpRequest, HttpResponse, us_socket_context_t } from 'uWebSockets
 import type { TokenClaims } from '../http/tokens.js';
 import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
-import { bearerOf, checkState, ownerOf, type Caller } from '../http/authenticate.js';
+import { bearerOf, checkState, type Caller } from '../http/authenticate.js';
 import type { Pipeline } from '../http/pipeline.js';
 import { DeviceSocket, type Wire } from './device-socket.js';
 import type { HttpParts } from '../http/ports.js';
@@ -57,7 +57,7 @@ export interface SocketParts extends HttpParts {
 /** What of the requests' way an upgrade takes too. */
 type Admission = Pick<
   Pipeline<HttpParts>,
-  'begin' | 'hold' | 'writer' | 'authenticator' | 'shares' | 'claim' | 'rates'
+  'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'
 >;
 
 /** Opens sockets: checks the upgrade like a request, then hands the connection over to `Sockets`. */
@@ -109,14 +109,14 @@ export class Upgrader {
 
   /** The Authorization header wins over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
   private callerOf(ctx: RequestContext): Caller | Promise<Caller> {
-    const { authenticator, shares } = this.pipeline;
+    const { authenticator, budgets } = this.pipeline;
     ctx.tenantId = authenticator.tenantOf(ctx.host);
     const given = ctx.authorization === '' ? credential(ctx, 'token') : bearerOf(ctx.authorization);
     const ticket = given === undefined && ctx.authorization === '' ? credential(ctx, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
     if (ticket !== undefined) {
       // Nobody knows whose it is before it was looked at: until then it is a stranger's.
-      shares.enter(ctx);
+      budgets.enter(ctx);
       return this.redeem(ctx, ticket);
     }
     const claims = authenticator.claimsOf(given, ctx.tenantId);
@@ -127,7 +127,7 @@ export class Upgrader {
     }
     // What is over before this returns needs no place among the calls under way.
     ctx.claims = claims;
-    ctx.owner = ownerOf(claims);
+    ctx.owner = known.owner;
     return known;
   }
 
@@ -137,7 +137,7 @@ export class Upgrader {
     if (right === undefined) throw new ServiceError('bad_token', 'the ticket is unknown, used or expired');
     const { deviceId, epoch, tokenExpiresAt: expiresAt } = right;
     const claims: TokenClaims = { tenantId, deviceId, epoch, expiresAt };
-    this.pipeline.shares.leave(ctx);
+    this.pipeline.budgets.leave(ctx);
     this.pipeline.claim(ctx, claims);
     return this.pipeline.authenticator.callerOf(claims);
   }

@@ -1,7 +1,7 @@
 /** One file of the local store, being written or read. */
 import { link, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { BlobFile } from '../../http/outflow.js';
+import type { BlobFile } from '../../http/streams.js';
 import type { BlobFileDraft } from '../transfers.js';
 import { FILE_MODE, FOLDER_MODE, syncFolder } from '../../../files/durable.js';
 import { ifThere } from '../../../files/there.js';

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
 import { signedPath } from '../signed-url.js';
-import type { BlobFile } from '../../http/outflow.js';
+import type { BlobFile } from '../../http/streams.js';
 import type { BlobFileDraft, BlobFiles } from '../transfers.js';
 import { syncFolder } from '../../../files/durable.js';
 import { ifThere } from '../../../files/there.js';
