@@ -5,13 +5,12 @@ import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import type { Shape } from '../../protocol/shape.js';
 import { bearerOf, checkState, type Caller } from '../http/authenticate.js';
 import type { Pipeline } from '../http/pipeline.js';
-import { DeviceSocket, type Wire } from './device-socket.js';
+import { DeviceSocket, type SocketRoom, type Wire } from './device-socket.js';
 import type { HttpParts } from '../http/ports.js';
 import type { RequestContext } from '../http/request.js';
 import type { Sockets, SocketsOptions } from './socket.js';
-import type { SocketRoom } from './unsent.js';
 
-/** What the library needs for the switch; it lives in the request, so it is copied. */
+/** What the library needs for the upgrade; copied, since the request object becomes invalid. */
 interface Handshake {
   readonly key: string;
   readonly protocol: string;
@@ -20,29 +19,26 @@ interface Handshake {
   readonly context: us_socket_context_t;
 }
 
-/** Beside `/api`: the one path that is upgraded. */
+/** The one path that is upgraded. */
 export const SOCKET_PATH = '/ws';
 
-/**
- * `?token=` or `?ticket=`; undefined where it is not given. What is wrong with it is a bad token, not a bad query
- * (reference, HTTP, Tokens). Throws `bad_token` when it is given twice.
- */
+/** `?token=` or `?ticket=`; undefined where absent. Throws `bad_token` when it is given twice (reference, HTTP, Tokens). */
 function credential(ctx: RequestContext, name: 'token' | 'ticket'): string | undefined {
   const value = ctx.query.get(name);
   if (value === null) throw new ServiceError('bad_token', `${name}: given more than once`);
   return value;
 }
 
-/** The socket that is being opened, between the library's `open` and `Upgrader.open`. */
+/** The socket that is being opened, from the library's `open` to `Upgrader.open`. */
 const opening: Wire[] = [];
 
 /**
- * The library's handler for `open`: a function of the language itself. Where one of ours would be compiled, or its types
- * learnt, at that moment, it would take memory that the library still looks at (reference, Dependencies).
+ * The library's handler for `open`: a built-in function. A function of ours may be compiled, or its types collected, at
+ * that moment, which allocates in memory that the library has freed and still reads (reference, Dependencies).
  */
 export const noteOpening = opening.push.bind(opening) as (wire: Wire) => void;
 
-/** What sockets need beside what requests do. */
+/** What sockets need in addition to what requests do. */
 export interface SocketParts extends HttpParts {
   /** Tickets that open one socket each (reference, HTTP, Tokens). */
   readonly tickets: {
@@ -54,13 +50,13 @@ export interface SocketParts extends HttpParts {
   readonly presence: SocketsOptions['presence'];
 }
 
-/** What of the requests' way an upgrade takes too. */
+/** The steps of a request that an upgrade takes too. */
 type Admission = Pick<
   Pipeline<HttpParts>,
   'begin' | 'hold' | 'writer' | 'authenticator' | 'budgets' | 'claim' | 'rates'
 >;
 
-/** Opens sockets: checks the upgrade like a request, then hands the connection over to `Sockets`. */
+/** Opens sockets: checks the upgrade like a request, then passes the connection to `Sockets`. */
 export class Upgrader {
   /** While the server stops, no socket is opened. */
   closing = false;
@@ -72,12 +68,12 @@ export class Upgrader {
     private readonly room: SocketRoom,
   ) {}
 
-  /** The connection is gone, which may be while it is being opened. */
+  /** The connection was closed, maybe while it was being opened. */
   closed(wire: Wire, code: number): void {
     if (opening.pop() === undefined) this.sockets.closed(wire, code);
   }
 
-  /** Never throws: what is refused is answered like any other request (reference, Errors). */
+  /** Never throws: a refusal is answered like that of any other request (reference, Errors). */
   handle(res: HttpResponse, req: HttpRequest, context: us_socket_context_t): void {
     const handshake: Handshake = {
       key: req.getHeader('sec-websocket-key'),
@@ -107,7 +103,7 @@ export class Upgrader {
     if (ctx.chunked || ctx.contentLength > 0) throw invalid('body', 'must be absent');
   }
 
-  /** The Authorization header wins over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
+  /** The Authorization header takes precedence over `?token=`, that over `?ticket=` (reference, HTTP, Tokens). */
   private callerOf(ctx: RequestContext): Caller | Promise<Caller> {
     const { authenticator, budgets } = this.pipeline;
     ctx.tenantId = authenticator.tenantOf(ctx.host);
@@ -115,7 +111,7 @@ export class Upgrader {
     const ticket = given === undefined && ctx.authorization === '' ? credential(ctx, 'ticket') : undefined;
     if (ticket === '') throw new ServiceError('no_token');
     if (ticket !== undefined) {
-      // Nobody knows whose it is before it was looked at: until then it is a stranger's.
+      // Charged as an unauthenticated client's until the ticket has been verified.
       budgets.enter(ctx);
       return this.redeem(ctx, ticket);
     }
@@ -125,7 +121,7 @@ export class Upgrader {
       this.pipeline.claim(ctx, claims);
       return authenticator.callerOf(claims);
     }
-    // What is over before this returns needs no place among the calls under way.
+    // Not charged as under way: this request is over before `handle` returns.
     ctx.claims = claims;
     ctx.owner = known.owner;
     return known;
@@ -142,10 +138,7 @@ export class Upgrader {
     return this.pipeline.authenticator.callerOf(claims);
   }
 
-  /**
-   * A socket's shape stands in its URL; a header, which browsers cannot set on a socket, does not count (reference,
-   * HTTP, The two shapes).
-   */
+  /** The shape comes from the URL only: browsers cannot set headers of a socket (reference, HTTP, The two shapes). */
   private shapeOf(ctx: RequestContext): Shape {
     const named = ctx.query.get('shape');
     return named === 'a' || named === 'b' ? named : this.app.config.wireShape;
@@ -173,8 +166,8 @@ export class Upgrader {
     );
     ctx.end();
     const { key, protocol, extensions, context } = handshake;
-    // After the callback the library looks at the response once more. The switch has freed the end of it, and whoever
-    // took that memory meanwhile may have left a bit there that says "close". So nothing of ours runs in between: no
+    // After the callback the library reads the response once more, though the upgrade has freed the end of it. Memory
+    // that was allocated there meanwhile may contain a bit that means "close". So nothing of ours runs in between: no
     // callback, no `open`, and no property is set (reference, Dependencies).
     const { res } = ctx;
     res.cork(res.upgrade.bind(res, {}, key, protocol, extensions, context));
