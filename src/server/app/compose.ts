@@ -96,14 +96,13 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
   stops.push(() => lanes.close());
   const purger = new PostgresKeyPurger(pool, onFault, clock);
   stops.push(() => purger.close());
-  /** Set by the parts that are constructed later. */
-  const hooks = {
-    /** Devices, bins or pairings of the tenant changed, on this or another instance. */
-    onChange: (_tenantId: string): void => undefined,
-    /** Another instance notified of a tenant, which may be unknown here. */
-    onHint: (_tenantId: string): void => undefined,
+  // Set by parts that are constructed later. `onChange`: devices, bins or pairings of the tenant changed, on any
+  // instance; `onHint`: another instance notified of the tenant, which may be unknown here.
+  const hooks: Record<'onChange' | 'onHint', (tenantId: string) => void> = {
+    onChange: () => undefined,
+    onHint: () => undefined,
   };
-  const heardOf = (tenantId: string): void => {
+  const notify = (tenantId: string): void => {
     hooks.onChange(tenantId);
     hooks.onHint(tenantId);
   };
@@ -114,11 +113,11 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     clock,
     onHint: (tenant, head, generation) => {
       registry.nudge(tenant, head, generation);
-      heardOf(tenant);
+      notify(tenant);
     },
     onChange: (tenant, generation, carried) => {
       registry.published(tenant, generation, carried);
-      heardOf(tenant);
+      notify(tenant);
     },
     tenants: () => registry.tenantsWithSockets(),
     onConnected: () => void registry.compareHeads(),
@@ -127,15 +126,10 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     meter,
   });
   const registry: TenantRegistry = new TenantRegistry({
-    lanes,
+    ...{ lanes, directory, purger, onFault, clock, meter },
     log: items,
-    directory,
     standings: directory,
     announcer: feed,
-    purger,
-    onFault,
-    clock,
-    meter,
     epoch: () => history.epoch,
   });
   const presence = new Presence({

@@ -9,7 +9,7 @@ import { hostName } from '../http/query.js';
 import { Text } from '../http/reply.js';
 import type { Handler } from '../http/route.js';
 import { fields } from '../http/fields.js';
-import { welcome as tenantWelcome } from '../http/welcome.js';
+import { welcome as tenantWelcome } from '../http/pages.js';
 import { payPage, signedUpPage, signupPage } from './signup-page.js';
 
 const HTML = 'text/html; charset=utf-8';

@@ -1,10 +1,10 @@
-/** What several routes read the same way out of a request. */
+/** Reads fields of a request that several routes have in common. */
 import { invalid } from '../../protocol/errors.js';
 import { isBinId, isUlid } from '../../protocol/ids.js';
 import { camelKeys } from '../../protocol/shape.js';
 import type { RequestContext } from './request.js';
 
-/** The body with camelCase keys; in B either spelling is read (reference, HTTP, The two shapes). */
+/** The body with camelCase keys; shape B may use either spelling (reference, HTTP, The two shapes). */
 export const fields = (ctx: RequestContext): Record<string, unknown> =>
   ctx.shape === 'b' ? camelKeys(ctx.body) : ctx.body;
 

@@ -4,7 +4,7 @@ import type { ObjectStore } from '../ports.js';
 import type { StoreLog } from './fault.js';
 import { LocalStore } from './local.js';
 
-/** Of the configuration, what is used here; described in src/server/config/storage-variables.ts. */
+/** Of the configuration, what is used here; described in src/server/config/config.ts. */
 export interface StorageSettings {
   readonly storageKind: 'local' | 'gcs' | 's3';
   readonly dataDir: string;
