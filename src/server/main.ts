@@ -34,13 +34,13 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
-  if (!stop.asked) await greet({ server, log, stop }, apexOf(config));
+  if (!stop.requested) await greet({ server, log, stop }, apexOf(config));
 }
 
 interface Greeting {
   readonly server: Server;
   readonly log: Logger;
-  readonly stop: { readonly asked: boolean };
+  readonly stop: { readonly requested: boolean };
 }
 
 /** Prints the greeting. A failure is logged only. */
@@ -56,7 +56,7 @@ async function greet({ server, log, stop }: Greeting, apex: string): Promise<voi
     claimed = await server.claimed();
   } catch (error) {
     // During a stop the database may be closed already.
-    if (!stop.asked) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
+    if (!stop.requested) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
     return;
   }
   if (claimed) {
@@ -78,11 +78,11 @@ async function greet({ server, log, stop }: Greeting, apex: string): Promise<voi
  * Handles signals from the beginning of the start: a server that dies while it starts would leave its PostgreSQL running,
  * which is in a process group of its own.
  */
-function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly asked: boolean } {
-  const state = { asked: false };
+function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly requested: boolean } {
+  const state = { requested: false };
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
-    if (state.asked) return;
-    state.asked = true;
+    if (state.requested) return;
+    state.requested = true;
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
     // For the same reason the start of an embedded PostgreSQL is awaited; it has its own time limits.
     if (ownDatabase) await Promise.allSettled([starting]);

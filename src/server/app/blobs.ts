@@ -25,16 +25,16 @@ export interface Refused extends Pick<Reaped, 'refused' | 'fault'> {
 /** The nightly jobs for blobs. What they find beside the rows they change goes to the callbacks. */
 export function blobJobs(
   parts: ReaperParts,
-  { onRefused, onCompared }: { onRefused: (refused: Refused) => void; onCompared: (found: Comparison) => void },
+  watch: { onRefused: (refused: Refused) => void; onCompared: (found: Comparison) => void },
 ): readonly Job[] {
   const reaper = reaperOf(parts);
   const job = (name: string, work: (stopped: AbortSignal) => Promise<Reaped>): Job => ({
     name,
-    // One batch a run: the reaper goes through its own batches, and knows what it has tried.
+    // One batch a run: the reaper goes through its own batches, and skips what it has tried.
     full: Infinity,
     batch: async (stopped) => {
       const { done, refused, fault } = await work(stopped);
-      if (refused > 0) onRefused({ job: name, refused, fault });
+      if (refused > 0) watch.onRefused({ job: name, refused, fault });
       return done;
     },
   });
@@ -43,7 +43,7 @@ export function blobJobs(
     job('remove blobs without use', (stopped) => reaper.removeUnused(stopped)),
     job('compare blobs with their store', async (stopped) => {
       const found = await reaper.compare(true, stopped);
-      onCompared(found);
+      watch.onCompared(found);
       const { strays, strangers, refused, fault } = found;
       return { done: strays - strangers - refused, refused, fault };
     }),

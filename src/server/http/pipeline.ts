@@ -21,50 +21,32 @@ interface Route<P> {
   readonly allow: string;
 }
 
-interface Pattern<P> extends Route<P> {
-  readonly prefix: string;
-  readonly suffix: string;
-  /** Number of path segments that the parameters match. */
-  readonly parts: number;
-}
-
-/** Longer than any path of the table. The library accepts half a megabyte, of slashes too. */
-const PATH_MAX = 512;
-
-/** `:id`, or `:tenant/:ref`: parameters are adjacent. */
-const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
-
-function routeOf<P>(path: string, rows: readonly Row<P>[]): Route<P> {
-  const methods = new Map<string, Row<P>>(rows.map((row) => [row.method, row]));
-  const get = methods.get('GET');
-  if (get !== undefined) methods.set('HEAD', get);
-  return { path, methods, allow: [...methods.keys()].join(', ') };
-}
-
 interface Found<P> {
   readonly route: Route<P>;
   /** The value of `:id`; of `:tenant/:ref` both, with the slash. */
   readonly id: string;
 }
 
+/** Longer than any path of the table. The library accepts half a megabyte, of slashes too. */
+const PATH_MAX = 512;
+/** `:id`, or `:tenant/:ref`: parameters are adjacent. */
+const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
+
 /** Finds routes: exact paths by a map, those with parameters one after the other. */
 class Router<P> {
   private readonly exact = new Map<string, Found<P>>();
-  private readonly patterns: Pattern<P>[] = [];
+  private readonly patterns: { readonly route: Route<P>; readonly pattern: RegExp }[] = [];
 
   constructor(rows: readonly Row<P>[]) {
     for (const path of new Set(rows.map((row) => row.path))) {
-      const route = routeOf(
-        path,
-        rows.filter((row) => row.path === path),
-      );
-      const [parameters] = PARAMETERS.exec(path) ?? [];
-      if (parameters === undefined) {
-        this.exact.set(path, { route, id: '' });
-        continue;
-      }
-      const [prefix = '', suffix = ''] = path.split(parameters);
-      this.patterns.push({ ...route, prefix, suffix, parts: parameters.split('/').length });
+      const methods = new Map<string, Row<P>>();
+      for (const row of rows) if (row.path === path) methods.set(row.method, row);
+      const get = methods.get('GET');
+      if (get !== undefined) methods.set('HEAD', get);
+      const route = { path, methods, allow: [...methods.keys()].join(', ') };
+      const pattern = path.replace(PARAMETERS, (names) => `(${names.replace(/:[a-z]+/g, '[^/]+')})`);
+      if (pattern === path) this.exact.set(path, { route, id: '' });
+      else this.patterns.push({ route, pattern: new RegExp(`^${pattern}$`) });
     }
   }
 
@@ -73,11 +55,9 @@ class Router<P> {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
     if (path.length > PATH_MAX) return undefined;
-    for (const route of this.patterns) {
-      if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
-      const id = path.slice(route.prefix.length, path.length - route.suffix.length);
-      const parts = id.split('/');
-      if (parts.length === route.parts && !parts.includes('')) return { route, id };
+    for (const { route, pattern } of this.patterns) {
+      const [, id] = pattern.exec(path) ?? [];
+      if (id !== undefined) return { route, id };
     }
     return undefined;
   }

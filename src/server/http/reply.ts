@@ -1,5 +1,6 @@
 /** Writes replies: status, headers and body in one cork, once, and never to a response that is no longer valid. */
 import { randomBytes } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
 import type { HttpResponse } from 'uWebSockets.js';
 import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/errors.js';
 import type { Clock } from '../../protocol/clock.js';
@@ -39,27 +40,6 @@ export class Download {
 
 /** The result of a handler: an object with camelCase keys and raw bytes, serialized text, a page, or a file. */
 export type Answer = object | Text | Page | Download;
-
-const STATUS_LINES: Readonly<Record<number, string>> = {
-  200: '200 OK',
-  202: '202 Accepted',
-  204: '204 No Content',
-  206: '206 Partial Content',
-  304: '304 Not Modified',
-  400: '400 Bad Request',
-  401: '401 Unauthorized',
-  402: '402 Payment Required',
-  403: '403 Forbidden',
-  404: '404 Not Found',
-  405: '405 Method Not Allowed',
-  409: '409 Conflict',
-  410: '410 Gone',
-  413: '413 Payload Too Large',
-  416: '416 Range Not Satisfiable',
-  429: '429 Too Many Requests',
-  500: '500 Internal Server Error',
-  503: '503 Service Unavailable',
-};
 
 /** Replies above this many characters are encoded once, and not by the library at each attempt to write. */
 const LONG_REPLY = 64 * 1024;
@@ -338,7 +318,7 @@ export class ResponseWriter {
     { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
   ): void {
     const { res } = ctx;
-    if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? String(status));
+    if (status !== 200) res.writeStatus(`${status} ${STATUS_CODES[status]}`);
     if (type !== '') res.writeHeader('content-type', type);
     res.writeHeader('cache-control', cache);
     res.writeHeader('x-request-id', ctx.requestId);
