@@ -218,7 +218,7 @@ const notified = (of: Instance): number => of.statements.all.filter((text) => te
 /** An instance with a socket of the tenant, which the others know of. */
 async function attends(of: Instance): Promise<void> {
   of.tenants.push('tenant');
-  of.feed.attend('tenant');
+  of.feed.subscribe('tenant');
   const before = notified(of);
   of.clock.advance(2_000);
   await of.statements.until(() => notified(of) > before);
@@ -263,9 +263,9 @@ t.test('INST-40: whose sockets come while a crowd does, is told of every two sec
   const { a, b } = await pair(t);
   await attends(b);
   const before = notified(b);
-  b.feed.attend('second');
+  b.feed.subscribe('second');
   b.clock.advance(1_900);
-  b.feed.attend('third');
+  b.feed.subscribe('third');
   const told = async (sync: number): Promise<void> => {
     tell(b, ['sync', sync, 1]);
     await b.statements.until((all) => all.some((text) => text.includes(`["sync",${sync},`)));

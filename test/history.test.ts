@@ -2,11 +2,11 @@
 import { once } from 'node:events';
 import t from 'tap';
 import { createPool, openClient } from '../src/server/storage/database.js';
-import { History } from '../src/server/storage/history.js';
+import { EpochGuard } from '../src/server/storage/epoch-guard.js';
 import { Events, until } from './support/events.js';
 import { testDatabase } from './support/postgres.js';
 
-const epochOf = async (url: string, history = new History(() => undefined)): Promise<string> => {
+const epochOf = async (url: string, history = new EpochGuard(() => undefined)): Promise<string> => {
   const client = await openClient({ url, name: 'history test', onLost: () => undefined });
   try {
     await history.check(client);
@@ -62,7 +62,7 @@ t.test('EPOCH-06 EPOCH-07: the epoch stays with the history and is another for a
 t.test('EPOCH-08: every new connection compares the epoch', async (t) => {
   const { url } = await testDatabase(t);
   const changes = new Events<string>();
-  const history = new History(changes.add);
+  const history = new EpochGuard(changes.add);
   t.throws(() => history.epoch, 'not known before the first connection');
   const pool = createPool({
     url,

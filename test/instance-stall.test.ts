@@ -2,7 +2,7 @@
 import t from 'tap';
 import { ServiceError } from '../src/protocol/errors.js';
 import { TenantRegistry, type RegistryOptions } from '../src/server/tenant/registry.js';
-import type { StoredStanding, TenantSnapshot } from '../src/server/tenant/ports.js';
+import type { StoredPosition, TenantSnapshot } from '../src/server/tenant/ports.js';
 import { refusal } from './support/accounts.js';
 import { BIN, deviceId, inline, writeChange, writeOf } from './support/changes.js';
 import { TestClock } from './support/clock.js';
@@ -55,7 +55,7 @@ function stage() {
         return state.away ? unavailable() : log.page(request);
       },
     },
-    directory: {
+    loader: {
       load: (tenantId) => {
         state.reads.push('load');
         if (state.broken) return Promise.reject(new Error('cannot be read'));
@@ -63,17 +63,15 @@ function stage() {
         return Promise.resolve(tenantId === state.gone ? undefined : snapshotOf(tenantId));
       },
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
-    },
-    standings: {
-      standings: (known) => {
+      positions: (known) => {
         state.asked++;
         if (state.away) return unavailable();
-        const standingOf = (tenantId: string): StoredStanding =>
+        const standingOf = (tenantId: string): StoredPosition =>
           tenantId === state.gone ? { tenantId, head: null, generation: 0 } : { tenantId, ...log.tenant(tenantId) };
         return Promise.resolve(known.map(({ tenantId }) => standingOf(tenantId)));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
     purger: { purge: () => undefined },
     onFault: () => undefined,
     clock,
@@ -153,7 +151,7 @@ t.test(
     log.apply([writeChange(write, { tenantId: 'one', deviceId: deviceId(3), generation: 2 })]);
     state.reads = [];
     // What another instance says of the head comes before the timers do.
-    actor.nudge(1, 1);
+    actor.headHint(1, 1);
     await revokedOne.until(() => revokedOne.closedWith !== undefined);
     t.equal(revokedOne.closedWith, 4403);
     await other.until(() => other.versions.length > 0 || other.closedWith !== undefined);

@@ -32,7 +32,7 @@ t.test("STORE-20: Node's entry needs the client's libraries only", async (t) => 
     logLevel: 'silent',
   });
   const outside = Object.keys(metafile.inputs).filter(
-    (path) => !/build\/src\/(client|files|crypto|protocol)\//.test(path),
+    (path) => !/build\/src\/(sdk|files|crypto|protocol)\//.test(path),
   );
   t.same(outside, [], 'client, files, crypto and protocol only');
   const libraries = Object.values(metafile.inputs)

@@ -31,17 +31,15 @@ t.test('INST-02: the heads of all tenants are compared, however many are loaded'
   const registry = new TenantRegistry({
     lanes: log,
     log,
-    directory: {
+    loader: {
       load: (tenantId) => Promise.resolve(snapshotOf(log, tenantId)),
       head: (tenantId) => Promise.resolve(log.summary(tenantId)),
-    },
-    standings: {
-      standings: (known) => {
+      positions: (known) => {
         asked.push(known.length);
         return Promise.resolve(known.map(({ tenantId }) => ({ tenantId, ...log.tenant(tenantId) })));
       },
     },
-    announcer: { announce: () => undefined, publish: () => undefined, attend: () => undefined },
+    announcer: { announce: () => undefined, publish: () => undefined, subscribe: () => undefined },
     purger: { purge: () => undefined },
     onFault: (error) => t.fail(String(error)),
     clock,

@@ -7,7 +7,7 @@ import type {
   CommitLanes,
   HintedGeneration,
   ItemLog,
-  TenantDirectory,
+  TenantLoader,
   TenantSnapshot,
 } from '../src/server/tenant/ports.js';
 import { TenantRegistry } from '../src/server/tenant/registry.js';
@@ -42,29 +42,27 @@ class Setting {
   readonly registry: TenantRegistry;
 
   constructor(ports: { lanes?: CommitLanes; log?: ItemLog; recentBytes?: number } = {}) {
-    const directory: TenantDirectory = {
+    const directory: TenantLoader = {
       load: async (tenantId) => this.load(tenantId),
       head: (tenantId) => Promise.resolve(this.log.summary(tenantId)),
+      // As the database answers: what is not news is left out.
+      positions: (known) =>
+        Promise.resolve(
+          known.flatMap(({ tenantId, delivered, generation }) => {
+            const tenant = this.log.tenant(tenantId);
+            const news = tenant.head > delivered || tenant.generation > generation;
+            return news ? [{ tenantId, head: tenant.head, generation: tenant.generation }] : [];
+          }),
+        ),
     };
     this.registry = new TenantRegistry({
       lanes: ports.lanes ?? this.log,
       log: ports.log ?? this.log,
-      directory,
-      standings: {
-        // As the database answers: what is not news is left out.
-        standings: (known) =>
-          Promise.resolve(
-            known.flatMap(({ tenantId, delivered, generation }) => {
-              const tenant = this.log.tenant(tenantId);
-              const news = tenant.head > delivered || tenant.generation > generation;
-              return news ? [{ tenantId, head: tenant.head, generation: tenant.generation }] : [];
-            }),
-          ),
-      },
+      loader: directory,
       announcer: {
         announce: (...hint) => void this.announced.push(hint),
         publish: () => undefined,
-        attend: (tenantId) => void this.attended.push(tenantId),
+        subscribe: (tenantId) => void this.attended.push(tenantId),
       },
       purger: { purge: () => undefined },
       onFault: (error) => void this.faults.push(error),

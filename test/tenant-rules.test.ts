@@ -6,7 +6,7 @@ import type { Effect } from '../src/server/tenant/messages.js';
 import type { ItemRow } from '../src/server/tenant/change.js';
 import { frameText, rowText } from './support/item-text.js';
 import { rowText as rowTextOfBytes } from '../src/server/tenant/codec.js';
-import { Recent, RECENT_BYTES, RECENT_ROWS } from '../src/server/tenant/deliver.js';
+import { RecentFrames, RECENT_BYTES, RECENT_ROWS } from '../src/server/tenant/deliver.js';
 import { FrameRing } from '../src/server/tenant/deliver.js';
 import { step } from '../src/server/tenant/step.js';
 import { blob, deviceId, inline, itemId, keysFor, sig, writeChange, writeOf } from './support/changes.js';
@@ -143,7 +143,7 @@ t.test('DUR-10: hints without end cost one read, and what is committed here mean
   world.remote(
     writeChange(writeOf({ inline: inline('elsewhere', BOTH) }), { tenantId: TENANT, deviceId: deviceId(1) }),
   );
-  for (let n = 0; n < 5_000; n++) world.post({ kind: 'nudge', head: 1 + n, generation: 0 });
+  for (let n = 0; n < 5_000; n++) world.post({ kind: 'head_hint', head: 1 + n, generation: 0 });
   const reads = (): number => world.underWay.filter(({ name }) => name === 'gap').length;
   t.equal(reads(), 1);
   for (let n = 2; n < 1_600; n++) {
@@ -201,7 +201,7 @@ const ring = (): FrameRing => new FrameRing(64 * 1024 * 1024);
 const rows = (from: number, to: number, ctBytes?: number): ItemRow[] =>
   Array.from({ length: to - from + 1 }, (_, n) => row(from + n, ctBytes));
 /** Adds delivered changes, as `deliver` does when they are pushed. */
-function add(recent: Recent, added: readonly ItemRow[]): void {
+function add(recent: RecentFrames, added: readonly ItemRow[]): void {
   recent.add(added);
   recent.trim();
 }
@@ -209,7 +209,7 @@ function add(recent: Recent, added: readonly ItemRow[]): void {
 t.test(
   'WS-24: frames kept in memory are bounded in number and bytes, and the floor rises with what is dropped',
   (t) => {
-    const recent = new Recent('a', 0, ring());
+    const recent = new RecentFrames('a', 0, ring());
     t.ok(recent.covers(0));
     add(recent, rows(1, RECENT_ROWS));
     t.ok(recent.covers(0));
@@ -222,7 +222,7 @@ t.test(
       Array.from({ length: RECENT_ROWS }, (_, n) => n + 11),
     );
 
-    const heavy = new Recent('a', 0, ring());
+    const heavy = new RecentFrames('a', 0, ring());
     for (let n = 1; n <= 20; n++) {
       add(heavy, rows(n, n, 65_536));
       t.ok(heavy.bytes <= RECENT_BYTES, `${heavy.bytes} bytes`);
@@ -260,7 +260,7 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
   );
   const put = [...live, ...deleted];
   for (const shape of ['a', 'b'] as const) {
-    const recent = new Recent(shape, 0, shared);
+    const recent = new RecentFrames(shape, 0, shared);
     recent.add(put);
     const got = recent.above(0);
     t.equal(got.length, put.length);
@@ -276,11 +276,11 @@ t.test('REPLAY-02: what memory gives is what was put in', (t) => {
 
 t.test('WS-24: memory is one bound for all tenants: what is oldest goes first, and the floor rises with it', (t) => {
   const shared = new FrameRing(3 * 1024 * 1024);
-  const quiet = new Recent('a', 0, shared);
-  const others: Recent[] = [];
+  const quiet = new RecentFrames('a', 0, shared);
+  const others: RecentFrames[] = [];
   const othersWrite = (tenants: number): void => {
     for (let n = 0; n < tenants; n++) {
-      const other = new Recent('a', 0, shared);
+      const other = new RecentFrames('a', 0, shared);
       add(other, rows(1, 3, 60_000));
       others.push(other);
     }
@@ -301,7 +301,7 @@ t.test('WS-24: memory is one bound for all tenants: what is oldest goes first, a
 });
 
 t.test('WS-24: a change that is too long to be kept is read from the log', (t) => {
-  const recent = new Recent('a', 0, ring());
+  const recent = new RecentFrames('a', 0, ring());
   const tooLong = row(2, 1024 * 1024);
   add(recent, [...rows(1, 1), tooLong, ...rows(3, 3)]);
   t.notOk(recent.covers(1));
@@ -314,7 +314,7 @@ t.test('WS-24: a change that is too long to be kept is read from the log', (t) =
 });
 
 t.test('REPLAY-02: memory gives each item once, in its latest state', (t) => {
-  const recent = new Recent('a', 3, ring());
+  const recent = new RecentFrames('a', 3, ring());
   add(
     recent,
     [4, 5, 6, 7].map((version) => row(version, 40, itemId(version % 2))),
@@ -339,7 +339,7 @@ t.test('ARCH-07: the same messages give the same effects', (t) => {
     const change = writeChange(write, { tenantId: TENANT });
     const effects = step(world.state, { kind: 'change', change }, 7).map(({ kind }) => ({ kind }) as Effect);
     world.remote(writeChange(write, { tenantId: TENANT }));
-    const nudged = step(world.state, { kind: 'nudge', head: 1, generation: 1 }, 8);
+    const nudged = step(world.state, { kind: 'head_hint', head: 1, generation: 1 }, 8);
     const hello = step(world.state, { kind: 'hello', session, since: 0, epoch: EPOCH, acks: true }, 99_000_000);
     return [effects, nudged, hello];
   };

@@ -77,7 +77,7 @@ t.test('INST-04: hints that come twice, late or out of order read nothing twice'
   const world = new World();
   const { witness } = world.connect(1);
   for (let n = 1; n <= 6; n++) world.remote(writeChange(text(n), by(2)));
-  for (const head of [6, 3, 6, 1]) world.post({ kind: 'nudge', head, generation: 1 });
+  for (const head of [6, 3, 6, 1]) world.post({ kind: 'head_hint', head, generation: 1 });
   t.strictSame(
     world.underWay.map(({ name }) => name),
     ['gap'],
@@ -85,7 +85,7 @@ t.test('INST-04: hints that come twice, late or out of order read nothing twice'
   );
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2, 3, 4, 5, 6], 'over several pages');
-  for (const head of [2, 6]) world.post({ kind: 'nudge', head, generation: 1 });
+  for (const head of [2, 6]) world.post({ kind: 'head_hint', head, generation: 1 });
   t.strictSame(world.underWay, []);
   t.end();
 });
@@ -160,7 +160,7 @@ t.test('a hint higher than the truth is looked into once', (t) => {
   const world = new World();
   const { witness } = world.connect(1);
   world.remote(writeChange(text(1), by(2)));
-  world.post({ kind: 'nudge', head: 99, generation: 1 });
+  world.post({ kind: 'head_hint', head: 99, generation: 1 });
   world.serve('gap');
   t.strictSame(witness.versions, [1]);
   t.strictSame(world.underWay, []);
@@ -335,7 +335,7 @@ t.test('INST-02: whatever is heard of the database shows what was missed', (t) =
   t.strictSame([errorOf(asked), witness.versions], ['version_conflict', [1]], 'a change that was not applied');
   world.remote(writeChange(text(2), by(2)));
   world.join();
-  world.post({ kind: 'nudge', head: 0, generation: world.database.generation });
+  world.post({ kind: 'head_hint', head: 0, generation: world.database.generation });
   world.drainOperations();
   t.strictSame(witness.versions, [1, 2], 'devices read anew');
   t.end();

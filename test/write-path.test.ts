@@ -6,8 +6,7 @@ import { TestClock } from './support/clock.js';
 import { world } from './support/two-devices.js';
 
 /** The house of the server: what the client or the test does in this process is elsewhere. */
-const SERVER =
-  /\/src\/(account|front|postgres|protocol|tenant|validators|crypto|compose|metrics|config|hosting)\/(.+)\.js$/;
+const SERVER = /\/src\/(server|protocol|crypto)\/(.+)\.js$/;
 
 t.test('ARCH-14: a write passes at most 16 files', async (t) => {
   const { wire, first, second, all, live } = await world(t, { clock: new TestClock() });
@@ -24,15 +23,20 @@ t.test('ARCH-14: a write passes at most 16 files', async (t) => {
   await session.post('Profiler.enable');
   await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false });
   await session.post('Profiler.takePreciseCoverage');
-  await write();
-  const { result } = await session.post('Profiler.takePreciseCoverage');
+  // What a timer did meanwhile is in one of them, a write's own way in each.
+  const passed: string[][] = [];
+  for (let i = 0; i < 3; i++) {
+    await write();
+    const { result } = await session.post('Profiler.takePreciseCoverage');
+    passed.push(
+      result
+        .filter(({ url, functions }) => SERVER.test(url) && functions.some(({ ranges }) => (ranges[0]?.count ?? 0) > 0))
+        .map(({ url }) => url.replace(/^.*\/src\//, '')),
+    );
+  }
   session.disconnect();
-  const files = result
-    .filter(({ url, functions }) => SERVER.test(url) && functions.some(({ ranges }) => (ranges[0]?.count ?? 0) > 0))
-    .map(({ url, functions }) => {
-      const called = functions.filter(({ ranges, functionName }) => functionName !== '' && (ranges[0]?.count ?? 0) > 0);
-      return `${url.replace(/^.*\/src\//, '')}: ${called.map(({ functionName, ranges }) => `${functionName} ${ranges[0]?.count}`).join(', ')}`;
-    });
+  const files = (passed[0] ?? []).filter((file) => passed.every((one) => one.includes(file)));
   t.comment(files.join('\n'));
+  t.ok(files.length > 8, 'they were found');
   t.ok(files.length <= 16, `${files.length} files`);
 });

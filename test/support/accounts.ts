@@ -13,7 +13,7 @@ import { Pairing } from '../../src/server/pairing/pairing.js';
 import { ensureSingleTenant, AccountStore } from '../../src/server/devices/store.js';
 import { BinStore } from '../../src/server/bins/store.js';
 import { createPool } from '../../src/server/storage/database.js';
-import { PostgresDirectory } from '../../src/server/storage/directory.js';
+import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
 import { PairingStore } from '../../src/server/pairing/store.js';
 import { TicketStore } from '../../src/server/devices/ticket-store.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
@@ -50,7 +50,7 @@ export interface InstanceOptions {
 export class Instance {
   readonly pool: pg.Pool;
   readonly accounts: AccountStore;
-  readonly directory: PostgresDirectory;
+  readonly directory: PostgresTenantLoader;
   readonly bootstrap: CalledBootstrap;
   readonly devices: CalledDevices;
   readonly tickets: Tickets;
@@ -97,7 +97,7 @@ export class Instance {
     this.pool = pool;
     this.accounts = store;
     this.tickets = tickets;
-    this.directory = new PostgresDirectory(pool, clock);
+    this.directory = new PostgresTenantLoader(pool, clock);
     this.bootstrap = new CalledBootstrap({ ...shared, bootstrapToken, claimTokens: false, reset }, caller);
     this.devices = new CalledDevices({ ...shared, online: () => Promise.resolve(this.online) }, caller);
     this.reauth = new Reauthentication(shared);

@@ -1,7 +1,7 @@
 /** Instances of the tenant ring on one database, joined by a network of hints that a test may spoil. */
 import type { Clock } from '../../src/protocol/clock.js';
 import type { Shape } from '../../src/protocol/shape.js';
-import { PostgresDirectory } from '../../src/server/storage/directory.js';
+import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
 import type { Actor } from '../../src/server/tenant/actor.js';
 import type { SocketPort } from '../../src/server/tenant/ports.js';
 import { TenantRegistry } from '../../src/server/tenant/registry.js';
@@ -24,16 +24,14 @@ export interface Instance {
 export function instances(logs: PostgresLogs, options: { count: number; clock: Clock; post: Post }): Instance[] {
   const all: Instance[] = [];
   for (let n = 0; n < options.count; n++) {
-    const directory = new PostgresDirectory(logs.pool, options.clock);
     const registry: TenantRegistry = new TenantRegistry({
       lanes: logs.moreLanes(),
       log: logs.log,
-      directory,
-      standings: directory,
+      loader: new PostgresTenantLoader(logs.pool, options.clock),
       announcer: {
         announce: (tenantId, head, generation) => {
           for (const other of all) {
-            if (other.registry !== registry) options.post(() => other.registry.nudge(tenantId, head, generation));
+            if (other.registry !== registry) options.post(() => other.registry.headHint(tenantId, head, generation));
           }
         },
         publish: (tenantId, made, { summary, generation }) => {
@@ -41,11 +39,11 @@ export function instances(logs: PostgresLogs, options: { count: number; clock: C
           const rows = summary.version % 4 === 0 ? [] : made.map((row) => row.copy());
           for (const { registry: other } of all) {
             if (other === registry) continue;
-            if (rows.length === 0) options.post(() => other.nudge(tenantId, summary.version, generation));
+            if (rows.length === 0) options.post(() => other.headHint(tenantId, summary.version, generation));
             else options.post(() => other.published(tenantId, generation, { rows, summary }));
           }
         },
-        attend: () => undefined,
+        subscribe: () => undefined,
       },
       purger: { purge: () => undefined },
       onFault: (error) => logs.faults.push(error),

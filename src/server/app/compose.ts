@@ -42,11 +42,11 @@ import { PairingStore } from '../pairing/store.js';
 import { ChangeFeed } from '../storage/change-feed.js';
 import { PostgresCommitLanes } from '../storage/commit/lanes.js';
 import { clientConfig } from '../storage/database.js';
-import { PostgresDirectory } from '../storage/directory.js';
 import { PostgresItemLog } from '../storage/item-log.js';
 import { PostgresKeyPurger } from '../storage/key-purger.js';
 import { Presence } from '../storage/presence.js';
 import { RateStore } from '../storage/rate-store.js';
+import { PostgresTenantLoader } from '../storage/tenant-loader.js';
 import { TenantRegistry } from '../tenant/registry.js';
 import { blobJobs } from './blobs.js';
 import type { Database, Stop } from './database.js';
@@ -82,7 +82,6 @@ export type Tenants = ReturnType<typeof composeTenants>;
 /** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
 export function composeTenants({ config, clock, database, instanceId, stops, onFault, meter }: Parts) {
   const { pool, history } = database;
-  const directory = new PostgresDirectory(pool, clock);
   const items = new PostgresItemLog(pool, meter);
   const lanes = new PostgresCommitLanes({
     connect: (onLost) => database.openLane(onLost),
@@ -112,7 +111,7 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     connection: clientConfig({ url: database.url, name: 'service-listen' }),
     clock,
     onHint: (tenant, head, generation) => {
-      registry.nudge(tenant, head, generation);
+      registry.headHint(tenant, head, generation);
       notify(tenant);
     },
     onChange: (tenant, generation, carried) => {
@@ -126,9 +125,9 @@ export function composeTenants({ config, clock, database, instanceId, stops, onF
     meter,
   });
   const registry: TenantRegistry = new TenantRegistry({
-    ...{ lanes, directory, purger, onFault, clock, meter },
+    ...{ lanes, purger, onFault, clock, meter },
     log: items,
-    standings: directory,
+    loader: new PostgresTenantLoader(pool, clock),
     announcer: feed,
     epoch: () => history.epoch,
   });

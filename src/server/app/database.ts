@@ -6,9 +6,9 @@ import { keptSecret } from '../config/secrets.js';
 import { LANE_SETTINGS } from '../storage/commit/batch.js';
 import { createPool, endPool, openClient } from '../storage/database.js';
 import { EmbeddedPostgres } from '../storage/embedded/embedded.js';
-import { History } from '../storage/history.js';
+import { EpochGuard } from '../storage/epoch-guard.js';
 import { migrate } from '../storage/migrate.js';
-import { Reach } from '../storage/reach.js';
+import { CircuitBreaker } from '../storage/circuit-breaker.js';
 import { SQL_FOLDER } from '../../root.js';
 
 const POOL_SIZE = 12;
@@ -24,7 +24,7 @@ interface DatabaseOptions {
 /** An open database. */
 export interface Database {
   readonly pool: pg.Pool;
-  readonly history: History;
+  readonly history: EpochGuard;
   readonly url: string;
   /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
@@ -46,11 +46,11 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   const report = await migrate({ url, folder: SQL_FOLDER });
   if (report.applied.length > 0) log.info({ applied: report.applied }, 'migrated');
   if (report.altered.length > 0) log.warn({ altered: report.altered }, 'migrations differ from the ones applied');
-  const history = new History((epoch) => {
+  const history = new EpochGuard((epoch) => {
     log.warn({ epoch }, 'the database has another history: all sockets start anew');
     hooks.onOtherHistory();
   });
-  const reach = new Reach({
+  const breaker = new CircuitBreaker({
     url,
     onChange(within, cause) {
       if (within) log.warn('the database answers again');
@@ -58,7 +58,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
       if (within) hooks.onBack();
     },
   });
-  const { link } = reach;
+  const { link } = breaker;
   const pool = createPool({
     url,
     link,
@@ -69,8 +69,8 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   });
   hooks.stops.push(() => endPool(pool));
   await pool.query('SELECT 1');
-  reach.start();
-  hooks.stops.push(() => reach.close());
+  breaker.start();
+  hooks.stops.push(() => breaker.close());
   return {
     pool,
     history,

@@ -1,4 +1,4 @@
-/** One statement on a pool, with what every store wants of it: deadlocks tried again, losses as `unavailable`. */
+/** One statement on a pool, as every store needs it: deadlocks are retried, connection losses become `unavailable`. */
 import type pg from 'pg';
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import { asUnavailable, isConnectionLoss, isRetryable, withRetry } from './database.js';
@@ -9,22 +9,22 @@ export interface Statement {
   readonly values: readonly unknown[];
   /** Prepares the text once on each connection, under this name; always the same text for a name. */
   readonly name?: string;
-  /** It only reads: where its connection was lost, as every idle one is when the database restarts, it is asked again. */
+  /** A read: it is repeated where its connection was lost, as every idle one is when the database restarts. */
   readonly readOnly?: boolean;
 }
 
 /**
- * Many numbers or ids as the text of an array, which the driver passes on as it is: of a list it quotes each element, and
- * that takes five times as long. Ids are ULIDs: there is nothing in them to be quoted.
+ * Numbers or ULIDs as the text of an array, which the driver passes through. It would quote each element of a list,
+ * which takes five times as long; numbers and ULIDs need no quotes. Other texts must not be passed.
  */
 export const arrayOf = (elements: readonly (string | number)[]): string => `{${elements.join()}}`;
 
 const losesNothing = (error: unknown): boolean => isRetryable(error) || isConnectionLoss(error);
 
 /**
- * Rows of one statement. Deadlocks and serialization failures are tried again; what is left of them, and
- * a database out of reach, is `unavailable` with the cause for the log. A lost connection leaves open whether the
- * statement was done: the caller's client asks again.
+ * Rows of one statement. Deadlocks and serialization failures are retried; after the last attempt, and where the
+ * database cannot be reached, it rejects with `unavailable` and the cause for the log. After a lost connection it is
+ * not known whether the statement was executed: the client may send the request again.
  */
 export function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Statement): Promise<Row[]> {
   const { text, name, readOnly = false } = statement;
@@ -38,7 +38,7 @@ export function ask<Row extends pg.QueryResultRow>(pool: pg.Pool, statement: Sta
   );
 }
 
-/** Asks until there is an answer, or no use in asking; see `ask`. */
+/** Retries as `query` does. */
 export async function askAgain<T>(
   question: () => Promise<T>,
   { readOnly }: { readonly readOnly: boolean },
@@ -60,7 +60,7 @@ export async function askOne<Row extends pg.QueryResultRow>(pool: pg.Pool, state
 /** What a statement is besides its text and values. */
 type How = Pick<Statement, 'name' | 'readOnly'>;
 
-/** Statements of one subject, each asked as `ask` does. */
+/** Base of a subject's statements; each is executed as by `query`. */
 export abstract class Store {
   constructor(protected readonly pool: pg.Pool) {}
 
@@ -92,7 +92,7 @@ export abstract class Store {
   }
 }
 
-/** What functions take of a password ticket; NULLs where none was shown. */
+/** Parameters of a password ticket; NULLs where none was given. */
 export const proofOf = (proof: PasswordProof | undefined): unknown[] => [
   proof?.ticketId ?? null,
   proof?.setAt ?? null,

@@ -1,15 +1,16 @@
 /**
- * How instances tell each other that a tenant changed: LISTEN/NOTIFY. A notification is only a hint. It
- * is sent outside the write's transaction, since NOTIFY takes a database-wide lock until after the commit, coalesced
- * over a few milliseconds, and not at all while no other instance is up. Whatever is lost is found by comparing heads.
+ * Notifies the other instances of changes by LISTEN/NOTIFY. A notification is only a hint. It is sent outside the
+ * write's transaction, since NOTIFY holds a database-wide lock until after the commit; coalesced over a few
+ * milliseconds; and not at all while no other instance is up. Lost notifications are found by comparing heads.
  *
- * An instance with a socket of the tenant gets the change itself, on a channel of its own, where it fits. The others get the
- * head alone, and so does everybody where it does not fit, or where it is not known yet what an instance wants.
+ * Each instance subscribes to the tenants of its sockets. A subscriber gets the change itself, on a channel of its own,
+ * where it fits into a notification. All others get the head alone, and so do subscribers where the change does not fit
+ * or their subscription is not known yet.
  *
- * pg-listen keeps the listening connection. It gives up after 3 s unless told otherwise, and may stay deaf when the
- * connection breaks again while it re-subscribes; so each instance also listens for its own heartbeat and begins
- * anew with a fresh subscriber when it does not hear it. Nor does it stop reconnecting when it is closed meanwhile:
- * a subscriber that finds itself replaced ends itself.
+ * pg-listen keeps the listening connection. By default it gives up after 3 s, and it may stop receiving when the
+ * connection breaks again while it re-subscribes: so each instance also listens for its own heartbeat, and makes a new
+ * subscriber when it does not receive it. Nor does pg-listen stop reconnecting when it is closed meanwhile: a
+ * subscriber that was replaced ends itself.
  */
 import type pg from 'pg';
 import pgListen, { type Subscriber } from 'pg-listen';
@@ -17,42 +18,44 @@ import type { Clock, Timer } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import type { ItemRow, Standing } from '../tenant/change.js';
+import type { ItemRow, Position } from '../tenant/change.js';
 import type { ChangeAnnouncer, HintedGeneration } from '../tenant/ports.js';
-import { carry, uncarry, type Carried, type Piece } from './carried.js';
+import { encodeRows, decodeRows, type NotifiedRows, type NotificationPart } from './notification.js';
 import { Peers, TenantSet } from './peers.js';
 
-/** Heard by all; and what only this instance hears. */
+/** The channel of all instances; each has another one with its id behind this prefix. */
 const CHANNEL = 'service';
 const channelOf = (instanceId: string): string => `${CHANNEL}_${instanceId}`;
-/** From one statement to the next. The first one goes at once. */
+/** Between two NOTIFY statements, ms. The first one is sent at once. */
 const COALESCE_MS = 5;
 /** PostgreSQL takes payloads under 8,000 bytes. */
 const PAYLOAD_BYTES = 7_999;
-/** Carried changes that wait for the next statement, characters; beyond it hints go out. */
+/** Carried changes queued for the next statement, characters; beyond it hints are sent. */
 const CARRIED_WAITING_MAX = 4 * 1024 * 1024;
 /**
- * After the first socket of a tenant, ms: those that come meanwhile are told of together. While a crowd comes, every few
- * moments bring another: from one telling to the next it is longer, since who has not heard yet tells the head.
+ * Delay of a subscription after a tenant's first socket, ms, so that those of many tenants are sent together. In a
+ * reconnect storm the interval between two grows: until an instance knows the subscription it sends the head, which
+ * costs a read, not a change.
  */
-const ATTEND_MS = 50;
+const SUBSCRIBE_MS = 50;
 const ATTEND_AGAIN_MS = 2_000;
 /** Tenants waiting to be announced; beyond it further tenants are left to the comparison of heads. */
 const WAITING_MAX = 50_000;
-/** An instance that was not seen for so long, ms, counts as gone, and so do its sockets. */
+/** An instance without a heartbeat for this time, ms, counts as gone, and so do its sockets. */
 export const SEEN_MS = 15_000;
-/** Heartbeats that were sent and not heard, before this instance listens anew. */
+/** Own heartbeats that may be missed before this instance makes a new subscriber. */
 const UNHEARD_MAX = 3;
 const FORGET_MS = 10 * 60_000;
 const PARANOID_MS = 10_000;
 
 type Hint = readonly [tenantId: string, head: number, generation: HintedGeneration];
-/** What is not known to an older instance is passed over by it: to such a one a carried change is a hint. */
-type Told = readonly [...Hint, carried?: string];
+/** An older instance ignores fields that it does not know: to it a carried change is a hint. */
+type TenantNotice = readonly [...Hint, carried?: string];
+/** The payload of a notification. */
 interface Notice {
   readonly from: string;
-  readonly changes?: readonly Told[];
-  /** The tenants whose changes it wants carried: see `TenantSet`. */
+  readonly changes?: readonly TenantNotice[];
+  /** The tenants that it subscribes to, as a `TenantSet`. */
   readonly wants?: string;
 }
 
@@ -66,40 +69,40 @@ export interface ChangeFeedOptions {
   readonly clock: Clock;
   /** Another instance changed a tenant. */
   readonly onHint: (...hint: Hint) => void;
-  /** Another instance changed a tenant, and this is what it made of it. */
-  readonly onChange: (tenantId: string, generation: number, carried: Carried) => void;
+  /** Another instance changed a tenant; `carried` has the rows. */
+  readonly onChange: (tenantId: string, generation: number, carried: NotifiedRows) => void;
   /** Tenants with a socket here. */
   readonly tenants: () => readonly string[];
-  /** The listening connection is there, maybe again: what was notified meanwhile is lost. */
+  /** The listening connection was opened, or opened again: notifications in between are lost. */
   readonly onConnected: () => void;
-  /** The first other instance appeared, or this one's registration had been lost: tell the others everything anew. */
+  /** The first other instance appeared, or this one's registration was lost: everything has to be announced again. */
   readonly onOthers: () => void;
   readonly onFault: (error: unknown) => void;
   readonly meter?: Meter;
 }
 
-/** This instance's ear and mouth: hears of changes elsewhere, tells of its own. One in each process. */
+/** Sends and receives the notifications of this instance. One in each process. */
 export class ChangeFeed implements ChangeAnnouncer {
   private subscriber: Subscriber | undefined;
   private readonly waiting = new Map<string, [head: number, generation: HintedGeneration]>();
-  /** Carried changes that wait, as JSON, by the instance that gets them. */
+  /** Queued carried changes, as JSON, by receiving instance. */
   private carried = new Map<string, string[]>();
   private carriedChars = 0;
   private readonly peers = new Peers();
   private wanted = new TenantSet();
-  /** What this instance wants is to be told with the next statement. */
-  private wantedUntold = false;
+  /** True where the next statement has to carry this instance's subscriptions. */
+  private subscriptionsPending = false;
   private flushedAt = 0;
-  /** When it was told last, ms. */
-  private wantedAt = 0;
+  /** When the subscriptions were sent last, ms. */
+  private subscriptionsSentAt = 0;
   private attendTimer: Timer | undefined;
-  /** What is no notice was reported since the last heartbeat. */
+  /** True where an unreadable notification was reported since the last heartbeat. */
   private reported = false;
   private flushTimer: Timer | undefined;
   private beatTimer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
   private readonly beating = new SingleFlight(() => this.beat());
-  /** Attempts to listen anew that are not over; `close` waits for them. */
+  /** Pending attempts to replace the subscriber; `close` waits for them. */
   private readonly listening = new Set<Promise<void>>();
   private unheard = 0;
   private others = 0;
@@ -107,19 +110,22 @@ export class ChangeFeed implements ChangeAnnouncer {
 
   constructor(private readonly options: ChangeFeedOptions) {}
 
-  /** True while another instance is up, as far as is known. */
+  /** True while another instance is known to be up. */
   get othersUp(): boolean {
     return this.others > 0;
   }
 
-  /** Begins to listen and makes this instance known. */
+  /** Starts listening and registers this instance. */
   async start(): Promise<void> {
     await this.listen();
     this.setBeatTimer();
     await this.beating.join();
   }
 
-  /** Tells the others, a few milliseconds later and together with more, that the tenant got this far. May be lost. */
+  /**
+   * Queues a notification of the tenant's head and generation, to be sent within a few milliseconds with others. It may
+   * be lost.
+   */
   announce(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.others === 0 || this.closed) return;
     const before = this.waiting.get(tenantId);
@@ -128,19 +134,19 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.flushSoon();
   }
 
-  /** As `announce`, with the rows themselves to those who want them. */
-  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Standing): void {
+  /** As `announce`, with the rows themselves to subscribers. */
+  publish(tenantId: string, rows: readonly ItemRow[], { summary, generation }: Position): void {
     if (this.others === 0 || this.closed) return;
-    const wanting = this.peers.wanting(tenantId);
-    const pieces = wanting.length > 0 ? carry(rows, summary) : undefined;
+    const wanting = this.peers.subscribers(tenantId);
+    const pieces = wanting.length > 0 ? encodeRows(rows, summary) : undefined;
     let carried = 0;
     for (const id of pieces === undefined ? [] : wanting) {
       if (this.carriedChars >= CARRIED_WAITING_MAX) break;
       this.carryTo(id, tenantId, { pieces: pieces ?? [], generation });
       carried++;
     }
-    // To those who do not want it, are not known yet (one that has just begun, or is older), or have too much to hear
-    // already.
+    // To instances that do not subscribe, are not known yet (just started, or an older version), or whose queue is
+    // full.
     const all = carried >= Math.max(this.others, this.peers.size);
     if (all) this.flushSoon();
     else this.announce(tenantId, summary.version, generation);
@@ -149,31 +155,31 @@ export class ChangeFeed implements ChangeAnnouncer {
   private carryTo(
     id: string,
     tenantId: string,
-    { pieces, generation }: { readonly pieces: readonly Piece[]; readonly generation: number },
+    { pieces, generation }: { readonly pieces: readonly NotificationPart[]; readonly generation: number },
   ): void {
     const waiting = this.carried.get(id) ?? [];
     for (const { head, text } of pieces) {
-      const told = JSON.stringify([tenantId, head, generation, text] satisfies Told);
-      waiting.push(told);
-      this.carriedChars += told.length;
+      const notice = JSON.stringify([tenantId, head, generation, text] satisfies TenantNotice);
+      waiting.push(notice);
+      this.carriedChars += notice.length;
     }
     this.carried.set(id, waiting);
   }
 
-  /** Has the others send this tenant's changes here. */
-  attend(tenantId: string): void {
+  /** Subscribes to the tenant's changes. */
+  subscribe(tenantId: string): void {
     if (!this.wanted.add(tenantId)) return;
     const { clock } = this.options;
-    const since = Math.abs(clock.now() - this.wantedAt);
-    this.attendTimer ??= clock.setTimer(Math.max(ATTEND_MS, ATTEND_AGAIN_MS - since), () => this.tellWanted());
+    const since = Math.abs(clock.now() - this.subscriptionsSentAt);
+    this.attendTimer ??= clock.setTimer(Math.max(SUBSCRIBE_MS, ATTEND_AGAIN_MS - since), () => this.tellWanted());
   }
 
   private tellWanted(): void {
     this.attendTimer?.cancel();
     this.attendTimer = undefined;
     if (this.others === 0 || this.closed) return;
-    this.wantedUntold = true;
-    this.wantedAt = this.options.clock.now();
+    this.subscriptionsPending = true;
+    this.subscriptionsSentAt = this.options.clock.now();
     this.flushSoon();
   }
 
@@ -188,16 +194,16 @@ export class ChangeFeed implements ChangeAnnouncer {
     });
   }
 
-  /** Tells what still waits, takes the instance off the list and stops listening. Resolves when all is done. */
+  /** Sends what is queued, removes the registration and stops listening. Resolves when all is done. */
   async close(): Promise<void> {
     this.closed = true;
-    // Who goes wants nothing any more; heard late, it would be taken for an instance that is still there.
-    this.wantedUntold = false;
+    // No further subscriptions: received after the deregistration, they would make this instance count as up again.
+    this.subscriptionsPending = false;
     this.flushTimer?.cancel();
     this.beatTimer?.cancel();
     this.attendTimer?.cancel();
     const { subscriber } = this;
-    // Before anything is waited for: an attempt to listen ends itself once it is not the current one.
+    // Before the first await: a pending attempt ends itself once it is not the current one.
     this.subscriber = undefined;
     await this.beating.idle();
     await this.flushing.fresh();
@@ -218,17 +224,17 @@ export class ChangeFeed implements ChangeAnnouncer {
     }
   }
 
-  /** A channel and a payload each. What is carried goes first: the hints of the same changes then tell nothing new. */
+  /** Lines of a channel and a payload. Carried changes come first: the hints of the same changes are then no news. */
   private takeLines(): string[] {
     const lines: string[] = [];
     const add = (channel: string, changes: readonly string[]): void => {
       this.options.meter?.notified('sent', changes.length);
       lines.push(...payloadsOf(this.options.instanceId, changes).map((payload) => `${channel}\t${payload}`));
     };
-    if (this.wantedUntold) {
+    if (this.subscriptionsPending) {
       const notice: Notice = { from: this.options.instanceId, wants: this.wanted.text };
       lines.push(`${CHANNEL}\t${JSON.stringify(notice)}`);
-      this.wantedUntold = false;
+      this.subscriptionsPending = false;
     }
     for (const [id, changes] of this.carried) add(channelOf(id), changes);
     this.carried = new Map();
@@ -251,7 +257,7 @@ export class ChangeFeed implements ChangeAnnouncer {
         return Math.min(100 * 2 ** attempt, 5_000);
       },
       paranoidChecking: PARANOID_MS,
-      // Read below: what cannot be read would come as an error with the text in it.
+      // Parsed by us: pg-listen would put the text of an unreadable payload into its error.
       parse: (payload) => payload,
     });
     this.subscriber = subscriber;
@@ -265,15 +271,15 @@ export class ChangeFeed implements ChangeAnnouncer {
     try {
       await subscriber.connect();
     } catch (error) {
-      // It goes on trying in the background; the channel below is remembered for when it succeeds.
+      // pg-listen keeps trying in the background; the channels below are subscribed when it succeeds.
       if (this.subscriber === subscriber) onFault(error);
     }
     if (this.subscriber !== subscriber) {
-      // Replaced or closed while it connected: its end was asked for before there was a connection to end.
+      // Replaced or closed while it connected: `close` was called before there was a connection.
       await subscriber.close().catch(onFault);
       return;
     }
-    // Only now: the first `connected` comes before it listens, and what is notified in between would go unnoticed.
+    // Only now: the first `connected` event comes before LISTEN, and notifications in between would be missed.
     await Promise.all([subscriber.listenTo(CHANNEL), subscriber.listenTo(own)]).then(onConnected, onFault);
     subscriber.events.on('connected', () => {
       if (this.subscriber === subscriber) onConnected();
@@ -296,28 +302,28 @@ export class ChangeFeed implements ChangeAnnouncer {
       this.others = 1;
       this.options.onOthers();
     }
-    if (this.peers.heard(from, this.options.clock.now())) this.tellWanted();
+    if (this.peers.seen(from, this.options.clock.now())) this.tellWanted();
     if (wants !== undefined) this.peers.wants(from, wants);
     if (changes.length > 0) this.options.meter?.notified('received', changes.length);
-    for (const told of changes) this.onTold(told);
+    for (const told of changes) this.onTenantNotice(told);
   }
 
-  private onTold([tenantId, head, generation, text]: Told): void {
+  private onTenantNotice([tenantId, head, generation, text]: TenantNotice): void {
     const carried = text === undefined || generation === 'newer' ? undefined : this.read(text, head);
     if (carried === undefined) this.options.onHint(tenantId, head, generation);
     else this.options.onChange(tenantId, Number(generation), carried);
   }
 
-  private read(text: string, head: number): Carried | undefined {
+  private read(text: string, head: number): NotifiedRows | undefined {
     try {
-      return uncarry(text, head);
+      return decodeRows(text, head);
     } catch (error) {
       this.report(error);
       return undefined;
     }
   }
 
-  /** Once between two heartbeats, and never with the text: contents do not belong into a log, however sealed. */
+  /** Once between two heartbeats, and without the text: contents do not belong into a log, encrypted or not. */
   private report(error: unknown): void {
     if (!this.reported) this.options.onFault(error);
     this.reported = true;
@@ -336,8 +342,8 @@ export class ChangeFeed implements ChangeAnnouncer {
     this.reported = false;
     try {
       await this.register();
-      this.wantAnew();
-      // Not waited for: it may take until the network is back, and this instance must go on being seen.
+      this.renewSubscriptions();
+      // Not awaited: it may take until the network is back, and heartbeats have to continue.
       if (++this.unheard > UNHEARD_MAX && !this.closed) this.listenAnew();
     } catch (error) {
       this.options.onFault(error);
@@ -367,8 +373,10 @@ export class ChangeFeed implements ChangeAnnouncer {
     if (appeared || (found.fresh && found.others > 0)) this.options.onOthers();
   }
 
-  /** Tenants whose sockets are gone are not wanted any more. Told with every heartbeat, since it may be lost. */
-  private wantAnew(): void {
+  /**
+   * Rebuilds the subscriptions without tenants whose sockets are gone. Sent with every heartbeat, since it may be lost.
+   */
+  private renewSubscriptions(): void {
     this.peers.forget(this.options.clock.now() - SEEN_MS);
     this.wanted = new TenantSet();
     for (const tenantId of this.options.tenants()) this.wanted.add(tenantId);
@@ -379,7 +387,7 @@ export class ChangeFeed implements ChangeAnnouncer {
     const deaf = this.subscriber;
     this.unheard = 0;
     const attempt = this.listen()
-      // Its end is not waited for: a link that is dead on its way never confirms it.
+      // Its end is not awaited: a half-open connection never confirms it.
       .then(() => void deaf?.close().catch(this.options.onFault), this.options.onFault)
       .finally(() => this.listening.delete(attempt));
     this.listening.add(attempt);
@@ -389,7 +397,7 @@ export class ChangeFeed implements ChangeAnnouncer {
 const later = (one: HintedGeneration, other: HintedGeneration): HintedGeneration =>
   one === 'newer' || other === 'newer' ? 'newer' : Math.max(one, other);
 
-/** One statement, and one call of it, for all payloads: each takes a lock that is the whole database's. */
+/** One statement for all payloads: each commit with NOTIFY takes a database-wide lock. */
 const NOTIFY = `SELECT pg_notify(split_part(line, E'\\t', 1), split_part(line, E'\\t', 2)) FROM string_to_table($1, E'\\n') line`;
 
 /** Notices with as many changes in each as fit. */

@@ -53,7 +53,10 @@ export class CopiedRow {
   }
 }
 
-/** The driver's own query, but for the messages of COPY, which that one drops. Each brings a row (manual, COPY Operations). */
+/**
+ * The driver's own query, but for the messages of COPY, which that one drops. Each brings a row (manual, COPY
+ * Operations).
+ */
 class CopyQuery extends pg.Query {
   private readonly row = new CopiedRow();
   private begun = false;
@@ -100,8 +103,8 @@ function afterHeader(bytes: Buffer): number {
 }
 
 /**
- * Has the rows of a query that only reads taken, by a new taker for each time that it is asked. Fails as `ask` does. COPY
- * takes no parameters: whatever stands in `sql` is `pg.escapeLiteral`'s or a number.
+ * Has the rows of a query that only reads taken, by a new taker for each time that it is asked. Fails as `ask` does.
+ * COPY takes no parameters: whatever stands in `sql` is `pg.escapeLiteral`'s or a number.
  */
 export async function copyRows<T extends RowTaker>(pool: pg.Pool, sql: string, begin: () => T): Promise<T> {
   return askAgain(

@@ -11,7 +11,9 @@ import { unavailable } from '../../protocol/errors.js';
 const INT8 = 20;
 const INT8_ARRAY: number = 1016;
 
-/** Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; beyond that, loud beats wrong. */
+/**
+ * Versions, byte counts and times are int8. A Number holds them exactly up to 2^53-1; beyond that, loud beats wrong.
+ */
 export function parseInt8(text: string): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value)) throw new RangeError(`int8 ${text} does not fit a safe integer`);
@@ -33,7 +35,9 @@ function parserOf(oid: number, format?: 'text' | 'binary'): unknown {
   return oid === INT8_ARRAY ? parseInt8Array : pg.types.getTypeParser(oid, 'text');
 }
 
-/** int8 as Number instead of pg's string; every other type as pg reads it (numeric stays a string: cast sums to bigint). */
+/**
+ * int8 as Number instead of pg's string; every other type as pg reads it (numeric stays a string: cast sums to bigint).
+ */
 const types: pg.CustomTypesConfig = { getTypeParser: parserOf as typeof pg.types.getTypeParser };
 
 /** How to reach the database. Times are milliseconds. */
@@ -48,7 +52,7 @@ export interface ConnectionSettings {
   readonly connectTimeoutMs?: number;
   /** How long after the server's limit our own ends a statement. Default 5 s. */
   readonly graceMs?: number;
-  /** Makes the socket of each connection (see `Reach`). Left out: pg does. */
+  /** Makes the socket of each connection (see `CircuitBreaker`). Left out: pg does. */
   readonly link?: () => Duplex;
 }
 
@@ -59,15 +63,16 @@ const QUERY_GRACE_MS = 5_000;
 const KEEP_ALIVE_MS = 10_000;
 
 /**
- * Every statement of ours reads few rows through an index. Compiling one takes longer than running it, and a bitmap scan
- * for a page reads the tenant's whole history to sort it: measured on a table without statistics, 800 ms against 2.
+ * Every statement of ours reads few rows through an index. Compiling one takes longer than running it, and a bitmap
+ * scan for a page reads the tenant's whole history to sort it: measured on a table without statistics, 800 ms against
+ * 2.
  */
 const PLANNING = '-c jit=off -c enable_bitmapscan=off';
 
 /**
  * What a database or role may have set otherwise, and our answers rely on: what is acknowledged is durable,
- * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's holder
- * before committed.
+ * also where a statement on the pool gave versions, and a statement after the one that locks sees what the lock's
+ * holder before committed.
  */
 const PROMISES = '-c synchronous_commit=on -c default_transaction_isolation=read\\ committed';
 
@@ -104,8 +109,8 @@ const IDLE_MS = 60_000;
 
 /**
  * A pool that survives the loss of any connection.
- * Whoever takes a client by `connect()` must `release(error)` after a failure, so that a broken one is not handed on;
- * `pool.query` does so itself.
+ * A caller of `connect()` must `release(error)` after a failure, so that a broken client is not reused; `pool.query`
+ * does so itself.
  */
 export function createPool(settings: PoolSettings): pg.Pool {
   const pool = new pg.Pool({
@@ -118,17 +123,17 @@ export function createPool(settings: PoolSettings): pg.Pool {
   // The pool listens to idle connections only. One that dies while it is taken emits 'error' all the same, besides
   // rejecting its statement, and without a listener of its own that would end the process.
   pool.on('connect', (client) => client.on('error', settings.onIdleError));
-  // The idle ones' errors again, which the listener above has told already; unheard they would end the process.
+  // Errors of idle connections again, already reported above; without a listener they would end the process.
   pool.on('error', () => undefined);
   return pool;
 }
 
-/** A database that is there closes a connection at once, or when its machine comes to it, ms. */
+/** A reachable database closes a connection within this time, ms. */
 const CLOSED_WITHIN_MS = 3_000;
 
 /**
- * Ends a pool. Resolves when its connections are closed, which the pool's own `end` does not wait for: a database that is
- * stopped next would end them itself, and each would tell of that as a loss.
+ * Ends a pool. Resolves when its connections are closed, which the pool's own `end` does not wait for: a database that
+ * is stopped next would end them itself, and each would be reported as a loss.
  */
 export async function endPool(pool: pg.Pool): Promise<void> {
   let open = pool.totalCount;
@@ -139,7 +144,7 @@ export async function endPool(pool: pg.Pool): Promise<void> {
     });
   });
   await pool.end();
-  // One that answers nobody closes nothing either, and is not waited for.
+  // One that hangs closes nothing either, and is not awaited.
   await Promise.race([closed, sleep(CLOSED_WITHIN_MS, undefined, { ref: false })]);
 }
 
@@ -152,7 +157,7 @@ export async function openClient(
 ): Promise<pg.Client> {
   const client = new pg.Client(clientConfig(settings));
   let opened = false;
-  // pg emits 'error' for an end that nobody asked for, whatever was under way, and sometimes more than once.
+  // pg emits 'error' for an unexpected end, whatever was under way, and sometimes more than once.
   client.on('error', (error) => {
     if (!opened) return; // the rejection of `connect` tells
     opened = false;
@@ -169,7 +174,9 @@ export async function openClient(
   return client;
 }
 
-/** Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way. */
+/**
+ * Gives `work` a connection without a time limit for statements, and ends it after. A loss rejects what is under way.
+ */
 export async function withClient<T>(url: string, name: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = await openClient({ url, name, statementTimeoutMs: 0, onLost: () => undefined });
   try {
@@ -192,7 +199,9 @@ const SOCKET_ERRORS = new Set([
 ]);
 /** Ended by the administrator, by a crash, still starting, or by an idle limit. */
 const ENDED_STATES = new Set(['57P01', '57P02', '57P03', '57P05', '25P03']);
-/** No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present. */
+/**
+ * No connection is let in: unknown role, wrong password, no such database, or one that takes no connections at present.
+ */
 const REFUSED_STATES = new Set(['28000', '28P01', '3D000', '55000']);
 /** pg's own errors carry no code; these are their texts in pg 8 and pg-pool 3. */
 const LOSS_TEXTS = [
@@ -216,8 +225,9 @@ export function isConnectionLoss(error: unknown): boolean {
 }
 
 /**
- * Can the database not do its work at present: connection lost or refused, out of resources (class 53), a system error (58),
- * cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not 500.
+ * Can the database not do its work at present: connection lost or refused, out of resources (class 53), a system error
+ * (58), cancelled or locked out past a time limit, or a read-only stand-in? The caller answers 503 `unavailable`, not
+ * 500.
  */
 export function isUnavailable(error: unknown): boolean {
   if (isConnectionLoss(error)) return true;
@@ -261,7 +271,7 @@ export async function withRetry<T>(work: () => Promise<T>, options: RetryOptions
 
 /**
  * The same error, or `unavailable` (503) with it as its cause where the database cannot do its work at present. Of a
- * statement whose connection was lost it stays open whether it was done: the client asks again.
+ * statement whose connection was lost it is not known whether it was executed: the client may retry.
  */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) && !isRetryable(error)) return error;

@@ -52,7 +52,10 @@ export interface Dump {
   readonly tables: readonly string[];
   /** Rows of a table in PostgreSQL's COPY text format, with its columns named in `columns`. */
   read(table: string): Promise<{ readonly columns: readonly string[]; readonly rows: Readable }>;
-  /** About how many bytes of text all tables give; for progress. Mostly they hold bytes, which are read as two digits each. */
+  /**
+   * About how many bytes of text all tables give; for progress. Mostly they hold bytes, which are read as two digits
+   * each.
+   */
   readonly bytes: number;
 }
 

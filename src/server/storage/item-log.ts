@@ -17,8 +17,9 @@ const PACKED_COLUMNS =
   'blob_ref, nonce, sig, master, blob_nonce, blob_keys, keys, ct';
 
 /**
- * The rows of tenant `t`. The running sum of sizes ends the page at about so many bytes before any large value is fetched; the
- * first row always comes. ROWS, not the default RANGE, which would look at each row twice. `version > 0` names the index.
+ * The rows of tenant `t`. The running sum of sizes ends the page at about so many bytes before any large value is
+ * fetched; the first row always comes. ROWS, not the default RANGE, which would look at each row twice. `version > 0`
+ * names the index.
  */
 const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilter?: string }): string => `
   SELECT * FROM (
@@ -33,8 +34,8 @@ const rowsSql = (page: { since: string; limit: string; maxBytes: number; binFilt
 const OF_PAGE = ITEM_COLUMNS.replace(/\w+/g, 'p.$&');
 
 /**
- * One statement, so rows and sums are of one snapshot (HTTP, reading items). Each row comes for itself, with the sums: to
- * join them into one value would cost the database more than all the rest. A tenant without rows has one of NULLs.
+ * One statement, so rows and sums are of one snapshot (HTTP, reading items). Each row comes for itself, with the sums:
+ * to join them into one value would cost the database more than all the rest. A tenant without rows has one of NULLs.
  */
 function pageSql({ tenantId, since, limit, maxBytes = PAGE_BYTES, binId }: PageRequest): string {
   const binFilter = binId === undefined ? '' : `AND bin_id = ${pg.escapeLiteral(binId)}`;
@@ -98,8 +99,8 @@ interface PageRow {
 
 export class PostgresItemLog implements ItemLog {
   /**
-   * What one of several instances reads for every write of the others: one by one, each costs a call of driver and
-   * database, several times what its rows do (bench S8).
+   * With several instances each write of the others may need one: single calls would cost several times what their rows
+   * do (bench S8).
    */
   private readonly small: Batcher<PageRequest, LogPage | undefined>;
 
@@ -153,8 +154,8 @@ function pageOf(found: PageRow | undefined, limit: number, maxBytes: number): Lo
 }
 
 /**
- * Every statement asks for one row more than its page takes: that one tells of the next. A page that reached its size may
- * have been the last one: then the next one is empty.
+ * Each statement fetches one row more than the page holds, to see whether there is a next page. A page that ended by
+ * size may be the last one: then the next is empty.
  */
 const isMore = (found: { count: number; total: number }, limit: number, maxBytes: number): boolean =>
   found.count > limit || found.total >= maxBytes;

@@ -1,4 +1,4 @@
-/** Takes a revoked device's entries out of stored keys, a batch at a time, in the background. */
+/** Removes a revoked device's entries from the stored keys, in batches, in the background. */
 import type pg from 'pg';
 import { systemClock, type Clock, type Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
@@ -6,9 +6,9 @@ import type { KeyPurger } from '../tenant/ports.js';
 import { withRetry } from './database.js';
 
 const BATCH = 500;
-/** Revocations waiting for their purge. One too many is asked for again when its tenant is loaded anew. */
+/** Queued purges. One beyond this is requested again when its tenant is loaded again. */
 const WAITING_MAX = 1_000;
-/** Failures of one purge in a row, about a quarter of an hour; then it waits for its tenant to be loaded anew. */
+/** Consecutive failures of one purge, about a quarter of an hour; then it waits until its tenant is loaded again. */
 const FAILURES_MAX = 20;
 const RETRY_BASE_MS = 1_000;
 const RETRY_MAX_MS = 60_000;
@@ -26,8 +26,8 @@ interface Job {
 }
 
 /**
- * Purges one device after the other: this must never compete with writes. One that fails is tried again after 1, 2, 4
- * ... 60 s, and the others go on meanwhile.
+ * Purges one device at a time, so that it does not compete with writes. One that fails is retried after 1, 2, 4 ... 60
+ * s; the others continue meanwhile.
  */
 export class PostgresKeyPurger implements KeyPurger {
   private readonly waiting: Job[] = [];
@@ -35,21 +35,21 @@ export class PostgresKeyPurger implements KeyPurger {
   private timer: Timer | undefined;
   private closing = false;
 
-  /** @param onFault told of every failure, also of one that is tried again. */
+  /** @param onFault called for every failure, also of one that is retried. */
   constructor(
     private readonly pool: pg.Pool,
     private readonly onFault: (error: unknown, tenantId: string) => void,
     private readonly clock: Clock = systemClock,
   ) {}
 
-  /** Begins the purge of a device that was revoked; returns at once. The device is marked when it is done. */
+  /** Queues the purge of a revoked device. The device is marked when it is done. */
   purge(tenantId: string, deviceId: string): void {
     if (this.closing || this.waiting.length >= WAITING_MAX) return;
     this.waiting.push({ tenantId, deviceId, after: '', failures: 0, notBefore: 0 });
     void this.working.fresh();
   }
 
-  /** Resolves when the batch under way has ended; what is left is found again by its device's mark. */
+  /** Resolves when the current batch has ended; the rest is found again by the missing mark. */
   async close(): Promise<void> {
     this.closing = true;
     this.timer?.cancel();

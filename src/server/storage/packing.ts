@@ -78,7 +78,10 @@ export const ITEM_COLUMNS =
   'version, ts, deleted_at, id, bin_id, type, sender_device, changed_by, blob_ref, ' +
   'nonce, sig, master, blob_nonce, ct, keys, blob_keys';
 
-/** Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it holds. */
+/**
+ * Rows share pieces of memory, the first small and the others larger: one of its own for each costs more than what it
+ * holds.
+ */
 const FIRST_PIECE_BYTES = 8 * 1024;
 const PIECE_BYTES = 64 * 1024;
 

@@ -1,11 +1,11 @@
 /**
- * Which instances are up, and whose tenants' changes each of them wants: those with a socket there. What an instance wants is
- * told as a set of numbers, a hash of each tenant; where two tenants share one, an instance is sent a change too many.
+ * Which instances are up, and the tenants that each of them subscribes to: those with a socket there. A subscription is
+ * a set of hashes; where two tenants share one, an instance is sent changes that it ignores.
  */
 
 const BUCKETS = 32_768;
 const SET_BYTES = BUCKETS / 8;
-/** Instances that are known by what they want; the rest is told by hints. */
+/** Instances whose subscriptions are kept; further ones get hints. */
 const PEERS_MAX = 512;
 
 /** FNV-1a, 32 bits, folded. */
@@ -15,11 +15,11 @@ function bucketOf(tenantId: string): number {
   return ((hash >>> 16) ^ hash) & (BUCKETS - 1);
 }
 
-/** A set of tenants that may hold more than was put into it. */
+/** A set of tenants with false positives. */
 export class TenantSet {
   private readonly bits: Buffer;
 
-  /** From a text as `text` gives it; empty where it is none. */
+  /** From the result of `text`; empty where it is malformed. */
   constructor(text = '') {
     const bits = Buffer.from(text, 'base64');
     this.bits = bits.length === SET_BYTES ? bits : Buffer.alloc(SET_BYTES);
@@ -47,7 +47,7 @@ export class TenantSet {
 const NONE = new TenantSet();
 
 interface Peer {
-  wants: TenantSet;
+  setSubscriptions: TenantSet;
   heardAt: number;
 }
 
@@ -59,29 +59,29 @@ export class Peers {
     return this.peers.size;
   }
 
-  /** An instance is up. True where it was not known. */
-  heard(id: string, now: number): boolean {
+  /** Notes a heartbeat. True where the instance was not known. */
+  seen(id: string, now: number): boolean {
     const peer = this.peers.get(id);
     if (peer !== undefined) peer.heardAt = now;
-    else if (this.peers.size < PEERS_MAX) this.peers.set(id, { wants: NONE, heardAt: now });
+    else if (this.peers.size < PEERS_MAX) this.peers.set(id, { setSubscriptions: NONE, heardAt: now });
     return peer === undefined && this.peers.has(id);
   }
 
-  /** An instance that is known says what it wants. */
+  /** Sets the subscriptions of a known instance. */
   wants(id: string, text: string): void {
     const peer = this.peers.get(id);
-    if (peer !== undefined) peer.wants = new TenantSet(text);
+    if (peer !== undefined) peer.setSubscriptions = new TenantSet(text);
   }
 
-  /** Forgets those that were not heard since. */
+  /** Removes instances without a heartbeat since `before`. */
   forget(before: number): void {
     for (const [id, { heardAt }] of this.peers) if (heardAt < before) this.peers.delete(id);
   }
 
-  /** Those that want the tenant's changes. */
-  wanting(tenantId: string): string[] {
+  /** The instances that subscribe to the tenant. */
+  subscribers(tenantId: string): string[] {
     const found: string[] = [];
-    for (const [id, { wants }] of this.peers) if (wants.has(tenantId)) found.push(id);
+    for (const [id, { setSubscriptions: wants }] of this.peers) if (wants.has(tenantId)) found.push(id);
     return found;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). What is open here is known here; the table
- * carries it to the others, written two seconds after a change and only while there are others.
+ * Which devices hold a socket, on any instance (`devicesOnline` of `/me`). Each instance knows its own; a table shares
+ * them, written two seconds after a change and only while there are other instances.
  */
 import type pg from 'pg';
 import type { Clock, Timer } from '../../protocol/clock.js';
@@ -24,13 +24,16 @@ export interface PresenceOptions {
   readonly onFault: (error: unknown) => void;
 }
 
-/** Sockets of this instance told to the others, and theirs asked for. One in each process. */
+/** Publishes this instance's devices with sockets, and reads those of the others. One in each process. */
 export class Presence {
   /** Tenants and their devices whose sockets changed since the last flush. */
   private readonly changed = new Map<string, Set<string>>();
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.flush());
-  /** What the table says of this instance may be from before the others left: it is cleared first. */
+  /**
+   * True where this instance's rows may be stale, since they were not maintained without other instances: they are
+   * deleted first.
+   */
   private anew = false;
   private closed = false;
 
@@ -49,7 +52,7 @@ export class Presence {
     else devices.add(deviceId);
   }
 
-  /** Others are up who know nothing of this instance's sockets. */
+  /** Publishes everything, after other instances appeared. */
   announceAll(): void {
     this.anew = true;
     this.schedule();
@@ -58,7 +61,7 @@ export class Presence {
     }
   }
 
-  /** Devices of the tenant that are online anywhere. Throws `unavailable` when the others cannot be asked for. */
+  /** Devices of the tenant with a socket on any instance. Throws `unavailable`. */
   async online(tenantId: string): Promise<ReadonlySet<string>> {
     const here = new Set(this.options.local(tenantId));
     if (!this.options.othersUp()) return here;
@@ -72,7 +75,7 @@ export class Presence {
     return here;
   }
 
-  /** Resolves when what this instance told the others is taken back. */
+  /** Resolves when this instance's rows are deleted. */
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
@@ -114,7 +117,7 @@ export class Presence {
     try {
       await this.write(rows);
     } catch (error) {
-      // Told again with the next flush, by what is true then.
+      // Written with the next flush, by the state of that time.
       for (const [tenantId, deviceId] of rows) this.remember(tenantId, deviceId);
       throw error;
     }

@@ -9,7 +9,7 @@ import { ServiceError, unavailable, type ErrorName } from '../../protocol/errors
 import type { Summary } from '../../protocol/item.js';
 import { HEAD_COMPARE_MS, SOCKET_UNSENT_MAX } from '../../protocol/limits.js';
 import type { Meter } from '../../protocol/meter.js';
-import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
 import { waitersOf, type Effect, type Message } from './messages.js';
 import type { FrameRing } from './deliver.js';
 import type {
@@ -21,13 +21,13 @@ import type {
   KeyPurger,
   LogPage,
   SocketPort,
-  TenantDirectory,
+  TenantLoader,
   TenantSnapshot,
 } from './ports.js';
 import type { Session } from './session.js';
 import { dismiss, initialState, type TenantState } from './state.js';
 import { admit, step } from './step.js';
-import type { Turns } from './turns.js';
+import type { ReplayQueue } from './replay-queue.js';
 
 /** A socket with more than this unsent, bytes, gets nothing more until its buffer has emptied (guarantee 4). */
 export const HIGH_WATER_BYTES = 128 * 1024;
@@ -36,29 +36,35 @@ export const BACKLOG_BYTES = SOCKET_UNSENT_MAX;
 /** Rows of one replay page, and bytes at which it ends early: all of it may have to wait in the socket's buffer. */
 const REPLAY_ROWS = 500;
 const REPLAY_BYTES = 256 * 1024;
-/** A next page asks for so many times the rows that would fill it: the database looks at all that are asked for. */
+/**
+ * Rows requested for the next page, as a multiple of the estimate that fills it: the database reads every row
+ * requested.
+ */
 const MORE_ROWS = 1.1;
 /** Rows of one gap page. */
 const GAP_ROWS = 1_000;
-/** A gap of so many versions is read together with other tenants': the usual hint tells of one. */
+/** Gaps up to this many versions are read in one statement with other tenants'; the usual hint is one version ahead. */
 const SMALL_GAP = 50;
 
 export interface ActorPorts {
   readonly lanes: CommitLanes;
   readonly log: ItemLog;
-  readonly directory: TenantDirectory;
+  readonly loader: TenantLoader;
   readonly announcer: ChangeAnnouncer;
   readonly purger: KeyPurger;
   readonly clock: Pick<Clock, 'now'>;
-  /** An effect that failed although it must not; the actor goes on. */
+  /** An effect that failed although it must not; the actor continues. */
   readonly onFault: (error: unknown, tenantId: string) => void;
   /** Keeps the frames of every actor's last changes. */
   readonly ring: FrameRing;
-  /** Gives replays their turns at the log. */
-  readonly turns: Turns;
+  /** Limits concurrent replay reads, fairly between tenants. */
+  readonly replays: ReplayQueue;
   /** The actor's state can no longer be trusted: it is to be dropped and loaded anew. */
   readonly onBroken: (actor: Actor) => void;
-  /** Undefined where what the actor knows was compared a moment ago; else whether it is the database's now. */
+  /**
+   * Undefined while the actor's last comparison with the database is fresh; else resolves with whether it is up to date
+   * now.
+   */
   readonly current?: (actor: Actor) => Promise<boolean> | undefined;
   readonly meter?: Meter;
 }
@@ -71,12 +77,12 @@ export class Actor implements CommitSink {
   private running = false;
   private pending = 0;
   private retired = false;
-  /** When the oldest change came of those that the message in hand has pushed; Infinity where it pushed none. */
+  /** Arrival time of the oldest change pushed by the current message; Infinity where it pushed none. */
   private pushedSince = Infinity;
-  /** A lane is telling of a batch: answers wait until every tenant's pushes have gone out. */
+  /** True while a lane reports a batch: replies wait until the pushes of every tenant are sent. */
   private telling = false;
   private owed: Answer[] | undefined;
-  /** A replay may wait for the database to be heard of. */
+  /** True while a replay may be stalled until the database is reachable. */
   private heldUp = false;
   private reloads: { resolve: () => void; reject: (error: unknown) => void }[] = [];
   /** Where the bytes of this tenant's changes are to be put. */
@@ -140,15 +146,15 @@ export class Actor implements CommitSink {
     return a.bytes + (b?.bytes ?? 0);
   }
 
-  /** Nothing would be lost but time if the actor were dropped now. */
+  /** True where dropping the actor now costs time only. */
   get idle(): boolean {
     return this.pending === 0 && this.tenant.sessions.size === 0;
   }
 
   /**
-   * What it knows was compared with the database within 5 s: it may judge. An instance that stood still (a machine that
-   * slept, a process that was stopped) finds requests that wait before it finds its timers due: what it knows may be from
-   * before a revocation. The clock may also have been set back.
+   * Compared with the database within 5 s: requests may be judged by this state. After a suspension (laptop lid,
+   * SIGSTOP) the event loop handles waiting requests before overdue timers, so that the state may be from before a
+   * revocation. The clock may also have been set back.
    */
   isCurrent(now: number): boolean {
     return !this.retired && Math.abs(now - this.comparedAt) <= HEAD_COMPARE_MS;
@@ -176,8 +182,8 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * Has a device's change stored. Its reply is called exactly once: `stored` once its version is durable (guarantee 2). Its
-   * bytes, which are pinned in the arena, are let go of then.
+   * Stores a device's change. Its reply is called exactly once: `stored` once its version is durable (guarantee 2). Its
+   * bytes, which are pinned in the arena, are released then.
    */
   submit(change: Change, deviceId: string): void {
     change.tenantId = this.tenantId;
@@ -189,12 +195,12 @@ export class Actor implements CommitSink {
     this.post({ kind: 'change', change });
   }
 
-  /** Registers a socket in the same step that checks its device, or says why not. */
+  /** Checks the device and registers its socket in one step, or returns the error. */
   open(socket: SocketPort): Session | ErrorName {
     if (this.retired) return 'unavailable';
     this.usedAt = this.ports.clock.now();
     const session = admit(this.tenant, socket);
-    if (this.sessionCount === 1) this.ports.announcer.attend(this.tenantId);
+    if (this.sessionCount === 1) this.ports.announcer.subscribe(this.tenantId);
     return session;
   }
 
@@ -212,36 +218,36 @@ export class Actor implements CommitSink {
     this.post({ kind: 'closed', session });
   }
 
-  /** Another instance, or the comparison of heads, says that the tenant got this far. */
-  nudge(head: number, generation: HintedGeneration): void {
-    this.post({ kind: 'nudge', head, generation });
+  /** A hint, from another instance or from the comparison of heads, that the tenant's history reached this head. */
+  headHint(head: number, generation: HintedGeneration): void {
+    this.post({ kind: 'head_hint', head, generation });
   }
 
-  /** The database was heard of, and has nothing that is not known here. */
+  /** The database is reachable and holds nothing that is not known here. */
   heard(): void {
     if (!this.heldUp) return;
     this.heldUp = false;
-    this.nudge(0, 0);
+    this.headHint(0, 0);
   }
 
-  /** What another instance made of the tenant: versions in order, without a gap. */
+  /** Rows that another instance committed: versions in order, without a gap. */
   published(rows: readonly ItemRow[], generation: number, summary: Summary | null): void {
     this.post({ kind: 'published', rows, generation, summary });
   }
 
   /**
-   * Reads devices, bins and pairings anew. Resolves when sockets were told and stale checks are gone; rejects when it
-   * cannot.
+   * Reloads devices, bins and pairings. Resolves once sockets were notified and requests are judged by the new state;
+   * rejects when the database cannot be read.
    */
   reload(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.reloads.push({ resolve, reject });
-      // Whatever is under way may have read the older state.
-      this.post({ kind: 'nudge', head: 0, generation: 'newer' });
+      // A read under way may have seen the older state.
+      this.post({ kind: 'head_hint', head: 0, generation: 'newer' });
     });
   }
 
-  /** Closes every socket; the actor takes no new ones, and gives up what it keeps for short absences. */
+  /** Closes every socket, refuses new ones, and drops the recent frames. */
   retire(code: number, reason: string): void {
     this.retired = true;
     const { delivered, recent } = this.tenant;
@@ -250,7 +256,7 @@ export class Actor implements CommitSink {
     for (const session of [...this.tenant.sessions]) this.carryOut(dismiss(this.tenant, session, { code, reason }));
   }
 
-  committed(changes: readonly Change[], standing: Standing): void {
+  committed(changes: readonly Change[], standing: Position): void {
     this.telling = true;
     this.post({ kind: 'committed', changes, ...standing });
   }
@@ -268,7 +274,7 @@ export class Actor implements CommitSink {
   }
 
   private post(message: Message): void {
-    // Most messages come alone: for those the mailbox stays without memory of its own.
+    // Most messages come alone: no queue is allocated for those.
     let next: Message | undefined = message;
     if (this.running || this.mailbox.length > 0) {
       this.mailbox.push(message);
@@ -286,7 +292,7 @@ export class Actor implements CommitSink {
     }
   }
 
-  /** Only what was handed to sockets counts: of pushes that have stopped, nothing is measured. */
+  /** Only pushes handed to sockets count. */
   private measure(): void {
     if (this.pushedSince === Infinity) return;
     this.ports.meter?.pushed(performance.now() - this.pushedSince);
@@ -302,9 +308,9 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * A fault of ours in the middle of a step: the state may be half changed, and sockets told of it would miss versions
-   * (guarantee 1). An actor is a cache, so this one is given up: its sockets come back to a new one. Whoever waits for an
-   * answer, to this message or to a reload, gets one.
+   * A defect in the middle of a step: the state may be half changed, and sockets fed from it would miss versions
+   * (guarantee 1). An actor is a cache, so this one is dropped: its sockets reconnect to a new one. Every pending
+   * change and reload is answered.
    */
   private broke(message: Message, error: unknown): Effect[] {
     this.ports.onFault(error, this.tenantId);
@@ -321,9 +327,9 @@ export class Actor implements CommitSink {
     try {
       this.run(effect);
     } catch (error) {
-      // One broken socket or listener must not take the tenant's other effects with it.
+      // One failing socket must not prevent the tenant's other effects.
       this.ports.onFault(error, this.tenantId);
-      // What this socket was to get is lost: it must not get what follows.
+      // The frames for this socket are lost: it must not get later ones.
       if (effect.kind === 'send')
         this.carryOut(dismiss(this.tenant, effect.session, { code: CLOSE.restart, reason: 'restart' }));
     }
@@ -362,7 +368,7 @@ export class Actor implements CommitSink {
     }
   }
 
-  /** Once, however often a lane tells of it: its bytes are another change's as soon as they are let go of. */
+  /** Exactly once, however often a lane reports it: after the release its bytes may belong to another change. */
   private answer(effect: Answer): void {
     const { change } = effect;
     if (change.answered) return;
@@ -388,7 +394,7 @@ export class Actor implements CommitSink {
     const waiters = this.reloads;
     this.reloads = [];
     const begun = this.ports.clock.now();
-    this.ports.directory.load(this.tenantId, this.tenant.generation).then(
+    this.ports.loader.load(this.tenantId, this.tenant.generation).then(
       (snapshot) => {
         this.comparedAt = begun;
         if (snapshot === undefined) this.vanish();
@@ -397,14 +403,14 @@ export class Actor implements CommitSink {
       },
       (error: unknown) => {
         this.post({ kind: 'snapshot-failed', error: error instanceof Error ? error : new Error(String(error)) });
-        // Those who asked meanwhile will not be served either: the reload after this one was given up too.
+        // Callers that queued a further reload fail too: that one was given up with this.
         for (const waiter of [...waiters, ...this.reloads.splice(0)]) waiter.reject(error);
         this.ports.onFault(error, this.tenantId);
       },
     );
   }
 
-  /** The tenant is no more: sockets close, and whoever waited for its state is told. */
+  /** The tenant was deleted: its sockets close and pending reloads reject. */
   private vanish(): void {
     this.retire(CLOSE.expired, 'tenant gone');
     this.post({ kind: 'snapshot-failed', error: new ServiceError('tenant_not_found') });
@@ -426,8 +432,7 @@ export class Actor implements CommitSink {
   }
 
   /**
-   * What is read for sockets is what a device may see that was not revoked: where nobody compared for long, whether one
-   * was is asked first.
+   * A revoked device must not be sent anything: where the last comparison is too old, the database is compared first.
    */
   private whenCurrent<T>(read: () => Promise<T>): Promise<T> {
     const comparing = this.ports.current?.(this);
@@ -447,20 +452,20 @@ export class Actor implements CommitSink {
       this.ports.onFault(error, this.tenantId);
     };
     if (effect.kind === 'read-head') {
-      this.whenCurrent(() => this.ports.directory.head(this.tenantId)).then(
+      this.whenCurrent(() => this.ports.loader.head(this.tenantId)).then(
         (summary) => this.post({ kind: 'head', session, phase, summary }),
         failed,
       );
       return;
     }
     const read = async (): Promise<LogPage | undefined> => {
-      // Its turn may have come late.
+      // The session may have moved on while this waited in the queue.
       if (session.phase !== phase) return undefined;
       const { cursor: since, rowBytes = 0 } = phase;
       const limit = Math.min(REPLAY_ROWS, Math.ceil((REPLAY_BYTES / rowBytes) * MORE_ROWS));
       return this.ports.log.page({ tenantId: this.tenantId, since, limit, maxBytes: REPLAY_BYTES });
     };
-    this.ports.turns
+    this.ports.replays
       .take({ tenantId: this.tenantId, deviceId: session.deviceId }, () => this.whenCurrent(read))
       .then((page) => page && this.post({ kind: 'page', session, phase, page }), failed);
   }

@@ -1,10 +1,10 @@
 /**
- * An item's row, and a change of one, over bytes that lie in one piece elsewhere: a change's in the arena, a stored row's in
- * the page that the database sent. The parts are read where they lie; nothing is decoded twice, and nothing is copied.
+ * An item's row, and a change of one, as a view of bytes in one piece elsewhere: a change's in the arena, a stored
+ * row's in the page that the database sent. Parts are read in place; nothing is decoded twice or copied.
  *
- * The arena is the memory in which the bytes of changes lie from the request that brings them until they are answered. A few
- * large pieces that are used again, instead of buffers for every write: what a buffer holds outside of the heap makes the
- * collector run, and a batch whose changes lie one behind the other goes to PostgreSQL as it lies (bench S2).
+ * The arena holds the bytes of changes from their request until they are answered: a few large, reused segments instead
+ * of buffers for every write. External memory of buffers triggers collections, and a batch whose changes are adjacent
+ * is sent to PostgreSQL without a copy (bench S2).
  *
  * A write's body is decoded straight into the arena, in either shape (SHAPE-14 to 24).
  */
@@ -27,10 +27,10 @@ import type { EnvelopeBody, ItemBodyA, ItemBodyB, MasterBody, WrappedKeyBody } f
 
 /** Above the longest change there can be: 64 KiB of ciphertext, and twice 1,000 keys of 256 bytes. */
 export const SEGMENT_BYTES = 1024 * 1024;
-/** Segments that are kept though nothing lies in them: as many as batches under way take. */
+/** Empty segments that are kept: as many as batches under way need. */
 const SPARES_MAX = 4;
 
-/** One piece of the arena. Changes are put into it one behind the other, and it is used again as a whole. */
+/** One segment of the arena. Changes are appended; it is reused as a whole. */
 export class Segment {
   used = 0;
   /** Changes in it that are not answered. PostgreSQL, or the socket to it, may be reading their bytes. */
@@ -39,7 +39,9 @@ export class Segment {
   constructor(readonly bytes: Buffer) {}
 }
 
-/** Changes in the order in which they came. One writer at a time: `reserve`, write, `pin`, without a wait in between. */
+/**
+ * Changes in the order in which they came. One writer at a time: `reserve`, write, `pin`, without a wait in between.
+ */
 export class Arena {
   private newest = new Segment(Buffer.allocUnsafeSlow(SEGMENT_BYTES));
   private readonly spares: Segment[] = [];
@@ -55,8 +57,8 @@ export class Arena {
   }
 
   /**
-   * A segment with room for so many bytes behind `used`. What is written there and not pinned is overwritten by the next.
-   * Throws `unavailable` where the changes under way hold all that they may.
+   * A segment with room for `bytes` behind `used`. Bytes that are not pinned are overwritten by the next change. Throws
+   * `unavailable` where the changes under way use up the arena.
    */
   reserve(bytes: number): Segment {
     if (bytes > SEGMENT_BYTES) throw new RangeError(`${bytes} bytes fit no segment`);
@@ -71,13 +73,13 @@ export class Arena {
     return this.newest;
   }
 
-  /** Takes what was written up to `end`. It stays until `unpin`. */
+  /** Keeps what was written up to `end` until `unpin`. */
   pin(segment: Segment, end: number): void {
     segment.used = end;
     segment.pins++;
   }
 
-  /** A change is answered. To be called once for each `pin`. */
+  /** Releases a change's bytes; called once for each `pin`. */
   unpin(segment: Segment): void {
     if (--segment.pins > 0 || segment === this.newest) return;
     segment.used = 0;
@@ -223,28 +225,33 @@ export interface ChangeReply {
 }
 
 /** Where a tenant stood after a transaction. */
-export interface Standing {
+export interface Position {
   readonly summary: Summary;
   readonly generation: number;
 }
 
-/** Whom a lane tells of every change that it took: exactly once, or again by `failed` where it threw. */
+/** Receives the outcome of every change that a lane took: exactly once, or again by `failed` where it threw. */
 export interface CommitSink {
-  /** Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it. */
-  committed(changes: readonly Change[], standing: Standing): void;
+  /**
+   * Changes of one transaction in version order, with what was decided of them, and where the tenant stood after it.
+   */
+  committed(changes: readonly Change[], standing: Position): void;
   /** Not known to be stored: the client may try again. */
   failed(changes: readonly Change[], error: Error): void;
-  /** All sinks of the batch were told. Pushes have gone out by then; answers go out now, behind those of every tenant. */
+  /**
+   * Every sink of the batch has its outcomes, and their pushes were sent; replies are sent now, after the pushes of
+   * every tenant.
+   */
   settled(): void;
 }
 
 /**
- * A change from the request that asks for it to the frames that tell of it: the one object that is passed on. A write is its
+ * A change, from its request to the frames that are pushed: the one object that is passed on. A write is its
  * own row: once it is committed as an insert or a replace, it is what the sockets are sent.
  */
 export class Change extends ItemRow {
   tenantId = '';
-  /** The version that it was made against; of a write 0: the item must not exist; null: not asked. */
+  /** Expected version; 0 for a write: the item must not exist; null: any. */
   ifVersion: number | null = null;
   reply: ChangeReply = NOBODY;
   /** Its reply was called. */
@@ -311,8 +318,8 @@ const notBase64 = (path: string): ServiceError => invalid(path, 'must be base64 
 const EQUALS_SIGN = 61;
 
 /**
- * The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-05). Throws `validation` where
- * no byte string is so long, or is padded by half.
+ * The number of bytes that a base64 text of either alphabet stands for, padded or not (SHAPE-05). Throws `validation`
+ * where no byte string is so long, or is padded by half.
  */
 function lengthOf(path: string, text: string): number {
   const { length } = text;
@@ -326,8 +333,8 @@ function lengthOf(path: string, text: string): number {
 function putBase64(bytes: Buffer, at: number, { path, text, length }: Base64Part): void {
   // Node takes either alphabet under either name, but the one that is named it decodes four times as fast.
   const alphabet = text.includes('+') || text.includes('/') ? 'base64' : 'base64url';
-  // It skips what it does not know, so a wrong character shows as a missing byte; only characters past ASCII could be folded
-  // into the alphabet, and those are longer as UTF-8 than as text.
+  // It skips what it does not know, so a wrong character shows as a missing byte; only characters past ASCII could be
+  // folded into the alphabet, and those are longer as UTF-8 than as text.
   const found = bytes.write(text, at, length, alphabet);
   if (found !== length || Buffer.byteLength(text) !== text.length) throw notBase64(path);
 }
@@ -504,8 +511,9 @@ function finish(arena: Arena, change: Change): Change {
 }
 
 /**
- * A shape A body that fits its schema as a change. Its bytes are pinned in the arena: `arena.unpin` when it is answered.
- * Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`; then nothing is taken.
+ * A shape A body that fits its schema as a change. Its bytes are pinned in the arena: `arena.unpin` when it is
+ * answered. Throws `validation`, `item_too_large`, `unknown_type`, `blob_not_found`, `unavailable`; then nothing is
+ * taken.
  */
 export function decodeWriteA(arena: Arena, body: ItemBodyA, requireSig: RequireSig): Change {
   const envelope = body.payloadEnc ?? null;

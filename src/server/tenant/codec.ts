@@ -315,7 +315,9 @@ function fieldsB(out: JsonWriter, row: ItemRow): void {
 
 /** More than what stands around a row's bytes in its text. */
 const AROUND_ROW = 1_024;
-/** A row's bytes are at most so many times as long as text: of a B blob without metadata nonce and keys are said twice. */
+/**
+ * A row's bytes are at most so many times as long as text: of a B blob without metadata nonce and keys are said twice.
+ */
 const TIMES_AS_TEXT = 4;
 
 /** Begins the text of a row: `out.since` takes what this returns. */

@@ -1,10 +1,10 @@
 /**
- * The one gate between stored changes and live sockets (guarantee 1). Local commits and what other instances
- * committed both come through here; whatever was delivered before is dropped, and a gap is read before anything past it.
+ * The one gate between stored changes and live sockets (guarantee 1). Local commits and those of other instances both
+ * pass it; what was delivered before is dropped, and a gap is read before anything past it.
  *
- * The frames of each tenant's last changes are pushed from here, and kept so that a short absence never reaches the database: as
- * bytes in a few large pieces of memory for all tenants of a process. As texts they would be most of what the garbage collector
- * carries: each outlives a collection or two, and then goes (bench S1).
+ * The frames of each tenant's last changes are kept after they were pushed, so that replays after a short absence do
+ * not reach the database: as bytes, in a few large buffers shared by all tenants of a process. As strings they would be
+ * most of the garbage collector's work: each survives a collection or two and then dies (bench S1).
  */
 import type { AckFrame, Piece } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
@@ -15,14 +15,14 @@ import type { FrameBytes, LogPage } from './ports.js';
 import type { Live, Replaying, Session } from './session.js';
 import type { Shape } from '../../protocol/shape.js';
 
-/** Names a frame in the ring: the number of its segment times the size of one, and where it begins. Never given twice. */
-export type Place = number;
+/** Position of a frame in the ring: number of its segment times the segment size, plus its offset. Never reused. */
+export type FramePosition = number;
 
 const SEGMENT_BYTES = 1024 * 1024;
-/** Of a frame that is not there. */
-const NOWHERE: Place = -1;
+/** Position of a frame that is not held. */
+const NOWHERE: FramePosition = -1;
 
-/** Frames in the order in which they came; where there is no room the oldest go, a segment at a time. */
+/** Frames in order of arrival; when full, the oldest are evicted a segment at a time. */
 export class FrameRing {
   /** The newest last. */
   private readonly segments: Buffer[] = [];
@@ -30,7 +30,10 @@ export class FrameRing {
   private first = 0;
   private used = SEGMENT_BYTES;
 
-  /** Holds at most so many bytes, and a segment of 1 MiB in any case. What one step delivers has to fit: it is sent after it. */
+  /**
+   * Holds at most `bytesMax`, but at least one segment of 1 MiB. What one step delivers must fit, since it is sent
+   * after the step.
+   */
   constructor(private readonly bytesMax: number) {}
 
   /** Bytes of memory that it takes. */
@@ -38,8 +41,8 @@ export class FrameRing {
     return this.segments.length * SEGMENT_BYTES;
   }
 
-  /** Keeps a frame. One that fits no segment is not there at once. */
-  add(frame: Uint8Array): Place {
+  /** Keeps a frame. One that is larger than a segment is evicted at once. */
+  add(frame: Uint8Array): FramePosition {
     if (frame.length > SEGMENT_BYTES) return NOWHERE;
     if (this.used + frame.length > SEGMENT_BYTES) this.begin();
     const at = this.used;
@@ -48,13 +51,13 @@ export class FrameRing {
     return (this.first + this.segments.length - 1) * SEGMENT_BYTES + at;
   }
 
-  /** Whether the frame is still there. They go in the order in which they came. */
-  has(place: Place): boolean {
+  /** Whether the frame is still held. */
+  has(place: FramePosition): boolean {
     return Math.floor(place / SEGMENT_BYTES) >= this.first;
   }
 
-  /** The bytes of a frame that is there: a view, good until the next one is added. */
-  view(place: Place, length: number): Buffer {
+  /** The bytes of a frame that is held: a view, valid until the next `add`. */
+  view(place: FramePosition, length: number): Buffer {
     const segment = this.segments[Math.floor(place / SEGMENT_BYTES) - this.first];
     if (segment === undefined) throw new Error('the frame is not in the ring any more');
     const at = place % SEGMENT_BYTES;
@@ -79,7 +82,7 @@ export const RECENT_BYTES = 256 * 1024;
 /** Where a frame is written before the ring has it. */
 const written = new JsonWriter();
 
-/** A change as a socket is told of it. */
+/** A change as it is pushed to sockets. */
 export interface Frame {
   readonly id: string;
   readonly version: number;
@@ -87,17 +90,17 @@ export interface Frame {
   readonly changedBy: string | null;
   /** When its request came to this instance, ms of `performance.now()`; Infinity where it was made elsewhere. */
   readonly since: number;
-  readonly place: Place;
+  readonly place: FramePosition;
   readonly length: number;
-  /** A later frame of the same item is there: looked up for whoever asks first after it came. */
+  /** A later frame of the same item is held; computed by the first replay after it was added. */
   superseded: boolean;
 }
 
 /**
  * Holds every change above `floor` up to the delivered version. A version that is missing in between was
- * superseded before it could be read, so whoever is at or above the floor can be served from here alone.
+ * superseded before it could be read, so a session at or above the floor can be served from here alone.
  */
-export class Recent {
+export class RecentFrames {
   private frames: Frame[] = [];
   private held = 0;
   /** The version up to which it is known which frames are superseded. */
@@ -167,7 +170,7 @@ export class Recent {
     return latest;
   }
 
-  /** Says of each frame whether a later one supersedes it; once for all that ask before the next is added. */
+  /** Marks superseded frames; computed once until the next frame is added. */
   private judge(): void {
     const newest = this.frames.at(-1)?.version ?? 0;
     if (this.judged === newest) return;
@@ -181,19 +184,22 @@ export class Recent {
     }
   }
 
-  /** The bytes of a frame: a view, good until the next change of any tenant. Undefined where other tenants' took its place. */
+  /**
+   * The bytes of a frame: a view, valid until the next change of any tenant. Undefined where it was evicted by other
+   * tenants' frames.
+   */
   view({ place, length }: Frame): Uint8Array | undefined {
     return this.ring.has(place) ? this.ring.view(place, length) : undefined;
   }
 
-  /** Gives up all; the next reader below `delivered` goes to the database. */
+  /** Drops all frames; sessions below `delivered` are served from the database. */
   forget(delivered: number): void {
     this.frames = [];
     this.held = 0;
     this.floor = delivered;
   }
 
-  /** Changes of other tenants took the place of these: the oldest go first. */
+  /** Drops the frames that other tenants' changes evicted from the ring. */
   private dropLost(): void {
     let lost = 0;
     for (const { place } of this.frames) {
@@ -212,30 +218,30 @@ export class Recent {
   }
 }
 
-/** What delivery knows of a tenant: how far it is, for whom, and what it keeps. Part of the tenant's state. */
+/** The part of a tenant's state that delivery works on: position, sessions, recent frames. */
 export interface Delivery {
   /** Everything up to here went through `deliver`, exactly once and in order. */
   delivered: number;
   /** Count and version sum at `summary.version`; exact for `delivered` when the two are equal. */
   summary: Summary;
-  /** The highest head heard of. Above `delivered`, a gap is being read or about to be. */
+  /** The highest head hinted at. Above `delivered`, a gap is being read or about to be. */
   knownHead: number;
   gapReading: boolean;
   /** Committed here while a gap was read, in version order, and the sums at the last of them. */
   held: readonly ItemRow[];
   heldSummary: Summary | null;
-  /** The highest head heard of when the gap under way, or the last one, began to be read. */
+  /** `knownHead` at the time when the read of the current, or last, gap began. */
   gapFor: number;
 
   readonly sessions: Set<Session>;
   /** The frames of the last changes. In shape B only once a socket of that shape was there. */
-  readonly recent: { readonly a: Recent; b: Recent | null };
+  readonly recent: { readonly a: RecentFrames; b: RecentFrames | null };
   readonly ring: FrameRing;
 }
 
 /** The last changes in a shape. Those in shape B are kept from the first socket of that shape on. */
-export function recentOf({ recent, delivered, ring }: Delivery, shape: Shape): Recent {
-  return shape === 'a' ? recent.a : (recent.b ??= new Recent('b', delivered, ring));
+export function recentFramesOf({ recent, delivered, ring }: Delivery, shape: Shape): RecentFrames {
+  return shape === 'a' ? recent.a : (recent.b ??= new RecentFrames('b', delivered, ring));
 }
 
 /**
@@ -245,8 +251,8 @@ export function recentOf({ recent, delivered, ring }: Delivery, shape: Shape): R
 export const BURST_BYTES = 256 * 1024;
 
 /**
- * Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. Without a socket nobody waits
- * for it: a `hello` asks for the head.
+ * Notes that the history reaches at least `head`, and reads the gap when it is not delivered yet. Without a socket
+ * nothing is read: the next `hello` reads the head.
  */
 export function noticeHead(state: Delivery, head: number): Effect[] {
   if (head > state.knownHead) state.knownHead = head;
@@ -258,7 +264,7 @@ export function noticeHead(state: Delivery, head: number): Effect[] {
 
 /**
  * Rows read from the database above `delivered`. They show each item's latest state only; what was committed here while
- * they were read is put between them, so that no version of this instance's own is passed over.
+ * they were read is merged with them, so that none of this instance's own versions is skipped.
  */
 export function onGap(state: Delivery, page: LogPage): Effect[] {
   state.gapReading = false;
@@ -268,7 +274,8 @@ export function onGap(state: Delivery, page: LogPage): Effect[] {
   const position = page.more ? last : Math.max(page.summary.version, state.delivered);
   const effects = deliver(state, merge(found, takeHeld(state, position)), position);
   if (!page.more && page.summary.version === state.delivered) state.summary = page.summary;
-  // Whatever was heard of before this read is in it, or is not true. A hint too high would have the gap read for ever.
+  // A head hinted at before this read is covered by it, or was wrong. A hint that is too high would repeat the read for
+  // ever.
   if (!page.more && state.knownHead === state.gapFor) state.knownHead = state.delivered;
   if (!page.more) effects.push(...deliverHeld(state));
   return [...effects, ...noticeHead(state, page.summary.version)];
@@ -281,14 +288,14 @@ function merge(found: readonly ItemRow[], held: readonly ItemRow[]): ItemRow[] {
   return [...byVersion.values()].sort((a, b) => a.version - b.version);
 }
 
-/** Takes what is held up to a version that is above `delivered`. */
+/** Removes and returns held rows up to `position`, which is above `delivered`. */
 function takeHeld(state: Delivery, position: number): ItemRow[] {
   const taken = state.held.filter(({ version }) => version > state.delivered && version <= position);
   state.held = state.held.filter(({ version }) => version > position);
   return taken;
 }
 
-/** Delivers of what is held what follows without a gap; of the rest, the next read finds what lies before it. */
+/** Delivers the held rows that follow without a gap; the next read finds what lies before the rest. */
 function deliverHeld(state: Delivery): Effect[] {
   if (state.held.length === 0) return [];
   const held = merge(takeHeld(state, Infinity), []);
@@ -305,17 +312,17 @@ function deliverHeld(state: Delivery): Effect[] {
 
 export const NONE_HELD: readonly ItemRow[] = [];
 /**
- * Rows held while a gap is read, at most, and their bytes: what is delivered in one step has to lie in the ring until it is
- * sent. What is not held is read from the log.
+ * Most rows, and bytes, held while a gap is read: what one step delivers has to stay in the ring until it is sent. Rows
+ * beyond that are read from the log.
  */
 const HELD_MAX = 1_000;
 const HELD_BYTES_MAX = 1024 * 1024;
 
 /**
- * What one transaction made, here or on another instance, in version order. Delivered at once where it follows what was
- * delivered, without a gap: of another instance's changes, or of another actor's (dropped, but with changes under way), nothing
- * may be known here. Then the log is read, and these are held meanwhile. A tenant without sockets has nobody to tell: it goes
- * on from here, and who asks for what lies before reads the log.
+ * The rows of one transaction, of this instance or another, in version order. Delivered at once where they follow
+ * without a gap. A gap arises from changes of another instance, or of a dropped actor with changes under way, that are
+ * not known here: then the log is read, and these rows are held meanwhile. A tenant without sockets skips the gap;
+ * later replays read it from the log.
  */
 export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summary | null): Effect[] {
   const rows = given.filter(({ version }) => version > state.delivered);
@@ -329,7 +336,7 @@ export function onRows(state: Delivery, given: readonly ItemRow[], summary: Summ
   return [...effects, ...deliverHeld(state), ...noticeHead(state, last.version)];
 }
 
-/** Passes over versions that are not known here. */
+/** Skips versions that are not known here. */
 function skipTo(state: Delivery, version: number): void {
   state.delivered = version;
   state.held = NONE_HELD;
@@ -337,7 +344,7 @@ function skipTo(state: Delivery, version: number): void {
   state.recent.b?.forget(version);
 }
 
-/** Copies: the bytes of a change belong to the arena, which takes them back when it is answered. */
+/** Copies the rows: the bytes of a change return to the arena when it is answered. */
 function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null): void {
   if (state.held.length + rows.length > HELD_MAX) return;
   const bytes = (sum: number, row: ItemRow): number => sum + row.end - row.at;
@@ -349,15 +356,18 @@ function hold(state: Delivery, rows: readonly ItemRow[], summary: Summary | null
 /** What one step delivers in one shape. Most sockets get the same of it, and share it. */
 interface Batch {
   readonly frames: readonly Frame[];
-  readonly recent: Recent;
-  /** All of them as they are sent; null where they are more than one socket is handed in one step, or are not in memory any more. */
+  readonly recent: RecentFrames;
+  /**
+   * All of them as they are sent; null where they are more than one socket is handed in one step, or are not in memory
+   * any more.
+   */
   readonly whole: readonly FrameBytes[] | null;
   /** When the oldest of the changes came that were made here. */
   readonly since: number;
   readonly position: number;
 }
 
-function batchOf(recent: Recent, rows: readonly ItemRow[], position: number): Batch {
+function batchOf(recent: RecentFrames, rows: readonly ItemRow[], position: number): Batch {
   const frames = recent.add(rows);
   const whole: FrameBytes[] = [];
   let bytes = 0;
@@ -440,13 +450,13 @@ function fallBehind(session: Session, phase: Live, frames: readonly FrameBytes[]
 }
 
 /**
- * What a live session gets of a change: the frame; of its own change an `ack` where it asked for acks, else null (WS-03,
- * WS-08). Undefined: the frame is not in memory any more.
+ * What a live session gets of a change: the frame; of its own change an `ack` where it asked for acks, else null
+ * (WS-03, WS-08). Undefined: the frame is not in memory any more.
  */
 export function liveFrame(
   session: Session,
   frame: Frame,
-  { acks, recent }: { readonly acks: boolean; readonly recent: Recent },
+  { acks, recent }: { readonly acks: boolean; readonly recent: RecentFrames },
 ): FrameBytes | null | undefined {
   if (frame.changedBy !== session.port.deviceId) return recent.view(frame);
   return acks ? ackText(frame.id, frame.version) : null;

@@ -1,6 +1,6 @@
 /** What can happen to a tenant, and what it wants done. The actor's whole life is messages in, effects out. */
 import type { Summary } from '../../protocol/item.js';
-import type { Change, ItemRow, Standing } from './change.js';
+import type { Change, ItemRow, Position } from './change.js';
 import type { FrameBytes, HintedGeneration, LogPage, TenantSnapshot } from './ports.js';
 import type { Replaying, Session } from './session.js';
 
@@ -16,7 +16,7 @@ export type Message =
   | { readonly kind: 'failed'; readonly changes: readonly Change[]; readonly error: Error }
   | { readonly kind: 'snapshot'; readonly snapshot: TenantSnapshot }
   | { readonly kind: 'snapshot-failed'; readonly error: Error }
-  | { readonly kind: 'nudge'; readonly head: number; readonly generation: HintedGeneration }
+  | { readonly kind: 'head_hint'; readonly head: number; readonly generation: HintedGeneration }
   | {
       readonly kind: 'published';
       /** What another instance made in one transaction, or a part of it: versions in order, without a gap. */
@@ -69,10 +69,12 @@ export type Effect =
     }
   | { readonly kind: 'close'; readonly session: Session; readonly code: number; readonly reason: string }
   /** Tell the other instances. The rows' bytes may be a change's that is answered by a later effect. */
-  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Standing }
+  | { readonly kind: 'publish'; readonly rows: readonly ItemRow[]; readonly standing: Position }
   | { readonly kind: 'purge-keys'; readonly deviceId: string };
 
-/** Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied. */
+/**
+ * Changes that wait for what this message brings: each must get an answer, also where the message cannot be applied.
+ */
 export function waitersOf(message: Message): readonly Change[] {
   switch (message.kind) {
     case 'change':

@@ -1,8 +1,8 @@
-/** What the tenant actor needs from outside. Implemented in `postgres/` and `front/`, or in memory by the tests. */
+/** What the tenant actor needs from outside. Implemented in `storage/` and `realtime/`, or in memory by the tests. */
 import type { Shape } from '../../protocol/shape.js';
 import type { FrameBin, FrameDevice, PairRequestFrame } from '../../protocol/frames.js';
 import type { Summary } from '../../protocol/item.js';
-import type { Arena, Change, CommitSink, ItemRow, Standing } from './change.js';
+import type { Arena, Change, CommitSink, ItemRow, Position } from './change.js';
 
 /** A device as the actor knows it. */
 export interface DeviceStanding {
@@ -25,7 +25,7 @@ export type BinChange = {
 } & (
   | {
       readonly deletedAt: null;
-      /** The bin as `GET /bins` shows it; counted only where its frame is to be told. */
+      /** The bin as `GET /bins` shows it; its items are counted only where its frame is sent. */
       readonly view: FrameBin;
     }
   /** `deletedAt`: when it went, ms. */
@@ -51,8 +51,22 @@ export interface TenantSnapshot {
   readonly pairRequests: readonly PairRequest[];
 }
 
+/** How far a tenant is known. */
+export interface KnownPosition {
+  readonly tenantId: string;
+  readonly delivered: number;
+  readonly generation: number;
+}
+
+/** How far a tenant is in the database. `head` is null where there is no such tenant. */
+export interface StoredPosition {
+  readonly tenantId: string;
+  readonly head: number | null;
+  readonly generation: number;
+}
+
 /** Reads tenants; concurrent calls are batched into one statement. */
-export interface TenantDirectory {
+export interface TenantLoader {
   /**
    * The tenant, or undefined when there is none. `known`: the generation that the reader has; the views of bins that
    * changed above it carry their `itemCount`, for their frames.
@@ -60,26 +74,10 @@ export interface TenantDirectory {
   load(tenantId: string, known?: number): Promise<TenantSnapshot | undefined>;
   /** Where the tenant's history stands in the database now, at or after the moment of the call. */
   head(tenantId: string): Promise<Summary>;
-}
-
-/** How far a tenant is known. */
-export interface KnownStanding {
-  readonly tenantId: string;
-  readonly delivered: number;
-  readonly generation: number;
-}
-
-/** How far a tenant is in the database. `head` is null where there is no such tenant. */
-export interface StoredStanding {
-  readonly tenantId: string;
-  readonly head: number | null;
-  readonly generation: number;
-}
-
-/** Where tenants stand, for the comparison that finds lost notifications. */
-export interface TenantStandings {
-  /** Of the tenants given, at least those that are gone or further than is known. */
-  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]>;
+  /**
+   * For the comparison that finds lost notifications: of the tenants given, at least those that are gone or further.
+   */
+  positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]>;
 }
 
 /** Rows above a version in version order, and where the history stood in the same snapshot. */
@@ -111,9 +109,9 @@ export interface ItemLog {
   page(request: PageRequest): Promise<LogPage>;
 }
 
-/** The way into the database, and the memory in which changes lie on it. */
+/** Group commit, and the memory that holds the bytes of queued changes. */
 export interface CommitLanes {
-  /** Where the bytes of a tenant's changes are to be put. */
+  /** The arena for the bytes of the tenant's changes. */
   arenaOf(tenantId: string): Arena;
   /** Queues a change. Throws `unavailable` when the queue is full or the database is known to be down. */
   submit(change: Change, sink: CommitSink): void;
@@ -133,17 +131,17 @@ export interface SocketPort {
   close(code: number, reason: string): void;
 }
 
-/** The generation that a hint tells of. `newer`: whoever tells does not know it, but it is above any that was read. */
+/** The generation in a hint. `newer`: not known by the sender, but above any that was read before. */
 export type HintedGeneration = number | 'newer';
 
-/** Tells other instances what happens to a tenant here. A hint only: it may be lost. */
+/** Notifies other instances of a tenant's changes. A hint only: it may be lost. */
 export interface ChangeAnnouncer {
   /** The tenant's head or generation rose. */
   announce(tenantId: string, head: number, generation: HintedGeneration): void;
-  /** The same, with the rows that one transaction made, in version order. Whatever is kept of their bytes is copied. */
-  publish(tenantId: string, rows: readonly ItemRow[], standing: Standing): void;
-  /** The tenant's first socket on this instance was opened: the others' changes are wanted here. */
-  attend(tenantId: string): void;
+  /** The same, with the rows of one transaction in version order. Their bytes are copied where they are kept. */
+  publish(tenantId: string, rows: readonly ItemRow[], standing: Position): void;
+  /** The tenant's first socket on this instance was opened: from now on other instances send its changes here. */
+  subscribe(tenantId: string): void;
 }
 
 /** Removes a revoked device's entries from the stored keys, in the background (reference, HTTP, Writing an item). */

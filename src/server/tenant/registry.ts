@@ -8,25 +8,24 @@ import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
 import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
 import { Actor, type ActorPorts } from './actor.js';
 import type { ItemRow } from './change.js';
-import type { HintedGeneration, TenantStandings } from './ports.js';
-import { Reads } from './reads.js';
+import type { HintedGeneration } from './ports.js';
+import { PendingReads } from './pending-reads.js';
 import { FrameRing } from './deliver.js';
-import { Turns } from './turns.js';
+import { ReplayQueue } from './replay-queue.js';
 
 /** An actor without sockets or changes under way is dropped after so long without use, ms. */
 const IDLE_MS = 5 * 60_000;
-/** Changes kept for short absences, over all tenants of the process, bytes. */
+/** Recent frames kept over all tenants of the process, bytes. */
 const RECENT_BYTES_ALL = 64 * 1024 * 1024;
-/** Pages of replays that are read at once; the rest of the database's connections is for everything else. */
+/** Replay pages read concurrently; the other connections of the pool are for everything else. */
 const REPLAY_PAGES = 8;
 /** Tenants compared in one statement. */
 const COMPARE_BATCH = 10_000;
-/** Between two comparisons: what is left until they count as old is for the comparison itself. */
+/** Between two comparisons, ms. The second that is left until a state counts as old is for the comparison itself. */
 const COMPARE_EVERY_MS = HEAD_COMPARE_MS - 1_000;
 
-export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'turns'> {
+export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 'replays'> {
   readonly clock: Clock;
-  readonly standings: TenantStandings;
   /** The epoch of the database as it is known now. */
   readonly epoch: () => string;
   /** Bytes of changes kept for short absences, over all tenants; 64 MiB by default. */
@@ -34,33 +33,46 @@ export interface RegistryOptions extends Omit<ActorPorts, 'onBroken' | 'ring' | 
 }
 
 export class TenantRegistry {
-  /** Those that are loaded. One may judge only while it `isCurrent`. */
+  /** The loaded actors. Requests may be judged by one only while it `isCurrent`. */
   readonly actors = new Map<string, Actor>();
   private readonly loading = new KeyedFlight((tenantId: string) => this.load(tenantId));
   private readonly comparing = new SingleFlight(() => this.compareAll());
-  /** Comparisons that requests wait for: true where what the tenant's actor knows is what the database has. */
+  /** Comparisons that requests wait for: true where the tenant's actor is up to date. */
   private readonly confirming = new Batcher<string, boolean>(COMPARE_BATCH, (ids) => this.confirm(ids));
   private readonly ports: ActorPorts;
-  /** What the actors, and this, ask of the database. */
-  private readonly reads = new Reads();
+  /** Reads of the actors and of this registry, so that `close` can wait for them. */
+  private readonly reads = new PendingReads();
   private timer: Timer | undefined;
   private closed = false;
 
   constructor(private readonly options: RegistryOptions) {
     const { lanes, announcer, purger, onFault, clock, meter } = options;
-    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofDirectory(options.directory)];
+    const [log, directory] = [this.reads.ofLog(options.log), this.reads.ofLoader(options.loader)];
     const onBroken = (actor: Actor): void => {
       if (this.actors.get(actor.tenantId) === actor) this.drop(actor.tenantId, CLOSE.restart, 'restart');
       else actor.retire(CLOSE.restart, 'restart');
     };
     const ring = new FrameRing(options.recentBytes ?? RECENT_BYTES_ALL);
-    const turns = new Turns(REPLAY_PAGES);
+    const turns = new ReplayQueue(REPLAY_PAGES);
     const current = (actor: Actor): Promise<boolean> | undefined =>
       this.isCurrent(actor) ? undefined : this.confirming.ask(actor.tenantId);
-    this.ports = { lanes, log, directory, announcer, purger, onFault, onBroken, ring, turns, clock, current, meter };
+    this.ports = {
+      lanes,
+      log,
+      loader: directory,
+      announcer,
+      purger,
+      onFault,
+      onBroken,
+      ring,
+      replays: turns,
+      clock,
+      current,
+      meter,
+    };
   }
 
-  /** Begins the slow tick: comparison of heads and dropping of idle actors. */
+  /** Starts the periodic comparison of heads and the eviction of idle actors. */
   start(): void {
     const tick = (): void => {
       this.timer = this.options.clock.setTimer(COMPARE_EVERY_MS, tick);
@@ -71,8 +83,8 @@ export class TenantRegistry {
   }
 
   /**
-   * Takes no hint and compares nothing any more. Resolves when no actor reads: once its sockets are closed and its
-   * changes answered, it begins nothing by itself. To be called after whatever changes tenants was closed.
+   * Stops comparing and ignores hints. Resolves when no actor reads: once its sockets are closed and its changes
+   * answered, an actor starts nothing by itself. Call it after everything that changes tenants was closed.
    */
   async close(): Promise<void> {
     this.closed = true;
@@ -109,7 +121,7 @@ export class TenantRegistry {
     if (actor === undefined || this.isCurrent(actor)) return actor;
     if (await this.confirming.ask(tenantId)) return this.actors.get(tenantId);
     if (this.actors.has(tenantId)) throw unavailable('the tenant could not be read');
-    // It was given up meanwhile: its tenant may be gone.
+    // It was dropped meanwhile: its tenant may be gone.
     return this.loading.join(tenantId);
   }
 
@@ -120,7 +132,7 @@ export class TenantRegistry {
   private async load(tenantId: string): Promise<Actor | undefined> {
     const epoch = this.options.epoch();
     const begun = this.options.clock.now();
-    const snapshot = await this.ports.directory.load(tenantId);
+    const snapshot = await this.ports.loader.load(tenantId);
     if (snapshot === undefined) return undefined;
     // The database changed under the read: what was read may belong to the other history.
     if (epoch !== this.options.epoch()) return this.load(tenantId);
@@ -132,12 +144,12 @@ export class TenantRegistry {
 
   /**
    * Devices, bins, pairings or state of the tenant were changed by this instance. When it resolves, sockets here are
-   * told and requests here are judged by the new state; other instances were notified.
+   * notified and requests here are judged by the new state; other instances were notified.
    */
   async changed(tenantId: string): Promise<void> {
     const actor = this.actors.get(tenantId) ?? (await this.loading.underWay(tenantId));
     if (actor === undefined) {
-      // Nobody here knows the tenant, so nobody can be behind. The others compare what they have.
+      // Not loaded here, so nothing here can be stale. Other instances compare their state.
       this.options.announcer.announce(tenantId, 0, 'newer');
       return;
     }
@@ -146,12 +158,12 @@ export class TenantRegistry {
   }
 
   /** Another instance says that the tenant got this far. */
-  nudge(tenantId: string, head: number, generation: HintedGeneration): void {
+  headHint(tenantId: string, head: number, generation: HintedGeneration): void {
     if (this.closed) return;
-    this.actors.get(tenantId)?.nudge(head, generation);
+    this.actors.get(tenantId)?.headHint(head, generation);
   }
 
-  /** Another instance says what it made of the tenant. */
+  /** Rows that another instance committed. */
   published(
     tenantId: string,
     generation: number,
@@ -172,7 +184,7 @@ export class TenantRegistry {
     this.drop(tenantId, CLOSE.restart, 'no such tenant');
   }
 
-  /** The database's history is another one: nothing held here may be believed. */
+  /** The database has another epoch: everything cached here is invalid. */
   restart(): void {
     for (const tenantId of [...this.actors.keys()]) this.drop(tenantId, CLOSE.restart, 'history changed');
   }
@@ -192,8 +204,8 @@ export class TenantRegistry {
   }
 
   /**
-   * A notification may be lost; versions are gapless, so comparing heads finds what it would have said.
-   * Resolves when everything that changed before this call is known here, or could not be asked for.
+   * A notification may be lost; versions are gapless, so that comparing heads finds what it announced.
+   * Resolves when everything that changed before this call is known here, or the database could not be reached.
    */
   async compareHeads(): Promise<void> {
     if (!this.closed) await this.comparing.fresh();
@@ -209,7 +221,7 @@ export class TenantRegistry {
     }
   }
 
-  /** For those who wait; a tenant that was compared for others of them in the meantime is not compared again. */
+  /** Comparisons that requests wait for; an actor that was compared in the meantime is not compared again. */
   private async confirm(ids: readonly string[]): Promise<boolean[]> {
     const stale = new Set<Actor>();
     for (const id of ids) {
@@ -223,29 +235,29 @@ export class TenantRegistry {
     });
   }
 
-  /** Has these actors know what the database knows; answers those that do not even then. */
+  /** Brings these actors up to date; resolves with those for which that failed. */
   private async compare(actors: readonly Actor[]): Promise<ReadonlySet<Actor>> {
     const begun = this.options.clock.now();
-    const standings = await this.reads.counted(this.options.standings.standings(actors));
-    const moved = new Map(standings.map((standing) => [standing.tenantId, standing]));
+    const positions = await this.ports.loader.positions(actors);
+    const moved = new Map(positions.map((position) => [position.tenantId, position]));
     const unknown = new Set<Actor>();
     const behind: Promise<unknown>[] = [];
     for (const actor of actors) {
-      const standing = moved.get(actor.tenantId);
-      if (standing === undefined) {
+      const position = moved.get(actor.tenantId);
+      if (position === undefined) {
         actor.comparedAt = begun;
         actor.heard();
         continue;
       }
-      // It may have been given up meanwhile.
+      // It may have been dropped meanwhile.
       if (this.actors.get(actor.tenantId) !== actor) continue;
-      if (standing.head === null) this.forget(actor.tenantId);
-      else if (standing.generation <= actor.generation) {
+      if (position.head === null) this.forget(actor.tenantId);
+      else if (position.generation <= actor.generation) {
         actor.comparedAt = begun;
-        actor.nudge(standing.head, standing.generation);
+        actor.headHint(position.head, position.generation);
       } else {
         unknown.add(actor);
-        // A failure is told to `onFault` by the actor; until a reload succeeds nobody is judged by what this one knows.
+        // The actor reports a failure to `onFault`; until a reload succeeds no request is judged by its state.
         behind.push(
           actor.reload().then(
             () => unknown.delete(actor),

@@ -9,7 +9,7 @@ import type { Summary } from '../../protocol/item.js';
 import { HELLO_INTERVAL_MS } from '../../protocol/limits.js';
 import type { ItemRow } from './change.js';
 import { frameBytes, JsonWriter } from './codec.js';
-import { ackText, liveFrame, noticeHead, type Recent, recentOf } from './deliver.js';
+import { ackText, liveFrame, noticeHead, type RecentFrames, recentFramesOf } from './deliver.js';
 import type { Effect } from './messages.js';
 import type { FrameBytes, LogPage } from './ports.js';
 import { LIVE, LIVE_WITH_ACKS, type Replaying, type Session } from './session.js';
@@ -41,7 +41,7 @@ export function onHello(state: TenantState, hello: Hello): Effect[] {
 const isDraining = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.draining;
 
 function refuseHello(session: Session): Effect[] {
-  // Whoever asks without end and reads nothing gets no answers to pile up.
+  // A peer that sends `hello` repeatedly without reading must not pile up replies.
   if (session.port.shape === 'b' || isDraining(session)) return [];
   const message = 'one hello per 5 seconds and socket';
   return [{ kind: 'send', session, frames: [plainFrame('a', { type: 'error', code: 'rate_limited', message })] }];
@@ -67,14 +67,18 @@ function resetFrame(state: TenantState, session: Session): Effect {
   return { kind: 'send', session, frames: [plainFrame(session.port.shape, { type: 'reset', epoch: state.epoch })] };
 }
 
-/** The cursor points past the history: it belongs to another one. Everything comes from 0 (reference, Sockets, Reset). */
+/**
+ * The cursor points past the history: it belongs to another one. Everything comes from 0 (reference, Sockets, Reset).
+ */
 function rewind(state: TenantState, session: Session, phase: Replaying): Effect[] {
   const fresh: Replaying = { ...phase, cursor: 0, greeting: true, committed: null, stalled: false };
   session.phase = fresh;
   return [resetFrame(state, session), { kind: 'read-page', session, phase: fresh }];
 }
 
-/** The next thing a replay needs. `caught_up` must not lie below the head committed when `hello` came, so it asks. */
+/**
+ * The next step of a replay. `caught_up` must not lie below the head committed when `hello` came, so the head is read.
+ */
 export function advance(state: TenantState, session: Session, phase: Replaying): Effect[] {
   if (!inMemory(state, session, phase)) return [{ kind: 'read-page', session, phase }];
   if (phase.greeting && phase.committed === null) return [{ kind: 'read-head', session, phase }];
@@ -89,7 +93,7 @@ function inMemory(state: TenantState, session: Session, phase: Replaying): boole
   return state.summary.version === state.delivered && state.delivered >= (phase.committed ?? 0);
 }
 
-/** The database's head, asked for because memory could serve this session. */
+/** The database's head, read because this session can be served from memory. */
 export function onHead(
   state: TenantState,
   { session, phase, summary }: { session: Session; phase: Replaying; summary: Summary },
@@ -98,7 +102,8 @@ export function onHead(
   if (summary.version < phase.cursor) return rewind(state, session, phase);
   phase.committed = summary.version;
   if (inMemory(state, session, phase)) return finish(state, session, phase);
-  // Others have committed what is not delivered here yet: this session reads it now, the rest when the gap is read.
+  // Other instances committed versions that are not delivered here yet: this session reads them now, the others with
+  // the gap.
   return [{ kind: 'read-page', session, phase }, ...noticeHead(state, summary.version)];
 }
 
@@ -118,7 +123,7 @@ export function onPage(
   if (page.more) return [{ kind: 'send', session, frames, phase }, ...ahead];
   if (phase.cursor >= state.delivered)
     return [...goLive(state, session, { phase, frames, at: page.summary }), ...ahead];
-  // Others were delivered meanwhile: go on from memory or with another page.
+  // More was delivered meanwhile: continue from memory or with another page.
   return [{ kind: 'send', session, frames, phase }, ...ahead];
 }
 
@@ -133,9 +138,9 @@ export function onSent(
 }
 
 /**
- * The log cannot be read. While the database is away the socket stays: it gets what memory holds above its cursor, and
- * `caught_up`, which must not lie below a head that nobody can know now, once the database answers. A fault of another
- * kind would come again, so that socket is sent away; its client's cursor has not moved.
+ * The log cannot be read. While the database is unreachable the socket stays open: it gets what memory holds above its
+ * cursor, and `caught_up`, which must not lie below the unknown head, once the database answers. Any other error would
+ * repeat, so that socket is closed; its client's cursor has not moved.
  */
 export function onReplayFailed(
   state: TenantState,
@@ -151,8 +156,8 @@ export function onReplayFailed(
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames, phase }];
 }
 
-/** The database was heard of: replays that it held up go on. */
-export function goOn(state: TenantState): Effect[] {
+/** The database answers again: stalled replays continue. */
+export function resume(state: TenantState): Effect[] {
   const effects: Effect[] = [];
   for (const session of state.sessions) {
     const { phase } = session;
@@ -215,7 +220,7 @@ function goLive(
   return frames.length === 0 ? [] : [{ kind: 'send', session, frames }];
 }
 
-const recentFor = (state: TenantState, session: Session): Recent => recentOf(state, session.port.shape);
+const recentFor = (state: TenantState, session: Session): RecentFrames => recentFramesOf(state, session.port.shape);
 
 // After `hello` every row is sent. A silent replay stands in for live pushes, so the device's own changes are not.
 
@@ -234,7 +239,7 @@ function ofRows(session: Session, phase: Replaying, rows: readonly ItemRow[]): F
 }
 
 /** `recent` covers the phase's cursor, so every frame is there. */
-function fromMemory(session: Session, phase: Replaying, recent: Recent): FrameBytes[] {
+function fromMemory(session: Session, phase: Replaying, recent: RecentFrames): FrameBytes[] {
   const out: FrameBytes[] = [];
   for (const frame of recent.above(phase.cursor)) {
     const sent = phase.greeting ? recent.view(frame) : liveFrame(session, frame, { acks: phase.acks, recent });

@@ -1,4 +1,6 @@
-/** One device's socket as the actor sees it. The phase is a union, so that a field exists only where it means something. */
+/**
+ * One device's socket as the actor sees it. The phase is a union, so that a field exists only where it means something.
+ */
 import type { SocketPort } from './ports.js';
 
 /** Open, but `hello` has not come. */
@@ -16,11 +18,11 @@ export interface Replaying {
   readonly greeting: boolean;
   /** A head that was read from the database since this replay began: `caught_up` must not lie below it. */
   committed: number | null;
-  /** True while nothing is asked of the database because the socket's buffer has to empty first. */
+  /** True while no page is read because the socket's buffer has to drain first. */
   draining: boolean;
   /** Bytes of a row, on average over the last page; undefined before the first. */
   rowBytes?: number;
-  /** True while the database is out of reach: the next sign of it has this replay go on. */
+  /** True while the database is unreachable: the replay resumes when it is back. */
   stalled: boolean;
 }
 

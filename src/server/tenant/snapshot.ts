@@ -1,6 +1,6 @@
 /**
  * Devices, bins and pairings as read from the database, compared with what is known: the difference is what sockets
- * are told. A lost notification costs nothing but time, since the next snapshot shows the same difference.
+ * are sent. A lost notification costs only time, since the next snapshot shows the same difference.
  */
 import { CLOSE } from '../../protocol/close-codes.js';
 import type { PlainFrame } from '../../protocol/frames.js';
@@ -21,7 +21,7 @@ export function requestReload(state: TenantState): Effect[] {
   return [{ kind: 'reload' }];
 }
 
-/** Takes over a snapshot and tells the sockets what changed. The caller then checks anew what waited. */
+/** Applies a snapshot and notifies the sockets of the difference. The caller then rechecks the changes that waited. */
 export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect[] {
   state.reloading = false;
   const effects: Effect[] = [];
@@ -45,7 +45,7 @@ export function onSnapshot(state: TenantState, snapshot: TenantSnapshot): Effect
 /** States in which nothing is served (reference, HTTP, States of a tenant). */
 const unpaid = (standing: string): boolean => standing === 'inactive' || standing === 'pending';
 
-/** A socket reads, and reads are over: whoever comes back is told 402. */
+/** Sockets read, and reads are refused in this state: a reconnecting device gets 402. */
 const dismissAll = (state: TenantState): Effect[] =>
   [...state.sessions].map((session) => dismiss(state, session, { code: CLOSE.restart, reason: 'payment required' }));
 
@@ -95,7 +95,7 @@ function pairChanges(state: TenantState, snapshot: TenantSnapshot): Effect[] {
     );
 }
 
-/** `caught_up` is still to come, and what is pending by then follows it: told now, it would come twice. */
+/** `caught_up` is still owed, and pending pairings follow it: sent now, they would come twice. */
 const awaitsCaughtUp = ({ phase }: Session): boolean => phase.kind === 'replaying' && phase.greeting;
 
 const greeted = (state: TenantState): Session[] => [...state.sessions].filter((session) => session.greeted);

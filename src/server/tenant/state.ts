@@ -3,14 +3,14 @@ import { DEFAULT_BIN } from '../../protocol/limits.js';
 import type { Change } from './change.js';
 import type { Effect } from './messages.js';
 import type { DeviceStanding, PairRequest, TenantSnapshot } from './ports.js';
-import { NONE_HELD, Recent, type Delivery, type FrameRing } from './deliver.js';
+import { NONE_HELD, RecentFrames, type Delivery, type FrameRing } from './deliver.js';
 import { CLOSED, type Session } from './session.js';
 
 export interface TenantState extends Delivery {
   readonly tenantId: string;
   /** Names the history that versions belong to (reference, Sockets). */
   readonly epoch: string;
-  /** When the message in hand came, ms. */
+  /** Arrival time of the current message, ms. */
   now: number;
   /** active, past_due, suspended, inactive, pending (reference, HTTP, States of a tenant). */
   standing: string;
@@ -24,10 +24,10 @@ export interface TenantState extends Delivery {
   bins: ReadonlySet<string>;
   pairRequests: readonly PairRequest[];
 
-  /** Changes whose checks turned out to be stale, until the snapshot they wait for is here. */
+  /** Changes whose checks were stale, until the next snapshot is here. */
   waiting: Change[];
   reloading: boolean;
-  /** A newer generation was heard of while a reload was under way: what that one reads may be older. */
+  /** A newer generation was hinted at during a reload: that one may read an older state. */
   reloadAgain: boolean;
 
   /** Revoked devices whose key purge was started by this actor; null before the first. */
@@ -56,7 +56,7 @@ export function initialState(snapshot: TenantSnapshot, epoch: string, ring: Fram
     reloading: false,
     reloadAgain: false,
     sessions: new Set(),
-    recent: { a: new Recent('a', snapshot.summary.version, ring), b: null },
+    recent: { a: new RecentFrames('a', snapshot.summary.version, ring), b: null },
     ring,
     purging: null,
   };

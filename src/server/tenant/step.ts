@@ -1,17 +1,17 @@
 /**
  * The tenant actor's rules: one message in, effects out. No clock, no network, no database; the same messages always
- * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because a
- * tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
+ * give the same effects, so every interleaving can be tested by writing it down. The state is changed in place, because
+ * a tenant has one owner, the mailbox loop, and copies would be the larger part of the work.
  *
- * Of a change from its request to its answer: it is judged by what is known, committed, and judged again where the tenant
- * changed meanwhile.
+ * Of a change from its request to its answer: it is judged by what is known, committed, and judged again where the
+ * tenant changed meanwhile.
  */
 import { invalid, ServiceError, unavailable, type ErrorName } from '../../protocol/errors.js';
 import { ENTRY_HEAD, HAS, ULID_CHARS, type Change, type ItemRow, type Verdict } from './change.js';
-import { noticeHead, onGap, onRows, recentOf } from './deliver.js';
+import { noticeHead, onGap, onRows, recentFramesOf } from './deliver.js';
 import type { Effect, Message } from './messages.js';
 import type { DeviceStanding, HintedGeneration, SocketPort } from './ports.js';
-import { goOn, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
+import { resume, onCongested, onDrained, onHead, onHello, onPage, onReplayFailed, onSent } from './replay.js';
 import { CLOSED, Session } from './session.js';
 import { onSnapshot, requestReload } from './snapshot.js';
 import type { TenantState } from './state.js';
@@ -30,14 +30,14 @@ export function step(state: TenantState, message: Message, now: number): Effect[
       return [...onSnapshot(state, message.snapshot), ...recheck(state)];
     case 'snapshot-failed':
       return onSnapshotFailed(state, message.error);
-    case 'nudge':
+    case 'head_hint':
       return onNudge(state, message.head, message.generation);
     case 'published':
       return onPublished(state, message);
     case 'gap':
       return onGap(state, message.page);
     case 'gap-failed':
-      // The next nudge or head comparison, at most 5 s away, tries again.
+      // The next head hint or comparison, at most 5 s away, tries again.
       state.gapReading = false;
       return [];
     case 'hello':
@@ -63,24 +63,24 @@ export function step(state: TenantState, message: Message, now: number): Effect[
 
 function onNudge(state: TenantState, head: number, generation: HintedGeneration): Effect[] {
   const behind = generation === 'newer' || generation > state.generation;
-  return [...noticeHead(state, head), ...goOn(state), ...(behind ? requestReload(state) : [])];
+  return [...noticeHead(state, head), ...resume(state), ...(behind ? requestReload(state) : [])];
 }
 
 /**
- * What was written where more was known of the tenant than here goes the way of a hint: read from the log, beside a reload
- * that may find a device revoked.
+ * Rows committed under a newer generation are handled as a hint: read from the log, beside a reload that may find a
+ * device revoked.
  */
 function onPublished(
   state: TenantState,
   { rows, generation, summary }: Extract<Message, { kind: 'published' }>,
 ): Effect[] {
   if (generation > state.generation) return onNudge(state, rows.at(-1)?.version ?? 0, generation);
-  return [...onRows(state, rows, summary), ...goOn(state)];
+  return [...onRows(state, rows, summary), ...resume(state)];
 }
 
 /**
  * Registers a socket, or says why not. Device and epoch are checked in the same step that registers, so that no socket
- * slips past a revocation: whoever is registered will be found by it (reference, HTTP, Tokens).
+ * slips past a revocation: a registered socket is found by it (reference, HTTP, Tokens).
  */
 export function admit(state: TenantState, port: SocketPort): Session | ErrorName {
   const device = state.devices.get(port.deviceId);
@@ -88,7 +88,7 @@ export function admit(state: TenantState, port: SocketPort): Session | ErrorName
   if (device.revoked || device.tokenEpoch !== port.tokenEpoch) return 'device_revoked';
   const session = new Session(port);
   state.sessions.add(session);
-  recentOf(state, port.shape);
+  recentFramesOf(state, port.shape);
   return session;
 }
 
@@ -101,7 +101,7 @@ function onSnapshotFailed(state: TenantState, error: Error): Effect[] {
 }
 
 /**
- * How often a change is judged anew before it is answered with `unavailable`. Each time needs the tenant's devices or
+ * How often a change is judged again before it fails with `unavailable`. Each time needs the tenant's devices or
  * bins to change in the moment between check and commit; more than a few in a row is not a race but a fault.
  */
 const RECHECKS_MAX = 5;
@@ -118,8 +118,8 @@ export function onChange(state: TenantState, change: Change): Effect[] {
 }
 
 /**
- * Why this caller may change nothing at all, or null. Checked before anything is asked of the database:
- * a revoked device does not even learn whether its write is stored.
+ * The error for a caller that may change nothing at all, or null. Checked before the database is used: a revoked device
+ * must not learn whether its write is stored.
  */
 function refuseCaller(state: TenantState, deviceId: string): ServiceError | null {
   const device = state.devices.get(deviceId);
@@ -129,7 +129,7 @@ function refuseCaller(state: TenantState, deviceId: string): ServiceError | null
 }
 
 /**
- * Says why the change is refused, if it is. A refusal does not end it: a retry of what is stored already must succeed
+ * Sets the change's refusal, if there is one. It is committed all the same: a retry of a stored change must succeed
  * whatever has changed since (RETRY-11), and only the commit function knows what is stored.
  */
 function judge(state: TenantState, change: Change): void {
@@ -150,8 +150,8 @@ function refuseStanding(standing: string): ServiceError | null {
 }
 
 /**
- * Every device must be able to read the item: inline through `keys`, a blob without metadata through `blobKeys`. Entries
- * of revoked devices are dropped from the inline keys, which no tag covers (ITEM-29).
+ * Every device must be able to read the item: inline through `keys`, a blob without metadata through `blobKeys`.
+ * Entries of revoked devices are dropped from the inline keys, which no tag covers (ITEM-29).
  */
 function judgeKeys(state: TenantState, change: Change): ServiceError | null {
   const inline = (change.has & HAS.inline) !== 0;
@@ -225,9 +225,9 @@ export function onCommitted(state: TenantState, message: Extract<Message, { kind
   const { changes, summary } = message;
   const applied = changes.every(applies) ? changes : changes.filter(applies);
   const rows = applied.map(rowOf);
-  // Another actor's changes, dropped since, may have come after these.
+  // An actor that was dropped since may have committed changes after these.
   const effects = [...onRows(state, rows, summary), ...noticeHead(state, summary.version)];
-  // Before the answers, which give up the rows' bytes.
+  // Before the replies, which release the rows' bytes.
   if (rows.length > 0) effects.push({ kind: 'publish', rows, standing: { summary, generation: message.generation } });
   for (const change of changes) {
     if (change.verdict === 'stale') state.waiting.push(change);
@@ -275,12 +275,12 @@ function conflictMessage({ version, ifVersion }: Change): string {
   return 'the item was deleted, or other content with the same or a later ts is stored';
 }
 
-/** Changes whose fate is unknown or which were never tried: the client may send them again (guarantee 2). */
+/** Changes whose outcome is unknown or which were never tried: the client may retry (guarantee 2). */
 export function onFailed(changes: readonly Change[], error: Error): Effect[] {
   return changes.map((change) => ({ kind: 'refused', change, error }));
 }
 
-/** The tenant was read anew: what waited for it is judged again. */
+/** The tenant was reloaded: the changes that waited for it are judged again. */
 export function recheck(state: TenantState): Effect[] {
   const waiting = state.waiting;
   state.waiting = [];

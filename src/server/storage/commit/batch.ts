@@ -1,12 +1,12 @@
 /**
- * The calls of the commit functions (sql/0002_commit.sql): their parameters, how they are sent, and what they answer.
+ * The calls of the commit functions (sql/0002_commit.sql): parameters, sending, results.
  *
- * Parameters go in PostgreSQL's own binary formats (PostgreSQL manual, Frontend/Backend Protocol, Bind; array_send and its
- * like in the source), put together in memory that is used again. Arrays as text are joined, escaped, copied and parsed for
- * every batch, which is most of what a write costs on its way into the database (bench S2).
+ * Parameters go in PostgreSQL's own binary formats (PostgreSQL manual, Frontend/Backend Protocol, Bind; array_send and
+ * its like in the source), written into a reused buffer. Arrays as text would be joined, escaped, copied and parsed for
+ * every batch, which was most of a write's cost on its way into the database (bench S2).
  *
- * Answers are checked before anything of them is believed: a change that is acknowledged by another one's row would be
- * lost, and one without a row would never be answered.
+ * Results are checked before use: a change acknowledged by another one's row would be lost, and one without a row would
+ * never be answered.
  */
 import pg from 'pg';
 import type { Summary } from '../../../protocol/item.js';
@@ -26,7 +26,7 @@ export class Parameters {
   private bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
   private used = 0;
   private count = 0;
-  /** The last parameter, which is sent as it lies. */
+  /** The last parameter, sent without a copy. */
   private tail: Buffer = Buffer.alloc(0);
 
   /** Begins the parameters of a call of the statement that was prepared under this name. */
@@ -101,7 +101,7 @@ export class Parameters {
     return this;
   }
 
-  /** The Bind message in its pieces. They hold until the next `begin`. */
+  /** The Bind message in its parts, valid until the next `begin`. */
   message(): readonly Buffer[] {
     this.bytes[0] = 0x42;
     // Its own length counts, its type does not; behind the parameters stands that all results come as text.
@@ -153,7 +153,7 @@ interface DriverConnection {
   sync(): void;
 }
 
-/** Reads what the functions answer. What does not fit is found out by `readInserted` and `readDecided`. */
+/** Parsers of the functions' results. `readInserted` and `readDecided` check the values. */
 function parserOf(type: number): (text: string) => unknown {
   if (type === INT4 || type === INT8) return Number;
   if (type === BYTEA) return (text) => Buffer.from(text.slice(2), 'hex');
@@ -213,7 +213,7 @@ export function callBinary(
 
 /** Ends a connection at once: what was not sent on it yet never is, whether the other side reads or not. */
 export function cutOff(client: pg.Client): Promise<void> {
-  // Asked for first: the driver takes a connection that breaks unasked for a fault.
+  // `end` first: the driver reports a connection that breaks without it as an error.
   const ended = client.end();
   (client as unknown as { readonly connection: DriverConnection }).connection.stream.destroy();
   return ended;
@@ -225,9 +225,9 @@ export const INSERT = { name: 'insert', text: `SELECT * FROM insert_changes(${pl
 export const COMMIT = { name: 'commit', text: `SELECT * FROM commit_changes(${placeholders(20)})` } as const;
 
 /**
- * Settings of a lane's connection. The functions' plans are made once, maybe while the tables are still empty, and kept:
- * they must look rows up by their keys, however small the tables were at that moment. Planning anew would cost
- * more than a small batch.
+ * Settings of a lane's connection. The functions' plans are made once, maybe while the tables are still empty, and
+ * kept: they must use the indexes, however small the tables were at that moment. Planning for each call would cost more
+ * than a small batch.
  */
 export const LANE_SETTINGS = `
   SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
@@ -241,7 +241,7 @@ export interface TenantChanges {
   readonly changes: Change[];
 }
 
-/** Whether a change can be a plain insert, as far as can be told without looking at what is stored. */
+/** Whether a change can be a plain insert, judged without the stored row. */
 const mayInsert = ({ kind, refusal, ifVersion, blobRef, has }: Change): boolean =>
   kind === 'write' && refusal === null && (ifVersion ?? 0) === 0 && blobRef === null && (has & HAS.inline) !== 0;
 
@@ -257,7 +257,7 @@ export function byTenant(batch: readonly Change[]): {
     let tenant = found.get(tenantId);
     if (tenant === undefined) found.set(tenantId, (tenant = { tenantId, generation, sink, changes: [] }));
     tenant.changes.push(change);
-    // Two sinks: an actor was dropped and made anew with changes under way. They are answered each for itself.
+    // Two sinks: an actor was dropped and loaded again with changes under way. Each gets its own outcomes.
     if (!mayInsert(change) || generation !== tenant.generation || sink !== tenant.sink) mixed.add(tenantId);
   }
   const all = [...found.values()];
@@ -276,7 +276,9 @@ interface Gathered {
   readonly offsets: readonly number[];
 }
 
-/** What lies between the changes of a batch is sent along up to this share of it, rather than copying them. */
+/**
+ * Unused bytes between the changes of a batch are sent too, up to this share of it, rather than copying the changes.
+ */
 const GAPS_MAX = 0.5;
 
 /** The piece of the arena in which they lie, mostly one behind the other; a copy where they are scattered. */
@@ -373,7 +375,7 @@ export function putCommit(
 /** Bytes that a change takes in a batch. */
 export const changeBytes = (change: Change): number => change.end - change.at;
 
-/** What `commit_changes` decided of one change. `alone`: ask again without others of its tenant. */
+/** What `commit_changes` decided of one change. `alone`: to be repeated without other changes of its tenant. */
 export interface Decided {
   readonly verdict: Verdict | 'alone';
   readonly version: number | null;
@@ -391,7 +393,7 @@ const OTHERS: ReadonlySet<unknown> = new Set(['stale', 'conflict', 'missing', 'r
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 const isCountOrNull = (value: unknown): value is number | null => value === null || isCount(value);
 
-/** One for each change, in their order. Throws where that is not what the rows are. */
+/** One for each change, in their order. Throws where the rows are anything else. */
 export function readDecided(rows: unknown, changes: number): Decided[] {
   const given = rowsOf(rows, changes);
   return given.map((row, at) => {
@@ -405,7 +407,7 @@ function decidedOf(row: readonly unknown[]): Decided {
   if (!isVerdict(verdict)) throw new Error('a verdict that there is not');
   if (!isCountOrNull(version) || !isCountOrNull(ts)) throw new Error('a version or time that is none');
   if (STORED.has(verdict) && (version === null || version === 0)) throw new Error(`${verdict} without a version`);
-  // Of a tenant that is gone there is nothing to say but that the check is stale.
+  // A deleted tenant has the verdict `stale` and nothing else.
   const standing = verdict === 'stale' && head === null ? [0, 0, 0, 0] : [head, itemCount, versionSum, generation];
   if (!areCounts(standing)) throw new Error('a standing that is none');
   if (stored !== null && !Buffer.isBuffer(stored)) throw new Error('a stored row that is none');
@@ -431,7 +433,7 @@ export function readInserted(rows: unknown, tenants: number): (Summary | null)[]
   });
 }
 
-/** A list of so many, each as it should be: rows unless said otherwise. */
+/** Checks that this is a list of `count` valid elements, by default rows. */
 function rowsOf<T = readonly unknown[]>(
   given: unknown,
   count: number,

@@ -1,8 +1,8 @@
 /**
  * Group commit: the changes of many tenants in one call (sql/0002_commit.sql).
- * Each lane has one connection and a queue; the next batch is what gathered while the last one was under way, so
- * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two
- * batches that touch one tenant would only wait for each other's locks.
+ * Each lane has one connection and a queue; the next batch is what was queued while the last one was under way, so
+ * batches grow with load and no timer delays a single write. A tenant always goes through the same lane: two batches
+ * that touch one tenant would only wait for each other's locks.
  */
 import type pg from 'pg';
 import type { Clock } from '../../../protocol/clock.js';
@@ -37,7 +37,7 @@ const ARENA_BYTES = 128 * 1024 * 1024;
 /** Calls of one batch in all, when the connection breaks or a deadlock is found; every one may be repeated safely. */
 const ATTEMPTS = 3;
 const RETRY_MS = 200;
-/** After a batch failed for want of a database, new writes are refused at once for so long, ms. */
+/** After a batch failed because the database was unreachable, new writes are refused at once for this time, ms. */
 const DOWN_MS = 1_000;
 
 export interface LanesOptions {
@@ -49,7 +49,7 @@ export interface LanesOptions {
   readonly clock: Pick<Clock, 'now'>;
   readonly wait: (ms: number) => Promise<void>;
   readonly onFault: (error: unknown) => void;
-  /** Told of every batch. */
+  /** Measures every batch. */
   readonly meter?: Meter;
 }
 
@@ -95,7 +95,7 @@ interface Statement {
   readonly text: string;
 }
 
-/** What a sink is to be told. */
+/** The outcomes for one sink. */
 interface Told {
   readonly sink: CommitSink;
   readonly changes: Change[];
@@ -103,7 +103,7 @@ interface Told {
   readonly generation: number;
 }
 
-/** What became of a batch: exactly one of the two for each of its changes, but those that went back into the queue. */
+/** The outcome of a batch: one of the two for each change, except those put back into the queue. */
 interface Settled {
   readonly told: Told[];
   readonly failed: { readonly changes: readonly Change[]; readonly error: Error }[];
@@ -138,7 +138,7 @@ class Lane {
     this.queue.push(change);
     if (this.working) return;
     this.working = true;
-    // What comes in with this turn of the event loop goes into one batch.
+    // Changes of the same turn of the event loop share a batch.
     setImmediate(() => void this.work());
   }
 
@@ -149,8 +149,9 @@ class Lane {
   }
 
   /**
-   * Batch after batch. The next one is sent before the last one's pushes and answers go out: PostgreSQL works while they
-   * do. What it decides comes later than this turn of the event loop, so the order on the sockets is that of the batches.
+   * Batch after batch. The next one is sent to PostgreSQL before the last one's pushes and replies are written, so that
+   * both work at once. Its result arrives in a later turn of the event loop, so the order on the sockets is that of the
+   * batches.
    */
   private async work(): Promise<void> {
     let last: Settled | undefined;
@@ -162,7 +163,7 @@ class Lane {
       last = await call;
       if (batch.length > 0) this.guarded(() => this.measure(batch, begun));
     }
-    // In the very step in which nothing was left: whoever comes later begins anew.
+    // Set in the same turn in which the queue was found empty, so that the next change starts the loop again.
     this.working = false;
     for (const wake of this.whenIdle.splice(0)) wake();
   }
@@ -209,15 +210,15 @@ class Lane {
   }
 
   /**
-   * Inserts what is plainly new, and has the rest decided (sql/0002_commit.sql). Never rejects, and leaves no change out:
-   * whatever fails, what is not known to be decided failed, and its client asks again (guarantee 2).
+   * Inserts plain new items, and calls `commit_changes` for the rest (sql/0002_commit.sql). Never rejects, and omits no
+   * change: on any failure the changes that are not known to be decided failed, and their clients retry (guarantee 2).
    */
   private async commit(batch: readonly Change[]): Promise<Settled> {
     const settled: Settled = { told: [], failed: [] };
     try {
       const { tenants, others } = byTenant(batch);
       const left = tenants.length === 0 ? [] : await this.insert(tenants, settled);
-      // Where the database is away the others would wait for as long once more, only to be told so.
+      // Where the database is unreachable the others would wait for the same time limit again.
       const away = settled.failed.length > 0;
       if (away && others.length > 0) settled.failed.push({ changes: others, error: outOfReach() });
       else if (left.length + others.length > 0) await this.decide([...left, ...others].sort(inOrder), settled);
@@ -230,7 +231,7 @@ class Lane {
 
   private failTheRest(batch: readonly Change[], settled: Settled): void {
     const known = settled.told.reduce((sum, { changes }) => sum + changes.length, 0);
-    // Of those that failed some may have waited behind the batch.
+    // Some of those that failed may have been queued behind the batch.
     if (settled.failed.length === 0 && known >= batch.length) return;
     const settledOnes = new Set([...settled.told, ...settled.failed].flatMap(({ changes }) => changes));
     const queued = new Set(this.queue);
@@ -247,7 +248,7 @@ class Lane {
       inserted = await this.call(INSERT, put, (rows) => readInserted(rows, tenants.length));
     } catch (error) {
       const changes = tenants.flatMap((tenant) => tenant.changes);
-      // Another instance may have stored one of the items a moment ago. Whatever it is, one by one it will show.
+      // Another instance may have stored one of the items meanwhile: `commit_changes` decides each of them.
       if (!isUnavailable(error) && !isRetryable(error)) return changes;
       this.outage(changes, error, settled);
       return [];
@@ -255,7 +256,7 @@ class Lane {
     return this.inserted(tenants, inserted, settled);
   }
 
-  /** Has a batch decided; one that fails for its content is split until the bad change stands alone (INST-15). */
+  /** Calls `commit_changes`; a batch that fails for its content is split until the bad change is alone (INST-15). */
   private async decide(batch: readonly Change[], settled: Settled): Promise<void> {
     let decided: Decided[];
     try {
@@ -278,8 +279,8 @@ class Lane {
   }
 
   /**
-   * The database cannot be asked. Where the link is gone, what waits behind the batch would find none either, and only after
-   * as long a wait: it is told so too.
+   * The database is unreachable. Where the connection is gone, the queued changes would fail too, after another time
+   * limit: they fail now.
    */
   private outage(batch: readonly Change[], error: unknown, { failed }: Settled): void {
     this.downUntil = isUnavailable(error) ? this.options.clock.now() + DOWN_MS : 0;
@@ -289,9 +290,9 @@ class Lane {
   }
 
   /**
-   * One statement, repeated where that may help: a change that was stored by a lost call is recognised. Where the
-   * connection is there it is sent before this returns. `read` throws where the answer is none to what was asked; then
-   * whatever was done is not known, and the connection is not used again.
+   * One statement, repeated where that may help: a change that a lost call stored is recognised as `same`. With an open
+   * connection it is sent before this returns. `read` throws where the result does not fit the call; then the outcome
+   * is unknown, and the connection is not used again.
    */
   private call<T>(statement: Statement, put: () => void, read: (rows: unknown) => T): Promise<T> {
     return this.ask(statement, put, 1).then((rows) => {
@@ -320,9 +321,9 @@ class Lane {
   }
 
   /**
-   * The lane's connection. A plan is made for tables of the size they have then, and kept. Made while they were empty, it
-   * reads them whole: 20 times the work a moment later, until the first autovacuum. So it is made anew each time the calls
-   * have grown fourfold, as the tables may have.
+   * The lane's connection. A cached plan fits the table sizes of the time it was made. One made for empty tables scans
+   * them: 20 times the work a moment later, until the first autovacuum. So plans are discarded each time the number of
+   * calls has grown fourfold, as the tables may have.
    */
   private async prepared(): Promise<pg.Client> {
     const client = this.client ?? (await this.connect());
@@ -334,7 +335,7 @@ class Lane {
   }
 
   private async connect(): Promise<pg.Client> {
-    // It may be lost before `connect` has handed it over: then it is used once, which fails, and never kept.
+    // It may be lost before `connect` returns it: then it is used once, which fails, and not kept.
     const opening: { lost: boolean; client?: pg.Client } = { lost: false };
     const client = await this.options.connect((error) => {
       opening.lost = true;
@@ -349,8 +350,8 @@ class Lane {
   }
 
   /**
-   * A connection that timed out may still be at work: its answer must not be taken for the next batch's, and what was not
-   * sent on it yet must never be, since the memory it lies in is used again.
+   * A connection that timed out may still be executing: its result must not be taken for the next batch's, and unsent
+   * bytes must never be sent, since their memory is reused.
    */
   private disconnect(): void {
     const { client } = this;
@@ -391,7 +392,7 @@ class Lane {
       const last = decided[i];
       if (last === undefined || change.sink === null) continue;
       if (last.verdict === 'alone') {
-        // Alone it was already: what is not decided now never is, and it is told so with those without an answer.
+        // A change that was alone already is not put back: it fails with those without a result.
         if (!change.alone) back.push(change);
         continue;
       }
@@ -410,7 +411,7 @@ class Lane {
     }
   }
 
-  /** Back to where they stood: what came later must not overtake them, least of all a change of the same item. */
+  /** Back to their place: later changes must not overtake them, least of all those of the same item. */
   private putBack(changes: readonly Change[]): void {
     if (changes.length === 0) return;
     for (const change of changes) change.alone = true;
@@ -433,8 +434,8 @@ class Lane {
   }
 
   /**
-   * A sink that throws is a fault of ours: whom it has not answered yet it is to answer that the outcome is not known; the
-   * others are told all the same, and the lane goes on.
+   * A sink that throws is a defect: it is told to fail what it has not answered yet with an unknown outcome; the other
+   * sinks get theirs, and the lane continues.
    */
   private tellOne(sink: CommitSink, changes: readonly Change[], work: () => void): void {
     try {

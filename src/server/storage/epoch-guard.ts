@@ -6,7 +6,7 @@ import type pg from 'pg';
 import { ulid } from 'ulid';
 
 /** The epoch as the newest connection found it. One in each process. */
-export class History {
+export class EpochGuard {
   private current: string | undefined;
 
   /** `onChange` is called when a connection finds another history than the ones before it. */

@@ -1,12 +1,12 @@
 /** Reads of the database that are under way, so that a stop can wait for the last of them. */
-import type { ItemLog, TenantDirectory } from './ports.js';
+import type { ItemLog, TenantLoader } from './ports.js';
 
-/** Counts what it is given; see above. */
-export class Reads {
+/** Counts the promises that it is given until they settle. */
+export class PendingReads {
   private underWay = 0;
   private whenNone: (() => void)[] = [];
 
-  /** The same promise. Whoever waits for it may begin another read in the step in which it settles. */
+  /** The same promise. Its reader may begin another read in the step in which it settles. */
   counted<T>(read: Promise<T>): Promise<T> {
     this.underWay++;
     const over = (): void => {
@@ -27,11 +27,12 @@ export class Reads {
     return { page: (request) => this.counted(log.page(request)) };
   }
 
-  /** The directory, its reads counted. */
-  ofDirectory(directory: TenantDirectory): TenantDirectory {
+  /** The loader, its reads counted. */
+  ofLoader(loader: TenantLoader): TenantLoader {
     return {
-      load: (tenantId, known) => this.counted(directory.load(tenantId, known)),
-      head: (tenantId) => this.counted(directory.head(tenantId)),
+      load: (tenantId, known) => this.counted(loader.load(tenantId, known)),
+      head: (tenantId) => this.counted(loader.head(tenantId)),
+      positions: (known) => this.counted(loader.positions(known)),
     };
   }
 }

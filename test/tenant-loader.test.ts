@@ -1,7 +1,7 @@
 /** Tenants as the actors read them, on a real database (contract 13). */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { PostgresDirectory } from '../src/server/storage/directory.js';
+import { PostgresTenantLoader } from '../src/server/storage/tenant-loader.js';
 import { nextTurn } from '../src/protocol/batcher.js';
 import { ServiceError } from '../src/protocol/errors.js';
 import { claimedWorld, Instance, newWorld, quickHasher, random, refusal } from './support/accounts.js';
@@ -67,7 +67,7 @@ t.test('INST-02: a comparison is answered with what is news, and with who is gon
     { tenantId: ahead, delivered: 4, generation: 3 },
     { tenantId: gone, delivered: 0, generation: 1 },
   ];
-  const told = [...(await a.directory.standings(known))].sort((one, other) =>
+  const told = [...(await a.directory.positions(known))].sort((one, other) =>
     one.tenantId.localeCompare(other.tenantId),
   );
   t.same(
@@ -78,7 +78,7 @@ t.test('INST-02: a comparison is answered with what is news, and with who is gon
       { tenantId: gone, head: null, generation: 0 },
     ].sort((one, other) => one.tenantId.localeCompare(other.tenantId)),
   );
-  t.same(await a.directory.standings([]), []);
+  t.same(await a.directory.positions([]), []);
 });
 
 t.test('ERR-14: a database that is away is unavailable, with the cause for the log', async (t) => {
@@ -125,7 +125,7 @@ t.test('BIN-06 BIN-17: the frame of a new bin has its count, also when more has 
     { id: 'one', itemCount: 0 },
     { id: 'two', itemCount: 0 },
   ]);
-  const first = await new PostgresDirectory(logs.pool, new TestClock(7)).load(tenantId);
+  const first = await new PostgresTenantLoader(logs.pool, new TestClock(7)).load(tenantId);
   t.ok(
     first?.bins.every(({ view }) => view !== null && !('itemCount' in view)),
     'a first load counts nothing',

@@ -8,20 +8,20 @@ import { ID_AT, int8, readRows } from './packing.js';
 
 /** The first character. An instance that knows another format reads the log. */
 const FORMAT = '1';
-/** Of the sums: item count and version sum, -1 where they are not known. */
+/** Item count and version sum, -1 where they are not known. */
 const SUMS_BYTES = 16;
 /** Five texts with their lengths: bin, type, two devices and a blob's name, none longer than this. */
 const TEXTS_MAX = 5 * (4 + 128);
 /** Without its texts: the numbers, the id and the parts of fixed length. */
 const ROW_FIXED_BYTES = ID_AT + 26 + FIXED_BYTES - HASH_BYTES;
 
-/** Characters that carried rows take at most: what is left of a notification's 8,000 bytes beside ids and numbers. */
+/** Most characters of carried rows: what is left of a notification's 8,000 bytes beside ids and numbers. */
 const CARRIED_MAX = 7_800;
 const BYTES_MAX = Math.floor(((CARRIED_MAX - 1) / 4) * 3) - 3;
 const scratch = Buffer.alloc(BYTES_MAX + TEXTS_MAX);
 
-/** Rows that follow one another without a gap; the sums are those at the last one. */
-export interface Carried {
+/** Rows without a gap in their versions; `summary` is that at the last one. */
+export interface NotifiedRows {
   readonly rows: readonly ItemRow[];
   readonly summary: Summary | null;
 }
@@ -41,7 +41,7 @@ function textTo(text: string | null, at: number): number {
 const sizeOf = ({ ctBytes, keysBytes, blobKeysBytes }: ItemRow): number =>
   ROW_FIXED_BYTES + ctBytes + keysBytes + blobKeysBytes;
 
-/** Writes a row; answers where it ends, or -1 where there is no room for it. */
+/** Writes a row; returns its end, or -1 where it does not fit. */
 function rowTo(row: ItemRow, from: number): number {
   if (from + sizeOf(row) > BYTES_MAX) return -1;
   let at = int8To(row.version, from);
@@ -57,19 +57,19 @@ function rowTo(row: ItemRow, from: number): number {
   return at + row.bytes.copy(scratch, at, row.at + HASH_BYTES, row.end);
 }
 
-/** A piece of what one transaction made of a tenant, and the version of its last row. */
-export interface Piece {
+/** Some rows of one transaction, encoded, and the version of the last of them. */
+export interface NotificationPart {
   readonly head: number;
   readonly text: string;
 }
 
 /**
- * The rows of one transaction in as many pieces as they need, the sums with the last. Undefined where one of them does not
- * fit, or is not here: whoever lacks it has to read the log, and finds the others there as well. Their bytes are copied.
+ * The rows of one transaction in as many parts as they need, with the summary in the last. Undefined where one row does
+ * not fit or is not here: the receiver then reads the log, which has the others too. Their bytes are copied.
  */
-export function carry(rows: readonly ItemRow[], summary: Summary): readonly Piece[] | undefined {
+export function encodeRows(rows: readonly ItemRow[], summary: Summary): readonly NotificationPart[] | undefined {
   if (!rows.every(({ version }, n) => version === summary.version - rows.length + 1 + n)) return undefined;
-  const pieces: Piece[] = [];
+  const pieces: NotificationPart[] = [];
   let [at, head] = [SUMS_BYTES, 0];
   const end = (sums: Summary | null): void => {
     int8To(sums?.versionSum ?? -1, int8To(sums?.itemCount ?? -1, 0));
@@ -90,8 +90,10 @@ export function carry(rows: readonly ItemRow[], summary: Summary): readonly Piec
   return pieces;
 }
 
-/** Reads a piece that ends at version `head`. Throws for what is none; what it says has none of the content in it. */
-export function uncarry(text: string, head: number): Carried {
+/**
+ * Decodes a part that ends at version `head`. Throws where it is malformed, with none of its content in the message.
+ */
+export function decodeRows(text: string, head: number): NotifiedRows {
   if (!text.startsWith(FORMAT)) throw new Error('a change came in a format that is not known');
   const bytes = Buffer.from(text.slice(1), 'base64');
   const rows = bytes.length > SUMS_BYTES ? wholeRows(bytes.subarray(SUMS_BYTES)) : [];

@@ -1,8 +1,9 @@
-/** Whether the database answers at all (specification, errors; contract 13). */
+/** Whether the database answers at all (reference, Operating). */
 import t from 'tap';
 import { createPool, isConnectionLoss } from '../src/server/storage/database.js';
-import { Reach } from '../src/server/storage/reach.js';
-import { Events } from './support/events.js';
+import { CircuitBreaker } from '../src/server/storage/circuit-breaker.js';
+import { TestClock } from './support/clock.js';
+import { Events, until } from './support/events.js';
 import { NamedProxy } from './support/named-proxy.js';
 import { testDatabase, type WithTeardown } from './support/postgres.js';
 import { runSql } from './support/server.js';
@@ -14,7 +15,7 @@ interface World {
   readonly pool: ReturnType<typeof createPool>;
   /** What was told, in order: true for back. */
   readonly told: Events<boolean>;
-  readonly reach: Reach;
+  readonly breaker: CircuitBreaker;
   readonly url: string;
 }
 
@@ -22,34 +23,34 @@ async function world(t: WithTeardown): Promise<World> {
   const { url } = await testDatabase(t, 'empty');
   const proxy = await NamedProxy.before(t, url);
   const told = new Events<boolean>();
-  const reach = new Reach({ url: proxy.url, onChange: told.add });
-  const pool = createPool({ url: proxy.url, link: reach.link, name: 'pool', onIdleError: () => undefined });
+  const breaker = new CircuitBreaker({ url: proxy.url, onChange: told.add });
+  const pool = createPool({ url: proxy.url, link: breaker.link, name: 'pool', onIdleError: () => undefined });
   await pool.query('SELECT 1');
-  reach.start();
+  breaker.start();
   t.teardown(async () => {
-    await reach.close();
+    await breaker.close();
     await pool.end();
   });
-  return { proxy, pool, told, reach, url };
+  return { proxy, pool, told, breaker, url };
 }
 
 t.test(
   'DUR-07: links that carry nothing are cut, and nobody waits for new ones until there is an answer',
   async (t) => {
-    const { proxy, pool, told, reach } = await world(t);
+    const { proxy, pool, told, breaker } = await world(t);
     proxy.swallowNew(true);
     proxy.swallow('');
     const waiting = pool.query('SELECT 1').catch((error: unknown) => error);
     const queued = Array.from({ length: 30 }, async () => pool.query('SELECT 1').catch((error: unknown) => error));
     await told.until(1);
-    t.same([told.all, reach.within], [[false], false]);
+    t.same([told.all, breaker.reachable], [[false], false]);
     for (const error of await Promise.all([waiting, ...queued])) t.ok(isConnectionLoss(error));
     const opened = proxy.count('pool');
     t.ok(isConnectionLoss(await pool.query('SELECT 1').catch((error: unknown) => error)));
     t.equal(proxy.count('pool'), opened, 'it was not even tried');
     proxy.swallowNew(false);
     await told.until(2);
-    t.same([told.all, reach.within], [[false, true], true]);
+    t.same([told.all, breaker.reachable], [[false, true], true]);
     t.equal((await pool.query('SELECT 1')).rowCount, 1);
   },
 );
@@ -65,4 +66,25 @@ t.test('DUR-07: a link of its own that breaks, a slow statement or a refusal is 
   await slow;
   await runSql(admin.href, `ALTER DATABASE ${name} ALLOW_CONNECTIONS true`);
   t.same(told.all, []);
+});
+
+t.test('DUR-07: while a connection receives something, nothing is asked', async (t) => {
+  const { url } = await testDatabase(t, 'empty');
+  const proxy = await NamedProxy.before(t, url);
+  const clock = new TestClock();
+  const breaker = new CircuitBreaker({ url: proxy.url, onChange: (reachable) => t.fail(String(reachable)), clock });
+  const pool = createPool({ url: proxy.url, link: breaker.link, name: 'pool', onIdleError: () => undefined });
+  t.teardown(async () => {
+    await breaker.close();
+    await pool.end();
+  });
+  breaker.start();
+  for (let second = 0; second < 3; second++) {
+    await pool.query('SELECT 1');
+    clock.advance(1_000);
+    await until('the next check is set', () => clock.waiting === 1);
+    t.equal(proxy.count('service-pulse'), 0);
+  }
+  clock.advance(1_000);
+  await until('a check of its own', () => proxy.count('service-pulse') === 1);
 });

@@ -1,4 +1,4 @@
-/** Reads tenants for the actors. One statement answers many tenants: a crowd that reconnects costs few. */
+/** Loads tenants for the actors. Concurrent calls share a statement, so that a reconnect storm costs few. */
 import type pg from 'pg';
 import { Batcher, nextTurn } from '../../protocol/batcher.js';
 import type { Clock } from '../../protocol/clock.js';
@@ -7,12 +7,11 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { Glyph } from '../../protocol/requests.js';
 import type {
   BinChange,
-  KnownStanding,
+  KnownPosition,
   PairRequest,
-  StoredStanding,
-  TenantDirectory,
+  StoredPosition,
+  TenantLoader,
   TenantSnapshot,
-  TenantStandings,
 } from '../tenant/ports.js';
 import { arrayOf, ask } from './ask.js';
 
@@ -22,32 +21,32 @@ const BATCH_MAX = 500;
 /** Devices that may share one read of heads. */
 const HEADS_MAX = 5_000;
 /**
- * So many devices at once are a crowd that comes back: from then on a read waits a moment for more of it, and goes on
- * waiting while so many more come in each such moment, for a tenth of a second at most. Waiting for longer would hold the
- * crowd up: most clients open few sockets before the first is caught up (bench S6).
+ * From this many concurrent calls on, a reconnect storm is assumed: a read waits for more calls, and once more while at
+ * least STORM_GROWTH come in a pause, a tenth of a second in all. Longer waits would slow the storm down: most clients
+ * open few sockets before the first is caught up (bench S6).
  */
-const CROWD = 16;
-const CROWD_GROWTH = 4;
-const CROWD_PAUSE_MS = 55;
-const CROWD_PAUSES = 2;
+const STORM = 16;
+const STORM_GROWTH = 4;
+const STORM_PAUSE_MS = 55;
+const STORM_PAUSES = 2;
 
-async function gather(waiting: () => number, clock: Clock): Promise<void> {
-  let grown = CROWD_GROWTH;
-  for (let pause = 0; pause < CROWD_PAUSES && grown >= CROWD_GROWTH; pause++) {
+async function waitForMore(waiting: () => number, clock: Clock): Promise<void> {
+  let grown = STORM_GROWTH;
+  for (let pause = 0; pause < STORM_PAUSES && grown >= STORM_GROWTH; pause++) {
     const before = waiting();
-    await new Promise<void>((resolve) => void clock.setTimer(CROWD_PAUSE_MS, resolve));
-    // Where the machine is busy the timer comes before what has come in is read.
+    await new Promise<void>((resolve) => void clock.setTimer(STORM_PAUSE_MS, resolve));
+    // On a busy machine timers fire before pending input is read.
     await nextTurn();
     grown = waiting() - before;
   }
 }
 
-/** Deleted bins that are read along, the latest ones: sockets are told of them; what is older, clients have read anew. */
+/** Deleted bins that are loaded, the latest ones, for their frames; clients that are further behind reload the list. */
 const DELETED_BINS_MAX = 100;
 
 /**
- * Everything of a tenant beside its items, in one statement and so in one snapshot. Rows of the lists travel as JSON,
- * bytes in them as hex. Where only the head is asked for (HEAD_ONLY), the lists are left out.
+ * Everything of a tenant beside its items, in one statement and thus one snapshot. Rows of the lists travel as JSON,
+ * bytes in them as hex. Where only the head is wanted (HEAD_ONLY), the lists are left out.
  */
 const LOAD = `
   SELECT t.id, t.state, t.generation, t.head, t.item_count, t.version_sum,
@@ -74,13 +73,13 @@ const LOAD = `
   FROM unnest($1::text[], $3::bigint[]) AS k(id, known) JOIN tenants t ON t.id = k.id`;
 
 const HEADS = 'SELECT id, head, item_count, version_sum FROM tenants WHERE id = ANY ($1)';
-/** Only what is news is sent back: most of what is compared every few seconds has not moved. */
-const STANDINGS = `
+/** Returns differences only: most tenants have not changed between two comparisons. */
+const POSITIONS = `
   SELECT k.id AS "tenantId", t.head, coalesce(t.generation, 0) AS generation
   FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS k(id, head, generation) LEFT JOIN tenants t ON t.id = k.id
   WHERE t.id IS NULL OR t.head > k.head OR t.generation > k.generation`;
 
-/** Instead of a generation: nothing is known of the tenant, or only its head is asked for. */
+/** In place of a known generation: the tenant is not loaded, or only its head is wanted. */
 const NOT_KNOWN = Number.MAX_SAFE_INTEGER;
 const HEAD_ONLY = -1;
 
@@ -140,27 +139,27 @@ interface TenantRow extends SummaryRow {
   readonly pairs: readonly PairJson[] | null;
 }
 
-/** Tenant as asked for: bins that changed above the generation `known` are counted. */
+/** A call: items of bins that changed above the generation `known` are counted. */
 interface Load {
   readonly id: string;
   readonly known: number;
 }
 
 /** Reads tenants for the actors, many in one statement. */
-export class PostgresDirectory implements TenantDirectory, TenantStandings {
-  /** Of tenants that are known. Counting their bins may take long: nobody else waits for that. */
+export class PostgresTenantLoader implements TenantLoader {
+  /** Reloads of known tenants. Counting their bins may take long: other calls do not wait for them. */
   private readonly reloads: Batcher<Load, TenantRow | undefined>;
-  /** Of tenants that are not known, and heads: what a crowd that comes back asks for. */
+  /** First loads, and heads: the calls of a reconnect storm. */
   private readonly arrivals: Batcher<Load, TenantRow | undefined>;
 
-  /** @param clock tells which pairings are past their time, and waits between the reads of a crowd. */
+  /** @param clock decides which pairings have expired, and times the pauses in a reconnect storm. */
   constructor(
     private readonly pool: pg.Pool,
     clock: Clock,
   ) {
     this.reloads = new Batcher(BATCH_MAX, (loads) => this.read(loads, clock.now()));
     this.arrivals = new Batcher(HEADS_MAX, (loads) => this.read(loads, clock.now()), {
-      pause: (asked, waiting) => (asked < CROWD ? undefined : gather(waiting, clock)),
+      pause: (asked, waiting) => (asked < STORM ? undefined : waitForMore(waiting, clock)),
     });
   }
 
@@ -175,7 +174,7 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     return summaryOf(row);
   }
 
-  /** Rows of these tenants, in order. A tenant that is asked for several times is read once. */
+  /** Rows of these tenants, in order. Duplicate ids are read once. */
   private async read(loads: readonly Load[], now: number): Promise<(TenantRow | undefined)[]> {
     const whole = new Map<string, number>();
     const heads = new Set<string>();
@@ -191,7 +190,7 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     if (whole.size === 0)
       take(await ask<TenantRow>(pool, { name: 'heads', text: HEADS, values: [arrayOf([...heads])] }));
     const wanted = [...whole];
-    // What only asks for its head comes with the first statement.
+    // Calls for a head alone share the first statement.
     const besides = [...heads].filter((id) => !whole.has(id));
     for (let at = 0; at < wanted.length; at += BATCH_MAX) {
       const some = wanted.slice(at, at + BATCH_MAX);
@@ -204,11 +203,11 @@ export class PostgresDirectory implements TenantDirectory, TenantStandings {
     return loads.map(({ id }) => found.get(id));
   }
 
-  standings(known: readonly KnownStanding[]): Promise<readonly StoredStanding[]> {
+  positions(known: readonly KnownPosition[]): Promise<readonly StoredPosition[]> {
     const ids = arrayOf(known.map(({ tenantId }) => tenantId));
     const heads = arrayOf(known.map(({ delivered }) => delivered));
     const generations = arrayOf(known.map(({ generation }) => generation));
-    return ask<StoredStanding>(this.pool, { text: STANDINGS, values: [ids, heads, generations] });
+    return ask<StoredPosition>(this.pool, { text: POSITIONS, values: [ids, heads, generations] });
   }
 }
 
@@ -243,7 +242,7 @@ function deviceOf(device: DeviceJson): TenantSnapshot['devices'][number] {
     tokenEpoch,
     revoked: device.revokedAt !== null,
     keysPurged,
-    // Only of a device that was not known before somebody is told; a crowd's actors never ask.
+    // Decoded lazily: needed for the frame of a new device only, never for a first load.
     get view() {
       return { id, name, glyph, pubkey: bytes(device.pubkey), pairedAt, cert: bytesOrNull(device.cert) };
     },
