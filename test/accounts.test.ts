@@ -4,10 +4,9 @@ import t from 'tap';
 import { isDisplayName } from '../src/protocol/ids.js';
 import { ulid } from 'ulid';
 import { Devices } from '../src/server/devices/devices.js';
-import type { DeviceStore, Seen } from '../src/server/devices/ports.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { ensureSingleTenant } from '../src/server/devices/store.js';
+import { type AccountStore, ensureSingleTenant, type Sighting } from '../src/server/devices/store.js';
 import {
   base64,
   bootstrapBody,
@@ -144,7 +143,7 @@ t.test('BOOT-07 BOOT-08 BOOT-09: a restart wipes what lets anybody in', async (t
   t.ok(await a.admits(tenantId, again.token, clock.now()));
   await a.passwords.set(tenantId, { password: 'old' });
   const proof = a.tickets.passwordProof(ticket, { tenantId, pubkey: device.publicKey });
-  t.equal((await a.accounts.recoveryStanding(tenantId, proof))?.passwordShown, false, 'an old ticket too');
+  t.equal((await a.accounts.recoveryState(tenantId, proof))?.passwordShown, false, 'an old ticket too');
   t.equal(await refusal(a.bootstrap.restart(ulid())), 'tenant_not_found');
 });
 
@@ -352,10 +351,10 @@ t.test('sightings that a standing database does not take are bounded, the oldest
   const clock = new TestClock();
   const written: string[] = [];
   const store = {
-    touch: (seen: readonly Seen[]) => Promise.resolve(void written.push(...seen.map((s) => s.deviceId))),
+    touch: (seen: readonly Sighting[]) => Promise.resolve(void written.push(...seen.map((s) => s.deviceId))),
   };
   const devices = new Devices({
-    ...{ store: store as unknown as DeviceStore, clock },
+    ...{ store: store as unknown as AccountStore, clock },
     changed: () => Promise.resolve(),
     online: () => Promise.resolve(new Set<string>()),
     onFault: (error) => t.fail(String(error)),
@@ -373,13 +372,13 @@ t.test('sightings that come while others are written wait for their own time', a
   const writes: number[] = [];
   const devices: Devices = new Devices({
     store: {
-      touch: (seen: readonly Seen[]) => {
+      touch: (seen: readonly Sighting[]) => {
         writes.push(seen.length);
         // A crowd: with every statement come others.
         devices.touch('tenant', { id: `after ${writes.length}` });
         return Promise.resolve();
       },
-    } as unknown as DeviceStore,
+    } as unknown as AccountStore,
     clock,
     changed: () => Promise.resolve(),
     online: () => Promise.resolve(new Set<string>()),

@@ -187,7 +187,7 @@ t.test('BILL-04: a provider that is slow, and a key that is wrong', async (t) =>
   const standIn = await stripe.StripeStandIn.start(t);
   const options = {
     ...{ secretKey: stripe.SECRET_KEY, webhookSecret: stripe.WEBHOOK_SECRET, priceId: stripe.PRICE },
-    ...{ apiBase: standIn.url, timeoutMs: 100, retries: 0 },
+    ...{ apiBase: standIn.url, timeoutMs: 100 },
   };
   const errorOf = async (call: Promise<unknown>): Promise<ServiceError> => {
     const error: unknown = await call.then(

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
 import { ulid } from 'ulid';
-import { PasswordQueue } from '../src/server/devices/password-queue.js';
+import { PasswordQueue } from '../src/server/devices/credentials.js';
 import { answerReauthChallenge } from '../src/crypto/reauth.js';
 import { signRecovery } from '../src/crypto/recovery.js';
 import { nodePasswordHasher, nodeSodium } from '../src/crypto/sodium-node.js';
@@ -334,7 +334,7 @@ t.test('PASS-07 PASS-08: a ticket is bound to time, tenant, key and the password
   const { ticket: free } = await a.passwords.verify(tenantId, { password: 'p' });
   const shown = async (text: string, scope: { tenantId: string; pubkey: Uint8Array }): Promise<boolean> => {
     const proof = a.tickets.passwordProof(text, scope);
-    return proof !== undefined && (await a.accounts.recoveryStanding(tenantId, proof))?.passwordShown === true;
+    return proof !== undefined && (await a.accounts.recoveryState(tenantId, proof))?.passwordShown === true;
   };
   t.ok(await shown(ticket, { tenantId, pubkey }));
   t.ok(await shown(free, { tenantId, pubkey }), 'bound to no key');

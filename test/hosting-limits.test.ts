@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { networkOf, signupNetworkOf } from '../src/server/http/address-limits.js';
 import { limitKey, parseAddress } from '../src/server/http/client-address.js';
-import { Certificates } from '../src/server/hosting/certificates.js';
+import { Certificates } from '../src/server/hosting/hosts.js';
 import { createPool } from '../src/server/storage/database.js';
 import { nightlyJobs } from '../src/server/ops/store.js';
 import { ServiceError } from '../src/protocol/errors.js';

@@ -1,8 +1,7 @@
 /** What happens by night (contract 5, 9, 12, 13, 14). */
 import t, { type Test } from 'tap';
-import { nextAt, Nightly, runJobs, type JobReport } from '../src/server/ops/nightly.js';
-import type { Job, JobTurn } from '../src/server/ops/ports.js';
-import { nightlyJobs, PostgresJobTurn } from '../src/server/ops/store.js';
+import { nextAt, Nightly, runJobs, type JobReport, type JobTurn } from '../src/server/ops/nightly.js';
+import { nightlyJobs, PostgresJobTurn, type Job } from '../src/server/ops/store.js';
 import { createPool } from '../src/server/storage/database.js';
 import { TestClock } from './support/clock.js';
 import { edited, join, mustWrite, newItem, write } from './support/devices.js';

@@ -1,7 +1,7 @@
 /** Pairing by six words (contract 9, table), on a real database and two instances: codes, and the new device. */
 import t from 'tap';
 import { ulid } from 'ulid';
-import { pairCode } from '../src/server/pairing/rules.js';
+import { pairCode } from '../src/server/pairing/pairing.js';
 import { Waiter, Waiters } from '../src/server/pairing/waiting.js';
 import {
   base64,

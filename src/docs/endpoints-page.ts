@@ -169,7 +169,7 @@ export function endpointsPage(shape: Shape, document: Json): string {
   const name = shape.toUpperCase();
   return `# Endpoints in shape ${name}
 
-The same for programs: [openapi-${shape}.json](openapi-${shape}.json), OpenAPI 3.1. How requests, tokens and errors work is said in [HTTP](http.md).
+Every endpoint with its parameters, body, replies and refusals, and below them every schema. The same for programs: [openapi-${shape}.json](openapi-${shape}.json), OpenAPI 3.1. The rules that all requests follow are on [HTTP](http.md).
 Every request may name its shape by the header \`X-Wire-Shape: ${shape}\` or by \`?shape=${shape}\`. Codes link to the page on [errors](errors.md).
 
 ${parts.join('\n\n')}

@@ -151,7 +151,7 @@ const BLOBS = inGroup('Blobs', {
     id: BLOB_REF,
     replies: [
       { status: 200, when: 'All of it.', bytes: true },
-      { status: 206, when: 'The part that was asked for.', bytes: true },
+      { status: 206, when: 'The requested part.', bytes: true },
       { status: 304, when: 'The tag that was given is still right.' },
     ],
     errors: ['no_blob', 'range_invalid', 'storage_unavailable'],
@@ -296,7 +296,7 @@ const STATUS = inGroup('Status', {
   },
   'GET /api/health': {
     summary: 'The process lives',
-    text: 'Nothing else is asked: not the database, not the tenant.',
+    text: 'Neither database nor tenant is looked at.',
     replies: done('Health'),
   },
   'GET /': { summary: 'A greeting for browsers', replies: [{ status: 200, when: 'Plain text.' }] },
@@ -319,7 +319,7 @@ const HOSTING = inGroup('Hosting', {
   },
   'GET /api/tls-check': {
     summary: 'Shall there be a certificate for this host?',
-    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, whatever host it is asked by. Of names that were signed up lately sixty an hour are let through, on all instances together; those known before never count.",
+    text: "The proxy's question, `?domain=`, before it gets a certificate. Answered from memory, on any host. Of names that were signed up lately sixty an hour are let through, on all instances together; those known before never count.",
     replies: done('Ok', "It is the apex, or an existing tenant's host."),
     errors: ['tenant_not_found', 'rate_limited'],
   },
@@ -340,7 +340,7 @@ const BILLING = inGroup('Hosting', {
   },
   'GET /signup/done': {
     summary: 'The page after checkout',
-    text: 'Shows the claim link to whoever paid; can be loaded again for seven days.',
+    text: 'Shows the claim link after the payment; can be loaded again for seven days.',
     replies: [
       { status: 200, when: 'The page. For an address that is none of ours it is a page as well, with status 404.' },
     ],

@@ -55,13 +55,13 @@ function row(name: ErrorName): string {
 export function errorsPage(): string {
   return `# Errors
 
-Every answer from 400 upwards has this body, also a refused upgrade of \`/ws\`:
+What each refusal means, and what a client does about it. Every answer from 400 upwards has this body, also a refused upgrade of \`/ws\`:
 
 \`\`\`json
 { "error": { "code": "validation", "message": "ts: must be integer milliseconds, not seconds", "details": { "path": "ts", "rule": "must be integer milliseconds, not seconds" } } }
 \`\`\`
 
-- \`code\` is stable: programs match on it, not on status or message. New codes may come; none goes.
+- \`code\` is stable: programs match on it, not on status or message. New codes may come; none goes. A client treats an unknown code by its status: 429 and 503 may be tried again after \`Retry-After\`, 500 later, any other is final for this request. An answer without this body comes from something between client and server, and is no refusal: a request that is repeatable is sent again.
 - \`message\` is for people and may change.
 - \`hint\` is there in shape B only: \`/docs/errors#<code>\`, which is this page.
 - \`details\` is there where it helps. Its fields are named below; in shape B they are spelled in snake_case.

@@ -2,10 +2,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import { PasswordQueue } from '../../src/server/devices/password-queue.js';
-import { Reauthentication } from '../../src/server/devices/reauth.js';
-import type { ForeignHost } from '../../src/server/devices/recovery.js';
-import { Tickets } from '../../src/server/devices/tickets.js';
+import { Reauthentication, Tickets } from '../../src/server/devices/credentials.js';
+import type { ForeignHost } from '../../src/server/devices/enrolment.js';
 import { tokenIssuer, TokenVerifier } from '../../src/server/http/tokens.js';
 import type { PasswordHasher } from '../../src/crypto/sodium.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
@@ -15,7 +13,6 @@ import { BinStore } from '../../src/server/bins/store.js';
 import { createPool } from '../../src/server/storage/database.js';
 import { PostgresTenantLoader } from '../../src/server/storage/tenant-loader.js';
 import { PairingStore } from '../../src/server/pairing/store.js';
-import { TicketStore } from '../../src/server/devices/ticket-store.js';
 import { toBase64Url } from '../../src/protocol/base64.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
@@ -87,7 +84,7 @@ export class Instance {
     };
     const store = new AccountStore(pool);
     const issueToken = tokenIssuer({ secret: SECRET, ttlMs: 30 * DAY_MS, clock });
-    const tickets = new Tickets({ secret: SECRET, clock, store: new TicketStore(pool, () => clock.now()) });
+    const tickets = new Tickets({ secret: SECRET, clock, store });
     const onFault = (error: unknown): void => void this.faults.push(error);
     const shared = { store, clock, issueToken, maxDevices, changed, onFault, sodium: nodeSodium, tickets };
     const reset = (tenantId: string): Promise<void> => {
@@ -104,7 +101,7 @@ export class Instance {
     const onForeignHost = (mismatch: ForeignHost): void => void this.foreignHosts.push(mismatch);
     this.recovery = new CalledRecovery({ ...shared, publicHosts, onForeignHost });
     const hasher = options.hasher ?? quickHasher;
-    this.passwords = new CalledPasswords({ ...shared, hasher, queue: new PasswordQueue() }, caller);
+    this.passwords = new CalledPasswords({ ...shared, hasher }, caller);
     this.pairing = new Pairing({ ...shared, store: new PairingStore(pool) });
     this.bins = new CalledBins({ ...shared, store: new BinStore(pool) }, caller);
   }

@@ -2,10 +2,9 @@
  * Services as tests mostly call them: asked by the device that claimed the tenant last, and by the host that recovery
  * was signed for, unless the test names another.
  */
-import { Bootstrap, type BootstrapOptions } from '../../src/server/devices/bootstrap.js';
+import { Passwords } from '../../src/server/devices/credentials.js';
 import { Devices, type DevicesOptions } from '../../src/server/devices/devices.js';
-import { Passwords, type PasswordsOptions } from '../../src/server/devices/password.js';
-import { Recovery } from '../../src/server/devices/recovery.js';
+import { Bootstrap, Recovery, type BootstrapOptions } from '../../src/server/devices/enrolment.js';
 import { Bins, type BinsOptions } from '../../src/server/bins/bins.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody, BootstrapBody } from '../../src/protocol/requests.js';
 import type { DevicePatchBody, PasswordSetBody, RecoverBody } from '../../src/protocol/requests.js';
@@ -85,7 +84,7 @@ export class CalledBins extends Bins {
 
 export class CalledPasswords extends Passwords {
   constructor(
-    options: PasswordsOptions,
+    options: ConstructorParameters<typeof Passwords>[0],
     private readonly caller: Caller,
   ) {
     super(options);

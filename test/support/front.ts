@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import type { TokenClaims } from '../../src/server/http/tokens.js';
-import type { Identity } from '../../src/server/devices/ports.js';
+import type { Identity } from '../../src/server/devices/store.js';
 import type { Clock } from '../../src/protocol/clock.js';
 import { ServiceError, type ErrorName } from '../../src/protocol/errors.js';
 import type { LiveItem } from '../../src/protocol/item.js';

@@ -5,7 +5,7 @@ import { PostgresBlobAudit } from '../blobs/audit-store.js';
 import type { ObjectStore } from '../blobs/ports.js';
 import { Reaper, type Comparison, type Reaped } from '../blobs/reaper.js';
 import { BlobStore } from '../blobs/store.js';
-import type { Job } from '../ops/ports.js';
+import type { Job } from '../ops/store.js';
 
 interface ReaperParts {
   readonly store: ObjectStore;

@@ -6,7 +6,7 @@ import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { Checkout } from '../billing/checkout.js';
-import type { BillingService } from '../billing/routes.js';
+import type { Billing } from '../billing/routes.js';
 import { BillingStore } from '../billing/store.js';
 import { Webhooks } from '../billing/webhooks.js';
 import { Bins } from '../bins/bins.js';
@@ -17,26 +17,19 @@ import { localStore, openBucket } from '../blobs/objects/open.js';
 import { BlobStore } from '../blobs/store.js';
 import { Transfers } from '../blobs/transfers.js';
 import { apexOf, publicHosts, type Config } from '../config/config.js';
-import { Bootstrap } from '../devices/bootstrap.js';
+import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
 import { Devices } from '../devices/devices.js';
-import { IdentityStore } from '../devices/identity-store.js';
-import { Passwords } from '../devices/password.js';
-import { Reauthentication } from '../devices/reauth.js';
-import { Recovery, type ForeignHost } from '../devices/recovery.js';
+import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
 import { AccountStore } from '../devices/store.js';
-import { TicketStore } from '../devices/ticket-store.js';
-import { Tickets } from '../devices/tickets.js';
-import { Certificates } from '../hosting/certificates.js';
-import { TenantHosts } from '../hosting/hosts.js';
-import type { HostingService } from '../hosting/routes.js';
+import { Certificates, TenantHosts } from '../hosting/hosts.js';
+import type { Hosting } from '../hosting/routes.js';
 import { Signup } from '../hosting/signup.js';
 import { HostingStore } from '../hosting/store.js';
-import { AddressLimits, signupNetworkOf } from '../http/address-limits.js';
+import { AddressLimits } from '../http/address-limits.js';
 import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
 import type { Metrics } from '../ops/metrics.js';
 import { Nightly } from '../ops/nightly.js';
-import type { Job } from '../ops/ports.js';
-import { nightlyJobs, PostgresJobTurn } from '../ops/store.js';
+import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
 import { Pairing } from '../pairing/pairing.js';
 import { PairingStore } from '../pairing/store.js';
 import { ChangeFeed } from '../storage/change-feed.js';
@@ -159,7 +152,7 @@ export function composeServices({ log, config, clock, database, secret, stops, o
     hooks.onChange(tenant);
   };
   const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
-  const tickets = new Tickets({ secret, clock, store: new TicketStore(pool, () => clock.now()) });
+  const tickets = new Tickets({ secret, clock, store });
   const online = (tenant: string): Promise<ReadonlySet<string>> => presence.online(tenant);
   const devices = new Devices({ store, clock, changed, online, onFault });
   stops.push(() => devices.close());
@@ -179,7 +172,7 @@ export function composeServices({ log, config, clock, database, secret, stops, o
     pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
     bins,
     addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
-    identities: new IdentityStore(pool),
+    identities: store,
   };
 }
 
@@ -256,22 +249,15 @@ export async function composeHosting(
   stops.push(() => hosts.close());
   hooks.onHint = (tenant) => hosts.hint(tenant);
   const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
-  const urlOf = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
-  const billed = await composeBilling(parts, {
-    apexUrl: urlOf(apex),
-    urlOf: (slug) => urlOf(hosts.hostOf(slug)),
-    changed: (tenant) => registry.changed(tenant),
-  });
-  const checkout = billed?.checkout;
+  const hostUrl = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+  const urlOf = (slug: string): string => hostUrl(`${slug}.${apex}`);
+  const changed = (tenant: string): Promise<void> => registry.changed(tenant);
+  const billing = await composeBilling(parts, { apexUrl: hostUrl(apex), urlOf, changed });
   const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
   const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
-  const signup = new Signup({ store, hosts, clock, origin: { protocol, port }, announce, checkout, onFault });
-  const service: HostingService = {
-    isApex: (host) => hosts.isApex(host),
-    certifies: (host) => certificates.check(host),
-    signUp: (body, address) => signup.signUp(body, signupNetworkOf(address)),
-  };
-  return { hosts, service, billing: billed?.service };
+  const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
+  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup };
+  return { hosts, service, billing };
 }
 
 /** A variable that the configuration has checked already (src/server/config/config.ts, billingConflicts). */
@@ -293,7 +279,7 @@ async function composeBilling(
     /** The tenant's state changed: reads it again here and notifies the other instances. */
     readonly changed: (tenantId: string) => Promise<void>;
   },
-): Promise<{ readonly checkout: Checkout; readonly service: BillingService } | undefined> {
+): Promise<Billing | undefined> {
   if (!config.paymentBillingEnabled) return undefined;
   const store = new BillingStore(database.pool);
   // Loaded only where it is used: Stripe's library takes 20 MB and a tenth of a second.
@@ -313,15 +299,7 @@ async function composeBilling(
   webhooks.start();
   stops.push(() => webhooks.close());
   const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
-  return {
-    checkout,
-    service: {
-      webhook: (body, signature) => webhooks.take(body, signature),
-      portal: (tenantId) => checkout.portal(tenantId),
-      returned: (token) => checkout.returned(token),
-      resume: (token) => checkout.resume(token),
-    },
-  };
+  return { webhooks, checkout };
 }
 
 /** Starts the nightly jobs: those of the database, and `more`. */

@@ -17,7 +17,6 @@ import * as devices from '../devices/routes.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import * as status from '../devices/status-routes.js';
 import { docsPage, health, welcome } from '../http/pages.js';
 
 /** Everything that the handlers of the table, HTTP and sockets need. */
@@ -26,7 +25,6 @@ export type App = SocketParts &
   bins.BinParts &
   blobs.BlobParts &
   devices.DeviceParts &
-  status.StatusParts &
   pairing.PairingParts &
   hosting.HostingParts &
   billing.BillingParts & { readonly docs?: Docs };
@@ -89,8 +87,8 @@ const ROUTES: readonly Columns[] = [
   ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX_STRANGER, devices.verifyPassword],
   ['GET',    '/password/exists',             'none',   'none',      'read',  0,                 devices.passwordExists],
 
-  ['GET',    '/me',                          'device', 'read',      'any',   0,                 status.me],
-  ['GET',    '/service/status',              'none',   'none',      'any',   0,                 status.serviceStatus],
+  ['GET',    '/me',                          'device', 'read',      'any',   0,                 devices.me],
+  ['GET',    '/service/status',              'none',   'none',      'any',   0,                 devices.serviceStatus],
 ];
 
 /** Routes that read many rows, and the size of their largest reply: a thousand bins have 4 KiB of meta each. */

@@ -152,7 +152,7 @@ async function serveMetrics({ log, config, stops, meter }: Parts, { registry, la
     calls: () => front.calls,
     held: () => front.held(),
     actors: () => registry.size,
-    pendingChanges: () => lanes.waiting,
+    pending_changes: () => lanes.waiting,
   });
   const listening = await meter.listen();
   stops.push(() => listening.close());

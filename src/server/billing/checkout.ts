@@ -1,30 +1,31 @@
 /**
- * Paying: the checkout at signup, the page it returns to, and the page where a customer manages the subscription.
+ * Payment: the checkout at signup, the page it returns to, and the page where a customer manages the subscription.
  *
- * The claim token never goes to the payment provider. What the provider gets, in the address that the checkout returns
- * to, is a return token; the claim token is a MAC over it under a secret of this server. So the page can show the claim
- * link as often as it is loaded, while the database holds hashes only, and whoever pays not sees nothing.
+ * The claim token never goes to the payment provider. The address that the checkout returns to carries a return token
+ * instead; the claim token is a MAC over it under a secret of this server. So the page can show the claim link as often
+ * as it is loaded, while the database holds hashes only, and shows it only once the tenant is paid for.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { SERVICE_NAME, UNCLAIMED_MS } from '../../protocol/limits.js';
-import type { Account, BillingStore, CheckoutSession, Payments } from './ports.js';
+import type { Portal } from '../../protocol/replies.js';
+import type { Account, BillingStore } from './store.js';
+import type { CheckoutOrder, StripePayments } from './stripe.js';
 
-/** So long after signup is the page after checkout good for. */
-export const RETURN_MS = 7 * 86_400_000;
+/** The page after checkout is valid for so long after signup. */
+const RETURN_MS = 7 * 86_400_000;
 const HOUR_MS = 3_600_000;
-/** No checkout outlives its unpaid tenant, or somebody would pay for nothing; the event of a payment has an hour to come. */
+/** A checkout ends before its unpaid tenant does, or a payment could be for nothing; its event has an hour to arrive. */
 const PAYABLE_MS = UNCLAIMED_MS - HOUR_MS;
-/** The provider makes no checkout that ends sooner; a minute for its clock. */
+/** The provider makes no checkout that ends sooner; it includes a minute for its clock. */
 const CHECKOUT_MIN_MS = 31 * 60_000;
 /** 32 bytes in base64url. */
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
-/** What paying is made of. */
-export interface CheckoutOptions {
-  readonly store: Pick<BillingStore, 'account' | 'returning' | 'noteCheckout'>;
-  readonly payments: Pick<Payments, 'checkout' | 'checkoutOf' | 'portal'>;
+interface CheckoutOptions {
+  readonly store: BillingStore;
+  readonly payments: StripePayments;
   readonly clock: Clock;
   /** Key of the claim tokens' MAC; the same on every instance. */
   readonly secret: Uint8Array;
@@ -34,21 +35,20 @@ export interface CheckoutOptions {
   readonly urlOf: (slug: string) => string;
 }
 
-/** What the page after checkout shows. */
-export type Returned =
-  /** The address is not one of ours, or its time is over. */
+/**
+ * The content of the page after checkout. `unknown`: the address is invalid or has expired. `unpaid`: the payment is not
+ * confirmed yet, or was not made. `renewed`: the operator has issued another claim token since.
+ */
+type Returned =
   | { readonly kind: 'unknown' }
-  /** The payment has not been confirmed yet, or was not made. */
-  | { readonly kind: 'unpaid'; readonly url: string }
-  /** Paid: this is what the new owner came for. */
   | { readonly kind: 'paid'; readonly url: string; readonly claimToken: string }
-  | { readonly kind: 'claimed'; readonly url: string }
-  /** The operator has issued another claim token since. */
-  | { readonly kind: 'renewed'; readonly url: string };
+  | { readonly kind: 'unpaid' | 'claimed' | 'renewed'; readonly url: string };
+
+type ReturnPages = Pick<CheckoutOrder, 'successUrl' | 'cancelUrl'>;
 
 const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
-/** See above. */
+/** Checkouts and customer portals of all tenants. */
 export class Checkout {
   constructor(private readonly options: CheckoutOptions) {}
 
@@ -62,17 +62,12 @@ export class Checkout {
   /** The first checkout of a tenant that has just been signed up. Throws `unavailable`, `internal`. */
   async begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }> {
     const { tenantId, email, returnToken } = order;
-    const pages = this.pagesOf(returnToken);
-    const made = await this.options.payments.checkout({
-      ...{ tenantId, customer: { email }, ...pages },
-      key: `checkout-${tenantId}`,
-      expiresAt: this.options.clock.now() + PAYABLE_MS,
-    });
-    await this.options.store.noteCheckout(tenantId, made.id);
-    return { checkoutUrl: urlOf(made) };
+    const expiresAt = this.options.clock.now() + PAYABLE_MS;
+    const payer = { tenantId, customerId: null, email, ...this.pagesOf(returnToken) };
+    return { checkoutUrl: await this.make({ ...payer, expiresAt, key: `checkout-${tenantId}` }) };
   }
 
-  /** What the page shows to somebody who comes with a return token. */
+  /** The content of the page after checkout, for a return token. */
   async returned(returnToken: string): Promise<Returned> {
     const account = await this.returning(returnToken);
     if (account === undefined) return { kind: 'unknown' };
@@ -87,7 +82,7 @@ export class Checkout {
   }
 
   /**
-   * Where somebody pays who left the checkout: the same one while it is open, else a new one. Throws `not_found` where
+   * Where an abandoned checkout is continued: the same one while it is open, else a new one. Throws `not_found` where
    * there is nothing to pay for.
    */
   async resume(returnToken: string): Promise<string> {
@@ -97,10 +92,10 @@ export class Checkout {
   }
 
   /**
-   * Where a device's owner manages the subscription; without one, where one is bought. Throws `tenant_not_found`,
+   * Where the subscription is managed; without one, where one is bought. Throws `tenant_not_found`,
    * `unavailable`.
    */
-  async portal(tenantId: string): Promise<{ url: string }> {
+  async portal(tenantId: string): Promise<Portal> {
     const { store, payments, urlOf: tenantUrl, apexUrl } = this.options;
     const account = await store.account(tenantId);
     if (account === undefined) throw new ServiceError('tenant_not_found');
@@ -111,7 +106,7 @@ export class Checkout {
     return { url: await this.pay(account, { successUrl: `${apexUrl}/signup/done`, cancelUrl: home }) };
   }
 
-  private pagesOf(returnToken: string): { successUrl: string; cancelUrl: string } {
+  private pagesOf(returnToken: string): ReturnPages {
     const page = `${this.options.apexUrl}/signup/done?return=${returnToken}`;
     return { successUrl: page, cancelUrl: page };
   }
@@ -122,13 +117,13 @@ export class Checkout {
     return account === undefined || this.options.clock.now() - account.createdAt > RETURN_MS ? undefined : account;
   }
 
-  /** One checkout at a time is open for a tenant: two that are paid would be two subscriptions. */
-  private async pay(account: Account, pages: { successUrl: string; cancelUrl: string }): Promise<string> {
-    const { store, payments, clock } = this.options;
+  /** At most one checkout is open for a tenant: two that are paid would be two subscriptions. */
+  private async pay(account: Account, pages: ReturnPages): Promise<string> {
+    const { payments, clock } = this.options;
     const { tenantId, email, customerId, checkoutId, subscription, state, createdAt } = account;
     const last = checkoutId === null ? undefined : await payments.checkoutOf(checkoutId);
     if (last?.status === 'open' && last.url !== null) return last.url;
-    // Paid, and its webhook is on its way, or the bank is.
+    // Paid; the webhook or the bank's confirmation has not arrived yet.
     if (last?.status === 'complete' && subscription !== 'over') {
       throw new ServiceError('conflict', 'the payment is being confirmed');
     }
@@ -136,20 +131,18 @@ export class Checkout {
     if (expiresAt !== null && expiresAt - clock.now() < CHECKOUT_MIN_MS) {
       throw new ServiceError('not_found', 'it is too late to pay: the name is about to be free again');
     }
-    // Whoever asks at the same moment asks for the same checkout. By the hour: an answer is kept with its key, also
-    // where it was a failure.
+    // Concurrent calls share the key, and so the checkout. The hour is part of it because the provider repeats the answer
+    // of a key, also where it was a failure.
     const hour = Math.floor(clock.now() / HOUR_MS);
-    const made = await payments.checkout({
-      ...{ tenantId, ...pages, expiresAt },
-      customer: customerId === null ? { email } : { id: customerId },
-      key: `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`,
-    });
-    await store.noteCheckout(tenantId, made.id);
-    return urlOf(made);
+    const key = `checkout-${tenantId}-${checkoutId ?? 'first'}-${hour}`;
+    return this.make({ tenantId, customerId, email, ...pages, expiresAt, key });
   }
-}
 
-function urlOf({ url }: CheckoutSession): string {
-  if (url === null || !/^https?:\/\//.test(url)) throw new ServiceError('internal', 'the checkout has no address');
-  return url;
+  /** Makes a checkout, stores it as the tenant's last one, and returns where it is paid. */
+  private async make(order: CheckoutOrder): Promise<string> {
+    const { id, url } = await this.options.payments.checkout(order);
+    await this.options.store.noteCheckout(order.tenantId, id);
+    if (url === null || !/^https?:\/\//.test(url)) throw new ServiceError('internal', 'the checkout has no address');
+    return url;
+  }
 }

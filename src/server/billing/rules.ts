@@ -1,14 +1,29 @@
 /**
- * From an event of the payment provider to the fact it tells. Pure. Fields are read where the
- * provider's API has them today and where older versions had them: the version of events is set at the provider, not
- * here.
+ * From an event of the payment provider to what it says of a subscription. Pure. Fields are read where the provider's API
+ * has them today and where older versions had them: the version of events is set at the provider, not here.
  */
 import { ServiceError } from '../../protocol/errors.js';
-import type { Fact, FactKind } from './ports.js';
 
-/** The name under which the tenant's id travels in a subscription's metadata. */
+/** What an event says of a subscription: paid, not paid, over, or only which tenant it belongs to. */
+type FactKind = 'good' | 'failed' | 'ended' | 'seen';
+
+/** One event of the payment provider, as far as it concerns this service. Times are milliseconds since 1970. */
+export interface Fact {
+  readonly eventId: string;
+  /** The tenant that the event names; null: it names none, and the customer decides. */
+  readonly tenantId: string | null;
+  readonly customerId: string;
+  readonly subscriptionId: string;
+  readonly kind: FactKind;
+  /** When it happened, by the provider's clock. */
+  readonly at: number;
+  /** Until when this payment pays; null: unknown, or the event is no payment. */
+  readonly paidUntil: number | null;
+}
+
+/** The key of the tenant's id in a subscription's metadata. */
 export const TENANT_KEY = 'tenant_id';
-/** Ids of the provider are far shorter; nothing longer goes into the database. */
+/** Ids of the provider are far shorter; nothing longer is stored. */
 const ID_MAX = 255;
 /** Visible ASCII: the database takes no NUL, and the provider has no other ids. */
 const ID = /^[!-~]*$/;
@@ -20,9 +35,7 @@ const NONE: Fields = {};
 const fieldsOf = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : NONE;
 
-const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
-
-/** An id, or the id of the object that stands in its place. Throws `webhook_invalid` for what no id can be. */
+/** An id, or the id of the object that was expanded in its place. Throws `webhook_invalid` for what no id can be. */
 function idOf(value: unknown): string | null {
   const id = typeof value === 'string' ? value : fieldsOf(value)['id'];
   if (typeof id === 'string' && !ID.test(id)) throw new ServiceError('webhook_invalid');
@@ -44,33 +57,34 @@ const KIND_OF_STATUS: Readonly<Record<string, FactKind>> = {
   incomplete_expired: 'ended',
 };
 
-/** What the event says of whom; null where it says nothing that concerns us. */
-interface Said {
+/** The fields of a fact that each type of event has elsewhere; ids are unchecked. */
+interface Unchecked {
   readonly kind: FactKind;
   readonly subscription: unknown;
   readonly tenant: unknown;
   readonly paidUntil?: number | null;
 }
 
-function saidByCheckout(object: Fields): Said | null {
-  // One that takes a single payment is another product of the same merchant.
+function readCheckout(object: Fields): Unchecked | null {
+  // A checkout for a single payment is for another product of the same merchant.
   if (object['mode'] !== undefined && object['mode'] !== 'subscription') return null;
-  // `unpaid`: the bank takes days; `invoice.paid` will tell.
+  // `unpaid`: the bank may take days; `invoice.paid` follows then.
   const kind = object['payment_status'] === 'unpaid' ? 'seen' : 'good';
   const tenant = object['client_reference_id'] ?? fieldsOf(object['metadata'])[TENANT_KEY];
   return { kind, subscription: object['subscription'], tenant };
 }
 
-function saidBySubscription(object: Fields, over: boolean): Said {
+function readSubscription(object: Fields, over: boolean): Unchecked {
   const status = object['status'];
   const kind = over ? 'ended' : ((typeof status === 'string' ? KIND_OF_STATUS[status] : undefined) ?? 'seen');
   return { kind, subscription: object['id'], tenant: fieldsOf(object['metadata'])[TENANT_KEY] };
 }
 
-function saidByInvoice(object: Fields, kind: FactKind): Said {
+function readInvoice(object: Fields, kind: FactKind): Unchecked {
   const parent = fieldsOf(fieldsOf(object['parent'])['subscription_details']);
   const older = fieldsOf(object['subscription_details']);
-  const ends = listOf(fieldsOf(object['lines'])['data']).map(
+  const lines = fieldsOf(object['lines'])['data'];
+  const ends = (Array.isArray(lines) ? lines : []).map(
     (line) => timeOf(fieldsOf(fieldsOf(line)['period'])['end']) ?? 0,
   );
   const paidUntil = Math.max(0, ...ends);
@@ -82,40 +96,40 @@ function saidByInvoice(object: Fields, kind: FactKind): Said {
   };
 }
 
-function saidBy(type: unknown, object: Fields): Said | null {
+function readObject(type: unknown, object: Fields): Unchecked | null {
   switch (type) {
     case 'checkout.session.completed':
-      return saidByCheckout(object);
+      return readCheckout(object);
     case 'customer.subscription.created':
     case 'customer.subscription.updated':
-      return saidBySubscription(object, false);
+      return readSubscription(object, false);
     case 'customer.subscription.deleted':
-      return saidBySubscription(object, true);
+      return readSubscription(object, true);
     case 'invoice.paid':
-      return saidByInvoice(object, 'good');
+      return readInvoice(object, 'good');
     case 'invoice.payment_failed':
-      return saidByInvoice(object, 'failed');
+      return readInvoice(object, 'failed');
     default:
       return null;
   }
 }
 
 /**
- * The fact that an event tells; undefined for one that tells us nothing: of another kind, of a payment that is no
- * subscription's, or without the ids that say whose it is. Throws `webhook_invalid` for an id that none can be.
+ * The fact in an event; undefined for an event that is irrelevant here: of another type, of a payment without a
+ * subscription, or without the ids that identify the tenant. Throws `webhook_invalid` for a malformed id.
  */
 export function factOf(event: unknown): Fact | undefined {
   const { id, type, created, data } = fieldsOf(event);
   const object = fieldsOf(fieldsOf(data)['object']);
-  const said = saidBy(type, object);
-  if (said === null) return undefined;
+  const read = readObject(type, object);
+  if (read === null) return undefined;
   const eventId = idOf(id);
   const at = timeOf(created);
   const customerId = idOf(object['customer']);
-  const subscriptionId = idOf(said.subscription);
+  const subscriptionId = idOf(read.subscription);
   if (eventId === null || at === null || customerId === null || subscriptionId === null) return undefined;
-  const { kind, paidUntil = null } = said;
-  return { eventId, tenantId: idOf(said.tenant), customerId, subscriptionId, kind, at, paidUntil };
+  const { kind, paidUntil = null } = read;
+  return { eventId, tenantId: idOf(read.tenant), customerId, subscriptionId, kind, at, paidUntil };
 }
 
 /** Id and type of an event, for the log. */

@@ -1,6 +1,30 @@
-/** What the payment provider said, in PostgreSQL (sql/0009_billing.sql). */
-import type { Account, BillingStore as BillingStorePort, Fact, Verdict } from './ports.js';
+/** Subscriptions as the payment provider has reported them, in PostgreSQL (sql/0009_billing.sql). */
 import { Store } from '../storage/ask.js';
+import type { Fact } from './rules.js';
+
+/** A tenant as billing sees it. */
+export interface Account {
+  readonly tenantId: string;
+  readonly slug: string;
+  readonly email: string | null;
+  readonly state: string;
+  readonly createdAt: number;
+  readonly claimedAt: number | null;
+  /** SHA-256 of the claim token; null: it is claimed. */
+  readonly claimHash: Uint8Array | null;
+  /** The last checkout made for it. */
+  readonly checkoutId: string | null;
+  /** The provider's customer of the tenant's best subscription; null: it has none. */
+  readonly customerId: string | null;
+  /** State of that subscription: there is none, it waits for its first payment, it runs, it is over. */
+  readonly subscription: 'none' | 'waiting' | 'running' | 'over';
+}
+
+/** The outcome of an event; `unknown`: its customer belongs to no tenant (yet). */
+interface Applied {
+  readonly verdict: 'changed' | 'same' | 'repeated' | 'unknown';
+  readonly tenantId: string | null;
+}
 
 /** A tenant with the customer who pays for it: that of the subscription that runs, else of the last one. */
 const ACCOUNT = `
@@ -15,32 +39,34 @@ const ACCOUNT = `
   ) s ON true
   WHERE t.slug IS NOT NULL AND `;
 
-/** Billing's statements; see the port. */
-export class BillingStore extends Store implements BillingStorePort {
-  apply(fact: Fact, graceMs: number, now: number): Promise<{ verdict: Verdict; tenantId: string | null }> {
+/** Every call is one statement, and one transaction; each throws `unavailable` while the database is down. */
+export class BillingStore extends Store {
+  /** Applies an event, once. Durable when it resolves. */
+  apply(fact: Fact, graceMs: number, now: number): Promise<Applied> {
     const { eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil } = fact;
     const values = [eventId, tenantId, customerId, subscriptionId, kind, at, paidUntil, graceMs, now];
-    return this.one(
-      `SELECT verdict, tenant AS "tenantId" FROM apply_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-      values,
-    );
+    const text = 'SELECT verdict, tenant AS "tenantId" FROM apply_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9)';
+    return this.one(text, values);
   }
 
+  /** Ends graces and suspensions whose time is over, at most `limit`; returns the tenants whose state changed. */
   async sweep(graceMs: number, limit: number, now: number): Promise<readonly string[]> {
     const text = 'SELECT tenant FROM sweep_billing($1, $2, $3) tenant';
     const rows = await this.rows<{ tenant: string }>(text, [graceMs, limit, now]);
     return rows.map(({ tenant }) => tenant);
   }
 
-  async account(tenantId: string): Promise<Account | undefined> {
+  /** The tenant; undefined for an unknown one. */
+  account(tenantId: string): Promise<Account | undefined> {
     return this.first<Account>(`${ACCOUNT} t.id = $1`, [tenantId], { readOnly: true });
   }
 
-  async returning(returnHash: Uint8Array): Promise<Account | undefined> {
-    const text = `${ACCOUNT} t.return_hash = $1`;
-    return this.first<Account>(text, [returnHash], { readOnly: true });
+  /** The tenant of a return token, by its SHA-256. */
+  returning(returnHash: Uint8Array): Promise<Account | undefined> {
+    return this.first<Account>(`${ACCOUNT} t.return_hash = $1`, [returnHash], { readOnly: true });
   }
 
+  /** Stores the last checkout of a tenant. */
   async noteCheckout(tenantId: string, checkoutId: string): Promise<void> {
     await this.rows('UPDATE tenants SET checkout_id = $2 WHERE id = $1', [tenantId, checkoutId]);
   }

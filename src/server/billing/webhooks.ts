@@ -1,28 +1,29 @@
-/** Takes the payment provider's events in, and ends graces and suspensions in time. */
+/** Applies the payment provider's events, and ends graces and suspensions in time. */
 import type { Clock, Timer } from '../../protocol/clock.js';
+import type { Received } from '../../protocol/replies.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
-import type { BillingStore, Payments } from './ports.js';
 import { factOf, nameOf } from './rules.js';
+import type { BillingStore } from './store.js';
+import type { StripePayments } from './stripe.js';
 
-/** So late at most does a grace or suspension end. Every instance looks; whoever comes first does it. */
+/** A grace or suspension ends at most this late. Every instance sweeps; the first one to do so makes the change. */
 const SWEEP_MS = 30_000;
-/** Tenants of one statement; the next one follows at once. */
+/** Tenants of one statement; a full one is followed by the next at once. */
 const SWEEP_BATCH = 200;
 
-/** What webhooks are made of. */
-export interface WebhooksOptions extends Pick<ChangeTeller, 'changed'> {
-  readonly store: Pick<BillingStore, 'apply' | 'sweep'>;
-  readonly payments: Pick<Payments, 'event'>;
+interface WebhooksOptions extends Pick<ChangeTeller, 'changed'> {
+  readonly store: BillingStore;
+  readonly payments: StripePayments;
   readonly clock: Clock;
   readonly graceMs: number;
-  /** Told of what was lost by time only: the next look makes up for it. */
+  /** Called for a failed sweep or notification; the next sweep or comparison of heads repeats it. */
   readonly onFault: (error: unknown, tenantId?: string) => void;
-  /** An event that concerns nobody here, for the operator. Called with its id and type only. */
+  /** Called with id and type of an event that concerns no tenant here, for the operator. */
   readonly onUnknown: (event: object) => void;
 }
 
-/** See above. */
+/** The events of all tenants' subscriptions. */
 export class Webhooks {
   private timer: Timer | undefined;
   private readonly sweeping = new SingleFlight(() => this.sweep());
@@ -30,7 +31,7 @@ export class Webhooks {
 
   constructor(private readonly options: WebhooksOptions) {}
 
-  /** Begins to look for graces and suspensions that are over. */
+  /** Starts the sweeps for graces and suspensions that are over. */
   start(): void {
     this.timer = this.options.clock.setTimer(SWEEP_MS, () => {
       this.start();
@@ -46,10 +47,11 @@ export class Webhooks {
   }
 
   /**
-   * One webhook: its body as it came, and its `Stripe-Signature`. Resolves once what it says is durable, or is none of
-   * ours: only then may the provider be told that it need not send it again. Throws `webhook_invalid`, `unavailable`.
+   * One webhook: its body as it came, and its `Stripe-Signature`. Resolves once the event is durable, or does not concern
+   * this service: only then may it be acknowledged, or the provider would not send it again. Throws `webhook_invalid`,
+   * `unavailable`.
    */
-  async take(body: Uint8Array, signature: string): Promise<{ received: true }> {
+  async take(body: Uint8Array, signature: string): Promise<Received> {
     const { store, payments, clock, graceMs, onUnknown } = this.options;
     const now = clock.now();
     const event = payments.event(body, signature, now);

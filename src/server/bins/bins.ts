@@ -3,9 +3,10 @@ import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { bytesWithin } from '../../protocol/item-codec.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
+import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
-import type { BinRecord, BinStore } from './ports.js';
+import { binOf, type BinOutcome, type BinStore } from './store.js';
 
 /** What the service is made of. */
 export interface BinsOptions extends ChangeTeller {
@@ -13,9 +14,17 @@ export interface BinsOptions extends ChangeTeller {
   readonly clock: Clock;
 }
 
-/** Items deleted under one hold of the tenant's lock: about 20 ms, in which others wait. */
+/** A deletion: the bin, the device whose change it is (null: nobody's), and whether to go on with the next batch. */
+interface Deletion {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly by: string | null;
+  readonly goesOn: () => boolean;
+}
+
+/** Items deleted under one hold of the tenant's lock: about 20 ms, in which other changes of the tenant wait. */
 const DELETE_BATCH = 500;
-/** Tenants whose cut-off deletions go on at once; those of others begin with a later list. */
+/** Tenants whose interrupted deletions are resumed at once; those of others are resumed by a later list. */
 const RESUMED_MAX = 16;
 const SLUG_MAX = 63;
 
@@ -28,16 +37,15 @@ export function defaultSlug(id: string): string {
   return slug === '' ? 'bin' : slug;
 }
 
-function metaField(value: string | null | undefined): Uint8Array | null {
-  return value === null || value === undefined ? null : bytesWithin('meta', value, 0, BIN_META_MAX);
-}
+const metaField = (value: string | null): Uint8Array | null =>
+  value === null ? null : bytesWithin('meta', value, 0, BIN_META_MAX);
 
 /**
- * The bins of all tenants. A deletion is more than one transaction; one that a crash or an outage cut off
- * goes on when the tenant's bins are listed next, which clients do whenever they have caught up.
+ * The bins of all tenants. A deletion takes more than one transaction. One that a crash or an outage has interrupted is
+ * resumed when the tenant's bins are listed next, which clients do whenever they have caught up.
  */
 export class Bins {
-  /** Deletions under way here, by tenant. */
+  /** Number of deletions under way on this instance, by tenant. */
   private readonly deleting = new Map<string, number>();
   private readonly resumed = new Set<Promise<void>>();
   private closing = false;
@@ -45,8 +53,8 @@ export class Bins {
   constructor(private readonly options: BinsOptions) {}
 
   /** Oldest first. A bin that is being deleted is listed until it is gone. */
-  async list(tenantId: string): Promise<{ bins: BinRecord[] }> {
-    // What is read during a deletion may be told after it: then it looks as if nobody went on with it.
+  async list(tenantId: string): Promise<BinList<Uint8Array>> {
+    // Read before the statement: a deletion that ends while it runs would otherwise look interrupted in its result.
     const deleting = this.deleting.has(tenantId);
     const { bins, closed } = await this.options.store.bins(tenantId);
     if (!deleting) this.resume(tenantId, closed);
@@ -54,103 +62,82 @@ export class Bins {
   }
 
   /**
-   * Makes a bin; `by` is the device that asks. A deleted bin's id is free again.
+   * Makes a bin; `by` is the calling device. A deleted bin's id is free again.
    * Throws `conflict` for an id in use or a bin too many, `slug_taken`, `validation`, `device_revoked`.
    */
-  async create(tenantId: string, body: BinCreateBody, by: string): Promise<{ bin: BinRecord }> {
-    const { store, clock } = this.options;
-    const made = await store.create({
-      tenantId,
-      id: body.id,
-      by,
-      slug: body.slug ?? defaultSlug(body.id),
-      meta: metaField(body.meta),
-      maxBins: BINS_MAX,
-      now: clock.now(),
+  async create(tenantId: string, body: BinCreateBody, by: string): Promise<BinReply<Uint8Array>> {
+    const { id } = body;
+    const made = await this.options.store.create({
+      ...{ tenantId, id, by, slug: body.slug ?? defaultSlug(id), meta: metaField(body.meta ?? null) },
+      ...{ maxBins: BINS_MAX, now: this.options.clock.now() },
     });
     if (made.verdict === 'bin_limit') throw new ServiceError('conflict', `A tenant has at most ${BINS_MAX} bins.`);
     if (made.verdict === 'conflict') throw new ServiceError('conflict', 'A bin with this id exists.');
-    if (made.verdict !== 'ok') throw new ServiceError(made.verdict);
-    await tellChange(this.options, tenantId);
-    return { bin: made.bin };
+    return this.changed(tenantId, made);
   }
 
   /**
-   * Changes slug or meta; what is absent stays. `by` is the device that asks.
+   * Changes slug or meta; what is absent stays. `by` is the calling device.
    * Throws `bin_not_found`, `slug_taken`, `validation`, `device_revoked`.
    */
-  async patch(tenantId: string, id: string, body: BinPatchBody, by: string): Promise<{ bin: BinRecord }> {
-    const patched = await this.options.store.patch({
-      tenantId,
-      id,
-      by,
-      ...(body.slug === undefined ? {} : { slug: body.slug }),
-      ...(body.meta === undefined ? {} : { meta: metaField(body.meta) }),
-      now: this.options.clock.now(),
-    });
-    if (patched.verdict !== 'ok') throw new ServiceError(patched.verdict);
-    await tellChange(this.options, tenantId);
-    return { bin: patched.bin };
+  async patch(tenantId: string, id: string, body: BinPatchBody, by: string): Promise<BinReply<Uint8Array>> {
+    const meta = body.meta === undefined ? undefined : metaField(body.meta);
+    const patch = { tenantId, id, by, slug: body.slug, meta, now: this.options.clock.now() };
+    return this.changed(tenantId, await this.options.store.patch(patch));
   }
 
   /**
-   * Deletes a bin; with live items only by `force`. It closes first, so that nothing is written to it any more, then
-   * its items go in batches, then the bin. Of one that is closed already the same call finishes the deletion, with or
-   * without `force`: that was decided when it closed. `by` is the device that asks: the items' deletes are its changes,
-   * so its own sockets get no push of them.
+   * Deletes a bin; one with live items only by `force`. It closes first, so that nothing more is written to it, then its
+   * items are deleted in batches, then the bin. For a bin that is closed already the same call finishes the deletion,
+   * with or without `force`: that was decided when it closed. `by` is the calling device: the items' deletes are its
+   * changes, so its own sockets get no push of them.
    * Throws `bin_not_found`, `device_revoked`, `conflict` for `inbox` and for a bin with items.
    */
-  async remove(tenantId: string, id: string, body: BinDeleteBody, by: string): Promise<{ ok: true }> {
+  async remove(tenantId: string, id: string, body: BinDeleteBody, by: string): Promise<Ok> {
     if (id === DEFAULT_BIN) throw new ServiceError('conflict', `The bin ${DEFAULT_BIN} cannot be deleted.`);
-    await this.whileDeleting(tenantId, () => this.closeAndEmpty(tenantId, id, { by, force: body.force === true }));
+    const force = body.force === true;
+    await this.whileDeleting(tenantId, async () => {
+      const verdict = await this.options.store.close({ tenantId, id, by, force, now: this.options.clock.now() });
+      if (verdict === 'conflict')
+        throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
+      if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
+      if (verdict !== 'closed' && verdict !== 'deleted') throw new ServiceError(verdict);
+      await tellChange(this.options, tenantId);
+      if (verdict === 'closed') await this.empty({ tenantId, id, by, goesOn: () => true });
+    });
     return { ok: true };
   }
 
-  /** Resolves when no deletion goes on in the background any more; what is left of one waits for the next list. */
+  /** Resolves when no deletion runs in the background; the rest of an interrupted one waits for the next list. */
   async close(): Promise<void> {
     this.closing = true;
     await Promise.all(this.resumed);
   }
 
-  private async closeAndEmpty(
-    tenantId: string,
-    id: string,
-    { by, force }: { readonly by: string; readonly force: boolean },
-  ): Promise<void> {
-    const { store, clock } = this.options;
-    const verdict = await store.close({ tenantId, id, by, force, now: clock.now() });
-    if (verdict === 'conflict')
-      throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
-    if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
-    if (verdict === 'device_revoked') throw new ServiceError(verdict);
+  private async changed(tenantId: string, outcome: BinOutcome): Promise<BinReply<Uint8Array>> {
+    if (outcome.verdict !== 'ok') throw new ServiceError(outcome.verdict);
     await tellChange(this.options, tenantId);
-    if (verdict === 'closed') await this.empty(tenantId, id, { by, goesOn: () => true });
+    return { bin: binOf(outcome) };
   }
 
-  /** Goes on with deletions that nobody here goes on with. They are nobody's change then: every socket hears of it. */
+  /** Finishes interrupted deletions. They are no device's change then, so every socket gets the push. */
   private resume(tenantId: string, closed: readonly string[]): void {
     if (closed.length === 0 || this.closing || this.deleting.has(tenantId) || this.resumed.size >= RESUMED_MAX) return;
-    const work = this.whileDeleting(tenantId, () => this.emptyAll(tenantId, closed))
+    const emptyAll = async (): Promise<void> => {
+      for (const id of closed) await this.empty({ tenantId, id, by: null, goesOn: () => !this.closing });
+    };
+    const work = this.whileDeleting(tenantId, emptyAll)
       .catch((error: unknown) => this.options.onFault(error, tenantId))
       .finally(() => this.resumed.delete(work));
     this.resumed.add(work);
   }
 
-  private async emptyAll(tenantId: string, closed: readonly string[]): Promise<void> {
-    for (const id of closed) await this.empty(tenantId, id, { by: null, goesOn: () => !this.closing });
-  }
-
-  private async empty(
-    tenantId: string,
-    id: string,
-    { by, goesOn }: { readonly by: string | null; readonly goesOn: () => boolean },
-  ): Promise<void> {
+  private async empty({ goesOn, ...bin }: Deletion): Promise<void> {
     const { store, clock } = this.options;
     let after = 0;
     for (let done = false; !done && goesOn();) {
-      const batch = { tenantId, id, by, after, limit: DELETE_BATCH, now: clock.now() };
-      ({ last: after, done } = await store.deleteItems(batch));
-      await tellChange(this.options, tenantId);
+      ({ last: after, done } = await store.deleteItems({ ...bin, after, limit: DELETE_BATCH, now: clock.now() }));
+      await tellChange(this.options, bin.tenantId);
     }
   }
 

@@ -2,10 +2,9 @@
  * Bins (reference, HTTP, Bins). Each handler throws `validation` for its id and body, and whatever `Bins` throws
  * (src/server/bins/bins.ts).
  */
-import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
-import { validateBinCreateBody, validateBinDeleteBody, validateBinPatchBody } from '../http/validators.js';
-import type { Handler } from '../http/route.js';
 import { binIdOf, fields } from '../http/fields.js';
+import type { Handler } from '../http/route.js';
+import { validateBinCreateBody, validateBinDeleteBody, validateBinPatchBody } from '../http/validators.js';
 import type { Bins } from './bins.js';
 
 /** What the handlers need. */
@@ -14,16 +13,16 @@ export interface BinParts {
 }
 
 /** `GET /bins`. */
-export const listBins: Handler<BinParts, BinList<Uint8Array>> = (call, { bins }) => bins.list(call.tenantId);
+export const listBins: Handler<BinParts> = (call, { bins }) => bins.list(call.tenantId);
 
 /** `POST /bins`. */
-export const createBin: Handler<BinParts, BinReply<Uint8Array>> = (call, { bins }) =>
+export const createBin: Handler<BinParts> = (call, { bins }) =>
   bins.create(call.tenantId, validateBinCreateBody(fields(call)), call.deviceId);
 
 /** `PATCH /bins/:id`. */
-export const patchBin: Handler<BinParts, BinReply<Uint8Array>> = (call, { bins }) =>
+export const patchBin: Handler<BinParts> = (call, { bins }) =>
   bins.patch(call.tenantId, binIdOf(call), validateBinPatchBody(fields(call)), call.deviceId);
 
 /** `DELETE /bins/:id`. */
-export const deleteBin: Handler<BinParts, Ok> = (call, { bins }) =>
+export const deleteBin: Handler<BinParts> = (call, { bins }) =>
   bins.remove(call.tenantId, binIdOf(call), validateBinDeleteBody(fields(call)), call.deviceId);

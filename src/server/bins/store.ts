@@ -1,36 +1,43 @@
 /** Bins in PostgreSQL (sql/0005_bins.sql). */
-import type {
-  BinBatch,
-  BinChanged,
-  BinClosing,
-  BinList,
-  BinPatch,
-  BinRecord,
-  BinStore as BinStorePort,
-  NewBin,
-} from './ports.js';
+import type { ErrorName } from '../../protocol/errors.js';
+import type { Bin } from '../../protocol/replies.js';
 import { Store } from '../storage/ask.js';
 
-type Created = Awaited<ReturnType<BinStorePort['create']>>;
-type Patched = Awaited<ReturnType<BinStorePort['patch']>>;
-type CloseVerdict = Awaited<ReturnType<BinStorePort['close']>>;
+/** A bin as it is stored. */
+export type BinRecord = Bin<Uint8Array>;
+
+/** A change of a bin. `by` is the calling device: one that was revoked in the meantime is refused. */
+interface BinCall {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly by: string;
+  readonly now: number;
+}
+
+/** Row of a function that changes a bin: its columns are set with `ok`, else the verdict says why it refused. */
+export type BinOutcome = (BinRecord & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
 
 /** Columns of a bin out of `from`: an alias, or a value of the row's type in parentheses. */
 const columns = (from: string): string =>
   `${from}.id, ${from}.slug, ${from}.meta, ${from}.created_at AS "createdAt", ${from}.updated_at AS "updatedAt"`;
 
-/** A function's row: the bin's columns are set with `ok`. */
-type ChangeRow<Verdict extends string> = BinRecord & { readonly verdict: Verdict };
+/** Just the fields of the bin, whatever else the row holds. */
+export const binOf = ({ id, slug, meta, createdAt, updatedAt, itemCount }: BinRecord): BinRecord => ({
+  id,
+  slug,
+  meta,
+  createdAt,
+  updatedAt,
+  itemCount,
+});
 
-function changed<Refusal extends string>(row: ChangeRow<'ok' | Refusal>): BinChanged<Refusal> {
-  const { id, slug, meta, createdAt, updatedAt, itemCount } = row;
-  if (row.verdict !== 'ok') return { verdict: row.verdict };
-  return { verdict: 'ok', bin: { id, slug, meta, createdAt, updatedAt, itemCount } };
-}
-
-/** The bins of all tenants. Whatever changes one is one call of one function, which decides under the tenant's lock. */
-export class BinStore extends Store implements BinStorePort {
-  async bins(tenantId: string): Promise<BinList> {
+/**
+ * The bins of all tenants. Every call is one statement; those that change a bin call one function, which decides under
+ * the tenant's lock. All throw `unavailable` when the database is out of reach.
+ */
+export class BinStore extends Store {
+  /** Oldest first, with those that are being deleted. `closed`: ids of bins whose deletion has begun. */
+  async bins(tenantId: string): Promise<{ readonly bins: BinRecord[]; readonly closed: readonly string[] }> {
     const rows = await this.rows<BinRecord & { closing: boolean }>(
       `SELECT ${columns('b')}, coalesce(n.count, 0) AS "itemCount", b.closed_at IS NOT NULL AS closing FROM bins b
         LEFT JOIN (
@@ -40,43 +47,53 @@ export class BinStore extends Store implements BinStorePort {
         WHERE b.tenant_id = $1 AND b.deleted_at IS NULL ORDER BY b.created_at, b.id`,
       [tenantId],
     );
-    return {
-      bins: rows.map(({ id, slug, meta, createdAt, updatedAt, itemCount }) => {
-        return { id, slug, meta, createdAt, updatedAt, itemCount };
-      }),
-      closed: rows.filter(({ closing }) => closing).map(({ id }) => id),
-    };
+    return { bins: rows.map(binOf), closed: rows.filter(({ closing }) => closing).map(({ id }) => id) };
   }
 
-  async create(bin: NewBin): Promise<Created> {
-    return changed(
-      await this.one<ChangeRow<Created['verdict']>>(
-        `SELECT f.verdict, ${columns('(f.bin)')}, 0 AS "itemCount"
+  /** Makes a bin. `conflict`: the id is in use; `bin_limit`: the tenant has `maxBins`. */
+  create(
+    bin: BinCall & { slug: string; meta: Uint8Array | null; maxBins: number },
+  ): Promise<BinOutcome | { readonly verdict: 'bin_limit' }> {
+    return this.one(
+      `SELECT f.verdict, ${columns('(f.bin)')}, 0 AS "itemCount"
           FROM create_bin($1, $2, $3, $4, $5, $6, $7) f`,
-        [bin.tenantId, bin.id, bin.by, bin.slug, bin.meta, bin.maxBins, bin.now],
-      ),
+      [bin.tenantId, bin.id, bin.by, bin.slug, bin.meta, bin.maxBins, bin.now],
     );
   }
 
-  async patch(patch: BinPatch): Promise<Patched> {
+  /** An undefined slug or meta stays as it is; a null meta is removed. */
+  patch(patch: BinCall & { slug: string | undefined; meta: Uint8Array | null | undefined }): Promise<BinOutcome> {
     const { tenantId, id, by, slug, meta, now } = patch;
-    return changed(
-      await this.one<ChangeRow<Patched['verdict']>>(
-        `SELECT f.verdict, ${columns('(f.bin)')}, f.item_count AS "itemCount"
+    return this.one<BinOutcome>(
+      `SELECT f.verdict, ${columns('(f.bin)')}, f.item_count AS "itemCount"
           FROM patch_bin($1, $2, $3, $4, $5, $6, $7) f`,
-        [tenantId, id, by, slug ?? null, meta !== undefined, meta ?? null, now],
-      ),
+      [tenantId, id, by, slug ?? null, meta !== undefined, meta ?? null, now],
     );
   }
 
-  async close({ tenantId, id, by, force, now }: BinClosing): Promise<CloseVerdict> {
-    return this.value<CloseVerdict>('SELECT * FROM close_bin($1, $2, $3, $4, $5)', [tenantId, id, by, force, now]);
+  /**
+   * First step of a deletion; `force`: also with live items. `deleted`: the bin was empty. `closed`: it accepts no more
+   * writes, and its items have to be deleted. `conflict`: it holds items.
+   */
+  close(closing: BinCall & { force: boolean }): Promise<'deleted' | 'closed' | ErrorName> {
+    const { tenantId, id, by, force, now } = closing;
+    return this.value('SELECT * FROM close_bin($1, $2, $3, $4, $5)', [tenantId, id, by, force, now]);
   }
 
-  async deleteItems({ tenantId, id, by, after, limit, now }: BinBatch): ReturnType<BinStorePort['deleteItems']> {
-    return this.one<{ deleted: number; last: number; done: boolean }>(
-      'SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)',
-      [tenantId, id, after, limit, now, by],
-    );
+  /**
+   * Deletes up to `limit` items of a closed bin above the version `after`, and with the last of them the bin itself.
+   * `by`: the device whose change it is; null for a deletion that is resumed. `last`: the `after` of the next batch.
+   * `done`: nothing is left.
+   */
+  deleteItems(batch: {
+    readonly tenantId: string;
+    readonly id: string;
+    readonly by: string | null;
+    readonly after: number;
+    readonly limit: number;
+    readonly now: number;
+  }): Promise<{ readonly deleted: number; readonly last: number; readonly done: boolean }> {
+    const { tenantId, id, by, after, limit, now } = batch;
+    return this.one('SELECT * FROM delete_bin_items($1, $2, $3, $4, $5, $6)', [tenantId, id, after, limit, now, by]);
   }
 }

@@ -1,32 +1,19 @@
 /** The devices of a tenant. */
 import type { Clock, Timer } from '../../protocol/clock.js';
-import { certField, deviceReply, nameField, type DeviceReply } from '../../protocol/device-fields.js';
+import { certField, deviceReply, nameField } from '../../protocol/device-fields.js';
 import { ServiceError } from '../../protocol/errors.js';
+import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/replies.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
-import type { DeviceRecord, DeviceStore, Seen } from './ports.js';
+import type { AccountStore, DeviceRecord, Sighting } from './store.js';
 
-/** What the service is made of. `onFault` is also told when noting that devices were seen failed. */
+/** What the service is made of. `onFault` also gets failures to store when devices were last seen. */
 export interface DevicesOptions extends ChangeTeller {
-  readonly store: DeviceStore;
+  readonly store: Pick<AccountStore, 'devices' | 'patchDevice' | 'revokeDevice' | 'touch'>;
   readonly clock: Clock;
   /** Devices of a tenant that hold a socket, on any instance. */
   readonly online: (tenantId: string) => Promise<ReadonlySet<string>>;
-}
-
-/** A device with what only the tenant's own devices are told. Times are milliseconds since 1970. */
-export interface FullDevice extends DeviceReply {
-  readonly cert: Uint8Array | null;
-  readonly revokedAt: number | null;
-  readonly lastSeenAt: number | null;
-}
-
-/** A device as `GET /devices` lists it. */
-export interface ListedDevice extends FullDevice {
-  readonly online: boolean;
-  /** True for the device that asks. */
-  readonly current: boolean;
 }
 
 /** A device is noted as seen at most this often, to the second, while its tenant's devices are not read anew. */
@@ -34,10 +21,10 @@ const SEEN_EVERY_S = 60;
 /** Sightings are written together after this time. */
 const SEEN_FLUSH_MS = 3_000;
 const SEEN_PER_WRITE = 4_000;
-/** Sightings that wait for a database that stands still; beyond them the oldest go. */
+/** Sightings that wait while the database does not answer; beyond them the oldest are dropped. */
 const SEEN_WAITING_MAX = 50_000;
 
-const full = (device: DeviceRecord): FullDevice => ({
+const known = (device: DeviceRecord): KnownDevice<Uint8Array> => ({
   ...deviceReply(device),
   cert: device.cert,
   revokedAt: device.revokedAt,
@@ -46,18 +33,18 @@ const full = (device: DeviceRecord): FullDevice => ({
 
 /** The devices of all tenants. */
 export class Devices {
-  private pending: Seen[] = [];
+  private pending: Sighting[] = [];
   private timer: Timer | undefined;
   private readonly flushing = new SingleFlight(() => this.write());
 
   constructor(private readonly options: DevicesOptions) {}
 
   /** All devices of the tenant, revoked ones too, oldest first. Throws `unavailable`. */
-  async list(tenantId: string, currentDeviceId: string): Promise<{ devices: ListedDevice[] }> {
+  async list(tenantId: string, currentDeviceId: string): Promise<DeviceList<Uint8Array>> {
     const [devices, online] = await Promise.all([this.options.store.devices(tenantId), this.options.online(tenantId)]);
     return {
       devices: devices.map((device) => ({
-        ...full(device),
+        ...known(device),
         online: device.revokedAt === null && online.has(device.id),
         current: device.id === currentDeviceId,
       })),
@@ -65,56 +52,48 @@ export class Devices {
   }
 
   /**
-   * Changes name, glyph or certificate; what is absent stays. `by` is the device that asks.
+   * Changes name, glyph or certificate; what is absent stays. `by` is the calling device.
    * Throws `device_not_found`, `validation`, `device_revoked` (the caller's own).
    */
-  async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<{ device: FullDevice }> {
-    const fields = {
-      ...(body.name === undefined ? {} : { name: nameField('name', body.name) }),
-      ...(body.glyph === undefined ? {} : { glyph: body.glyph }),
-      ...(body.cert === undefined ? {} : { cert: certField('cert', body.cert) }),
-    };
-    const patched = await this.options.store.patchDevice({ tenantId, id, by, fields });
-    if (patched.verdict !== 'ok') throw new ServiceError(patched.verdict);
-    await tellChange(this.options, tenantId);
-    return { device: full(patched.device) };
+  async patch(tenantId: string, id: string, body: DevicePatchBody, by: string): Promise<KnownDeviceReply<Uint8Array>> {
+    const name = body.name === undefined ? null : nameField('name', body.name);
+    const cert = body.cert === undefined ? undefined : certField('cert', body.cert);
+    const patch = { tenantId, id, by, name, glyph: body.glyph ?? null, cert };
+    return this.changed(tenantId, await this.options.store.patchDevice(patch));
   }
 
   /**
-   * Revokes a device; `by` is the device that asks, so that one which was revoked a moment ago cannot go on revoking.
-   * When it resolves its tokens are dead and its sockets here closed; where the tenant could not be read anew, within
-   * 5 s. Again: 200, nothing changes.
+   * Revokes a device. `by` is the calling device: one that was itself revoked a moment ago is refused.
+   * When it resolves the device's tokens are dead and its sockets here closed; within 5 s where the tenant could not be
+   * read anew. Revoking a revoked device changes nothing and succeeds.
    * Throws `device_not_found`, `last_device`, `device_revoked` (the caller's own).
    */
-  async revoke(tenantId: string, id: string, by: string): Promise<{ device: FullDevice }> {
-    const revoked = await this.options.store.revokeDevice({ tenantId, id, by, now: this.options.clock.now() });
-    if (revoked.verdict !== 'ok') throw new ServiceError(revoked.verdict);
-    await tellChange(this.options, tenantId);
-    return { device: full(revoked.device) };
+  async revoke(tenantId: string, id: string, by: string): Promise<KnownDeviceReply<Uint8Array>> {
+    const revocation = { tenantId, id, by, now: this.options.clock.now() };
+    return this.changed(tenantId, await this.options.store.revokeDevice(revocation));
   }
 
   /**
    * Notes that the device was just seen: at most once a minute for each `device`, written in the background with
-   * others. That is the object that stands for it from one reading of its tenant's devices to the next: when that was
-   * is kept there, and goes with it.
+   * others. `device` is the object that represents it until its tenant's devices are read anew; the time of the last
+   * note is kept on it, so nothing has to be cleaned up when the tenant is dropped.
    */
   touch(tenantId: string, device: { readonly id: string; notedAt?: number }): void {
     const now = this.options.clock.now();
-    // In whole seconds, which take no memory of their own: a million devices are held.
+    // Whole seconds fit a small integer, which takes no heap object: a million devices are held.
     const second = Math.floor(now / 1_000);
     const { notedAt = 0 } = device;
     if (second - notedAt < SEEN_EVERY_S && second >= notedAt) return;
     device.notedAt = second;
-    const deviceId = device.id;
     if (this.pending.length >= SEEN_WAITING_MAX) this.pending.splice(0, SEEN_PER_WRITE);
-    this.pending.push({ tenantId, deviceId, at: now });
+    this.pending.push({ tenantId, deviceId: device.id, at: now });
     this.timer ??= this.options.clock.setTimer(SEEN_FLUSH_MS, () => {
       this.timer = undefined;
       void this.flush();
     });
   }
 
-  /** Writes what waits; then nothing is under way any more. */
+  /** Writes what waits; when it resolves no write is under way. */
   close(): Promise<void> {
     return this.flush();
   }
@@ -126,7 +105,7 @@ export class Devices {
     return this.flushing.fresh();
   }
 
-  /** What comes meanwhile waits for its own time: a crowd would have a statement written for every few devices. */
+  /** Sightings that arrive meanwhile wait for the next flush, or a reconnect storm would cost many small statements. */
   private async write(): Promise<void> {
     for (let left = this.pending.length; left > 0 && this.pending.length > 0; left -= SEEN_PER_WRITE) {
       const seen = this.pending.splice(0, Math.min(left, SEEN_PER_WRITE));
@@ -136,5 +115,13 @@ export class Devices {
         this.options.onFault(error, '');
       }
     }
+  }
+  private async changed(
+    tenantId: string,
+    outcome: Awaited<ReturnType<AccountStore['patchDevice']>>,
+  ): Promise<KnownDeviceReply<Uint8Array>> {
+    if (outcome.verdict !== 'ok') throw new ServiceError(outcome.verdict);
+    await tellChange(this.options, tenantId);
+    return { device: known(outcome) };
   }
 }

@@ -1,31 +1,31 @@
 /**
- * Devices, bootstrap, re-authentication, recovery, socket tickets and the account password (reference, Pairing). Each
- * handler throws `validation` for its id and body, and whatever its service throws.
+ * Devices, bootstrap, re-authentication, recovery, socket tickets, the account password, status and identity (reference,
+ * Pairing; HTTP, Status and identity). Each handler throws `validation` for its id and body, and what its service throws.
  */
-import type * as replies from '../../protocol/replies.js';
-import {
-  validateBootstrapBody,
-  validateDevicePatchBody,
-  validatePasswordRemoveBody,
-  validatePasswordSetBody,
-  validatePasswordVerifyBody,
-  validateReauthBody,
-  validateReauthChallengeBody,
-  validateRecoverBody,
-} from '../http/validators.js';
-import type { Handler } from '../http/route.js';
-import { hostName } from '../http/query.js';
-import { fields, ulidOf } from '../http/fields.js';
+import { ServiceError } from '../../protocol/errors.js';
+import type { Me, StatusDown, StatusUp } from '../../protocol/replies.js';
 import type { AddressLimits } from '../http/address-limits.js';
-import type { Bootstrap } from './bootstrap.js';
+import { describe, errorFields } from '../http/fail.js';
+import { fields, ulidOf } from '../http/fields.js';
+import type { HttpConfig, Log } from '../http/ports.js';
+import { hostName } from '../http/query.js';
+import type { Handler } from '../http/route.js';
+import * as validators from '../http/validators.js';
+import type { Passwords, Reauthentication, Tickets } from './credentials.js';
 import type { Devices } from './devices.js';
-import type { Passwords } from './password.js';
-import type { Reauthentication } from './reauth.js';
-import type { Recovery } from './recovery.js';
-import type { Tickets } from './tickets.js';
+import type { Bootstrap, Recovery } from './enrolment.js';
+import type { AccountStore } from './store.js';
 
 /** What the handlers need. */
 export interface DeviceParts {
+  readonly version: string;
+  readonly config: Pick<HttpConfig, 'tenantMode' | 'region' | 'storageCapBytes'>;
+  readonly log: Log;
+  /** The epoch of the database as it is known now. */
+  readonly epoch: () => string;
+  /** Which devices hold a socket, on any instance. */
+  readonly presence: { online(tenantId: string): Promise<ReadonlySet<string>> };
+  readonly identities: Pick<AccountStore, 'identity'>;
   readonly devices: Pick<Devices, 'list' | 'patch' | 'revoke'>;
   readonly bootstrap: Pick<Bootstrap, 'claim' | 'restart' | 'claimed'>;
   readonly reauth: Pick<Reauthentication, 'challenge' | 'answer'>;
@@ -35,73 +35,94 @@ export interface DeviceParts {
   readonly addressLimits: Pick<AddressLimits, 'take'>;
 }
 
-type Raw = Uint8Array;
+/** `GET /service/status`. While the database is down it is a refusal that still says what is known. */
+export const serviceStatus: Handler<DeviceParts, StatusUp | StatusDown> = async (
+  call,
+  { bootstrap, config, version, epoch, log },
+) => {
+  const { tenantId, requestId } = call;
+  const about = { version, mode: config.tenantMode };
+  try {
+    const claimed = await bootstrap.claimed(tenantId);
+    return { ok: true, ...about, claimed, tenantId, epoch: epoch(), database: 'up' };
+  } catch (error) {
+    if (!(error instanceof ServiceError) || error.error !== 'unavailable') throw error;
+    log.warn({ requestId, cause: describe(error) }, 'the database is down');
+    call.status = 503;
+    const refusal = errorFields(error, call.shape);
+    return { ok: false, ...about, claimed: null, tenantId, epoch: epoch(), database: 'down', error: refusal };
+  }
+};
+
+/** `GET /me`. */
+export const me: Handler<DeviceParts, Me> = async (call, { identities, presence, config, version, epoch }) => {
+  const { tenantId, deviceId } = call;
+  const [found, online] = await Promise.all([identities.identity(tenantId, deviceId), presence.online(tenantId)]);
+  // The device was deleted after its token had been checked.
+  if (found === undefined) throw new ServiceError('bad_token');
+  const { device, summary, storageUsedBytes, deviceCount } = found;
+  const { region, storageCapBytes } = config;
+  const figures = { itemCount: summary.itemCount, deviceCount, devicesOnline: online.size };
+  const history = { headVersion: summary.version, versionSum: summary.versionSum, epoch: epoch(), tenantId };
+  const server = { version, region, storageUsedBytes, storageCapBytes, ...figures, ...history };
+  // Clients look for the history at either level.
+  return { device, server, ...history };
+};
 
 /** `GET /devices`. */
-export const listDevices: Handler<DeviceParts, replies.DeviceList<Raw>> = (call, { devices }) =>
-  devices.list(call.tenantId, call.deviceId);
+export const listDevices: Handler<DeviceParts> = (call, { devices }) => devices.list(call.tenantId, call.deviceId);
 
 /** `PATCH /devices/:id`. */
-export const patchDevice: Handler<DeviceParts, replies.KnownDeviceReply<Raw>> = (call, { devices }) =>
-  devices.patch(call.tenantId, ulidOf(call), validateDevicePatchBody(fields(call)), call.deviceId);
+export const patchDevice: Handler<DeviceParts> = (call, { devices }) =>
+  devices.patch(call.tenantId, ulidOf(call), validators.validateDevicePatchBody(fields(call)), call.deviceId);
 
 /** `POST /devices/:id/revoke`. */
-export const revokeDevice: Handler<DeviceParts, replies.KnownDeviceReply<Raw>> = (call, { devices }) =>
+export const revokeDevice: Handler<DeviceParts> = (call, { devices }) =>
   devices.revoke(call.tenantId, ulidOf(call), call.deviceId);
 
 /** `POST /devices/bootstrap`: exactly one call wins. */
-export const claim: Handler<DeviceParts, replies.Claimed<Raw>> = (call, { bootstrap }) =>
-  bootstrap.claim(call.tenantId, validateBootstrapBody(fields(call)));
+export const claim: Handler<DeviceParts> = (call, { bootstrap }) =>
+  bootstrap.claim(call.tenantId, validators.validateBootstrapBody(fields(call)));
 
 /** `POST /devices/bootstrap/restart`, for the operator. */
-export const restartBootstrap: Handler<DeviceParts, replies.Ok> = (call, { bootstrap }) =>
-  bootstrap.restart(call.tenantId);
+export const restartBootstrap: Handler<DeviceParts> = (call, { bootstrap }) => bootstrap.restart(call.tenantId);
 
 /** `POST /devices/reauth/challenge`. */
-export const challengeReauth: Handler<DeviceParts, replies.ReauthChallengeReply<Raw>> = (call, { reauth }) =>
-  reauth.challenge(call.tenantId, validateReauthChallengeBody(fields(call)));
+export const challengeReauth: Handler<DeviceParts> = (call, { reauth }) =>
+  reauth.challenge(call.tenantId, validators.validateReauthChallengeBody(fields(call)));
 
 /** `POST /devices/reauth`. */
-export const answerReauth: Handler<DeviceParts, replies.TokenReply> = (call, { reauth }) =>
-  reauth.answer(call.tenantId, validateReauthBody(fields(call)));
+export const answerReauth: Handler<DeviceParts> = (call, { reauth }) =>
+  reauth.answer(call.tenantId, validators.validateReauthBody(fields(call)));
 
 /** `POST /devices/recover/challenge`. */
-export const challengeRecovery: Handler<DeviceParts, replies.RecoveryChallengeReply<Raw>> = (call, { recovery }) =>
-  recovery.challenge(call.tenantId);
+export const challengeRecovery: Handler<DeviceParts> = (call, { recovery }) => recovery.challenge(call.tenantId);
 
 /** `POST /devices/recover`. */
-export const recover: Handler<DeviceParts, replies.Recovered<Raw>> = (call, { recovery }) =>
-  recovery.recover(call.tenantId, validateRecoverBody(fields(call)), hostName(call.host));
+export const recover: Handler<DeviceParts> = (call, { recovery }) =>
+  recovery.recover(call.tenantId, validators.validateRecoverBody(fields(call)), hostName(call.host));
 
 /** `POST /ws-ticket`: a right of one minute and one use, so that no token has to stand in a URL. */
-export const issueTicket: Handler<DeviceParts, replies.TicketReply> = (call, { tickets }) =>
-  tickets.issueSocket({
-    tenantId: call.tenantId,
-    deviceId: call.deviceId,
-    epoch: call.claims.epoch,
-    tokenExpiresAt: call.claims.expiresAt,
-  });
+export const issueTicket: Handler<DeviceParts> = ({ tenantId, deviceId, claims }, { tickets }) =>
+  tickets.issueSocket({ tenantId, deviceId, epoch: claims.epoch, tokenExpiresAt: claims.expiresAt });
 
 /** `GET /password/exists`. */
-export const passwordExists: Handler<DeviceParts, replies.PasswordExists> = (call, { passwords }) =>
-  passwords.exists(call.tenantId);
+export const passwordExists: Handler<DeviceParts> = (call, { passwords }) => passwords.exists(call.tenantId);
 
-/**
- * `POST /password/set`. Limited like verify, by device (RATE-14): a stolen device's token is no way round that limit.
- */
-export const setPassword: Handler<DeviceParts, replies.Ok> = async (call, { passwords, addressLimits }) => {
-  const body = validatePasswordSetBody(fields(call));
+/** `POST /password/set`. Limited by device like verify, so that a stolen device's token cannot evade that limit (RATE-14). */
+export const setPassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
+  const body = validators.validatePasswordSetBody(fields(call));
   await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
   return passwords.set(call.tenantId, body, call.deviceId);
 };
 
 /** `DELETE /password`. It takes from the same limit as `set`: each call is a guess (RATE-14). */
-export const removePassword: Handler<DeviceParts, replies.Ok> = async (call, { passwords, addressLimits }) => {
-  const body = validatePasswordRemoveBody(fields(call));
+export const removePassword: Handler<DeviceParts> = async (call, { passwords, addressLimits }) => {
+  const body = validators.validatePasswordRemoveBody(fields(call));
   await addressLimits.take('password', `${call.tenantId}/${call.deviceId}`);
   return passwords.remove(call.tenantId, body, call.deviceId);
 };
 
 /** `POST /password/verify`, a ticket for the right password. */
-export const verifyPassword: Handler<DeviceParts, replies.PasswordTicketReply> = (call, { passwords }) =>
-  passwords.verify(call.tenantId, validatePasswordVerifyBody(fields(call)));
+export const verifyPassword: Handler<DeviceParts> = (call, { passwords }) =>
+  passwords.verify(call.tenantId, validators.validatePasswordVerifyBody(fields(call)));

@@ -1,30 +1,101 @@
-/** Accounts in PostgreSQL (sql/0003_accounts.sql). Whatever changes a tenant is one call of one function. */
+/** Devices, challenges, passwords and tickets in PostgreSQL (sql/0003_accounts.sql). */
 import type pg from 'pg';
 import { ulid } from 'ulid';
-import type {
-  BootstrapStore,
-  Challenge,
-  ChallengeStore,
-  Claim,
-  DeviceChanged,
-  DeviceRecord,
-  DeviceStore,
-  Joined,
-  PasswordStore,
-  RecoveryJoin,
-  RecoveryStanding,
-  RecoveryStore,
-  Seen,
-  StoredPassword,
-} from './ports.js';
-import type { PasswordProof } from '../../protocol/password-proof.js';
+import { Batcher } from '../../protocol/batcher.js';
 import type { NewDevice } from '../../protocol/device-fields.js';
+import type { ErrorName } from '../../protocol/errors.js';
+import type { Summary } from '../../protocol/item.js';
+import type { PasswordProof } from '../../protocol/password-proof.js';
+import type { KnownDevice, Me } from '../../protocol/replies.js';
 import { arrayOf, askOne, proofOf, Store } from '../storage/ask.js';
+
+/** A device as it is stored. Times are milliseconds since 1970. */
+export interface DeviceRecord extends KnownDevice<Uint8Array> {
+  readonly tokenEpoch: number;
+}
+
+/** Row of a function that changes something: the columns are set with `ok`, else the verdict says why it refused. */
+type Outcome<Columns> = (Columns & { readonly verdict: 'ok' }) | { readonly verdict: ErrorName };
+
+/** A device that is to be added, and its tenant. */
+interface Join {
+  readonly tenantId: string;
+  readonly device: NewDevice;
+  /** MAX_DEVICES. */
+  readonly maxDevices: number;
+  readonly now: number;
+}
+
+/** The outcome of adding a device: with `ok` its token epoch. */
+type Joined = Outcome<{ readonly epoch: number }>;
+
+/** A device and the device that calls: a caller that has been revoked in the meantime is refused. */
+interface DeviceCall {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly by: string;
+}
+
+/** A device was seen, at a time in milliseconds since 1970. */
+export interface Sighting {
+  readonly tenantId: string;
+  readonly deviceId: string;
+  readonly at: number;
+}
+
+/** What a client has to answer or sign, once, within two minutes. */
+interface Challenge {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly kind: 'reauth' | 'recovery';
+  readonly deviceId: string | null;
+  /** The answer is checked with it. */
+  readonly secret: Uint8Array;
+  readonly expiresAt: number;
+}
+
+/** A tenant's password. */
+export interface StoredPassword {
+  /** Argon2id string. */
+  readonly hash: string;
+  /** When it was set, milliseconds since 1970; rises with every change. */
+  readonly setAt: number;
+}
+
+/** The caller and its tenant's figures, for `/me`. */
+export interface Identity {
+  readonly device: Me['device'];
+  readonly summary: Summary;
+  readonly storageUsedBytes: number;
+  /** Devices that are not revoked. */
+  readonly deviceCount: number;
+}
+
+interface IdentityRow extends Pick<DeviceRecord, 'name' | 'glyph'> {
+  readonly paired_at: number;
+  readonly head: number;
+  readonly item_count: number;
+  readonly version_sum: number;
+  readonly storage_bytes: number;
+  readonly devices: number;
+}
+
+interface Spending {
+  readonly id: string;
+  readonly expiresAt: number;
+  readonly now: number;
+}
+
+/** Ticket redemptions of one statement. */
+const SPENT_PER_STATEMENT = 500;
 
 /** Columns of a device out of `from`: an alias, or a value of the row's type in parentheses. */
 const columns = (from: string): string => `${from}.id, ${from}.name, ${from}.glyph, ${from}.pubkey, ${from}.cert,
   ${from}.token_epoch AS "tokenEpoch", ${from}.paired_at AS "pairedAt", ${from}.revoked_at AS "revokedAt",
   ${from}.last_seen_at AS "lastSeenAt"`;
+
+/** The parameters by which the functions that add a device take it. */
+const valuesOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
 
 /** The tenant of single mode; made with its `inbox` on the first call. Instances that start at once agree on one. */
 export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<string> {
@@ -32,85 +103,65 @@ export async function ensureSingleTenant(pool: pg.Pool, now: number): Promise<st
   return (await askOne<{ id: string }>(pool, statement)).id;
 }
 
-/** The refusals of one of the ports' calls. */
-type Refusal<Call extends 'claim' | 'recover' | 'patchDevice' | 'revokeDevice'> = Exclude<
-  Awaited<ReturnType<AccountStore[Call]>>['verdict'],
-  'ok'
->;
+/** The devices and credentials of all tenants. Each call is one statement, and throws `unavailable` during an outage. */
+export class AccountStore extends Store {
+  private readonly spending = new Batcher<Spending, boolean>(SPENT_PER_STATEMENT, (batch) => this.spendAll(batch));
 
-/** What the functions that add a device take of it. */
-const columnsOf = ({ id, name, glyph, pubkey, cert }: NewDevice): unknown[] => [id, name, glyph, pubkey, cert];
-
-/** A row of the functions that add a device: `epoch` is set with `ok`. */
-type JoinRow<Refusal extends string> = { readonly verdict: 'ok' | Refusal; readonly epoch: number | null };
-
-function joined<Refusal extends string>(row: JoinRow<Refusal>): Joined<Refusal> {
-  return row.verdict === 'ok' ? { verdict: 'ok', epoch: row.epoch ?? 0 } : { verdict: row.verdict };
-}
-
-/** A row of the functions that change a device: the device's columns are set with `ok`. */
-type ChangeRow<Refusal extends string> = DeviceRecord & { readonly verdict: 'ok' | Refusal };
-
-function changed<Refusal extends string>(row: ChangeRow<Refusal>): DeviceChanged<Refusal> {
-  if (row.verdict !== 'ok') return { verdict: row.verdict };
-  const { id, name, glyph, pubkey, cert, tokenEpoch, pairedAt, revokedAt, lastSeenAt } = row;
-  return { verdict: 'ok', device: { id, name, glyph, pubkey, cert, tokenEpoch, pairedAt, revokedAt, lastSeenAt } };
-}
-
-/** Devices, bootstrap, challenges, recovery and passwords of all tenants. */
-export class AccountStore
-  extends Store
-  implements BootstrapStore, DeviceStore, ChallengeStore, RecoveryStore, PasswordStore
-{
-  async claim(claim: Claim): ReturnType<BootstrapStore['claim']> {
+  /**
+   * Claims the tenant unless it is claimed: of concurrent calls exactly one gets `ok`. `admitted`: the caller showed
+   * BOOTSTRAP_TOKEN, or none is required. `claimHash`: SHA-256 of the claim token that was sent.
+   */
+  claim(
+    claim: Join & { admitted: boolean; claimHash: Uint8Array | null; recoveryPubkey: Uint8Array | null },
+  ): Promise<Joined> {
     const { tenantId, admitted, claimHash, device, recoveryPubkey, maxDevices, now } = claim;
     const text = 'SELECT * FROM claim_tenant($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)';
-    const values = [tenantId, admitted, claimHash, ...columnsOf(device), recoveryPubkey, maxDevices, now];
-    return joined(await this.one<JoinRow<Refusal<'claim'>>>(text, values));
+    const values = [tenantId, admitted, claimHash, ...valuesOf(device), recoveryPubkey, maxDevices, now];
+    return this.one<Joined>(text, values);
   }
 
+  /** Removes devices, pairings, challenges, password and recovery key; keeps items and bins. False: no such tenant. */
   async restart(tenantId: string): Promise<boolean> {
     return (await this.value('SELECT restart_tenant($1) AS verdict', [tenantId])) === 'ok';
   }
 
+  /** Whether a device has claimed the tenant; false also for an unknown tenant. */
   async claimed(tenantId: string): Promise<boolean> {
     const rows = await this.rows('SELECT 1 FROM tenants WHERE id = $1 AND claimed_at IS NOT NULL', [tenantId]);
     return rows.length > 0;
   }
 
+  /** All devices, also revoked ones, oldest first. */
   devices(tenantId: string): Promise<DeviceRecord[]> {
     const text = `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 ORDER BY d.paired_at, d.id`;
     return this.rows<DeviceRecord>(text, [tenantId]);
   }
 
-  async device(tenantId: string, id: string): Promise<DeviceRecord | undefined> {
-    const values = [tenantId, id];
-    return this.first<DeviceRecord>(
-      `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 AND d.id = $2`,
-      values,
-    );
+  /** One device; undefined for an unknown one. */
+  device(tenantId: string, id: string): Promise<DeviceRecord | undefined> {
+    const text = `SELECT ${columns('d')} FROM devices d WHERE d.tenant_id = $1 AND d.id = $2`;
+    return this.first<DeviceRecord>(text, [tenantId, id]);
   }
 
-  async patchDevice(patch: Parameters<DeviceStore['patchDevice']>[0]): ReturnType<DeviceStore['patchDevice']> {
-    const { tenantId, id, by, fields } = patch;
-    const { name = null, glyph = null, cert } = fields;
-    const row = await this.one<ChangeRow<Refusal<'patchDevice'>>>(
+  /** A null name or glyph and an undefined certificate stay as they are; a null certificate is removed. */
+  patchDevice(
+    patch: DeviceCall & { name: string | null; glyph: string | null; cert: Uint8Array | null | undefined },
+  ): Promise<Outcome<DeviceRecord>> {
+    const { tenantId, id, by, name, glyph, cert } = patch;
+    return this.one<Outcome<DeviceRecord>>(
       `SELECT f.verdict, ${columns('(f.device)')} FROM patch_device($1, $2, $3, $4, $5, $6, $7) f`,
       [tenantId, id, by, name, glyph, cert !== undefined, cert ?? null],
     );
-    return changed(row);
   }
 
-  async revokeDevice(revocation: Parameters<DeviceStore['revokeDevice']>[0]): ReturnType<DeviceStore['revokeDevice']> {
-    const { tenantId, id, by, now } = revocation;
-    const row = await this.one<ChangeRow<Refusal<'revokeDevice'>>>(
-      `SELECT f.verdict, ${columns('(f.device)')} FROM revoke_device($1, $2, $3, $4) f`,
-      [tenantId, id, by, now],
-    );
-    return changed(row);
+  /** Revoking a revoked device is `ok` and changes nothing. */
+  revokeDevice({ tenantId, id, by, now }: DeviceCall & { now: number }): Promise<Outcome<DeviceRecord>> {
+    const text = `SELECT f.verdict, ${columns('(f.device)')} FROM revoke_device($1, $2, $3, $4) f`;
+    return this.one<Outcome<DeviceRecord>>(text, [tenantId, id, by, now]);
   }
 
-  async touch(seen: readonly Seen[]): Promise<void> {
+  /** Notes when devices were last seen; may leave some out. */
+  async touch(seen: readonly Sighting[]): Promise<void> {
     await this.rows('SELECT touch_devices($1, $2, $3)', [
       arrayOf(seen.map(({ tenantId }) => tenantId)),
       arrayOf(seen.map(({ deviceId }) => deviceId)),
@@ -118,36 +169,65 @@ export class AccountStore
     ]);
   }
 
+  /** The device and its tenant's figures in one snapshot; undefined when the device is gone. */
+  async identity(tenantId: string, deviceId: string): Promise<Identity | undefined> {
+    const text = `SELECT d.name, d.glyph, d.paired_at, t.head, t.item_count, t.version_sum, t.storage_bytes,
+        (SELECT count(*) FROM devices o WHERE o.tenant_id = t.id AND o.revoked_at IS NULL) AS devices
+      FROM tenants t JOIN devices d ON d.tenant_id = t.id AND d.id = $2 WHERE t.id = $1`;
+    const row = await this.first<IdentityRow>(text, [tenantId, deviceId], { name: 'identity' });
+    if (row === undefined) return undefined;
+    return {
+      device: { id: deviceId, name: row.name, glyph: row.glyph, pairedAt: row.paired_at },
+      summary: { version: row.head, itemCount: row.item_count, versionSum: row.version_sum },
+      storageUsedBytes: row.storage_bytes,
+      deviceCount: row.devices,
+    };
+  }
+
+  /** Stores a challenge where every instance finds it. */
   async putChallenge(challenge: Challenge, now: number): Promise<void> {
     const { id, tenantId, kind, deviceId, secret, expiresAt } = challenge;
     const values = [id, tenantId, kind, deviceId, secret, expiresAt, now];
     await this.rows('SELECT put_challenge($1, $2, $3, $4, $5, $6, $7)', values);
   }
 
-  async takeChallenge(challenge: Pick<Challenge, 'id' | 'tenantId' | 'kind'>): Promise<Challenge | undefined> {
+  /** Removes and returns the challenge, expired or not: of concurrent calls one gets it. */
+  takeChallenge({ id, tenantId, kind }: Pick<Challenge, 'id' | 'tenantId' | 'kind'>): Promise<Challenge | undefined> {
     return this.first<Challenge>(
       `DELETE FROM challenges WHERE id = $1 AND tenant_id = $2 AND kind = $3
         RETURNING id, tenant_id AS "tenantId", kind, device_id AS "deviceId", secret, expires_at AS "expiresAt"`,
-      [challenge.id, challenge.tenantId, challenge.kind],
+      [id, tenantId, kind],
     );
   }
 
-  async recoveryStanding(tenantId: string, proof: PasswordProof | undefined): Promise<RecoveryStanding | undefined> {
-    return this.first<RecoveryStanding>(
+  /**
+   * What a recovery of the tenant has to meet; undefined: no such tenant. `passwordShown`: no password is set, or the
+   * proof is for this very password and its ticket is unspent.
+   */
+  recoveryState(
+    tenantId: string,
+    proof: PasswordProof | undefined,
+  ): Promise<{ readonly recoveryPubkey: Uint8Array | null; readonly passwordShown: boolean } | undefined> {
+    return this.first(
       `SELECT recovery_pubkey AS "recoveryPubkey", password_shown(id, $2, $3) AS "passwordShown"
         FROM tenants WHERE id = $1`,
       [tenantId, proof?.ticketId ?? null, proof?.setAt ?? null],
     );
   }
 
-  async recover(join: RecoveryJoin): ReturnType<RecoveryStore['recover']> {
+  /**
+   * Adds a device whose recovery was signed by `recoveryPubkey`, which must still be the tenant's. Spends the proof
+   * where a password is set.
+   */
+  recover(join: Join & { recoveryPubkey: Uint8Array; proof: PasswordProof | undefined }): Promise<Joined> {
     const { tenantId, recoveryPubkey, device, maxDevices, now } = join;
     const text = 'SELECT * FROM recover_device($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)';
-    const values = [tenantId, recoveryPubkey, ...proofOf(join.proof), ...columnsOf(device), maxDevices, now];
-    return joined(await this.one<JoinRow<Refusal<'recover'>>>(text, values));
+    const values = [tenantId, recoveryPubkey, ...proofOf(join.proof), ...valuesOf(device), maxDevices, now];
+    return this.one<Joined>(text, values);
   }
 
-  async password(tenantId: string): Promise<StoredPassword | undefined> {
+  /** The tenant's password; undefined: none is set. */
+  password(tenantId: string): Promise<StoredPassword | undefined> {
     return this.first<StoredPassword>(
       `SELECT password_hash AS hash, password_set_at AS "setAt" FROM tenants
         WHERE id = $1 AND password_hash IS NOT NULL`,
@@ -155,10 +235,31 @@ export class AccountStore
     );
   }
 
-  async setPassword(change: Parameters<PasswordStore['setPassword']>[0]): ReturnType<PasswordStore['setPassword']> {
-    return this.value<'ok' | 'tenant_not_found' | 'password_invalid' | 'device_revoked'>(
-      'SELECT set_password($1, $2, $3, $4, $5) AS verdict',
-      [change.tenantId, change.hash, change.knownSetAt, change.by, change.now],
-    );
+  /**
+   * Sets the password, or removes it (`hash` null), if the one in force is still the one set at `knownSetAt` (null:
+   * none). `by`, the calling device, must not have been revoked in the meantime.
+   */
+  setPassword(change: {
+    readonly tenantId: string;
+    readonly hash: string | null;
+    readonly knownSetAt: number | null;
+    readonly by: string;
+    readonly now: number;
+  }): Promise<'ok' | ErrorName> {
+    const { tenantId, hash, knownSetAt, by, now } = change;
+    return this.value('SELECT set_password($1, $2, $3, $4, $5) AS verdict', [tenantId, hash, knownSetAt, by, now]);
+  }
+
+  /** Spends a ticket: true for the first caller on any instance, false for every later one. */
+  spendTicket(id: string, expiresAt: number, now: number): Promise<boolean> {
+    return this.spending.ask({ id, expiresAt, now });
+  }
+
+  private async spendAll(batch: readonly Spending[]): Promise<boolean[]> {
+    const values = [batch.map(({ id }) => id), batch.map(({ expiresAt }) => expiresAt), batch[0]?.now];
+    const rows = await this.rows<{ id: string }>('SELECT id FROM spend_tickets($1, $2, $3) AS id', values);
+    const spent = new Set(rows.map(({ id }) => id));
+    // Of two callers with one ticket in the same batch only the first gets it.
+    return batch.map(({ id }) => spent.delete(id));
   }
 }

@@ -1,39 +1,90 @@
 /**
- * Host name to tenant, all of them in memory: every request asks, and so does the proxy before it gets a certificate.
- * The database has the truth; what other instances signed up or freed
- * is read on every few seconds, and at once when a notification names a tenant that is not known here.
+ * The host names of a hosted service: which belong to the apex and which to a tenant, the table of all tenants' names,
+ * and how many new names get a certificate.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { HEAD_COMPARE_MS } from '../../protocol/limits.js';
-import { SingleFlight } from '../../protocol/single-flight.js';
-import { destinationOf } from './names.js';
-import type { HostChange, HostingStore } from './ports.js';
+import { KeyedFlight, SingleFlight } from '../../protocol/single-flight.js';
+import type { HostChange, HostingStore } from './store.js';
 
-/** What the table is made of. */
-export interface TenantHostsOptions {
-  readonly store: Pick<HostingStore, 'all' | 'since'>;
-  /** Lower case. */
-  readonly baseDomain: string;
-  readonly clock: Clock;
-  readonly onFault: (error: unknown) => void;
-  /** Told of a tenant whose name was freed: nothing of it may be served any more. */
-  readonly onFreed: (tenantId: string) => void;
+/** `<slug>.<base domain>`: what a tenant may be called. A label of DNS, at least three characters long. */
+const SUBDOMAIN = /^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$/;
+
+/**
+ * Names that cannot be signed up: those with a meaning for mail, certificates and browsers (RFC 2142, RFC 6761), and
+ * those that could be passed off as the service's own.
+ */
+const RESERVED: ReadonlySet<string> = new Set(
+  `abuse account accounts admin administrator api app apps assets auth autoconfig autodiscover billing blog blobs cdn
+  checkout claim cloud console contact dashboard demo dev dns docs download email example ftp git health help home
+  hostmaster http https imap info internal invalid invoice legal local localhost login mail mcp metrics mta-sts mx
+  news noc noreply ns ns1 ns2 oauth official pair pay payment payments pop pop3 portal postmaster privacy prod
+  production proxy public recover recovery register root sales secure security server service sftp signin signup
+  smtp socket ssl staging static stats status store stripe support sync sysadmin system team terms test tls update
+  upload usenet verify vpn webhook webmail webmaster websocket wpad ws www www1 www2`.split(/\s+/),
+);
+
+/** The owner of a host name. */
+type Destination = { readonly kind: 'apex' } | { readonly kind: 'tenant'; readonly slug: string };
+
+/** A host name as it is compared: lower case, without the final dot of a fully qualified name (RFC 1034, 3.1). */
+function plainHost(host: string): string {
+  const lower = host.toLowerCase();
+  return lower.endsWith('.') ? lower.slice(0, -1) : lower;
 }
 
-/** The table; see above. */
+/**
+ * The owner of a host name (without port) under `baseDomain` (lower case). Undefined for every other host, and for
+ * labels below a tenant's, which no tenant can use and which must not cost a certificate.
+ */
+export function destinationOf(host: string, baseDomain: string): Destination | undefined {
+  const plain = plainHost(host);
+  if (plain === baseDomain) return { kind: 'apex' };
+  if (!plain.endsWith(`.${baseDomain}`)) return undefined;
+  const slug = plain.slice(0, -baseDomain.length - 1);
+  return SUBDOMAIN.test(slug) ? { kind: 'tenant', slug } : undefined;
+}
+
+/** Why a name cannot be signed up, for the error message; undefined where it can. The database checks whether it is taken. */
+export function refusalOf(subdomain: string): string | undefined {
+  if (!SUBDOMAIN.test(subdomain)) {
+    return 'must be 3 to 63 of the characters a-z, 0-9 and -, with a letter or digit at both ends';
+  }
+  // Internationalized names begin so (RFC 5890): they can look like any other.
+  if (subdomain.slice(2, 4) === '--') return 'must not have hyphens in third and fourth place';
+  return RESERVED.has(subdomain) ? 'is reserved' : undefined;
+}
+
+/**
+ * Host name to tenant, all of them in memory: every request looks its host up, and the proxy does before it requests a
+ * certificate. The database is authoritative. Names that other instances signed up or freed are read every few seconds,
+ * and at once when a notification names a tenant that is not known here.
+ */
 export class TenantHosts {
   private readonly bySlug = new Map<string, string>();
-  private readonly slugs = new Map<string, string>();
+  private readonly tenants = new Set<string>();
   private position = '';
   private timer: Timer | undefined;
   private readonly reading = new SingleFlight(() => this.read());
   private closed = false;
-  /** Names signed up here while the table is being read: that reading may have begun before. */
+  /** Names signed up here while the table is being read: that statement may have begun before the signup. */
   private readonly added = new Set<string>();
-  /** Names that came after the start, and for which no certificate was asked yet. */
+  /** Names that were added after the start and have had no certificate yet. */
   private readonly fresh = new Set<string>();
 
-  constructor(private readonly options: TenantHostsOptions) {}
+  /**
+   * @param options.baseDomain lower case.
+   * @param options.onFreed is called for a tenant whose name was freed: nothing of it may be served any more.
+   */
+  constructor(
+    private readonly options: {
+      readonly store: Pick<HostingStore, 'all' | 'since'>;
+      readonly baseDomain: string;
+      readonly clock: Clock;
+      readonly onFault: (error: unknown) => void;
+      readonly onFreed: (tenantId: string) => void;
+    },
+  ) {}
 
   /** Reads the whole table. Rejects with `unavailable`. */
   async start(): Promise<void> {
@@ -44,68 +95,61 @@ export class TenantHosts {
     this.setTimer();
   }
 
-  /** Stops reading on; resolves when a reading that was under way is over. */
+  /** Stops following changes; resolves when a read that was under way has ended. */
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
     await this.reading.idle();
   }
 
-  /** The tenant of a host name (without port), or undefined: the apex, a stranger's name, a name nobody has. */
+  /** The tenant of a host name (without port); undefined for the apex, a foreign name, and a name without a tenant. */
   tenantOf(host: string): string | undefined {
-    const destination = destinationOf(host, this.options.baseDomain);
-    return destination?.kind === 'tenant' ? this.bySlug.get(destination.slug) : undefined;
+    return this.bySlug.get(this.slugOf(host));
   }
 
-  /** Is it the name under which the service itself is reached? */
+  /** Whether the host is the name under which the service itself is reached. */
   isApex(host: string): boolean {
     return destinationOf(host, this.options.baseDomain)?.kind === 'apex';
   }
 
-  /** Shall there be a certificate for this name? */
+  /** Whether the service answers under this name. */
   serves(host: string): boolean {
     return this.isApex(host) || this.tenantOf(host) !== undefined;
   }
 
-  /** A tenant's name that came after the start, until it is settled. */
+  /** Whether the host is a tenant's name that was added after the start and is not settled yet. */
   isNew(host: string): boolean {
-    const destination = destinationOf(host, this.options.baseDomain);
-    return destination?.kind === 'tenant' && this.fresh.has(destination.slug);
+    return this.fresh.has(this.slugOf(host));
   }
 
-  /** From now on the name is as old as any. */
+  /** Marks the name as not new. */
   settle(host: string): void {
-    const destination = destinationOf(host, this.options.baseDomain);
-    if (destination?.kind === 'tenant') this.fresh.delete(destination.slug);
+    this.fresh.delete(this.slugOf(host));
   }
 
-  /** `https://<slug>.<base domain>` without the scheme. */
-  hostOf(slug: string): string {
-    return `${slug}.${this.options.baseDomain}`;
-  }
-
-  /** The name of a tenant; undefined for an unknown one. */
-  slugOf(tenantId: string): string | undefined {
-    return this.slugs.get(tenantId);
-  }
-
-  /** A tenant that this instance has just signed up. */
+  /** Adds a tenant that this instance has just signed up. */
   add(slug: string, tenantId: string): void {
     this.added.add(slug);
     this.apply({ slug, tenantId });
   }
 
-  /** Another instance speaks of this tenant: if its name is not known here, it is read now. */
+  /** Another instance has announced this tenant: if its name is not known here, the changes are read now. */
   hint(tenantId: string): void {
-    if (!this.slugs.has(tenantId)) void this.readOn();
+    if (!this.tenants.has(tenantId)) void this.readOn();
   }
 
   /**
-   * Reads what changed before this call: calls during a reading share the one after it. Never rejects: the next one
-   * makes up for it.
+   * Reads what changed before this call: calls during a read share the one after it. Never rejects: after a failure the
+   * next read continues from the same position.
    */
   readOn(): Promise<void> {
     return this.reading.fresh();
+  }
+
+  /** The tenant's label in a host name; '' for every other host. */
+  private slugOf(host: string): string {
+    const destination = destinationOf(host, this.options.baseDomain);
+    return destination?.kind === 'tenant' ? destination.slug : '';
   }
 
   private setTimer(): void {
@@ -120,15 +164,16 @@ export class TenantHosts {
     try {
       this.added.clear();
       const { changes, position } = await this.options.store.since(this.position);
-      // Where a name leads in the end is all that counts. Changes come again as long as an older transaction is open:
-      // going back over a name that was freed and given anew would each time forget its new tenant.
+      // Only the last change of a name counts. Changes are read again while an older transaction is open: replaying one
+      // by one those of a name that was freed and signed up again would each time report its new tenant as freed.
       const last = new Map(changes.map((change) => [change.slug, change] as const));
-      let early = false;
+      let stale = false;
       for (const change of last.values()) {
-        if (change.tenantId === null && this.added.has(change.slug)) early = true;
+        // The statement began before a signup here. The position stays, so the next read has the later change too.
+        if (change.tenantId === null && this.added.has(change.slug)) stale = true;
         else this.apply(change);
       }
-      if (!early) this.position = position;
+      if (!stale) this.position = position;
     } catch (error) {
       this.options.onFault(error);
     }
@@ -139,13 +184,46 @@ export class TenantHosts {
     if (before === (tenantId ?? undefined)) return;
     if (before !== undefined) {
       this.bySlug.delete(slug);
-      this.slugs.delete(before);
+      this.tenants.delete(before);
       this.fresh.delete(slug);
       this.options.onFreed(before);
     }
     if (tenantId === null) return;
     this.fresh.add(slug);
     this.bySlug.set(slug, tenantId);
-    this.slugs.set(tenantId, slug);
+    this.tenants.add(tenantId);
+  }
+}
+
+/**
+ * Limits how many names get their first certificate. Anybody may sign up, and each new name that is reached over HTTPS
+ * costs the proxy an order at its certificate authority, which limits orders too: without this limit a flood of new names
+ * would leave none for other tenants and for renewals. A name that was counted once, or existed when this instance
+ * started, is not counted again.
+ */
+export class Certificates {
+  /** Names being counted: of concurrent handshakes for one name only one counts. */
+  private readonly counting = new KeyedFlight((host: string) => this.count(host));
+
+  /** @param options.take counts one new name, on all instances together. Throws `rate_limited`, `unavailable`. */
+  constructor(
+    private readonly options: {
+      readonly hosts: Pick<TenantHosts, 'serves' | 'isNew' | 'settle'>;
+      readonly take: () => Promise<void>;
+    },
+  ) {}
+
+  /** Whether the proxy may get a certificate for this name: at once for one that is known or not served, else as `take` does. */
+  check(name: string): boolean | Promise<boolean> {
+    const { hosts } = this.options;
+    const host = plainHost(name);
+    if (!hosts.serves(host)) return false;
+    if (!hosts.isNew(host)) return true;
+    return this.counting.join(host).then(() => true);
+  }
+
+  private async count(host: string): Promise<void> {
+    await this.options.take();
+    this.options.hosts.settle(host);
   }
 }

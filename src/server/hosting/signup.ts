@@ -6,101 +6,91 @@ import { invalid, ServiceError, unavailable } from '../../protocol/errors.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
 import type { SignedUp } from '../../protocol/replies.js';
 import type { SignupBody } from '../../protocol/requests.js';
-import { refusalOf } from './names.js';
-import type { TenantHosts } from './hosts.js';
-import type { HostingStore, SignupCheckout } from './ports.js';
+import { refusalOf, type TenantHosts } from './hosts.js';
+import type { HostingStore } from './store.js';
 
+/** Unclaimed tenants at most: anybody may sign up, and an unclaimed name is freed only after a day. */
+const UNCLAIMED_MAX = 1_000;
 /**
- * Names are handed out to anybody who asks: so many may wait for their owners, and then no more. They are freed after
- * a day.
+ * Unclaimed tenants from one network: a /32 of IPv6 holds 65,536 networks of the size that the hourly limit counts by,
+ * so that limit alone would let one holder take all names.
  */
-export const UNCLAIMED_MAX = 1_000;
-/** Of those, so many from one network: whoever has a /32 of IPv6 has 65,536 networks of the size that is limited by hour. */
-export const NETWORK_MAX = UNCLAIMED_MAX / 20;
-/** 32 bytes: what the claim link carries. Stored hashed, so that a copy of the database opens nothing. */
+const NETWORK_MAX = UNCLAIMED_MAX / 20;
+/** 32 bytes in the claim link. Stored hashed, so that a copy of the database claims nothing. */
 const CLAIM_TOKEN_BYTES = 32;
-/** An unclaimed tenant's database row is freed by and by: whoever is refused now may come back in an hour. */
+/** Unclaimed tenants are freed continually, so a refused signup may succeed in an hour. */
 const COME_BACK_S = 3_600;
-/** Good enough to find a typing error; whether somebody reads mail there, only mail can tell. */
+/** Finds typing errors; only mail can show whether the address is read. */
 const EMAIL = /^[^\s\p{C}@"(),:;<>[\]\\]{1,64}@[a-z0-9-]+(\.[a-z0-9-]+)+$/iu;
-const EMAIL_MAX = 254;
 
-/** What signup is made of. */
-export interface SignupOptions {
-  readonly store: Pick<HostingStore, 'signUp' | 'undoSignUp'>;
-  readonly hosts: TenantHosts;
-  readonly clock: Clock;
-  /** Scheme and port under which tenants are reached, from the URL of the apex: `https:` and `` as a rule. */
-  readonly origin: { readonly protocol: string; readonly port: string };
-  /** Tells other instances of the tenant. */
-  readonly announce: (tenantId: string) => void;
-  /** Undefined: signing up costs nothing. */
-  readonly checkout: SignupCheckout | undefined;
-  readonly onFault: (error: unknown, tenantId: string) => void;
+/** The checkout of signup where it costs something (src/server/billing/checkout.ts). */
+interface SignupCheckout {
+  /** The claim token that the page after checkout will show. */
+  claimTokenOf(tenantId: string, returnToken: string): string;
+  /** Throws `unavailable` and `internal`; then nothing can be paid for. */
+  begin(order: { tenantId: string; email: string; returnToken: string }): Promise<{ checkoutUrl: string }>;
 }
 
-/** A drawn token: 32 bytes as 43 characters of base64url. */
-const drawn = (): string => randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
+/** A random token: 32 bytes as 43 characters of base64url. */
+const newToken = (): string => randomBytes(CLAIM_TOKEN_BYTES).toString('base64url');
 const sha256 = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
 /** Makes tenants. */
 export class Signup {
-  constructor(private readonly options: SignupOptions) {}
+  /**
+   * @param options.urlOf the URL of a tenant by its name.
+   * @param options.announce notifies the other instances of the tenant.
+   * @param options.checkout undefined: signing up costs nothing.
+   */
+  constructor(
+    private readonly options: {
+      readonly store: HostingStore;
+      readonly hosts: TenantHosts;
+      readonly clock: Clock;
+      readonly urlOf: (slug: string) => string;
+      readonly announce: (tenantId: string) => void;
+      readonly checkout: SignupCheckout | undefined;
+      readonly onFault: (error: unknown, tenantId: string) => void;
+    },
+  ) {}
 
   /**
-   * `network` is where the caller is, an IPv4 /16 or an IPv6 /32. Throws `validation` for a bad address or name,
-   * `slug_taken`, `rate_limited` while too many names from that network wait, and `unavailable` while too many tenants wait for their
-   * owners, or the payment provider is out of reach: the name is free again then, and the same signup may be sent again.
-   * A name that waits for its payment is taken, also for whoever gives the same address: an address proves nothing.
+   * `network` is the caller's, an IPv4 /16 or an IPv6 /32. Throws `validation` for a bad address or name, `slug_taken`,
+   * `rate_limited` while too many tenants from that network are unclaimed, and `unavailable` while too many are in all, or
+   * the payment provider is out of reach: the name is free again then, and the same signup may be sent again.
+   * A name that waits for its payment is taken, also for a caller who gives the same mail address, which proves nothing.
    */
   async signUp(body: SignupBody, network: string): Promise<SignedUp> {
-    const { hosts, clock, announce, checkout } = this.options;
+    const { store, hosts, clock, urlOf, announce, checkout } = this.options;
     const { email, subdomain: slug } = body;
-    if (email.length > EMAIL_MAX || !EMAIL.test(email))
-      throw invalid('email', 'must be an address such as me@example.com');
+    if (!EMAIL.test(email)) throw invalid('email', 'must be an address such as me@example.com');
     const refusal = refusalOf(slug);
     if (refusal !== undefined) throw invalid('subdomain', refusal);
-    const id = ulid(clock.now());
-    const returnToken = drawn();
-    const claimToken = checkout?.claimTokenOf(id, returnToken) ?? drawn();
-    await this.take({ id, slug, email, claimToken, returnToken, network });
-    const paid = checkout === undefined ? {} : await this.begin(checkout, { tenantId: id, email, returnToken });
-    hosts.add(slug, id);
-    announce(id);
-    return { slug, url: this.urlOf(slug), claimToken, ...paid };
-  }
-
-  /** The name is the tenant's from here on. */
-  private async take(
-    tenant: Record<'id' | 'slug' | 'email' | 'claimToken' | 'returnToken' | 'network', string>,
-  ): Promise<void> {
-    const { store, clock, checkout } = this.options;
-    const { claimToken, returnToken, ...who } = tenant;
     const now = clock.now();
+    const id = ulid(now);
+    const returnToken = newToken();
+    const claimToken = checkout?.claimTokenOf(id, returnToken) ?? newToken();
     const verdict = await store.signUp({
-      ...who,
+      ...{ id, slug, email, network, now, unclaimedMax: UNCLAIMED_MAX, networkMax: NETWORK_MAX },
       claimHash: sha256(claimToken),
       returnHash: checkout === undefined ? null : sha256(returnToken),
       state: checkout === undefined ? 'active' : 'pending',
-      unclaimedMax: UNCLAIMED_MAX,
-      networkMax: NETWORK_MAX,
       freeBefore: now - UNCLAIMED_MS,
-      now,
     });
     if (verdict === 'slug_taken') throw new ServiceError('slug_taken');
     if (verdict === 'rate_limited') {
-      throw new ServiceError(
-        'rate_limited',
-        'too many names from your network wait to be claimed',
-        undefined,
-        COME_BACK_S,
-      );
+      const message = 'too many names from your network wait to be claimed';
+      throw new ServiceError('rate_limited', message, undefined, COME_BACK_S);
     }
     if (verdict === 'unavailable')
       throw unavailable('too many tenants wait to be claimed; try again later', COME_BACK_S);
+    const paid = checkout && (await this.begin(checkout, { tenantId: id, email, returnToken }));
+    hosts.add(slug, id);
+    announce(id);
+    return { slug, url: urlOf(slug), claimToken, ...paid };
   }
 
-  /** Where the checkout cannot be made, nobody can pay for the name: it is given back. */
+  /** Without a checkout the name cannot be paid for, so a failure frees it again. */
   private async begin(
     checkout: SignupCheckout,
     order: { tenantId: string; email: string; returnToken: string },
@@ -109,20 +99,15 @@ export class Signup {
     try {
       return await checkout.begin(order);
     } catch (error) {
-      // If that fails too, the name is free after a day, as with any that nobody pays for.
+      // If that fails too, the name is free after a day, like any that is not paid for.
       await store.undoSignUp(order.tenantId, clock.now()).catch((fault: unknown) => onFault(fault, order.tenantId));
       // The table may have been read in between.
       await hosts.readOn();
       throw error;
     }
   }
-
-  private urlOf(slug: string): string {
-    const { protocol, port } = this.options.origin;
-    return `${protocol}//${this.options.hosts.hostOf(slug)}${port === '' ? '' : `:${port}`}`;
-  }
 }
 
-/** The page on which a tenant is claimed: the token stands after `#`, which no server and no log gets to see. */
+/** The page on which a tenant is claimed. The token stands after `#`, which clients send to no server and no log. */
 export const claimLinkOf = ({ url, claimToken }: Pick<SignedUp, 'url' | 'claimToken'>): string =>
   `${url}/#claim=${claimToken}`;

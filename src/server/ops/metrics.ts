@@ -1,110 +1,96 @@
 /**
- * Prometheus metrics on a port of their own (METRICS_PORT): that port is for the operator's network, not for clients.
- * No label names a tenant or a device: a host has a hundred thousand of them, and who is active is nobody's business.
+ * Prometheus metrics on a port of their own (METRICS_PORT), which is for the operator's network, not for clients.
+ * No label names a tenant or a device: a host has a hundred thousand of them, and their activity is private.
  */
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Meter } from '../../protocol/meter.js';
 
-/** What is asked for at each scrape. */
-export interface Gauges {
-  /** Open sockets. */
-  sockets(): number;
-  /** Tenants in memory. */
-  actors(): number;
-  /** Changes that were taken and are not answered. */
-  pendingChanges(): number;
-  /** Requests under way. */
-  calls(): number;
-  /** What is held of each budget, by its name. */
-  held(): Readonly<Record<string, number>>;
-}
+/** Values that are read at each scrape, with their help texts. */
+const GAUGES = {
+  sockets: 'Open sockets.',
+  actors: 'Tenants in memory.',
+  pending_changes: 'Changes that were taken and are not answered.',
+  calls: 'Requests under way.',
+};
 
-/** What the metrics are served from. */
-export interface MetricsOptions {
-  readonly host: string;
-  readonly port: number;
-  readonly version: string;
-  /** Told of what befalls the port later on; scraping fails then, the service goes on. */
-  readonly onFault: (error: unknown) => void;
-}
+/** How to read them; `held` is the amount in use of each budget, by its name. */
+export type Gauges = Readonly<Record<keyof typeof GAUGES, () => number>> & {
+  held(): Readonly<Record<string, number>>;
+};
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const PREFIX = 'service_';
 
-/** The registry, what feeds it, and the port it is read from. */
-export class Metrics implements Meter {
-  private readonly registry = new Registry();
-  private readonly batchSize: Histogram;
-  private readonly commitSeconds: Histogram;
-  private readonly writeSeconds: Histogram;
-  private readonly pushSeconds: Histogram;
-  private readonly rows: Counter;
-  private readonly notifications: Counter<'direction'>;
-  private readonly refusals: Counter<'code'>;
+function registryWithDefaults(): Registry {
+  const register = new Registry();
+  collectDefaultMetrics({ register });
+  return register;
+}
 
-  constructor(private readonly options: MetricsOptions) {
-    const registers = [this.registry];
-    const histogram = (name: string, help: string, buckets: number[]): Histogram =>
-      new Histogram({ name: PREFIX + name, help, buckets, registers });
-    collectDefaultMetrics({ register: this.registry });
-    this.batchSize = histogram('commit_batch_changes', 'Changes in one commit of a lane.', SIZES);
-    this.commitSeconds = histogram('commit_seconds', 'Time of one commit in the database.', SECONDS);
-    this.writeSeconds = histogram(
-      'write_seconds',
-      'From the arrival of the oldest change of a commit until it was answered.',
-      SECONDS,
-    );
-    this.pushSeconds = histogram(
-      'write_to_push_seconds',
-      'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
-      SECONDS,
-    );
-    this.rows = new Counter({
-      name: `${PREFIX}read_rows_total`,
-      help: 'Rows read for replays and listings.',
-      registers,
-    });
-    this.notifications = new Counter({
-      name: `${PREFIX}notifications_total`,
-      help: 'Tenants that instances told each other of.',
-      labelNames: ['direction'],
-      registers,
-    });
-    this.refusals = new Counter({
-      name: `${PREFIX}refusals_total`,
-      help: 'Refused requests by the code of the error catalogue.',
-      labelNames: ['code'],
-      registers,
-    });
+/** The registry, its meters, and the port on which it is scraped. */
+export class Metrics implements Meter {
+  private readonly registry = registryWithDefaults();
+  private readonly registers = [this.registry];
+  private readonly batchSize = this.histogram('commit_batch_changes', 'Changes in one commit of a lane.', SIZES);
+  private readonly commitSeconds = this.histogram('commit_seconds', 'Time of one commit in the database.', SECONDS);
+  private readonly writeSeconds = this.histogram(
+    'write_seconds',
+    'From the arrival of the oldest change of a commit until it was answered.',
+    SECONDS,
+  );
+  private readonly pushSeconds = this.histogram(
+    'write_to_push_seconds',
+    'From the arrival of the oldest of the changes that are pushed together until their frames were handed to the sockets.',
+    SECONDS,
+  );
+  private readonly rows = this.counter('read_rows_total', 'Rows read for replays and listings.');
+  private readonly notifications = this.counter(
+    'notifications_total',
+    'Tenants that instances told each other of.',
+    'direction',
+  );
+  private readonly refusals = this.counter(
+    'refusals_total',
+    'Refused requests by the code of the error catalogue.',
+    'code',
+  );
+
+  /** @param options.onFault is called for a failure of the port later on; scraping fails then, the service goes on. */
+  constructor(
+    private readonly options: {
+      readonly host: string;
+      readonly port: number;
+      readonly version: string;
+      readonly onFault: (error: unknown) => void;
+    },
+  ) {
+    const { registers } = this;
     new Gauge({ name: `${PREFIX}info`, help: 'The version that runs.', labelNames: ['version'], registers })
       .labels(options.version)
       .set(1);
   }
 
-  /** Adds what is asked for at each scrape. */
+  /** Adds the values that are read at each scrape. */
   observe(gauges: Gauges): void {
-    const gauge = (name: string, help: string, value: () => number): void => {
+    const { registers } = this;
+    for (const [name, help] of Object.entries(GAUGES) as [keyof typeof GAUGES, string][]) {
       new Gauge({
         name: PREFIX + name,
         help,
-        registers: [this.registry],
+        registers,
         collect() {
-          this.set(value());
+          this.set(gauges[name]());
         },
       });
-    };
-    gauge('sockets', 'Open sockets.', () => gauges.sockets());
-    gauge('actors', 'Tenants in memory.', () => gauges.actors());
-    gauge('pending_changes', 'Changes that were taken and are not answered.', () => gauges.pendingChanges());
-    gauge('calls', 'Requests under way.', () => gauges.calls());
+    }
     new Gauge({
       name: `${PREFIX}held`,
       help: 'Calls and bytes that are held for clients, by budget.',
       labelNames: ['budget'],
-      registers: [this.registry],
+      registers,
       collect() {
         for (const [budget, held] of Object.entries(gauges.held())) this.labels(budget).set(held);
       },
@@ -133,7 +119,7 @@ export class Metrics implements Meter {
     this.refusals.labels(code).inc();
   }
 
-  /** Listens. Resolves with the port and the way to end it; rejects when the port cannot be had. */
+  /** Listens. Resolves with the port and how to close it; rejects when the port cannot be bound. */
   async listen(): Promise<{ readonly port: number; close(): Promise<void> }> {
     const server = createServer((request, response) => {
       if (request.method !== 'GET' || request.url?.split('?')[0] !== '/metrics') {
@@ -150,7 +136,7 @@ export class Metrics implements Meter {
     server.maxConnections = 32;
     server.listen(this.options.port, this.options.host);
     await once(server, 'listening');
-    // Unheard it would end the process: a system without free files, for one, tells of it here.
+    // Without a listener the error would end the process; a system out of file descriptors, for one, reports it here.
     server.on('error', this.options.onFault);
     const address = server.address();
     return {
@@ -161,5 +147,13 @@ export class Metrics implements Meter {
         await once(server, 'close');
       },
     };
+  }
+
+  private histogram(name: string, help: string, buckets: number[]): Histogram {
+    return new Histogram({ name: PREFIX + name, help, buckets, registers: this.registers });
+  }
+
+  private counter(name: string, help: string, ...labelNames: string[]): Counter {
+    return new Counter({ name: PREFIX + name, help, labelNames, registers: this.registers });
   }
 }

@@ -1,29 +1,30 @@
 /**
- * Runs the jobs once a day at PURGE_AT, on one instance. A night that was slept
- * through is made up for soon after the start. One that fails is told of, keeps no other from running, and is tried
- * again the next night.
+ * Runs the jobs once a day at PURGE_AT, on one instance. A run that was missed is made up for soon after the start. A job
+ * that fails is reported, does not keep the others from running, and is tried again in the next run.
  */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import type { Job, JobTurn } from './ports.js';
+import type { Job, PostgresJobTurn } from './store.js';
 
 const DAY_MS = 86_400_000;
-/** A start is busy enough. */
+/** A missed run waits so long after the start, which is busy enough without it. */
 const MAKE_UP_AFTER_MS = 5 * 60_000;
-/** Instances' clocks differ a little: whoever comes late must not run everything a second time. */
+/** Instances' clocks differ a little: within this time after a run, another instance does not run the jobs again. */
 const JUST_RUN_MS = 60 * 60_000;
-/** Batches of one job in a night; what is left then waits for the next one. */
+/** Batches of one job in a run; the rest waits for the next run. */
 const BATCHES_MAX = 10_000;
 
-/** What a job did. */
+/** What a job did in one run. */
 export interface JobReport {
   readonly name: string;
   readonly rows: number;
   readonly ms: number;
 }
 
-/** What the jobs run on. */
-export interface NightlyOptions {
+/** The right of one instance to run the jobs; a test may grant it without a database. */
+export type JobTurn = Pick<PostgresJobTurn, 'take' | 'lastRun' | 'ran'>;
+
+interface NightlyOptions {
   readonly jobs: readonly Job[];
   readonly turn: JobTurn;
   readonly clock: Clock;
@@ -33,10 +34,10 @@ export interface NightlyOptions {
   readonly onFault: (error: unknown) => void;
 }
 
-/** The next time after `now` (ms since 1970) that local clocks show so many minutes after midnight. */
+/** The next time after `now` (ms since 1970) at which the local time is so many minutes after midnight. */
 export function nextAt(now: number, minutes: number): number {
   const day = new Date(now);
-  // By calendar, not by adding 24 hours: twice a year a day has 23 or 25.
+  // By calendar, not by adding 24 hours: days of 23 and 25 hours occur with daylight saving time.
   for (let ahead = 0; ; ahead++) {
     const at = new Date(day.getFullYear(), day.getMonth(), day.getDate() + ahead, 0, minutes).getTime();
     if (at > now) return at;
@@ -44,15 +45,15 @@ export function nextAt(now: number, minutes: number): number {
 }
 
 /**
- * Runs every job until it has nothing left, `stopped` is aborted, or it has had its share of the night. A job that
- * fails is told to `onFault`; the others run all the same. Resolves with true when all are through without a failure.
+ * Runs every job until it has nothing left, `stopped` is aborted, or it has done BATCHES_MAX batches. A failure goes to
+ * `onFault`, and the other jobs run all the same. Resolves with true when all have ended without a failure.
  */
 export async function runJobs(
   options: Pick<NightlyOptions, 'jobs' | 'clock' | 'onReport' | 'onFault'>,
   stopped: AbortSignal,
 ): Promise<boolean> {
   const { jobs, clock, onReport, onFault } = options;
-  let through = true;
+  let complete = true;
   for (const job of jobs) {
     const begun = clock.now();
     let rows = 0;
@@ -63,15 +64,15 @@ export async function runJobs(
         if (done < job.full) break;
       }
     } catch (error) {
-      through = false;
+      complete = false;
       onFault(error);
     }
     onReport({ name: job.name, rows, ms: clock.now() - begun });
   }
-  return through && !stopped.aborted;
+  return complete && !stopped.aborted;
 }
 
-/** Waits for the night; see above. */
+/** Schedules the runs. */
 export class Nightly {
   private timer: Timer | undefined;
   private readonly running = new SingleFlight(() => this.run().catch(this.options.onFault));
@@ -79,29 +80,27 @@ export class Nightly {
 
   constructor(private readonly options: NightlyOptions) {}
 
-  /** Sets the clock, and makes up for a night that was missed. Rejects while the database is down. */
+  /** Schedules the next run, or soon after now one that was missed. Rejects while the database is down. */
   async start(): Promise<void> {
     const { turn, clock } = this.options;
     const last = await turn.lastRun();
     const missed = last !== null && clock.now() - last > DAY_MS + JUST_RUN_MS;
-    this.wait(missed ? clock.now() + MAKE_UP_AFTER_MS : this.next());
+    this.wait(missed ? clock.now() + MAKE_UP_AFTER_MS : undefined);
   }
 
-  /** Resolves when the batch under way is done; no other begins. */
+  /** Resolves when the batch under way has ended; no other begins. */
   async close(): Promise<void> {
     this.stop.abort();
     this.timer?.cancel();
     await this.running.idle();
   }
 
-  private next(): number {
-    return nextAt(this.options.clock.now(), this.options.at);
-  }
-
-  private wait(until: number): void {
-    const { clock } = this.options;
-    this.timer = clock.setTimer(until - clock.now(), () => {
-      this.wait(this.next());
+  /** `until`: ms since 1970; left out: the next PURGE_AT. */
+  private wait(until?: number): void {
+    const { clock, at } = this.options;
+    const now = clock.now();
+    this.timer = clock.setTimer((until ?? nextAt(now, at)) - now, () => {
+      this.wait();
       void this.running.join();
     });
   }

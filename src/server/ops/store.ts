@@ -1,67 +1,62 @@
 /** The nightly jobs' statements, and the advisory lock that lets one instance run them (sql/0007_jobs.sql). */
 import type pg from 'pg';
-import type { Job, JobTurn } from './ports.js';
 import { UNCLAIMED_MS } from '../../protocol/limits.js';
-import { ask, askOne } from '../storage/ask.js';
+import { ask, askOne, Store } from '../storage/ask.js';
 import { openClient } from '../storage/database.js';
 
-/** Any number; all instances use it. */
+/** One job. A batch is one transaction of a bounded size, so an interrupted run continues where it stopped. */
+export interface Job {
+  readonly name: string;
+  /**
+   * Does the next batch; resolves with the rows it changed: fewer than `full` means that nothing is left. A long batch
+   * ends early when `stopped` is aborted.
+   */
+  batch(stopped: AbortSignal): Promise<number>;
+  /** Rows of a full batch. */
+  readonly full: number;
+}
+
+/** An arbitrary number, the same on all instances. */
 const JOBS_LOCK = 7_265_763_012;
 /** Signups' lock (sql/0011_signups.sql). */
 const SIGNUP_LOCK = 7_265_763_011;
 /**
- * Frees in turn with the signups (HOST-18). A signup frees the old names too, but passes over the rows that the night is
- * deleting, and would count them among those that wait.
+ * Frees unclaimed tenants under the signups' lock (HOST-18). A signup frees old names too, but skips rows that this job has
+ * locked; without the common lock it would count them as unclaimed and refuse.
  */
 const FREE_UNCLAIMED = `WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(${SIGNUP_LOCK}))
   SELECT free_unclaimed($1, $2, $3) AS n FROM turn`;
 /** Rows of a batch: a few milliseconds of a lock. */
 const FULL = 500;
-/** Pairings and challenges outlive their time a little, so that late is told apart from wrong. */
+/** Pairings and challenges are kept this long after they expire, so that a late answer gets another error than a wrong one. */
 const EXPIRED_MS = 86_400_000;
-/** No provider sends an event again after so long; its signature would be stale anyway. */
+/** No provider repeats an event after so long; its signature would have expired too. */
 const WEBHOOK_MS = 30 * 86_400_000;
 const KEY_BATCH = 500;
+/** The row of `job_runs` that stands for all jobs together. */
 const ALL = 'nightly';
 
-/** What the jobs depend on. */
-export interface JobOptions {
-  readonly pool: pg.Pool;
-  readonly now: () => number;
-  /** SOFT_DELETE_DAYS in milliseconds. */
-  readonly softDeleteMs: number;
-}
-
-/** Every job there is, in the order in which they run. */
-export function nightlyJobs({ pool, now, softDeleteMs }: JobOptions): readonly Job[] {
-  const count = async (text: string, values: readonly unknown[]): Promise<number> =>
-    (await askOne<{ n: number }>(pool, { text, values })).n;
+/**
+ * Every job on the database, in the order in which they run.
+ * @param options.softDeleteMs SOFT_DELETE_DAYS in milliseconds.
+ */
+export function nightlyJobs(options: { pool: pg.Pool; now: () => number; softDeleteMs: number }): readonly Job[] {
+  const { pool, now, softDeleteMs } = options;
+  const job = (name: string, text: string, values: () => readonly unknown[]): Job => ({
+    name,
+    full: FULL,
+    batch: async () => (await askOne<{ n: number }>(pool, { text, values: values() })).n,
+  });
   return [
-    {
-      name: 'empty deleted items',
-      full: FULL,
-      batch: async () => count('SELECT empty_deleted($1, $2) AS n', [now() - softDeleteMs, FULL]),
-    },
-    { name: 'purge keys of revoked devices', full: 1, batch: async () => purgeKeys(pool) },
-    {
-      name: 'clear what has expired',
-      full: FULL,
-      batch: async () => count('SELECT clear_expired($1, $2) AS n', [now() - EXPIRED_MS, FULL]),
-    },
-    {
-      name: 'free unclaimed tenants',
-      full: FULL,
-      batch: async () => count(FREE_UNCLAIMED, [now() - UNCLAIMED_MS, FULL, now()]),
-    },
-    {
-      name: 'clear old webhooks',
-      full: FULL,
-      batch: async () => count('SELECT clear_webhooks($1, $2) AS n', [now() - WEBHOOK_MS, FULL]),
-    },
+    job('empty deleted items', 'SELECT empty_deleted($1, $2) AS n', () => [now() - softDeleteMs, FULL]),
+    { name: 'purge keys of revoked devices', full: 1, batch: () => purgeKeys(pool) },
+    job('clear what has expired', 'SELECT clear_expired($1, $2) AS n', () => [now() - EXPIRED_MS, FULL]),
+    job('free unclaimed tenants', FREE_UNCLAIMED, () => [now() - UNCLAIMED_MS, FULL, now()]),
+    job('clear old webhooks', 'SELECT clear_webhooks($1, $2) AS n', () => [now() - WEBHOOK_MS, FULL]),
   ];
 }
 
-/** One device's keys, all of them; 0 where no device is left to purge. */
+/** Purges all keys of one device; 0 where no device is left to purge. */
 async function purgeKeys(pool: pg.Pool): Promise<number> {
   const text = 'SELECT tenant_id AS tenant, device_id AS device FROM devices_to_purge(1)';
   const [found] = await ask<{ tenant: string; device: string }>(pool, { text, values: [], readOnly: true });
@@ -76,13 +71,22 @@ async function purgeKeys(pool: pg.Pool): Promise<number> {
   return 1;
 }
 
-/** The turn, as an advisory lock on a connection of its own: an instance that dies loses it with its connection. */
-export class PostgresJobTurn implements JobTurn {
+/**
+ * The right of one instance at a time to run the jobs: an advisory lock on a connection of its own, so that an instance
+ * that dies loses it with its connection.
+ */
+export class PostgresJobTurn extends Store {
   constructor(
-    private readonly pool: pg.Pool,
+    pool: pg.Pool,
     private readonly url: string,
-  ) {}
+  ) {
+    super(pool);
+  }
 
+  /**
+   * Runs `work` while this instance alone holds the lock; resolves with false, and does nothing, where another one holds
+   * it. `lost` is aborted when the lock is lost while `work` runs.
+   */
   async take(work: (lost: AbortSignal) => Promise<void>): Promise<boolean> {
     const lost = new AbortController();
     const client = await openClient({ url: this.url, name: 'service jobs', onLost: (error) => lost.abort(error) });
@@ -96,15 +100,16 @@ export class PostgresJobTurn implements JobTurn {
     }
   }
 
+  /** When all jobs last completed, ms since 1970; null: never. */
   async lastRun(): Promise<number | null> {
     const text = 'SELECT finished_at AS at FROM job_runs WHERE name = $1';
-    const [row] = await ask<{ at: number }>(this.pool, { text, values: [ALL], readOnly: true });
-    return row?.at ?? null;
+    return (await this.first<{ at: number }>(text, [ALL], { readOnly: true }))?.at ?? null;
   }
 
+  /** Notes that all jobs have completed. */
   async ran(at: number): Promise<void> {
     const text = `INSERT INTO job_runs AS j (name, finished_at) VALUES ($1, $2)
       ON CONFLICT (name) DO UPDATE SET finished_at = greatest(j.finished_at, excluded.finished_at)`;
-    await ask(this.pool, { text, values: [ALL, at] });
+    await this.rows(text, [ALL, at]);
   }
 }

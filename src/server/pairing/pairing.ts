@@ -1,44 +1,98 @@
 /**
- * Pairing of a new device N by an existing device E, by a code of six words. Sessions live in the
- * database, so any instance serves any step. Nothing of a session counts until E has approved it: the device comes to
- * be with E's wrap, and its token when N fetches that.
+ * Pairing of a new device N by an existing device E, by a code of six words. Sessions live in the database, so any
+ * instance serves any step. A session grants nothing until E has approved it: the device is created together with E's
+ * wrap, and gets its token when it fetches that.
  */
 import { ulid } from 'ulid';
+import { normalizeWords } from '../../crypto/words.js';
 import type { Clock } from '../../protocol/clock.js';
-import { deviceReply, nameField, publicKeyField, type DeviceReply } from '../../protocol/device-fields.js';
-import { ServiceError } from '../../protocol/errors.js';
-import { bytesField } from '../../protocol/item-codec.js';
-import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../../protocol/limits.js';
-import type { PairFetchEpkBody, PairFetchNpkBody, PairInitBody, PairWrapBody } from '../../protocol/requests.js';
+import { certField, deviceReply, nameField, publicKeyField } from '../../protocol/device-fields.js';
+import { invalid, ServiceError } from '../../protocol/errors.js';
+import { bytesField, bytesWithin } from '../../protocol/item-codec.js';
+import {
+  PAIR_HOLD_MS,
+  PAIR_SESSION_MS,
+  SIG_BYTES,
+  WRAPPED_MASTER_KEY_MAX,
+  WRAPPED_MASTER_KEY_MIN,
+} from '../../protocol/limits.js';
+import type { PasswordProof } from '../../protocol/password-proof.js';
+import type * as replies from '../../protocol/replies.js';
+import type * as requests from '../../protocol/requests.js';
 import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
-import type { OpenPair, PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
-import { judge, pairCode, pairHost, wrapOf } from './rules.js';
+import type { TokenIssuer } from '../http/tokens.js';
+import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
 import { Waiters, type Waiter } from './waiting.js';
 
-/** What the service is made of. */
-export interface PairingOptions extends ChangeTeller {
-  readonly store: PairStore;
+interface PairingOptions extends ChangeTeller {
+  readonly store: PairingStore;
   readonly clock: Clock;
-  /** A token for a device of the tenant at this token epoch. */
-  readonly issueToken: (device: { tenantId: string; deviceId: string; epoch: number }) => { readonly token: string };
-  readonly tickets: PasswordTickets;
+  readonly issueToken: TokenIssuer;
+  /** Reads the tickets of `POST /password/verify`. */
+  readonly tickets: {
+    passwordProof(
+      ticket: string | null | undefined,
+      scope: { tenantId: string; pubkey: Uint8Array },
+    ): PasswordProof | undefined;
+  };
   /** MAX_DEVICES. */
   readonly maxDevices: number;
 }
 
-/** What N gets in the end. Binary fields are raw. */
-export interface Paired {
-  readonly device: DeviceReply;
-  readonly token: string;
-  readonly wrappedMasterKey: Uint8Array;
-  readonly deviceCert: Uint8Array | null;
-  readonly confirmation: Uint8Array | null;
+/** A held call reads its session again this often, in case a notification was lost. */
+const LOOK_AGAIN_MS = 2_000;
+/** Six words as BIP39's English list has them. Their checksum is for the clients to check. */
+const CODE = /^[a-z]{3,8}(?: [a-z]{3,8}){5}$/;
+/** A host name on the wire is printable ASCII, since others are written in punycode. */
+const HOST = /^[!-~]+$/;
+
+/**
+ * A code as it is stored and compared: NFKD, lower case, hyphens and white space as one space.
+ * Throws `pair_invalid` for anything that is not six words.
+ */
+export function pairCode(value: string): string {
+  const code = normalizeWords(value);
+  if (!CODE.test(code)) throw new ServiceError('pair_invalid');
+  return code;
 }
 
-/** A held call looks again this often, in case that a notification was lost. */
-const LOOK_AGAIN_MS = 2_000;
+/** The host that the new device dialled, kept as it is. Throws `validation`. */
+function hostField(value: string | null | undefined): string | null {
+  if (value === null || value === undefined) return null;
+  if (!HOST.test(value)) throw invalid('host', 'must be a host name in printable ASCII');
+  return value;
+}
 
-/** The pairings of all tenants. Held calls are this instance's own; sessions are everybody's. */
+/** The existing device's answer: its wrap, or null for a rejection. Throws `validation`. */
+function wrapOf({ wrappedMasterKey: wrapped = null, ...body }: requests.PairWrapBody): PairWrap | null {
+  if (body.reject === true) {
+    if (wrapped !== null) throw invalid('reject', 'excludes a wrapped master key');
+    return null;
+  }
+  if (wrapped === null) throw invalid('wrappedMasterKey', 'required, unless reject is true');
+  return {
+    wrappedMasterKey: bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX),
+    deviceCert: certField('deviceCert', body.deviceCert),
+    confirmation: certField('confirmation', body.confirmation),
+  };
+}
+
+/**
+ * The release of a session for its new device, or null while the existing device has not answered.
+ * Throws `pair_invalid` for a session that was rejected, ended or revoked, `pair_expired` for a late one. A session that
+ * was answered in time never expires: its device exists by then, and could get its wrapped key nowhere else.
+ */
+function releaseOf(status: PairStatus | undefined, now: number): PairRelease | null {
+  if (status === undefined || status.state === 'rejected') throw new ServiceError('pair_invalid');
+  if (status.state === 'wrapped') {
+    if (status.id === null) throw new ServiceError('pair_invalid');
+    return status;
+  }
+  if (status.expiresAt <= now) throw new ServiceError('pair_expired');
+  return null;
+}
+
+/** The pairings of all tenants. Held calls belong to this instance; every instance sees the sessions. */
 export class Pairing {
   private readonly waiters = new Waiters();
 
@@ -48,11 +102,7 @@ export class Pairing {
    * Step 1, by E: opens a session of five minutes and ends E's older one. Throws `conflict` for a code in use: E draws
    * another; `pair_invalid` for one that is not six words.
    */
-  async init(
-    tenantId: string,
-    deviceId: string,
-    body: PairInitBody,
-  ): Promise<{ lookupId: string; code: string; expiresAt: number }> {
+  async init(tenantId: string, deviceId: string, body: requests.PairInitBody): Promise<replies.PairStarted> {
     const code = pairCode(body.code);
     const epk = publicKeyField('epk', body.epk);
     const now = this.options.clock.now();
@@ -65,60 +115,62 @@ export class Pairing {
   }
 
   /** Step 2, by N: E's ephemeral key. Throws `pair_invalid`, `pair_expired`. */
-  async fetchEpk(
-    tenantId: string,
-    body: PairFetchEpkBody,
-  ): Promise<{ epk: Uint8Array; expiresAt: number; tenantId: string }> {
-    const found = await this.found(tenantId, pairCode(body.code));
-    if (found.expiresAt <= this.options.clock.now()) throw new ServiceError('pair_expired');
-    return { epk: found.epk, expiresAt: found.expiresAt, tenantId };
+  async fetchEpk(tenantId: string, body: requests.PairFetchEpkBody): Promise<replies.PairEpk<Uint8Array>> {
+    const { epk, expiresAt } = await this.found(tenantId, pairCode(body.code));
+    if (expiresAt <= this.options.clock.now()) throw new ServiceError('pair_expired');
+    return { epk, expiresAt, tenantId };
   }
 
   /**
-   * Step 3, by N: asks to join and waits up to 25 s for E. The same call again, by the same key, goes on waiting, and
-   * gets the result again until the session is cleared away. `gone` aborts when the caller has left.
-   * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; none but the first
+   * Step 3, by N: requests to join and waits up to 25 s for E. The same call again, by the same key, continues the wait,
+   * and gets the result again until the session is cleared away. `gone` aborts when the caller has left.
+   * Throws `pair_invalid`, `pair_expired`, `password_required`, `device_exists`, `device_limit`; only the first
    * successful request binds the session.
    */
-  async fetchNpk(tenantId: string, body: PairFetchNpkBody, gone: AbortSignal): Promise<Paired | 'pending'> {
+  async fetchNpk(
+    tenantId: string,
+    body: requests.PairFetchNpkBody,
+    gone: AbortSignal,
+  ): Promise<replies.Paired<Uint8Array> | 'pending'> {
     const { store, clock, tickets, maxDevices } = this.options;
     const arrival = this.waiters.arrive();
     const npk = publicKeyField('pubkey', body.pubkey);
-    const ticket = body.passwordTicket ?? null;
     const now = clock.now();
-    const asked = {
+    const request = {
       tenantId,
       code: pairCode(body.code),
       deviceId: body.deviceId ?? ulid(now),
-      host: pairHost(body.host),
+      host: hostField(body.host),
       npk,
       name: nameField('name', body.name),
       glyph: body.glyph,
       attestation: bytesField('attestation', body.attestation, SIG_BYTES),
-      proof: ticket === null ? undefined : tickets.passwordProof(ticket, { tenantId, pubkey: npk }),
+      proof: tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: npk }),
+      maxDevices,
+      now,
     };
-    // A stranger's guess is refused before it takes the tenant's lock.
-    const found = await this.found(tenantId, asked.code);
+    // A wrong code is refused before the tenant's lock is taken, so that guesses cannot hold up the tenant's own calls.
+    const found = await this.found(tenantId, request.code);
     if (found.state !== 'wrapped' && found.expiresAt <= now) throw new ServiceError('pair_expired');
-    const joined = await store.join({ ...asked, maxDevices, now });
+    const joined = await store.join(request);
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
     if (joined.fresh) await this.announce(tenantId);
-    const release = await this.hold({ tenantId, lookupId: joined.lookupId, arrival }, gone);
+    const release = await this.hold({ tenantId, lookupId: joined.lookup_id, arrival }, gone);
     return release === 'pending' ? 'pending' : this.paired(tenantId, release);
   }
 
-  /** What waits for this device's approval. The same as the frames `pair_request`. */
-  async requests(tenantId: string, deviceId: string): Promise<{ requests: WaitingRequest[] }> {
+  /** The requests that wait for this device's approval. The same as the frames `pair_request`. */
+  async requests(tenantId: string, deviceId: string): Promise<replies.PairRequestList<Uint8Array>> {
     return { requests: await this.options.store.requests(tenantId, deviceId, this.options.clock.now()) };
   }
 
   /**
-   * Step 4, by E: hands over the wrapped master key, or rejects, which ends the session. The same again is `ok`, as
-   * after a lost reply. Throws `pair_invalid` (also for another device's session, or before anybody asked),
-   * `pair_expired`, `conflict` (answered otherwise already), `password_required` (a password was set meanwhile; N has
-   * to show it), `device_exists`, `device_limit`, `device_revoked`.
+   * Step 4, by E: hands over the wrapped master key, or rejects, which ends the session. Repeating the same answer, as
+   * after a lost reply, succeeds. Throws `pair_invalid` (also for another device's session, or before any device has
+   * requested to join), `pair_expired`, `conflict` (answered differently before), `password_required` (a password was
+   * set meanwhile; N has to show it), `device_exists`, `device_limit`, `device_revoked`.
    */
-  async wrap(tenantId: string, deviceId: string, body: PairWrapBody): Promise<{ ok: true }> {
+  async wrap(tenantId: string, deviceId: string, body: requests.PairWrapBody): Promise<replies.Ok> {
     const { store, clock, maxDevices } = this.options;
     const code = pairCode(body.code);
     const wrap = wrapOf(body);
@@ -128,7 +180,7 @@ export class Pairing {
     return { ok: true };
   }
 
-  /** Devices or pairings of the tenant changed, here or on another instance: held calls look again. */
+  /** Devices or pairings of the tenant changed, here or on another instance: held calls read their sessions again. */
   changed(tenantId: string): void {
     this.waiters.nudge(tenantId);
   }
@@ -144,9 +196,9 @@ export class Pairing {
     return found;
   }
 
-  /** Held calls do not wait for the others to be told: they look first. */
+  /** Held calls here need not wait until the other instances are notified, so they are woken first. */
   private async announce(tenantId: string): Promise<void> {
-    this.waiters.nudge(tenantId);
+    this.changed(tenantId);
     await tellChange(this.options, tenantId);
   }
 
@@ -162,8 +214,8 @@ export class Pairing {
     if (gone.aborted) leave();
     try {
       for (;;) {
-        // A nudge that comes while this reads is kept, so no answer falls between looking and waiting.
-        const release = judge(await store.standing(tenantId, lookupId), clock.now());
+        // A nudge that comes during this read is kept, so no answer is missed between reading and waiting.
+        const release = releaseOf(await store.status(tenantId, lookupId), clock.now());
         if (release !== null) return release;
         const left = until - clock.now();
         if (left <= 0 || (await waiter.next(clock, Math.min(left, LOOK_AGAIN_MS))) === 'end') return 'pending';
@@ -174,9 +226,9 @@ export class Pairing {
     }
   }
 
-  private paired(tenantId: string, release: PairRelease): Paired {
-    const { device, epoch, wrappedMasterKey, deviceCert, confirmation } = release;
-    const { token } = this.options.issueToken({ tenantId, deviceId: device.id, epoch });
-    return { device: deviceReply(device), token, wrappedMasterKey, deviceCert, confirmation };
+  private paired(tenantId: string, release: PairRelease): replies.Paired<Uint8Array> {
+    const { id, epoch, wrappedMasterKey, deviceCert, confirmation } = release;
+    const { token } = this.options.issueToken({ tenantId, deviceId: id, epoch });
+    return { device: deviceReply(release), token, wrappedMasterKey, deviceCert, confirmation };
   }
 }

@@ -1,67 +1,91 @@
 /** Pairing sessions in PostgreSQL (sql/0004_pairing.sql). */
-import type {
-  AnswerVerdict,
-  JoinAsk,
-  JoinVerdict,
-  OpenPair,
-  PairAnswer,
-  PairOpening,
-  PairStanding,
-  PairState,
-  PairStore,
-  WaitingRequest,
-} from './ports.js';
+import type { DeviceReply } from '../../protocol/device-fields.js';
+import type { ErrorName } from '../../protocol/errors.js';
+import type { PasswordProof } from '../../protocol/password-proof.js';
+import type { Paired, PairRequestFields } from '../../protocol/replies.js';
 import type { Glyph } from '../../protocol/requests.js';
 import { proofOf, Store } from '../storage/ask.js';
 
-type OpeningVerdict = Awaited<ReturnType<PairStore['open']>>;
+/** From `open` to `requested`, bound to one new device, to `wrapped` or `rejected`. */
+type PairState = 'open' | 'requested' | 'wrapped' | 'rejected';
 
-interface JoinRow {
-  readonly verdict: JoinVerdict['verdict'];
-  readonly lookup_id: string | null;
-  readonly fresh: boolean;
+/** A session as the existing device opens it (Pairing, step 1). Times are milliseconds since 1970. */
+interface PairOpening {
+  readonly tenantId: string;
+  /** The existing device E. */
+  readonly deviceId: string;
+  readonly lookupId: string;
+  readonly code: string;
+  readonly epk: Uint8Array;
+  readonly expiresAt: number;
+  readonly now: number;
 }
 
-interface StandingRow {
+/** A session as it is found by its code. */
+export interface OpenPair {
+  readonly epk: Uint8Array;
   readonly state: PairState;
   readonly expiresAt: number;
-  readonly wrappedMasterKey: Uint8Array | null;
-  readonly deviceCert: Uint8Array | null;
-  readonly confirmation: Uint8Array | null;
-  /** Null unless the session is wrapped and its device stands. */
-  readonly id: string | null;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly pubkey: Uint8Array;
-  readonly pairedAt: number;
-  readonly epoch: number;
 }
 
-/** The pairing sessions of all tenants. */
-export class PairingStore extends Store implements PairStore {
-  async open(opening: PairOpening): Promise<OpeningVerdict> {
+/** The new device N as it describes itself (Pairing, step 3). */
+interface JoinRequest {
+  readonly tenantId: string;
+  readonly code: string;
+  readonly deviceId: string;
+  readonly host: string | null;
+  readonly npk: Uint8Array;
+  readonly name: string;
+  readonly glyph: Glyph;
+  readonly attestation: Uint8Array;
+  /** Spent when it proves the password for this session, where one is set. */
+  readonly proof: PasswordProof | undefined;
+  readonly maxDevices: number;
+  readonly now: number;
+}
+
+/** The outcome of a request to join. `fresh`: the request is new, so E must be notified. */
+type JoinOutcome =
+  { readonly verdict: 'ok'; readonly lookup_id: string; readonly fresh: boolean } | { readonly verdict: ErrorName };
+
+/** What the existing device hands over. */
+export type PairWrap = Pick<Paired<Uint8Array>, 'wrappedMasterKey' | 'deviceCert' | 'confirmation'>;
+
+/** The device that E has approved, with its token epoch now, and what E handed over. */
+export type PairRelease = DeviceReply & PairWrap & { readonly epoch: number };
+
+/** The state of a session now; `id` is null unless the session is wrapped and its device is not revoked. */
+export type PairStatus = Pick<OpenPair, 'state' | 'expiresAt'> & (PairRelease | { readonly id: null });
+
+/**
+ * The pairing sessions of all tenants. Every call is one statement; those that change something decide under the
+ * tenant's lock. All throw `unavailable` when the database is out of reach.
+ */
+export class PairingStore extends Store {
+  /** `conflict`: the code is in use. */
+  open(opening: PairOpening): Promise<'ok' | ErrorName> {
     const { tenantId, deviceId, lookupId, code, epk, expiresAt, now } = opening;
     const values = [tenantId, deviceId, lookupId, code, epk, expiresAt, now];
-    return this.value<OpeningVerdict>('SELECT * FROM pair_init($1, $2, $3, $4, $5, $6, $7)', values);
+    return this.value('SELECT * FROM pair_init($1, $2, $3, $4, $5, $6, $7)', values);
   }
 
-  async find(tenantId: string, code: string, now: number): Promise<OpenPair | undefined> {
+  /** The session of a code, also one that has ended; undefined: none. */
+  find(tenantId: string, code: string, now: number): Promise<OpenPair | undefined> {
     const text = 'SELECT epk, state, expires_at AS "expiresAt" FROM find_pair_session($1, $2, $3)';
     return this.first<OpenPair>(text, [tenantId, code, now]);
   }
 
-  async join(join: JoinAsk): Promise<JoinVerdict> {
+  /** Binds the session to N's key on the first successful request; the same key may ask again. */
+  join(join: JoinRequest): Promise<JoinOutcome> {
     const { tenantId, code, deviceId, host, npk, name, glyph, attestation, maxDevices, now } = join;
     const newDevice = [deviceId, host, npk, name, glyph, attestation];
     const text = 'SELECT * FROM pair_join($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)';
-    const row = await this.one<JoinRow>(text, [tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now]);
-    return row.verdict === 'ok'
-      ? { verdict: 'ok', lookupId: row.lookup_id ?? '', fresh: row.fresh }
-      : { verdict: row.verdict };
+    return this.one(text, [tenantId, code, ...newDevice, ...proofOf(join.proof), maxDevices, now]);
   }
 
-  async standing(tenantId: string, lookupId: string): Promise<PairStanding | undefined> {
-    const row = await this.first<StandingRow>(
+  /** Undefined once the session was ended or cleared away. */
+  status(tenantId: string, lookupId: string): Promise<PairStatus | undefined> {
+    return this.first<PairStatus>(
       `SELECT s.state, s.expires_at AS "expiresAt", s.wrapped_master_key AS "wrappedMasterKey",
           s.device_cert AS "deviceCert", s.confirmation,
           d.id, d.name, d.glyph, d.pubkey, d.paired_at AS "pairedAt", d.token_epoch AS epoch
@@ -71,19 +95,27 @@ export class PairingStore extends Store implements PairStore {
         WHERE s.tenant_id = $1 AND s.lookup_id = $2`,
       [tenantId, lookupId],
     );
-    return row === undefined ? undefined : standingOf(row);
   }
 
-  async answer(answer: PairAnswer): Promise<AnswerVerdict> {
+  /** E's answer: the wrap, or null to reject. */
+  answer(answer: {
+    readonly tenantId: string;
+    readonly deviceId: string;
+    readonly code: string;
+    readonly wrap: PairWrap | null;
+    readonly maxDevices: number;
+    readonly now: number;
+  }): Promise<'ok' | ErrorName> {
     const { tenantId, deviceId, code, wrap, maxDevices, now } = answer;
     const { wrappedMasterKey = null, deviceCert = null, confirmation = null } = wrap ?? {};
     const given = [wrap === null, wrappedMasterKey, deviceCert, confirmation];
     const text = 'SELECT * FROM pair_wrap($1, $2, $3, $4, $5, $6, $7, $8, $9)';
-    return this.value<AnswerVerdict>(text, [tenantId, deviceId, code, ...given, maxDevices, now]);
+    return this.value(text, [tenantId, deviceId, code, ...given, maxDevices, now]);
   }
 
-  requests(tenantId: string, deviceId: string, now: number): Promise<WaitingRequest[]> {
-    return this.rows<WaitingRequest>(
+  /** The requests that wait for this device's approval. */
+  requests(tenantId: string, deviceId: string, now: number): Promise<PairRequestFields<Uint8Array>[]> {
+    return this.rows(
       `SELECT lookup_id AS "lookupId", code, new_device AS "deviceId", host, npk AS pubkey, name, glyph, attestation,
           expires_at AS "expiresAt"
         FROM pair_sessions
@@ -92,12 +124,4 @@ export class PairingStore extends Store implements PairStore {
       [tenantId, deviceId, now],
     );
   }
-}
-
-function standingOf(row: StandingRow): PairStanding {
-  const { state, expiresAt, id, wrappedMasterKey } = row;
-  if (id === null || wrappedMasterKey === null) return { state, expiresAt, release: null };
-  const device = { id, name: row.name, glyph: row.glyph, pubkey: row.pubkey, pairedAt: row.pairedAt };
-  const { epoch, deviceCert, confirmation } = row;
-  return { state, expiresAt, release: { device, epoch, wrappedMasterKey, deviceCert, confirmation } };
 }

@@ -1,8 +1,8 @@
 /** Held calls of new devices: each waits for its session to change, one per session (Pairing, step 3). */
 import type { Clock, Timer } from '../../protocol/clock.js';
 
-/** Why a held call looks again: something may have changed, its time is up, or a newer call took its place. */
-export type Wake = 'look' | 'end';
+/** Why a wait ended. `look`: the session may have changed, or the time is up. `end`: the call is over. */
+type Wake = 'look' | 'end';
 
 /** One held call. */
 export class Waiter {
@@ -17,7 +17,7 @@ export class Waiter {
     readonly arrival: number,
   ) {}
 
-  /** Something of the tenant changed. Not lost when the call is just looking. */
+  /** Something of the tenant changed. One that comes while the call reads its session ends the next wait at once. */
   nudge(): void {
     this.woken = true;
     this.wake?.('look');
@@ -53,7 +53,7 @@ export class Waiters {
   private readonly tenants = new Map<string, Set<Waiter>>();
   private arrivals = 0;
 
-  /** Numbers a call as it comes in: what it asks first may take longer than the same for a later one. */
+  /** Numbers a call as it comes in: its first statements may take longer than those of a later call. */
   arrive(): number {
     return ++this.arrivals;
   }
@@ -63,8 +63,8 @@ export class Waiters {
   }
 
   /**
-   * A held call for the session. Of two for the same session the one that came in later is held and the other ends:
-   * the same device asked anew.
+   * A held call for the session. Of two for the same session, which are the same device's, the one that came in later
+   * is held and the other ends.
    */
   add(tenantId: string, lookupId: string, arrival: number): Waiter {
     const waiter = new Waiter(tenantId, lookupId, arrival);
@@ -91,7 +91,7 @@ export class Waiters {
     if (others?.size === 0) this.tenants.delete(waiter.tenantId);
   }
 
-  /** Lets the held calls of a tenant look again. */
+  /** Makes the held calls of a tenant read their sessions again. */
   nudge(tenantId: string): void {
     for (const waiter of this.tenants.get(tenantId) ?? []) waiter.nudge();
   }

@@ -1,0 +1,262 @@
+/** Credentials of a device beside its token: one-use tickets, the account password, and re-authentication by key. */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { ulid } from 'ulid';
+import { makeReauthChallenge } from '../../crypto/reauth.js';
+import type { PasswordHasher, Sodium } from '../../crypto/sodium.js';
+import type { Clock } from '../../protocol/clock.js';
+import { publicKeyField } from '../../protocol/device-fields.js';
+import { ServiceError, unavailable } from '../../protocol/errors.js';
+import { bytesField } from '../../protocol/item-codec.js';
+import { CHALLENGE_MS, PASSWORD_TICKET_MS, SIG_BYTES, WS_TICKET_MS } from '../../protocol/limits.js';
+import type { PasswordProof } from '../../protocol/password-proof.js';
+import type * as replies from '../../protocol/replies.js';
+import type * as requests from '../../protocol/requests.js';
+import { FieldReader, FieldWriter, KIND, openText, sealText } from '../http/signed.js';
+import type { TokenClaims, TokenIssuer } from '../http/tokens.js';
+import type { AccountStore, DeviceRecord, StoredPassword } from './store.js';
+
+/** The device whose socket a ticket opens, and its token's epoch. */
+interface SocketRight extends Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'> {
+  /** When the token ends that the ticket was issued for, ms: the socket ends with it, as if opened by it. */
+  readonly tokenExpiresAt: number;
+}
+
+/** A ticket whose MAC and tenant hold and that has not expired; `fields` are those of its kind. */
+interface OpenTicket {
+  readonly id: string;
+  readonly expiresAt: number;
+  readonly fields: FieldReader;
+}
+
+const ID_BYTES = 16;
+const NO_KEY = new Uint8Array(0);
+
+const keyHash = (pubkey: Uint8Array): Buffer => createHash('sha256').update(pubkey).digest();
+
+/**
+ * Signed one-use tickets. Issuing costs no statement; a use is stored where every instance sees it. A socket ticket is
+ * spent when it is redeemed, a password ticket by the statement that it authorizes.
+ */
+export class Tickets {
+  /** @param options.secret key of the MAC: TOKEN_SECRET's bytes. */
+  constructor(
+    private readonly options: {
+      readonly secret: Uint8Array;
+      readonly clock: Clock;
+      readonly store: AccountStore;
+    },
+  ) {}
+
+  /** A ticket for `/ws?ticket=`: 60 seconds, one use. */
+  issueSocket({ tenantId, deviceId, epoch, tokenExpiresAt }: SocketRight): replies.TicketReply {
+    const expiresAt = this.options.clock.now() + WS_TICKET_MS;
+    const body = this.begin(KIND.socketTicket, expiresAt, tenantId);
+    return this.seal(body.text(deviceId).number(epoch).number(tokenExpiresAt), expiresAt);
+  }
+
+  /** The device whose socket may open, for the first caller on any instance; else undefined. */
+  async redeemSocket(ticket: string, tenantId: string): Promise<Omit<SocketRight, 'tenantId'> | undefined> {
+    const opened = this.open(KIND.socketTicket, ticket, tenantId);
+    if (opened === undefined) return undefined;
+    const { id, expiresAt, fields } = opened;
+    const right = { deviceId: fields.text(), epoch: fields.number(), tokenExpiresAt: fields.number() };
+    return (await this.options.store.spendTicket(id, expiresAt, this.options.clock.now())) ? right : undefined;
+  }
+
+  /**
+   * A ticket that the password was shown: 10 minutes, one use, bound to `pubkey` unless that is null. `setAt`: when
+   * that password was set.
+   */
+  issuePassword(scope: {
+    readonly tenantId: string;
+    readonly pubkey: Uint8Array | null;
+    readonly setAt: number;
+  }): replies.TicketReply {
+    const expiresAt = this.options.clock.now() + PASSWORD_TICKET_MS;
+    const body = this.begin(KIND.passwordTicket, expiresAt, scope.tenantId);
+    return this.seal(body.bytes(scope.pubkey === null ? NO_KEY : keyHash(scope.pubkey)).number(scope.setAt), expiresAt);
+  }
+
+  /** What a ticket proves to this tenant for this key; undefined where none was sent, or it is altered, late or another's. */
+  passwordProof(
+    ticket: string | null | undefined,
+    scope: { tenantId: string; pubkey: Uint8Array },
+  ): PasswordProof | undefined {
+    const opened = this.open(KIND.passwordTicket, ticket ?? '', scope.tenantId);
+    if (opened === undefined) return undefined;
+    const { id, expiresAt, fields } = opened;
+    const bound = fields.bytes();
+    if (bound.length > 0 && !timingSafeEqual(bound, keyHash(scope.pubkey))) return undefined;
+    return { ticketId: id, expiresAt, setAt: fields.number() };
+  }
+
+  private begin(kind: number, expiresAt: number, tenantId: string): FieldWriter {
+    return new FieldWriter(kind).bytes(randomBytes(ID_BYTES)).number(expiresAt).text(tenantId);
+  }
+
+  private seal(body: FieldWriter, expiresAt: number): replies.TicketReply {
+    return { ticket: sealText(this.options.secret, body.done()), expiresAt };
+  }
+
+  private open(kind: number, ticket: string, tenantId: string): OpenTicket | undefined {
+    const body = openText(this.options.secret, ticket);
+    if (body === undefined || FieldReader.kindOf(body) !== kind) return undefined;
+    const fields = new FieldReader(body);
+    const id = fields.bytes().toString('hex');
+    const expiresAt = fields.number();
+    return fields.text() === tenantId && expiresAt > this.options.clock.now() ? { id, expiresAt, fields } : undefined;
+  }
+}
+
+/** Hashes computed at once. Each takes a core for a tenth of a second and 64 MiB. */
+const HASHES_MAX = 2;
+/** Callers that may wait for one; the next is refused. */
+const HASHES_WAITING_MAX = 32;
+const RETRY_AFTER_S = 5;
+
+/** A bounded queue for password hashing; one for the whole process, whatever the number of tenants. */
+export class PasswordQueue {
+  private working = 0;
+  private readonly waiting: (() => void)[] = [];
+
+  /** Runs `work` in turn. Throws `unavailable` with Retry-After when too many wait already. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.working < HASHES_MAX) this.working++;
+    else {
+      if (this.waiting.length >= HASHES_WAITING_MAX)
+        throw unavailable('too many passwords are being checked', RETRY_AFTER_S);
+      // A caller that finishes passes its slot to the next one, so `working` stays as it is.
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+    }
+    try {
+      return await work();
+    } finally {
+      const next = this.waiting.shift();
+      if (next === undefined) this.working--;
+      else next();
+    }
+  }
+}
+
+/**
+ * The account passwords of all tenants: a second factor. The client derives a value from the password; that value is
+ * hashed once more here, off the event loop. Wrong passwords never lock the account, since an unauthenticated client
+ * could keep it locked; attempts are limited by address instead.
+ */
+export class Passwords {
+  private readonly queue = new PasswordQueue();
+
+  constructor(
+    private readonly options: {
+      readonly store: AccountStore;
+      readonly clock: Clock;
+      readonly hasher: PasswordHasher;
+      readonly tickets: Tickets;
+    },
+  ) {}
+
+  /** Whether a password is set. */
+  async exists(tenantId: string): Promise<replies.PasswordExists> {
+    return { exists: (await this.options.store.password(tenantId)) !== undefined };
+  }
+
+  /**
+   * Sets or changes the password. Throws `password_invalid` when one is set and `currentPassword` is missing, wrong, or
+   * was changed by another call in the meantime; `device_revoked` when `by`, the calling device, was revoked meanwhile.
+   */
+  async set(tenantId: string, body: requests.PasswordSetBody, by: string): Promise<replies.Ok> {
+    const { store, hasher } = this.options;
+    const stored = await store.password(tenantId);
+    if (stored !== undefined) await this.require(stored, body.currentPassword ?? '');
+    const hash = await this.queue.run(() => hasher.hash(body.password));
+    return this.store({ tenantId, hash, knownSetAt: stored?.setAt ?? null, by });
+  }
+
+  /** Removes the password. Throws as `set`, and `password_invalid` where none is set, since none would be right. */
+  async remove(tenantId: string, body: requests.PasswordRemoveBody, by: string): Promise<replies.Ok> {
+    const { setAt } = await this.require(await this.options.store.password(tenantId), body.currentPassword);
+    return this.store({ tenantId, hash: null, knownSetAt: setAt, by });
+  }
+
+  /**
+   * A ticket for the right password: one use, ten minutes, bound to the tenant, to `pubkey` where it is given, and to
+   * the password as it is now. Throws `password_invalid`, also where no password is set, since none would be right.
+   */
+  async verify(tenantId: string, body: requests.PasswordVerifyBody): Promise<replies.PasswordTicketReply> {
+    const pubkey = typeof body.pubkey === 'string' ? publicKeyField('pubkey', body.pubkey) : null;
+    const { setAt } = await this.require(await this.options.store.password(tenantId), body.password);
+    return { ok: true, ...this.options.tickets.issuePassword({ tenantId, pubkey, setAt }) };
+  }
+
+  private async store(change: Omit<Parameters<AccountStore['setPassword']>[0], 'now'>): Promise<replies.Ok> {
+    const { store, clock } = this.options;
+    const verdict = await store.setPassword({ ...change, now: clock.now() });
+    if (verdict !== 'ok') throw new ServiceError(verdict);
+    return { ok: true };
+  }
+
+  private async require(stored: StoredPassword | undefined, password: string): Promise<StoredPassword> {
+    if (stored === undefined) throw new ServiceError('password_invalid', 'No account password is set.');
+    const holds = password !== '' && (await this.queue.run(() => this.options.hasher.verify(stored.hash, password)));
+    if (!holds) throw new ServiceError('password_invalid');
+    return stored;
+  }
+}
+
+/** One refusal for a challenge that is unknown, late, used or wrongly answered: the caller does not learn which. */
+const refused = (): ServiceError =>
+  new ServiceError('forbidden', 'The challenge is unknown, expired, used or wrongly answered.');
+
+/** New tokens for devices whose token has expired or was never received, and that prove that they hold their key. */
+export class Reauthentication {
+  constructor(
+    private readonly options: {
+      readonly store: AccountStore;
+      readonly clock: Clock;
+      readonly sodium: Sodium;
+      readonly issueToken: TokenIssuer;
+    },
+  ) {}
+
+  /**
+   * A challenge that only the device can open: a sealed box to its key of LP("service-reauth-v1", tenantId, deviceId,
+   * challengeId, 32 random bytes). Throws `device_not_found`, `device_revoked`.
+   */
+  async challenge(
+    tenantId: string,
+    { deviceId }: requests.ReauthChallengeBody,
+  ): Promise<replies.ReauthChallengeReply<Uint8Array>> {
+    const { store, clock, sodium } = this.options;
+    const device = await store.device(tenantId, deviceId);
+    if (device === undefined) throw new ServiceError('device_not_found');
+    requireNotRevoked(device);
+    const now = clock.now();
+    const challengeId = ulid(now);
+    const { challenge, answer } = makeReauthChallenge(sodium, { tenantId, deviceId, challengeId }, device.pubkey);
+    const expiresAt = now + CHALLENGE_MS;
+    await store.putChallenge({ id: challengeId, tenantId, kind: 'reauth', deviceId, secret: answer, expiresAt }, now);
+    return { challengeId, challenge, expiresAt };
+  }
+
+  /**
+   * A token for the right answer, which is 32 bytes. Any answer of that length uses the challenge up.
+   * Throws `forbidden`, and `device_revoked` for a device that was revoked in between.
+   */
+  async answer(tenantId: string, body: requests.ReauthBody): Promise<replies.TokenReply> {
+    const { store, clock, sodium, issueToken } = this.options;
+    const answer = bytesField('answer', body.answer, SIG_BYTES);
+    const challenge = await store.takeChallenge({ id: body.challengeId, tenantId, kind: 'reauth' });
+    if (challenge === undefined || challenge.deviceId !== body.deviceId || challenge.expiresAt <= clock.now())
+      throw refused();
+    if (!sodium.equal(challenge.secret, answer)) throw refused();
+    // The token carries the epoch read here, so a revocation that commits after this read invalidates it.
+    const device = await store.device(tenantId, body.deviceId);
+    if (device === undefined) throw refused();
+    requireNotRevoked(device);
+    return issueToken({ tenantId, deviceId: device.id, epoch: device.tokenEpoch });
+  }
+}
+
+function requireNotRevoked(device: DeviceRecord): void {
+  if (device.revokedAt !== null) throw new ServiceError('device_revoked');
+}

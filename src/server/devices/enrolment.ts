@@ -1,0 +1,203 @@
+/** Ways for a device to join a tenant without another device: the claim of an empty tenant, and recovery by phrase. */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { ulid } from 'ulid';
+import { verifyRecovery } from '../../crypto/recovery.js';
+import { SIGNATURE_BYTES, type Sodium } from '../../crypto/sodium.js';
+import type { Clock } from '../../protocol/clock.js';
+import { certField, deviceReply, nameField, publicKeyField, type NewDevice } from '../../protocol/device-fields.js';
+import { ServiceError } from '../../protocol/errors.js';
+import { bytesField, bytesWithin } from '../../protocol/item-codec.js';
+import {
+  CHALLENGE_MS,
+  KEY_BYTES,
+  SIG_BYTES,
+  WRAPPED_MASTER_KEY_MAX,
+  WRAPPED_MASTER_KEY_MIN,
+} from '../../protocol/limits.js';
+import type * as replies from '../../protocol/replies.js';
+import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
+import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import type { TokenIssuer } from '../http/tokens.js';
+import type { Tickets } from './credentials.js';
+import type { AccountStore } from './store.js';
+
+interface EnrolmentOptions extends ChangeTeller {
+  readonly store: AccountStore;
+  readonly clock: Clock;
+  readonly issueToken: TokenIssuer;
+  readonly maxDevices: number;
+}
+
+/** What bootstrap is made of. */
+export interface BootstrapOptions extends EnrolmentOptions {
+  /** BOOTSTRAP_TOKEN; null: none is required. Ignored in multi mode. */
+  readonly bootstrapToken: string | null;
+  /** Multi mode: the tenant's own claim token, from signup, is always required. */
+  readonly claimTokens: boolean;
+  /** Closes the tenant's sockets everywhere and forgets what is held of it. */
+  readonly reset: (tenantId: string) => Promise<void>;
+}
+
+const sha256 = (value: string): Buffer => createHash('sha256').update(value, 'utf8').digest();
+
+/** Publishes a device that was just added, and issues its first token. */
+async function enrolled(
+  options: EnrolmentOptions,
+  tenantId: string,
+  { device, pairedAt, epoch }: { device: NewDevice; pairedAt: number; epoch: number },
+): Promise<replies.Recovered<Uint8Array>> {
+  await tellChange(options, tenantId);
+  const { token } = options.issueToken({ tenantId, deviceId: device.id, epoch });
+  return { device: deviceReply({ ...device, pairedAt }), token };
+}
+
+/** Claims of tenants by their first devices, and the operator's reset of a tenant to unclaimed. */
+export class Bootstrap {
+  constructor(private readonly options: BootstrapOptions) {}
+
+  /**
+   * Claims the tenant for its first device. Throws `bootstrap_already_done`, and `forbidden` for a missing or wrong
+   * claim token, which claims nothing.
+   */
+  async claim(tenantId: string, body: BootstrapBody): Promise<replies.Claimed<Uint8Array>> {
+    const { store, clock, maxDevices } = this.options;
+    const now = clock.now();
+    const { wrappedMasterKey: wrapped = null, recoveryPubkey: recovery = null, claimToken = null } = body;
+    const wrappedMasterKey =
+      wrapped === null
+        ? null
+        : bytesWithin('wrappedMasterKey', wrapped, WRAPPED_MASTER_KEY_MIN, WRAPPED_MASTER_KEY_MAX);
+    const device: NewDevice = {
+      id: body.deviceId ?? ulid(now),
+      name: nameField('name', body.name),
+      glyph: body.glyph,
+      pubkey: publicKeyField('pubkey', body.pubkey),
+      cert: certField('deviceCert', body.deviceCert),
+    };
+    // Checked before the tenant's lock is taken, so that refused claims cannot hold up the tenant's own calls.
+    if (await store.claimed(tenantId)) throw new ServiceError('bootstrap_already_done');
+    const joined = await store.claim({
+      tenantId,
+      admitted: this.admits(claimToken),
+      claimHash: claimToken === null ? null : sha256(claimToken),
+      device,
+      recoveryPubkey: recovery === null ? null : bytesField('recoveryPubkey', recovery, KEY_BYTES),
+      maxDevices,
+      now,
+    });
+    if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
+    const claimed = await enrolled(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
+    return { ...claimed, wrappedMasterKey };
+  }
+
+  /**
+   * Makes the tenant unclaimed again: devices, pairings, password and recovery key go, items stay.
+   * Old tokens stay dead, also where a later device has an old id. Throws `tenant_not_found`.
+   */
+  async restart(tenantId: string): Promise<replies.Ok> {
+    if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
+    // The change is durable, so a failure here is no refusal: sockets left open close at the next comparison of heads.
+    await tellChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
+    return { ok: true };
+  }
+
+  /** Whether a device has claimed the tenant; false also for an unknown one. */
+  claimed(tenantId: string): Promise<boolean> {
+    return this.options.store.claimed(tenantId);
+  }
+
+  /** Hashes are of one length, so comparing them in constant time reveals nothing about the token. */
+  private admits(claimToken: string | null): boolean {
+    const { bootstrapToken, claimTokens } = this.options;
+    // The token itself is compared under the tenant's lock, which spends it.
+    if (claimTokens) return claimToken !== null;
+    if (bootstrapToken === null) return true;
+    return claimToken !== null && timingSafeEqual(sha256(claimToken), sha256(bootstrapToken));
+  }
+}
+
+/** A recovery that was refused for its host. The names are the client's, reduced to printable ASCII. */
+export interface ForeignHost {
+  readonly tenantId: string;
+  readonly signedFor: string;
+  readonly cameTo: string;
+}
+
+/** The longest host name there is. */
+const HOST_MAX = 253;
+
+/** For the log: characters that a host name cannot have become question marks. */
+const shown = (host: string): string => host.slice(0, HOST_MAX).replace(/[^!-~]/gu, '?');
+
+/** One refusal for every failed check, so that nobody learns whether a recovery key is registered. */
+const refused = (): ServiceError =>
+  new ServiceError('forbidden', 'Recovery was refused: the challenge or signature does not hold.');
+
+/** Recovery when all devices are gone, by a signature of the key that is derived from the phrase. */
+export class Recovery {
+  /**
+   * @param options.publicHosts host names, lower case and without port, that clients dial. Behind a proxy that rewrites
+   * `Host` the request's own host is not the one that the client dialled and signed.
+   * @param options.onForeignHost is called for a recovery that was signed for one host and came to another.
+   */
+  constructor(
+    private readonly options: EnrolmentOptions & {
+      readonly sodium: Sodium;
+      readonly tickets: Tickets;
+      readonly publicHosts: readonly string[];
+      readonly onForeignHost: (mismatch: ForeignHost) => void;
+    },
+  ) {}
+
+  /** A challenge of 32 random bytes, for one use within two minutes. */
+  async challenge(tenantId: string): Promise<replies.RecoveryChallengeReply<Uint8Array>> {
+    const now = this.options.clock.now();
+    const secret = new Uint8Array(randomBytes(KEY_BYTES));
+    const challenge = { id: ulid(now), tenantId, kind: 'recovery' as const, deviceId: null, secret };
+    await this.options.store.putChallenge({ ...challenge, expiresAt: now + CHALLENGE_MS }, now);
+    return { challengeId: challenge.id, challenge: secret, tenantId };
+  }
+
+  /**
+   * Adds the signed device. `dialled`: the host name that the request came to. A signature made for a host that is
+   * neither this nor one of `publicHosts` is refused, so that another server cannot pass it on.
+   * Throws `password_required` (which leaves the challenge unused), `forbidden`, `device_exists`, `device_limit`.
+   */
+  async recover(tenantId: string, body: RecoverBody, dialled: string): Promise<replies.Recovered<Uint8Array>> {
+    const { store, clock, sodium, tickets, maxDevices } = this.options;
+    const deviceCert = bytesField('deviceCert', body.deviceCert, SIG_BYTES);
+    const device: NewDevice = {
+      id: body.deviceId,
+      name: nameField('name', body.name),
+      glyph: body.glyph,
+      pubkey: publicKeyField('pubkey', body.pubkey),
+      cert: deviceCert,
+    };
+    const signature = bytesField('signature', body.signature, SIGNATURE_BYTES);
+    this.requireOwnHost(tenantId, body.host, dialled);
+
+    const proof = tickets.passwordProof(body.passwordTicket, { tenantId, pubkey: device.pubkey });
+    const state = await store.recoveryState(tenantId, proof);
+    if (state === undefined) throw new ServiceError('tenant_not_found');
+    if (!state.passwordShown) throw new ServiceError('password_required');
+
+    const { recoveryPubkey } = state;
+    const challenge = await store.takeChallenge({ id: body.challengeId, tenantId, kind: 'recovery' });
+    if (challenge === undefined || challenge.expiresAt <= clock.now() || recoveryPubkey === null) throw refused();
+    const { id: challengeId, secret } = challenge;
+    const { id: deviceId, pubkey: publicKey } = device;
+    const claim = { host: body.host, tenantId, challengeId, challenge: secret, deviceId, publicKey, deviceCert };
+    if (!verifyRecovery(sodium, claim, { signature, recoveryPubkey })) throw refused();
+
+    const now = clock.now();
+    const joined = await store.recover({ tenantId, recoveryPubkey, proof, device, maxDevices, now });
+    if (joined.verdict !== 'ok') throw joined.verdict === 'forbidden' ? refused() : new ServiceError(joined.verdict);
+    return enrolled(this.options, tenantId, { device, pairedAt: now, epoch: joined.epoch });
+  }
+
+  private requireOwnHost(tenantId: string, signedFor: string, cameTo: string): void {
+    if (signedFor === cameTo || this.options.publicHosts.includes(signedFor)) return;
+    this.options.onForeignHost({ tenantId, signedFor: shown(signedFor), cameTo: shown(cameTo) });
+    throw refused();
+  }
+}

@@ -1,0 +1,290 @@
+/** A small client, written from the reference's pages alone: one device in either shape. Nothing of `src/` is used. */
+import { randomBytes } from 'node:crypto';
+import { on, once } from 'node:events';
+import WebSocket from 'ws';
+import * as crypto from './cryptography.js';
+import type { Code, Keys, Meeting, Pair, Sealed } from './cryptography.js';
+
+export type Shape = 'a' | 'b';
+export type Json = Readonly<Record<string, unknown>>;
+
+const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+export const newId = (): string => `0${[...randomBytes(25)].map((byte) => CROCKFORD[byte % 32]).join('')}`;
+export const bytes = (text: unknown): Buffer => Buffer.from(String(text), 'base64');
+export const url = (all: Buffer): string => all.toString('base64url');
+
+/** A refusal, as the page on Errors has it. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    readonly details: Json,
+  ) {
+    super(`${status} ${code}`);
+  }
+}
+
+const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const camel = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+
+/** The same value with the names of its fields spelled in another way. */
+function respell<T>(value: T, spell: (name: string) => string): T {
+  if (Array.isArray(value)) return value.map((entry: unknown) => respell(entry, spell)) as T;
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, entry]) => [spell(name), respell(entry, spell)])) as T;
+}
+
+// Items on the wire, their fields spelled as shape A spells them.
+
+const keyMap = (keys: Keys): Json => Object.fromEntries([...keys].map(([id, key]) => [id, url(key)]));
+const keyList = (keys: Keys): Json[] => [...keys].map(([deviceId, key]) => ({ deviceId, key: url(key) }));
+
+/** The body of a write. */
+export function bodyOf({ id, binId, type, ts, ct, nonce, keys, master, sig, blob }: Sealed, shape: Shape): Json {
+  const wrap = master && { nonce: url(master.nonce), ct: url(master.ct) };
+  const inline = { ct: url(ct), nonce: url(nonce), master: wrap, sig: sig && url(sig) };
+  const keysOf = shape === 'a' ? keyMap : keyList;
+  const ofBlob = blob && { blobRef: blob.ref, blobNonce: url(blob.nonce), blobKeys: keysOf(blob.keys) };
+  const content =
+    shape === 'a' ? { payloadEnc: { ...inline, keys: keysOf(keys) } } : { ...inline, wrapped: keysOf(keys) };
+  return { id, binId, type, ts, ...content, ...ofBlob };
+}
+
+function readKeys(keys: unknown): Keys {
+  const entries = Array.isArray(keys)
+    ? (keys as { deviceId: string; key: string }[]).map(({ deviceId, key }) => [deviceId, key] as const)
+    : Object.entries((keys ?? {}) as Record<string, string>);
+  return new Map(entries.map(([id, key]) => [id, bytes(key)]));
+}
+
+/** A live row of a page, or an `item` frame of either shape, that has inline content. */
+export function readItem(given: Json): Sealed {
+  const row = (given['item'] ?? given) as Record<'id' | 'binId' | 'itemType' | 'type' | 'blobRef', string> & Json;
+  const inline = (row['payloadEnc'] ?? row) as Json;
+  const wrap = inline['master'] as Json | null | undefined;
+  const { id, binId, blobRef } = row;
+  return {
+    id,
+    binId,
+    type: row.itemType ?? row.type,
+    ts: Number(row['ts']),
+    ct: bytes(inline['ct']),
+    nonce: bytes(inline['nonce']),
+    keys: readKeys(inline['keys'] ?? inline['wrapped']),
+    master: wrap ? { nonce: bytes(wrap['nonce']), ct: bytes(wrap['ct']) } : null,
+    sig: inline['sig'] ? bytes(inline['sig']) : null,
+    blob: blobRef ? { ref: blobRef, nonce: bytes(row['blobNonce']), keys: readKeys(row['blobKeys']) } : null,
+  };
+}
+
+/** What step 1 of a pairing leaves on the device that exists. */
+export interface Offer {
+  readonly code: Code;
+  readonly session: Pair;
+}
+
+/** A device: its keys, its token, and its calls. */
+export class Device {
+  readonly id = newId();
+  readonly pair = crypto.newPair();
+  master: Buffer = Buffer.alloc(0);
+  tenantId = '';
+  token = '';
+
+  constructor(
+    readonly origin: string,
+    readonly shape: Shape,
+    readonly name: string,
+  ) {}
+
+  /** A request and its reply, both with the names of shape A. Throws `Refusal`. */
+  async call<T = Json>(method: string, path: string, body?: Json): Promise<T> {
+    const sent = body && JSON.stringify(this.shape === 'b' ? respell(body, snake) : body);
+    const headers: Record<string, string> = { 'X-Wire-Shape': this.shape };
+    if (this.token !== '') headers['Authorization'] = `Bearer ${this.token}`;
+    if (sent !== undefined) headers['Content-Type'] = 'application/json';
+    const response = await fetch(`${this.origin}/api${path}`, { method, headers, body: sent, redirect: 'error' });
+    const reply = this.read(await response.text());
+    if (response.ok) return reply as T;
+    const { code, details = {} } = reply['error'] as { readonly code: string; readonly details?: Json };
+    throw new Refusal(response.status, code, details);
+  }
+
+  private read(text: string): Json {
+    const value = JSON.parse(text) as Json;
+    return this.shape === 'b' ? respell(value, camel) : value;
+  }
+
+  private get host(): string {
+    return new URL(this.origin).hostname;
+  }
+
+  private get self() {
+    return { deviceId: this.id, pubkey: url(this.pair.open), name: this.name, glyph: 'laptop' };
+  }
+
+  /** What every way in ends with; the server must have registered this very device. */
+  private joined(reply: Json, master: Buffer, tenantId: string): void {
+    const device = reply['device'] as Json;
+    if (device['id'] !== this.id || !crypto.equal(bytes(device['pubkey']), this.pair.open))
+      throw new Error('wrong_device');
+    [this.master, this.tenantId, this.token] = [master, tenantId, String(reply['token'])];
+  }
+
+  /** Claims an empty tenant. Answers the phrase, for its user. */
+  async claim(): Promise<string> {
+    const phrase = crypto.words(randomBytes(16));
+    const { master, recovery } = crypto.keysOfPhrase(phrase);
+    const deviceCert = url(crypto.certificate(master, this.id, this.pair.open));
+    const body = { ...this.self, deviceCert, recoveryPubkey: url(recovery.open) };
+    this.joined(await this.call('POST', '/devices/bootstrap', body), master, '');
+    this.tenantId = (await this.call<{ tenantId: string }>('GET', '/me')).tenantId;
+    return phrase;
+  }
+
+  /** Pairing, step 1, with the words that the user sees. */
+  async offer(visible: string): Promise<Offer> {
+    const offer = { code: crypto.codeOf(visible), session: crypto.newPair() };
+    await this.call('POST', '/devices/pair-init', { code: offer.code.wire, epk: url(offer.session.open) });
+    return offer;
+  }
+
+  /** Pairing, step 4: rejects whatever fails a check, or what the user does not confirm. */
+  async approve({ code, session }: Offer, request: Json, confirm: (digits: string) => boolean): Promise<void> {
+    const { deviceId, host, name, glyph } = request as Record<'deviceId' | 'host' | 'name' | 'glyph', string>;
+    const npk = bytes(request['pubkey']);
+    const link = crypto.linkOf({ code, host, epk: session.open, npk, deviceId, name, glyph }, session.secret, npk);
+    const proven = crypto.equal(link.attestation, bytes(request['attestation']));
+    const known = (await this.recipients()).has(deviceId);
+    if (!proven || host !== this.host || known || !confirm(link.digits)) {
+      await this.call('POST', '/devices/pair-wrap', { code: code.wire, reject: true });
+      throw new Error('rejected');
+    }
+    const [wrapped, cert] = [crypto.seal(this.master, npk), crypto.certificate(this.master, deviceId, npk)];
+    const release = { wrappedMasterKey: url(wrapped), deviceCert: url(cert) };
+    const confirmation = url(link.confirmation(wrapped, cert));
+    await this.call('POST', '/devices/pair-wrap', { code: code.wire, ...release, confirmation });
+  }
+
+  /** Pairing, steps 2 and 3, on the new device. */
+  async join(typed: string, show: (digits: string) => void): Promise<void> {
+    const code = crypto.codeOf(crypto.readWords(typed, 6));
+    const { epk, tenantId } = await this.call<Record<string, string>>('POST', '/devices/pair-fetch-epk', {
+      code: code.wire,
+    });
+    const { self, host, pair } = this;
+    const meeting: Meeting = { ...self, code, host, epk: bytes(epk), npk: pair.open };
+    const link = crypto.linkOf(meeting, pair.secret, meeting.epk);
+    show(link.digits);
+    const body = { ...self, code: code.wire, host, attestation: url(link.attestation) };
+    let reply: Json;
+    do reply = await this.call('POST', '/devices/pair-fetch-npk', body);
+    while (reply['status'] === 'pending');
+    const [wrapped, cert] = [bytes(reply['wrappedMasterKey']), bytes(reply['deviceCert'])];
+    if (!crypto.equal(link.confirmation(wrapped, cert), bytes(reply['confirmation'])))
+      throw new Error('bad_confirmation');
+    const master = crypto.openSeal(wrapped, pair);
+    if (master?.length !== 32) throw new Error('bad_wrap');
+    if (!crypto.equal(cert, crypto.certificate(master, this.id, pair.open))) throw new Error('bad_cert');
+    this.joined(reply, master, tenantId ?? '');
+  }
+
+  /** Comes in by the twelve words alone. */
+  async recover(typed: string, passwordTicket?: string): Promise<void> {
+    const { master, recovery } = crypto.keysOfPhrase(crypto.readWords(typed, 12));
+    const asked = await this.call<Record<string, string>>('POST', '/devices/recover/challenge');
+    const { challengeId = '', challenge, tenantId = '' } = asked;
+    const { host, id, pair } = this;
+    const cert = crypto.certificate(master, id, pair.open);
+    const signed = [host, tenantId, challengeId, bytes(challenge), id, pair.open, cert];
+    const signature = url(crypto.recoverySignature(recovery.secret, ...signed));
+    const body = { ...this.self, challengeId, signature, host, deviceCert: url(cert), passwordTicket };
+    this.joined(await this.call('POST', '/devices/recover', body), master, tenantId);
+  }
+
+  /** Proves that it holds its secret key, for a new token. */
+  async renew(): Promise<void> {
+    const { id: deviceId, tenantId, pair } = this;
+    const asked = await this.call<Record<string, string>>('POST', '/devices/reauth/challenge', { deviceId });
+    const { challengeId = '', challenge } = asked;
+    const answer = crypto.answer(bytes(challenge), pair, [tenantId, deviceId, challengeId]);
+    if (answer === undefined) throw new Error('bad_challenge');
+    const body = { deviceId, challengeId, answer: url(answer) };
+    this.token = (await this.call<{ token: string }>('POST', '/devices/reauth', body)).token;
+  }
+
+  /** A ticket for pairing or recovery, for the password that the user typed. */
+  async ticket(typed: string): Promise<string> {
+    const { tenantId } = await this.call<{ tenantId: string }>('GET', '/service/status');
+    const body = { password: crypto.passwordOf(typed, tenantId), pubkey: url(this.pair.open) };
+    return (await this.call<{ ticket: string }>('POST', '/password/verify', body)).ticket;
+  }
+
+  /** Public keys of all devices that items are sealed for. Throws where one has no valid certificate. */
+  async recipients(): Promise<Keys> {
+    const { devices } = await this.call<{ devices: Record<string, string | null>[] }>('GET', '/devices');
+    const active = devices.filter(({ revokedAt }) => revokedAt === null);
+    return new Map(
+      active.map(({ id, pubkey, cert }) => {
+        const holds = crypto.equal(bytes(cert), crypto.certificate(this.master, String(id), bytes(pubkey)));
+        if (!holds) throw new Error('uncertified_device');
+        return [String(id), bytes(pubkey)];
+      }),
+    );
+  }
+
+  /** Stores an item; answers its version. */
+  async write(item: Sealed, ifVersion?: number): Promise<number> {
+    const body = { ...bodyOf(item, this.shape), ifVersion };
+    return (await this.call<{ version: number }>('POST', '/items', body)).version;
+  }
+
+  /** The item with keys for the devices that lack one, and without those of others: to be sent as a write. */
+  async rewrapped(item: Sealed): Promise<Sealed> {
+    const { key } = crypto.openItem(item, this.master, this);
+    const devices = await this.recipients();
+    const completed = (keys: Keys): Keys =>
+      new Map([...devices].map(([id, open]) => [id, keys.get(id) ?? crypto.seal(key, open)]));
+    const blob = item.blob && { ...item.blob, keys: completed(item.blob.keys) };
+    const next = { ...item, keys: completed(item.keys), blob };
+    return { ...next, sig: crypto.tag(next, this.master) };
+  }
+
+  async upload(content: Buffer): Promise<string> {
+    const body = { [this.shape === 'a' ? 'contentLength' : 'size']: content.length };
+    const room = await this.call<{ blobRef: string; url: string; headers: Record<string, string> }>(
+      'POST',
+      '/blobs/upload-url',
+      body,
+    );
+    const put = { method: 'PUT', headers: room.headers, body: new Uint8Array(content), redirect: 'error' } as const;
+    const response = await fetch(room.url, put);
+    if (!response.ok) throw new Error(`the upload was answered ${response.status}`);
+    return room.blobRef;
+  }
+
+  async download(ref: string): Promise<Buffer> {
+    const { url: from } = await this.call<{ url: string }>('GET', `/blobs/${ref}/url`);
+    return Buffer.from(await (await fetch(from, { redirect: 'error' })).arrayBuffer());
+  }
+
+  /** A socket after `hello`: the next frame of a type, what came before it passed over; and its close code. */
+  async connect(since = 0) {
+    const { ticket } = await this.call<{ ticket: string }>('POST', '/ws-ticket');
+    const socket = new WebSocket(`${this.origin.replace('http', 'ws')}/ws?ticket=${ticket}&shape=${this.shape}`);
+    const closed = once(socket, 'close').then(([code]: unknown[]) => Number(code));
+    const frames = on(socket, 'message', { close: ['close'] });
+    await once(socket, 'open');
+    socket.send(JSON.stringify({ type: 'hello', since, acks: true }));
+    const next = async (type: string): Promise<Json> => {
+      for (;;) {
+        const { value, done } = (await frames.next()) as IteratorResult<[Buffer], undefined>;
+        if (done === true) throw new Error(`closed before a frame ${type}`);
+        const frame = this.read(value[0].toString('utf8'));
+        if (frame['type'] === 'ping') socket.send('{"type":"pong"}');
+        if (frame['type'] === type) return frame;
+      }
+    };
+    return { next, closed, close: () => socket.close() };
+  }
+}
