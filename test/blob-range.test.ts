@@ -1,7 +1,7 @@
 /** Parts of a blob, tags, HEAD and other origins (RFC 9110). */
 import { randomBytes } from 'node:crypto';
 import t from 'tap';
-import { partOf } from '../src/server/http/range.js';
+import { partOf } from '../src/server/http/streams.js';
 import { downloadUrl, openRequest, send, uploaded, uploadOf, type BytesReply } from './support/blobs.js';
 import { Scene } from './support/scene.js';
 

@@ -5,7 +5,7 @@ import type { HttpResponse } from 'uWebSockets.js';
 import t, { type Test } from 'tap';
 import type { ObjectName } from '../src/server/blobs/ports.js';
 import type { BlobStore } from '../src/server/blobs/store.js';
-import { Outflow } from '../src/server/http/outflow.js';
+import { DownloadStream } from '../src/server/http/streams.js';
 import { Transfers, type BlobFiles, type UploadBody } from '../src/server/blobs/transfers.js';
 import { signedPath } from '../src/server/blobs/signed-url.js';
 import { openRequest, send } from './support/blobs.js';
@@ -216,7 +216,7 @@ t.test('BLOB-49: who reads slowly but steadily is sent more though the system ca
   const content = randomBytes(700_000);
   const res = new SilentReply();
   let ended = 0;
-  const outflow = new Outflow({
+  const outflow = new DownloadStream({
     res: res as unknown as HttpResponse,
     file: {
       size: content.length,

@@ -2,9 +2,8 @@
 import { once } from 'node:events';
 import t from 'tap';
 import type { WebSocket } from 'uWebSockets.js';
-import { DeviceSocket, type SocketData } from '../src/server/realtime/device-socket.js';
+import { DeviceSocket, SocketRoom, type SocketData } from '../src/server/realtime/device-socket.js';
 import { charge, LargeFrames, OVER } from '../src/server/realtime/frame-rates.js';
-import { SocketRoom } from '../src/server/realtime/unsent.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import { UNSENT_MAX } from '../src/protocol/limits.js';
 import { TestClock } from './support/clock.js';

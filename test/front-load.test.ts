@@ -1,7 +1,7 @@
 /** What the front has under way, and what it refuses beyond that: admission, bodies, upgrades, the way down. */
 import t from 'tap';
 import type { App } from '../src/server/app/route-table.js';
-import type { LoadBound } from '../src/server/http/ports.js';
+import type { LoadBound } from '../src/server/http/limits.js';
 import { soon, until } from './support/events.js';
 import { DEVICE, frontOf, STUBS, tokenOf, ask, writeA, type HttpAnswer } from './support/front.js';
 import { openSocket, raw, refusedSocket, socketOf, type Raw } from './support/front-sockets.js';
@@ -38,7 +38,7 @@ const elsewhere = (port: number): Promise<HttpAnswer> => free(port, { 'x-forward
 t.test('FAIR-13: strangers who wait for their rate have the share of their address, and no more', async (t) => {
   const limiter = slowLimiter();
   const { port, front } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ calls: 2 }) } },
+    services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ calls: 2 }) } },
   });
   const waiting = [stranger(port), stranger(port)];
   await until('stranger 2 in the wait', () => limiter.asked.length === 2);
@@ -59,7 +59,7 @@ t.test('FAIR-13: strangers who wait for their rate have the share of their addre
 t.test('ERR-15: where everybody has as little, and the bound is reached, it is 503', async (t) => {
   const limiter = slowLimiter();
   const { port } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: { ...WIDE, calls: 2 } } },
+    services: { ...limiter, bounds: { devices: WIDE, unauthenticated: { ...WIDE, calls: 2 } } },
   });
   const from = (n: number) =>
     ask(port, '/api/password/verify', {
@@ -79,7 +79,7 @@ t.test('ERR-15: where everybody has as little, and the bound is reached, it is 5
 t.test('FAIR-13: a stranger who goes away while he waits is counted until the wait is over', async (t) => {
   const limiter = slowLimiter();
   const { port, lines } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ calls: 1 }) } },
+    services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ calls: 1 }) } },
   });
   const gone = await raw(t, port, 'POST /api/password/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n');
   await until('stranger 1 in the wait', () => limiter.asked.length === 1);
@@ -93,7 +93,7 @@ t.test('FAIR-13: a stranger who goes away while he waits is counted until the wa
 t.test('FAIR-11: bodies of calls that wait for their admission are counted while they are kept', async (t) => {
   const limiter = slowLimiter();
   const { port, front } = await frontOf(t, {
-    services: { ...limiter, bounds: { devices: WIDE, strangers: strangers({ bodies: 1_500 }) } },
+    services: { ...limiter, bounds: { devices: WIDE, unauthenticated: strangers({ bodies: 1_500 }) } },
   });
   const first = stranger(port, 600);
   await until('stranger 1 in the wait', () => limiter.asked.length === 1);
@@ -120,7 +120,7 @@ t.test('FAIR-11: bodies of calls that wait for their admission are counted while
 
 t.test("FAIR-11: half bodies count in their sender's share, and the oldest makes room", async (t) => {
   const { port, front, clock } = await frontOf(t, {
-    services: { bounds: { devices: WIDE, strangers: strangers({ bodies: 1_500 }) } },
+    services: { bounds: { devices: WIDE, unauthenticated: strangers({ bodies: 1_500 }) } },
   });
   const half = (address: string): string =>
     'POST /api/devices/bootstrap HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n' +
@@ -151,7 +151,7 @@ t.test('FAIR-13: a call that is held for others to act gives its place to one th
   const body = { code: 'one two three four five six', pubkey, ...names };
   const { port, front, clock } = await frontOf(t, {
     services: {
-      bounds: { devices: WIDE, strangers: strangers({ calls: 2 }) },
+      bounds: { devices: WIDE, unauthenticated: strangers({ calls: 2 }) },
       pairing: {
         ...STUBS.pairing,
         fetchNpk: (_tenant, _body, gone) =>
@@ -173,7 +173,7 @@ t.test('FAIR-13: devices whose tenant is being loaded, and sockets being opened,
   const tickets: ((right: undefined) => void)[] = [];
   const { port, actor, clock } = await frontOf(t, {
     services: {
-      bounds: { devices: strangers({ calls: 1 }), strangers: strangers({ calls: 1 }) },
+      bounds: { devices: strangers({ calls: 1 }), unauthenticated: strangers({ calls: 1 }) },
       tenants: {
         actors: new Map(),
         get: () => new Promise((resolve) => void loads.push(() => resolve(actor))),

@@ -5,7 +5,7 @@ import { addressOfPeer, limitKey, parseAddress, TrustedProxies } from '../src/se
 import { errorFields } from '../src/server/http/fail.js';
 import { readConfig } from '../src/server/config/config.js';
 import { hostName, parseQuery } from '../src/server/http/query.js';
-import { UNSEATED, Wheel, type Seat } from '../src/server/realtime/wheel.js';
+import { NO_SLOT, TimerWheel, type TimerEntry } from '../src/server/realtime/wheel.js';
 import { invalid, ServiceError } from '../src/protocol/errors.js';
 import { TestClock } from './support/clock.js';
 
@@ -167,7 +167,7 @@ t.test('RATE-13: where the rate of requests is off, bytes are not counted either
   t.end();
 });
 
-interface Item extends Seat {
+interface Item extends TimerEntry {
   dueAt: number;
 }
 
@@ -175,7 +175,7 @@ function wheelOf(clock: TestClock, intervalMs: number) {
   const beats: { item: Item; at: number }[] = [];
   const dues: { item: Item; at: number }[] = [];
   let stalls = 0;
-  const wheel: Wheel<Item> = new Wheel<Item>({
+  const wheel: TimerWheel<Item> = new TimerWheel<Item>({
     clock,
     intervalMs,
     dueAt: (item) => item.dueAt,
@@ -187,7 +187,7 @@ function wheelOf(clock: TestClock, intervalMs: number) {
     stalled: () => (stalls += 1),
   });
   const add = (dueAt = Infinity): Item => {
-    const item = { slot: UNSEATED, index: 0, noted: false, dueAt };
+    const item = { slot: NO_SLOT, index: 0, noted: false, dueAt };
     wheel.add(item);
     return item;
   };
@@ -243,8 +243,8 @@ t.test('HEART-02: whatever the grace, an item is looked at a few times a round, 
     const clock = new TestClock();
     let looks = 0;
     let heardAt = clock.now();
-    const item = { slot: UNSEATED, index: 0, noted: false };
-    const wheel = new Wheel<typeof item>({
+    const item = { slot: NO_SLOT, index: 0, noted: false };
+    const wheel = new TimerWheel<typeof item>({
       clock,
       intervalMs: INTERVAL_MS,
       dueAt: () => {
@@ -288,7 +288,7 @@ t.test('HEART-02: after a stall nobody is judged by what could not be read', (t)
     },
   };
   let stalls = 0;
-  const wheel = new Wheel<Item>({
+  const wheel = new TimerWheel<Item>({
     clock,
     intervalMs: 1_000,
     dueAt: () => Infinity,
@@ -296,7 +296,7 @@ t.test('HEART-02: after a stall nobody is judged by what could not be read', (t)
     beat: () => undefined,
     stalled: () => (stalls += 1),
   });
-  wheel.add({ slot: UNSEATED, index: 0, noted: false, dueAt: Infinity });
+  wheel.add({ slot: NO_SLOT, index: 0, noted: false, dueAt: Infinity });
   stopped.time += 10;
   stopped.fn();
   t.equal(stalls, 0);

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import t, { type Test } from 'tap';
 import type { App } from '../src/server/app/route-table.js';
-import type { LoadBound } from '../src/server/http/ports.js';
+import type { LoadBound } from '../src/server/http/limits.js';
 import type { LogPage } from '../src/server/tenant/ports.js';
 import { until } from './support/events.js';
 import { ask, DEVICE, frontOf, liveItem, OTHER_DEVICE, tokenOf, writeA, type TestFront } from './support/front.js';
@@ -37,7 +37,7 @@ const held = ({ front }: TestFront, budget: string): number => front.held()[budg
 const nothing = ({ front }: TestFront): boolean => Object.values(front.held()).every((amount) => amount === 0);
 
 t.test('FAIR-10 FAIR-06: a reply that is not read is held for half a minute, and then cut', async (t) => {
-  const test = await frontOf(t, { services: { bounds: { devices: WIDE, strangers: WIDE } } });
+  const test = await frontOf(t, { services: { bounds: { devices: WIDE, unauthenticated: WIDE } } });
   test.page = LONG;
   const timers = test.clock.waiting;
   const reader = await unread(t, test.port, items());
@@ -54,7 +54,7 @@ t.test(
   'FAIR-07 FAIR-04: what a device has left unread for 5 seconds makes room for what it asks for now',
   async (t) => {
     const test = await frontOf(t, {
-      services: { bounds: { devices: { ...WIDE, replies: 16 * 22 * MIB }, strangers: WIDE } },
+      services: { bounds: { devices: { ...WIDE, replies: 16 * 22 * MIB }, unauthenticated: WIDE } },
     });
     test.actor.admit(OTHER_DEVICE);
     test.page = LONG;
@@ -76,7 +76,7 @@ t.test('FAIR-08: calls for which there is no room wait in turn, and read nothing
   const test = await frontOf(t, {
     services: {
       // Room for two pages of a device.
-      bounds: { devices: { ...WIDE, replies: 16 * 12 * MIB }, strangers: WIDE },
+      bounds: { devices: { ...WIDE, replies: 16 * 12 * MIB }, unauthenticated: WIDE },
       items: {
         page: () => {
           asked++;
@@ -113,7 +113,7 @@ t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t
   const never = () => new Promise<never>(() => undefined);
   const test = await frontOf(t, {
     services: {
-      bounds: { devices: WIDE, strangers: WIDE },
+      bounds: { devices: WIDE, unauthenticated: WIDE },
       bins: { list: never } as unknown as App['bins'],
       devices: { list: never, touch: () => undefined } as unknown as App['devices'],
     },
@@ -128,7 +128,7 @@ t.test('FAIR-08: the lists of bins and devices have room reserved too', async (t
 t.test('FAIR-08 FAIR-06: a client that goes away while it waits for room takes none', async (t) => {
   const test = await frontOf(t, {
     services: {
-      bounds: { devices: { ...WIDE, replies: 16 * 6 * MIB }, strangers: WIDE },
+      bounds: { devices: { ...WIDE, replies: 16 * 6 * MIB }, unauthenticated: WIDE },
       items: { page: () => new Promise<LogPage>(() => undefined) },
     },
   });

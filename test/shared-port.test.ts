@@ -168,7 +168,7 @@ t.test('INST-20: an instance whose process cannot be made is tried again', async
       pino({ enabled: false }),
     );
     t.teardown(() => instance.stop().catch(() => undefined));
-    instance.first().then(
+    instance.begin().then(
       () => first?.send('end'),
       (error: unknown) => t.fail(String(error)),
     );

@@ -1,4 +1,4 @@
-/** `npm run serve`: configuration from the environment, a server, a few lines for its operator, signals. */
+/** `npm run serve`: reads the configuration, starts the server, prints a greeting, and handles signals. */
 import { fileURLToPath } from 'node:url';
 import { pino, type Logger } from 'pino';
 import { INSTANCE_FLAG, startInstances, type Listening } from './app/instances.js';
@@ -10,9 +10,9 @@ import { DataDirInUseError } from './storage/embedded/embedded.js';
 import { ClusterVersionError } from './storage/embedded/version.js';
 import { MigrationError } from './storage/migrate.js';
 
-/** Sockets are closed over this time, so that a fleet does not come back all at once, ms. */
+/** Sockets are closed over this time, so that their devices do not reconnect all at once, ms. */
 const GRACE_MS = 3_000;
-/** A stop that takes longer is cut off: what was acknowledged is durable anyway, ms. */
+/** A stop that takes longer is aborted, ms: what was acknowledged is durable already. */
 const STOP_MAX_MS = 20_000;
 
 const say = (...lines: readonly string[]): void => void process.stdout.write(`${lines.join('\n')}\n`);
@@ -21,11 +21,11 @@ async function main(): Promise<void> {
   const config = readConfig(process.env);
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: false }));
   const instance = process.argv.includes(INSTANCE_FLAG);
-  // Before anything is created. The parent of an instance has looked already.
+  // Before anything is created; for an instance its parent has done it.
   const warnings = instance ? [] : await preflight(config);
   const starting =
     config.instances > 1 && !instance
-      ? startInstances({ config, log, main: fileURLToPath(import.meta.url), env: process.env })
+      ? startInstances({ config, log }, fileURLToPath(import.meta.url))
       : startServer({ config, log, sharePort: instance });
   const stop = stopOnSignals(starting, config.databaseUrl === null);
   const server = await starting;
@@ -34,16 +34,16 @@ async function main(): Promise<void> {
     return;
   }
   for (const warning of [...warnings, ...server.warnings]) log.warn(warning);
-  if (!stop.asked) await greet({ server, log, stop }, apexOf(config));
+  if (!stop.requested) await greet({ server, log, stop }, apexOf(config));
 }
 
 interface Greeting {
   readonly server: Server;
   readonly log: Logger;
-  readonly stop: { readonly asked: boolean };
+  readonly stop: { readonly requested: boolean };
 }
 
-/** For the operator only: whatever fails here, the server runs. */
+/** Prints the greeting. A failure is logged only. */
 async function greet({ server, log, stop }: Greeting, apex: string): Promise<void> {
   const base = `http://localhost:${server.port}`;
   say('', `  service is listening on ${base}`);
@@ -55,8 +55,8 @@ async function greet({ server, log, stop }: Greeting, apex: string): Promise<voi
   try {
     claimed = await server.claimed();
   } catch (error) {
-    // Asked to stop meanwhile it has nobody to ask any more, and nobody wants to know.
-    if (!stop.asked) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
+    // During a stop the database may be closed already.
+    if (!stop.requested) log.warn({ cause: describe(error) }, 'could not find out whether the server is claimed');
     return;
   }
   if (claimed) {
@@ -75,22 +75,22 @@ async function greet({ server, log, stop }: Greeting, apex: string): Promise<voi
 }
 
 /**
- * Listens from the first moment: a server that is killed while it starts would leave its PostgreSQL running, which is
- * in a process group of its own.
+ * Handles signals from the beginning of the start: a server that dies while it starts would leave its PostgreSQL running,
+ * which is in a process group of its own.
  */
-function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly asked: boolean } {
-  const state = { asked: false };
+function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { readonly requested: boolean } {
+  const state = { requested: false };
   const stop = async (signal: NodeJS.Signals): Promise<void> => {
-    if (state.asked) return;
-    state.asked = true;
+    if (state.requested) return;
+    state.requested = true;
     say(`  ${signal}: finishing what was taken, closing sockets ...`);
-    // For the same reason a start with its own PostgreSQL is waited for; it has time limits of its own.
+    // For the same reason the start of an embedded PostgreSQL is awaited; it has its own time limits.
     if (ownDatabase) await Promise.allSettled([starting]);
     setTimeout(() => {
       say(`  the stop took longer than ${STOP_MAX_MS / 1_000} s: what is left is cut off`);
       process.exit(1);
     }, STOP_MAX_MS).unref();
-    // A start that fails ends the process by itself, below.
+    // A start that fails ends the process in `end`.
     const server = await starting;
     try {
       await server.close(GRACE_MS);
@@ -100,27 +100,28 @@ function stopOnSignals(starting: Promise<Server>, ownDatabase: boolean): { reado
       process.exit(1);
     }
   };
-  const heard = (signal: NodeJS.Signals): void => void stop(signal).catch(end);
-  process.on('SIGTERM', heard);
-  process.on('SIGINT', heard);
-  // An instance whose parent has died would live on without anybody who could end it.
-  process.on('disconnect', () => heard('SIGTERM'));
+  const onSignal = (signal: NodeJS.Signals): void => void stop(signal).catch(end);
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
+  // An instance stops when its parent has died.
+  process.on('disconnect', () => onSignal('SIGTERM'));
   return state;
 }
 
-const MEANT = [ConfigError, StartError, ClusterVersionError, DataDirInUseError, MigrationError];
+const EXPECTED = [ConfigError, StartError, ClusterVersionError, DataDirInUseError, MigrationError];
 
 /**
- * Whose message says all there is to say: those above, and a plain error, which is what we throw on purpose and the
- * system's own. A fault of ours is a TypeError or the like: of that one wants to know where it came from.
+ * Errors whose message is enough: those above, and plain `Error`, which we and the system throw on purpose. Others, such
+ * as a TypeError, are bugs, and are printed with their stack.
  */
-const isMeant = (error: Error): boolean => MEANT.some((kind) => error instanceof kind) || error.constructor === Error;
+const isExpected = (error: Error): boolean =>
+  EXPECTED.some((kind) => error instanceof kind) || error.constructor === Error;
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-/** Says why the server cannot run, and ends. */
+/** Prints why the server cannot run, and ends the process. */
 function end(error: unknown): void {
-  const text = error instanceof Error && !isMeant(error) ? (error.stack ?? error.message) : messageOf(error);
+  const text = error instanceof Error && !isExpected(error) ? (error.stack ?? error.message) : messageOf(error);
   process.stderr.write(`${text}\n`);
   process.exit(1);
 }

@@ -1,4 +1,4 @@
-/** The database, opened: external or embedded, migrated, every connection checked for the history it belongs to. */
+/** Opens the database: external or embedded, migrated, every connection checked for the history it belongs to. */
 import type pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
@@ -13,11 +13,10 @@ import { SQL_FOLDER } from '../../root.js';
 
 const POOL_SIZE = 12;
 
-/** Ends one part of the server. */
+/** Stops one part of the server. */
 export type Stop = () => Promise<void>;
 
-/** What the database is opened from. */
-export interface DatabaseOptions {
+interface DatabaseOptions {
   readonly config: Config;
   readonly log: Logger;
 }
@@ -27,22 +26,21 @@ export interface Database {
   readonly pool: pg.Pool;
   readonly history: EpochGuard;
   readonly url: string;
-  /** A connection for a commit lane. `onLost` is called at most once, when it dies unasked. */
+  /** A connection for a commit lane. `onLost` is called at most once, when the connection is lost. */
   openLane(onLost: (error: Error) => void): Promise<pg.Client>;
 }
 
-/** Whom the database tells. */
-export interface DatabaseHooks {
-  /** Where what must be ended is put. */
+interface DatabaseHooks {
+  /** The stops of what was opened are added here. */
   readonly stops: Stop[];
   readonly onFault: (error: unknown) => void;
-  /** A connection found another history: a restored or failed-over database. */
+  /** A connection found another history: the database was restored or failed over. */
   readonly onOtherHistory: () => void;
-  /** It was away and answers again: what was committed meanwhile, by others, is not known here. */
+  /** It is reachable again after an outage: commits of other instances meanwhile are unknown here. */
   readonly onBack: () => void;
 }
 
-/** Opens it. Rejects with `MigrationError`, or whatever keeps it from being reached. */
+/** Opens the database. Rejects with `MigrationError`, or the error of the connection. */
 export async function openDatabase({ config, log }: DatabaseOptions, hooks: DatabaseHooks): Promise<Database> {
   const url = config.databaseUrl ?? (await startEmbedded({ config, log }, hooks.stops));
   const report = await migrate({ url, folder: SQL_FOLDER });
@@ -91,7 +89,7 @@ export async function openDatabase({ config, log }: DatabaseOptions, hooks: Data
   };
 }
 
-/** Starts the PostgreSQL under DATA_DIR, with `settings` beside its own. Resolves with its URL; its end is put into `stops`. */
+/** Starts the PostgreSQL under DATA_DIR with additional `settings`. Resolves with its URL; adds its stop to `stops`. */
 export async function startEmbedded(
   { config, log }: DatabaseOptions,
   stops: Stop[],

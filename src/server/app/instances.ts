@@ -1,8 +1,7 @@
 /**
- * INSTANCES=n: several instances on one port of one machine, one a core as a rule. Each is a process of its own that
- * shares the port with the others (SO_REUSEPORT); they know of each other through the database only, like instances on
- * different machines. This process owns the embedded database, if there is one, starts the others, and
- * starts again what dies.
+ * INSTANCES=n: several instances on one port of one machine, usually one for each core. Each is a process that shares the
+ * port with the others (SO_REUSEPORT); they communicate through the database only, like instances on different machines.
+ * This process owns the embedded database, if there is one, starts the instances, and restarts those that die.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,28 +10,19 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { serverSecrets } from '../config/secrets.js';
 import { startEmbedded, type Stop } from './database.js';
-import type { Server } from './server.js';
+import type { Server, ServerOptions } from './server.js';
 
-/** Said on the command line of an instance: it shares its port, and tells its parent when it listens. */
+/** Command-line flag of an instance: it shares its port, and sends its parent a message when it listens. */
 export const INSTANCE_FLAG = '--instance';
-/** Waits before an instance that died is started again, ms; the last one for as long as it takes. */
+/** Delays before the restarts of an instance that keeps dying, ms; the last one for all further restarts. */
 const RESTART_AFTER_MS = [100, 1_000, 5_000, 30_000];
-/** An instance that lived this long has started well, ms. */
+/** An instance that ran this long has no failed start, ms. */
 const WELL_MS = 60_000;
-/** Pool, lanes, listener and jobs of one instance, and what an operator may need besides. */
+/** Database connections of one instance (pool, lanes, listener, jobs), and spare ones for the operator. */
 const CONNECTIONS_EACH = 20;
 const CONNECTIONS_BESIDES = 20;
 
-/** What the instances are started from. */
-export interface InstancesOptions {
-  readonly config: Config;
-  readonly log: Logger;
-  /** The program of an instance. */
-  readonly main: string;
-  readonly env: NodeJS.ProcessEnv;
-}
-
-/** What an instance says when it listens. */
+/** The message of an instance when it listens. */
 export interface Listening {
   readonly port: number;
   readonly tenantId: string | null;
@@ -41,7 +31,7 @@ export interface Listening {
 const isListening = (message: unknown): message is Listening =>
   typeof message === 'object' && message !== null && 'port' in message && typeof message.port === 'number';
 
-/** One instance after the other, under one name. `start` makes its process. */
+/** One instance and its restarts. `start` starts its process. */
 export class Instance {
   private child: ChildProcess | undefined;
   private failures = 0;
@@ -54,12 +44,7 @@ export class Instance {
     private readonly log: Logger,
   ) {}
 
-  /** Starts it. Resolves when it listens; rejects when it ends before. */
-  first(): Promise<Listening> {
-    return this.begin();
-  }
-
-  /** Ends it, and starts it no more. Rejects when it did not end well. */
+  /** Stops it without a restart. Rejects when its exit code is not 0. */
   async stop(): Promise<void> {
     this.closing = true;
     clearTimeout(this.timer);
@@ -69,11 +54,12 @@ export class Instance {
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     const [code, signal] = (await ended) as [number | null, NodeJS.Signals | null];
-    // One that had only just been started again does not hear the signal yet, and is ended by it: it has nothing to lose.
+    // A process that was just started does not handle the signal yet, and dies of it: it has no work to finish.
     if (code !== 0 && signal !== 'SIGTERM') throw new Error(`an instance ended with ${code ?? signal ?? 'nothing'}`);
   }
 
-  private begin(): Promise<Listening> {
+  /** Starts it. Resolves when it listens; rejects when it ends before. */
+  begin(): Promise<Listening> {
     const begun = Date.now();
     return new Promise((resolve, reject) => {
       let child: ChildProcess;
@@ -92,7 +78,7 @@ export class Instance {
       });
       child.on('error', (error) => {
         reject(error);
-        // Without a process there is no end to be heard: a machine short of files or processes must not cost it for good.
+        // No process was started, so no exit event follows: it is restarted, since the machine may be short of processes.
         if (child.pid === undefined) this.lost({ begun, cause: String(error) });
       });
       child.once('exit', (code, signal) => {
@@ -104,7 +90,7 @@ export class Instance {
   }
 
   private lost({ begun, ...how }: { readonly begun: number; readonly [how: string]: unknown }): void {
-    // One that has never listened is the start's failure, not an accident.
+    // An instance that has never listened fails the start, and is not restarted.
     if (this.closing || !this.started) return;
     this.log.error(how, 'an instance ended; it is started again');
     this.failures = Date.now() - begun > WELL_MS ? 0 : this.failures + 1;
@@ -114,15 +100,17 @@ export class Instance {
   private again(): void {
     const wait = RESTART_AFTER_MS[Math.min(Math.max(0, this.failures - 1), RESTART_AFTER_MS.length - 1)];
     this.timer = setTimeout(() => {
-      // Its end is heard above, and leads here again.
+      // Its exit event leads here again.
       this.begin().catch(() => undefined);
     }, wait);
   }
 }
 
-/** Starts so many instances. Rejects, with nothing left running, when the first of them cannot start. */
-export async function startInstances(options: InstancesOptions): Promise<Server> {
-  const { config, log, main, env } = options;
+/** Starts the instances with the program `main`. Rejects, with nothing left running, when one of them cannot start. */
+export async function startInstances(
+  { config, log }: Pick<ServerOptions, 'config' | 'log'>,
+  main: string,
+): Promise<Server> {
   const stops: Stop[] = [];
   const { tokenSecret, warnings } = await serverSecrets(config);
   const max = String(CONNECTIONS_EACH * config.instances + CONNECTIONS_BESIDES);
@@ -138,7 +126,7 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
   const start = (n: number): ChildProcess =>
     fork(main, [INSTANCE_FLAG], {
       env: {
-        ...env,
+        ...process.env,
         DATABASE_URL: url,
         TOKEN_SECRET: tokenSecret,
         INSTANCES: '1',
@@ -148,13 +136,13 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
     });
   let listening: Listening | undefined;
   try {
-    // Any free port will do, but it must be named: a port that the system draws is not shared.
+    // For port 0 a free one is chosen here: the instances have to share one port.
     if (port === 0) port = await freePort(config.host);
-    // One after the other: the first one migrates.
+    // Sequentially: the first one migrates the database.
     for (let n = 0; n < config.instances; n++) {
       const instance = new Instance(() => start(n), log);
       instances.push(instance);
-      listening = await instance.first();
+      listening = await instance.begin();
     }
   } catch (error) {
     await stopAll().catch((fault: unknown) => log.error({ cause: String(fault) }, 'a part did not stop'));
@@ -170,7 +158,7 @@ export async function startInstances(options: InstancesOptions): Promise<Server>
   };
 }
 
-/** Each instance has metrics of its own: METRICS_PORT, and the ports after it. */
+/** The metrics of the instances are on METRICS_PORT and the ports after it. */
 const metricsOf = ({ metricsPort }: Config, n: number): Record<string, string> =>
   metricsPort === 0 ? {} : { METRICS_PORT: String(metricsPort + n) };
 

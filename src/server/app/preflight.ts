@@ -1,6 +1,6 @@
 /**
- * What can be known to be wrong before anything is created: a port that is taken, a folder that cannot be written, a
- * database that lets nobody in. Looked at once, before the start; what changes after it fails later, in its own words.
+ * Checks before the start, before anything is created: a port in use, a folder that is not writable, a database that
+ * refuses the connection. Their messages tell the operator what to do.
  */
 import { constants, existsSync } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
@@ -14,21 +14,18 @@ import { strangeLibrary } from '../http/library.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { SQL_FOLDER } from '../../root.js';
 
-/** The server cannot start here; the message is one sentence that says why, and what to do. */
+/** The server cannot start; the message says why, and what to do. */
 export class StartError extends Error {
   override readonly name = 'StartError';
 }
 
 const MIB = 1024 * 1024;
-/** A new cluster with its first log segments. */
+/** Disk space of a new cluster with its first WAL segments. */
 const NEW_CLUSTER_BYTES = 200 * MIB;
-/** One segment of PostgreSQL's log: with less it does not start either. */
+/** One WAL segment: PostgreSQL does not start with less. */
 const FREE_BYTES = 16 * MIB;
 
-/**
- * Looks at everything. Resolves with what the operator should know though the server can start. Throws `StartError`, or
- * `MigrationError` for a database of another version of the server.
- */
+/** All checks. Resolves with warnings. Throws `StartError`, or `MigrationError` for a database of another version. */
 export async function preflight(config: Config): Promise<string[]> {
   const strange = strangeLibrary();
   if (strange !== undefined && config.uwsStrict === 'on')
@@ -42,27 +39,28 @@ export async function preflight(config: Config): Promise<string[]> {
   return strange === undefined ? [] : [strange];
 }
 
-interface Place {
+interface Address {
   readonly host: string;
   readonly port: number;
-  /** Names of the variables that say so. */
+  /** The variables that configure it. */
   readonly variables: readonly [host: string, port: string];
 }
 
-/** Listens there for a moment, alone: also beside a server that shares its port. */
-async function checkPort({ host, port, variables: [hostName, portName] }: Place): Promise<void> {
+/** Listens for a moment, exclusively: fails also beside a server that shares its port. */
+async function checkPort(address: Address): Promise<void> {
+  const { host, port } = address;
   const probe = createServer();
   try {
     probe.listen({ host, port, exclusive: true });
     await once(probe, 'listening');
   } catch (error) {
-    throw new StartError(portText(errorCode(error), { host, port, variables: [hostName, portName] }), { cause: error });
+    throw new StartError(portText(errorCode(error), address), { cause: error });
   }
   probe.close();
   await once(probe, 'close');
 }
 
-function portText(code: string, { host, port, variables: [hostName, portName] }: Place): string {
+function portText(code: string, { host, port, variables: [hostName, portName] }: Address): string {
   switch (code) {
     case 'EADDRINUSE':
       return `${portName}: port ${port} of ${host} is in use by another program. Stop that one, or set ${portName} to a free port.`;
@@ -78,7 +76,7 @@ function portText(code: string, { host, port, variables: [hostName, portName] }:
   }
 }
 
-/** The folder, or the nearest one above it that is there: a place where files can be made, with room for them. */
+/** Checks that DATA_DIR, or its nearest parent that exists, is a writable folder with enough space. */
 async function checkDataDir(config: Config): Promise<void> {
   const { dataDir, databaseUrl, tokenSecret, storageKind } = config;
   const embedded = databaseUrl === null;
@@ -102,7 +100,7 @@ async function checkDataDir(config: Config): Promise<void> {
   throw new StartError(`DATA_DIR: the disk of ${folder} has ${room}. Make room, ${another}`);
 }
 
-/** Connects once, and looks at what is there without changing it. */
+/** Connects once, and checks the migrations without applying any. */
 async function checkDatabase(url: string): Promise<void> {
   try {
     await migrate({ url, folder: SQL_FOLDER, dryRun: true });
@@ -112,7 +110,7 @@ async function checkDatabase(url: string): Promise<void> {
   }
 }
 
-/** Never with the URL itself: it holds the password. */
+/** The message for an error of the database. Without the URL, which has the password. */
 function databaseText(error: unknown, { host, username, pathname }: URL): string {
   const code = errorCode(error);
   const where = host === '' ? 'the local socket' : host;

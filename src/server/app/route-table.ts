@@ -1,4 +1,4 @@
-/** The route table: every route with who may call it, what it counts as, in which state, and who answers. */
+/** The route table: authentication, rate limit, tenant state, body cap and handler of every route. */
 import {
   BODY_MAX,
   BODY_MAX_BATCH,
@@ -14,13 +14,12 @@ import * as billing from '../billing/routes.js';
 import * as bins from '../bins/routes.js';
 import * as blobs from '../blobs/routes.js';
 import * as devices from '../devices/routes.js';
-import { docsPage } from '../http/docs-page.js';
 import * as hosting from '../hosting/routes.js';
 import * as items from '../items/routes.js';
 import * as pairing from '../pairing/routes.js';
-import { health, welcome } from '../http/welcome.js';
+import { docsPage, health, welcome } from '../http/pages.js';
 
-/** Everything that the rows of the table need, and HTTP and sockets themselves. */
+/** Everything that the handlers of the table, HTTP and sockets need. */
 export type App = SocketParts &
   items.ItemParts &
   bins.BinParts &
@@ -38,12 +37,17 @@ type Columns = readonly [
   state: Row<App>['state'],
   body: number,
   run: Handler<App>,
+  more?: Partial<Row<App>>,
 ];
+
+const rowOf = ([method, path, auth, limit, state, body, run, more]: Columns): Row<App> => {
+  return { method, path, auth, limit, state, body, run, ...more };
+};
 
 /**
  * The route table. Paths are under /api; `body` is the largest body in bytes, 0 for none. `limit` write is for items
- * only: every other call with a token counts as a read, also where it changes bins, devices or the password
- * (reference, HTTP, Rates). What may be changed in which state of the tenant is the column beside it.
+ * only: every other request with a token counts as a read, also where it changes bins, devices or the password
+ * (reference, HTTP, Rates). Whether a change works in a state of the tenant is the column beside it.
  */
 // prettier-ignore
 const ROUTES: readonly Columns[] = [
@@ -87,101 +91,70 @@ const ROUTES: readonly Columns[] = [
   ['GET',    '/service/status',              'none',   'none',      'any',   0,                 devices.serviceStatus],
 ];
 
-/** What reads many rows, and the most that its reply has: a thousand bins have 4 KiB of meta each. */
+/** Routes that read many rows, and the size of their largest reply: a thousand bins have 4 KiB of meta each. */
 const LONG_REPLIES: ReadonlyMap<Handler<App>, number> = new Map<Handler<App>, number>([
   [items.listItems, PAGE_REPLY_MAX],
   [bins.listBins, PAGE_REPLY_MAX],
   [devices.listDevices, PAGE_REPLY_MAX / 4],
 ]);
 
-const SIGNED = { path: '/blobs/:tenant/:ref', auth: 'url', limit: 'none', body: 0 } as const;
+const TENANTLESS = { tenantless: true } as const;
+const APEX = { apex: true } as const;
+const APEX_FORM = { apex: true, form: true } as const;
 
-/** Blobs of the local store, by signed URLs; elsewhere clients reach the store by themselves (reference, Blobs). */
-export const TRANSFER_ROWS: readonly Row<App>[] = [
-  { ...SIGNED, method: 'PUT', state: 'write', stream: true, run: blobs.upload },
-  { ...SIGNED, method: 'GET', state: 'read', run: blobs.download },
+// prettier-ignore
+const TRANSFERS: readonly Columns[] = [
+  ['PUT', '/blobs/:tenant/:ref', 'url', 'none', 'write', 0, blobs.upload, { stream: true }],
+  ['GET', '/blobs/:tenant/:ref', 'url', 'none', 'read',  0, blobs.download],
 ];
 
-const HOSTED = { auth: 'none', state: 'any' } as const;
+/** For any host: they belong to the process. */
+// prettier-ignore
+const PROCESS: readonly Columns[] = [
+  ['GET', '/api/health', 'none', 'none', 'any', 0, health,   TENANTLESS],
+  ['GET', '/',           'none', 'none', 'any', 0, welcome,  TENANTLESS],
+  ['GET', '/docs',       'none', 'none', 'any', 0, docsPage, TENANTLESS],
+  ['GET', '/docs/',      'none', 'none', 'any', 0, docsPage, TENANTLESS],
+  ['GET', '/docs/:id',   'none', 'none', 'any', 0, docsPage, TENANTLESS],
+];
 
-/** Every row, with those that answer for the process itself, whatever host is asked. */
+// prettier-ignore
+const HOSTED: readonly Columns[] = [
+  ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_STRANGER, hosting.signUp,       APEX],
+  ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_STRANGER, hosting.signUpByForm, APEX_FORM],
+  ['GET',  '/api/tls-check', 'none', 'none',   'any', 0,                 hosting.tlsCheck,     TENANTLESS],
+  ['GET',  '/',              'none', 'none',   'any', 0,                 hosting.welcome,      TENANTLESS],
+];
+
+// prettier-ignore
+const BILLED: readonly Columns[] = [
+  ['POST', '/api/billing/webhook', 'none',   'none',    'any', BODY_MAX_WEBHOOK,  billing.webhook, { tenantless: true, raw: true }],
+  ['GET',  '/api/billing/portal',  'device', 'read',    'any', 0,                 billing.portal],
+  ['GET',  '/signup/done',         'none',   'return',  'any', 0,                 billing.returned, APEX],
+  ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_STRANGER, billing.resume,   APEX_FORM],
+];
+
+/** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */
+export const TRANSFER_ROWS: readonly Row<App>[] = TRANSFERS.map(rowOf);
+
+/** The rows of every server. */
 export const ROWS: readonly Row<App>[] = [
-  ...ROUTES.map(([method, path, auth, limit, state, body, run]): Row<App> => {
-    return { method, path: `/api${path}`, auth, limit, state, body, run, reply: LONG_REPLIES.get(run) };
+  ...ROUTES.map((columns): Row<App> => {
+    const row = rowOf(columns);
+    return { ...row, path: `/api${row.path}`, reply: LONG_REPLIES.get(row.run) };
   }),
-  ...Object.entries({
-    '/api/health': health,
-    '/': welcome,
-    '/docs': docsPage,
-    '/docs/': docsPage,
-    '/docs/:id': docsPage,
-  }).map(([path, run]): Row<App> => {
-    return { method: 'GET', path, auth: 'none', limit: 'none', state: 'any', body: 0, tenantless: true, run };
-  }),
+  ...PROCESS.map(rowOf),
 ];
 
-/** What a hosted service answers besides: signup and its page at the apex, and the proxy's question. */
+/** The rows of a hosted service: also signup and its page at the apex, and the certificate check of the proxy. */
 export const HOSTED_ROWS: readonly Row<App>[] = [
-  // The operator's way back to an unclaimed server is for single mode: it knows no tenant.
+  // The operator restarts a bootstrap in single mode only: the request names no tenant.
   ...ROWS.filter(({ path }) => path !== '/' && path !== '/api/devices/bootstrap/restart'),
-  {
-    ...HOSTED,
-    method: 'POST',
-    path: '/api/signup',
-    limit: 'signup',
-    body: BODY_MAX_STRANGER,
-    apex: true,
-    run: hosting.signUp,
-  },
-  {
-    ...HOSTED,
-    method: 'POST',
-    path: '/signup',
-    limit: 'signup',
-    body: BODY_MAX_STRANGER,
-    apex: true,
-    form: true,
-    run: hosting.signUpByForm,
-  },
-  { ...HOSTED, method: 'GET', path: '/api/tls-check', limit: 'none', body: 0, tenantless: true, run: hosting.tlsCheck },
-  { ...HOSTED, method: 'GET', path: '/', limit: 'none', body: 0, tenantless: true, run: hosting.welcome },
+  ...HOSTED.map(rowOf),
 ];
 
-const APEX = { ...HOSTED, apex: true } as const;
-
-/** What a hosted service that is paid for answers besides (reference, Billing). */
-export const BILLED_ROWS: readonly Row<App>[] = [
-  ...HOSTED_ROWS,
-  {
-    ...HOSTED,
-    method: 'POST',
-    path: '/api/billing/webhook',
-    limit: 'none',
-    body: BODY_MAX_WEBHOOK,
-    tenantless: true,
-    raw: true,
-    run: billing.webhook,
-  },
-  {
-    method: 'GET',
-    path: '/api/billing/portal',
-    auth: 'device',
-    limit: 'read',
-    state: 'any',
-    body: 0,
-    run: billing.portal,
-  },
-  { ...APEX, method: 'GET', path: '/signup/done', limit: 'return', body: 0, run: billing.returned },
-  {
-    ...APEX,
-    method: 'POST',
-    path: '/signup/pay',
-    limit: 'payment',
-    body: BODY_MAX_STRANGER,
-    form: true,
-    run: billing.resume,
-  },
-];
+/** The rows of a hosted service with billing (reference, Billing). */
+export const BILLED_ROWS: readonly Row<App>[] = [...HOSTED_ROWS, ...BILLED.map(rowOf)];
 
 /** The rows of a server with these parts. */
 export function rowsOf({ hosting, billing: billed, transfers }: App): readonly Row<App>[] {
@@ -189,7 +162,7 @@ export function rowsOf({ hosting, billing: billed, transfers }: App): readonly R
   return transfers === undefined ? rows : [...rows, ...TRANSFER_ROWS];
 }
 
-/** Every row of either mode, each once: what the reference documents. */
+/** Every row of both modes, each once, for the reference. */
 export const ALL_ROWS: readonly Row<App>[] = [
   ...ROWS,
   ...TRANSFER_ROWS,

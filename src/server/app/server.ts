@@ -1,4 +1,4 @@
-/** The composition root: puts the rings together into one running server. Nothing else knows all of them. */
+/** Starts and stops a server: its parts in order, the listening socket, the metrics. */
 import type { Logger } from 'pino';
 import { ulid } from 'ulid';
 import type { Config } from '../config/config.js';
@@ -11,21 +11,26 @@ import { ensureSingleTenant } from '../devices/store.js';
 import { systemClock, type Clock } from '../../protocol/clock.js';
 import { openReference } from '../../docs/open.js';
 import { DOCS_FOLDER, SERVER_VERSION } from '../../root.js';
-import { composeBlobs, type BlobParts } from './blobs.js';
+import {
+  composeBlobs,
+  composeHosting,
+  composeNightly,
+  composeServices,
+  composeTenants,
+  type BlobServices,
+  type HostedServices,
+  type Parts,
+  type Services,
+  type Tenants,
+} from './compose.js';
 import { openDatabase, type Stop } from './database.js';
-import { composeHosting, type HostingParts } from './hosting.js';
-import { gaugesOf, listenForMetrics } from './metrics.js';
-import { composeNightly } from './nightly.js';
-import type { Parts } from './parts.js';
-import { composeServices, type Services } from './services.js';
-import { composeTenants, type TenantParts } from './tenants.js';
 
 /** What a server is started from. */
 export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
   readonly clock?: Clock;
-  /** Other instances listen on the same port of this machine. */
+  /** Other instances listen on the same port. */
   readonly sharePort?: boolean;
   /** The tenant of a host name. Left out: the one tenant of single mode, whatever the host. */
   readonly resolveTenant?: (host: string) => string | undefined;
@@ -42,14 +47,14 @@ export interface Server {
   readonly warnings: readonly string[];
   /**
    * Stops taking work, finishes what was taken, closes sockets with 1012 over `graceMs`, stops the database last.
-   * Rejects with the first failure, after all parts were told to stop. A second call waits for the first.
+   * Rejects with the first failure, after all parts were stopped. A second call waits for the first.
    */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Starts everything. On failure what was started is stopped again; what fails in that is logged, and the failure of the
- * start is thrown.
+ * Starts all parts. On failure the parts that were started are stopped again; errors of that are logged, and the error
+ * of the start is thrown.
  */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const stops: Stop[] = [];
@@ -64,8 +69,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 }
 
 /**
- * Runs the stops, last first. One that fails keeps no other from running: the database, which is the last, would live
- * on. Throws the first failure; the others, which may follow from it, are told to `onFault`.
+ * Runs the stops, last first, all of them: where one fails, the database, which is the last, must still be stopped.
+ * Throws the first failure; `onFault` gets the others, which may follow from it.
  */
 async function runStops(stops: Stop[], onFault: (error: unknown) => void): Promise<void> {
   const failures: unknown[] = [];
@@ -88,7 +93,7 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const onFault = (error: unknown, tenantId?: string): void =>
     log.error({ cause: describe(error), instanceId, ...(tenantId ? { tenantId } : {}) }, 'background fault');
 
-  // Both need the registry, which needs the database: the arrows are tied afterwards.
+  // Both need the registry, which needs the database: they are set below.
   let onOtherHistory = (): void => undefined;
   let onBack = (): void => undefined;
   const hooks = { stops, onFault, onOtherHistory: () => onOtherHistory(), onBack: () => onBack() };
@@ -107,11 +112,11 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   const tenants = composeTenants(parts);
   onOtherHistory = () => tenants.registry.restart();
   onBack = () => void tenants.registry.compareHeads();
-  // What changes tenants is put upon these two, and so has ended before them: nobody asks the database after it is gone.
+  // Stopped after all parts that change tenants, which are constructed later, and before the database.
   stops.push(() => tenants.feed.close());
   stops.push(() => tenants.registry.close());
   const services = composeServices(parts, tenants);
-  tenants.onChange = (tenant) => services.pairing.changed(tenant);
+  tenants.hooks.onChange = (tenant) => services.pairing.changed(tenant);
   await tenants.feed.start();
   const hosting = multi ? await composeHosting(parts, tenants, services.addressLimits) : undefined;
   tenants.registry.start();
@@ -121,10 +126,10 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   let graceMs = 0;
   stops.push(async () => {
     await front.close(graceMs);
-    // Calls that were cut off work on until their statements have ended.
+    // Handlers of connections that were closed run on until their statements have ended.
     await front.settled();
   });
-  if (meter !== undefined) await listenForMetrics(parts, meter, gaugesOf(tenants, front));
+  await serveMetrics(parts, tenants, front);
   let closing: Promise<void> | undefined;
 
   return {
@@ -139,15 +144,30 @@ async function compose(options: ServerOptions, stops: Stop[], stopAll: () => Pro
   };
 }
 
-interface Listening {
-  readonly options: ServerOptions;
-  readonly tenants: TenantParts;
-  readonly services: Services;
-  readonly hosting: HostingParts | undefined;
-  readonly blobs: BlobParts;
+/** Serves the metrics where METRICS_PORT is set. */
+async function serveMetrics({ log, config, stops, meter }: Parts, { registry, lanes }: Tenants, front: Listener) {
+  if (meter === undefined) return;
+  meter.observe({
+    sockets: () => front.sockets,
+    calls: () => front.calls,
+    held: () => front.held(),
+    actors: () => registry.size,
+    pending_changes: () => lanes.waiting,
+  });
+  const listening = await meter.listen();
+  stops.push(() => listening.close());
+  log.info({ port: listening.port, host: config.metricsHost }, 'metrics');
 }
 
-async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: Listening): Promise<Listener> {
+interface AppParts {
+  readonly options: ServerOptions;
+  readonly tenants: Tenants;
+  readonly services: Services;
+  readonly hosting: HostedServices | undefined;
+  readonly blobs: BlobServices;
+}
+
+async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: AppParts): Promise<Listener> {
   const { log, config, clock, database, tenantId } = parts;
   const docs = await openReference({ folder: DOCS_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);

@@ -3,10 +3,10 @@ import { invalid } from '../../protocol/errors.js';
 import type { BlobDownload, BlobUpload, Ok } from '../../protocol/replies.js';
 import { validateUploadBodyA, validateUploadBodyB } from '../http/validators.js';
 import { addressOfPeer, TrustedProxies } from '../http/client-address.js';
-import type { TooSlow } from '../http/pace.js';
+import type { TooSlow } from '../http/streams.js';
 import type { HttpConfig } from '../http/ports.js';
 import { hostName } from '../http/query.js';
-import type { Call } from '../http/request.js';
+import type { RequestContext } from '../http/request.js';
 import { Download } from '../http/reply.js';
 import type { Handler } from '../http/route.js';
 import { fields } from '../http/fields.js';
@@ -30,7 +30,7 @@ const HOST = /^[A-Za-z0-9.:[\]_-]{1,255}$/;
  * PUBLIC_URL, else the domain with https, else the request's own host with the scheme that a trusted proxy names. In
  * multi mode the request's host, which is the tenant's, replaces the one that PUBLIC_URL or DOMAIN names.
  */
-function originOf(call: Call, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
+function originOf(call: RequestContext, { tenantMode, publicUrl, domain, trustedProxies }: HttpConfig): string {
   const tenantHost = tenantMode === 'multi' ? hostName(call.host) : undefined;
   if (publicUrl !== null) {
     if (tenantHost === undefined) return publicUrl;
@@ -68,16 +68,16 @@ function served(transfers: LocalTransfers | undefined): LocalTransfers {
   return transfers;
 }
 
-const nameOf = (call: Call): { tenantId: string; ref: string } => {
+const nameOf = (call: RequestContext): { tenantId: string; ref: string } => {
   const [tenantId = '', ref = ''] = call.id.split('/');
   return { tenantId, ref };
 };
 
 /** `PUT /blobs/:tenant/:ref`; its signature held. Throws `url_invalid`, `storage_unavailable`, `rate_limited`. */
 export const upload: Handler<BlobParts, Ok> = async (call, { transfers }) => {
-  const { inflow } = call;
-  if (inflow === undefined) throw new Error('an upload without its body');
-  await served(transfers).upload(nameOf(call), call.contentLength, inflow);
+  const { upload } = call;
+  if (upload === undefined) throw new Error('an upload without its body');
+  await served(transfers).upload(nameOf(call), call.contentLength, upload);
   return { ok: true };
 };
 

@@ -4,13 +4,13 @@
  */
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
-import type { BlobFile } from '../http/outflow.js';
+import type { BlobFile } from '../http/streams.js';
 import type { SignedCall } from '../http/ports.js';
 import type { ObjectName } from './ports.js';
 import { verifySigned } from './signed-url.js';
 import type { BlobStore } from './store.js';
 
-/** The body of an upload (src/server/http). */
+/** The body of an upload (src/server/http/streams.ts). */
 export interface UploadBody {
   /** The next bytes, valid until the next call; undefined after the last. Rejects when the client is gone or too slow. */
   next(): Promise<Uint8Array | undefined>;

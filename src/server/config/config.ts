@@ -1,10 +1,6 @@
-/**
- * Environment -> frozen Config. Every variable stands once, in VARIABLES, with its default, its unit and its check
- * (reference, Configuration).
- */
+/** The configuration, from environment variables: VARIABLES has their defaults, units and checks (reference, Configuration). */
 import { resolve } from 'node:path';
 import { CLAIM_TOKEN_MAX } from '../../protocol/limits.js';
-import { STORAGE_VARIABLES, storageConflicts } from './storage-variables.js';
 import {
   address,
   cidr,
@@ -29,7 +25,7 @@ import {
   type ValuesOf,
 } from './variables.js';
 
-/** The start stops with this. It lists every bad variable at once, so that nobody repairs them one start at a time. */
+/** The configuration is invalid. Lists all invalid variables, so that one start is enough to find them. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly problems: readonly ConfigProblem[];
@@ -41,18 +37,29 @@ export class ConfigError extends Error {
   }
 }
 
-/** A proxy on this machine. Of private ranges nobody knows who else is on them: one who is believed can pass for anybody. */
+/** A proxy on this machine. Not the private ranges: any host in them could send a forged address. */
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 
 const HOUR_MS = 3_600_000;
 const RATE_MAX = 1_000_000;
 const PORT_MAX = 65_535;
 
+/** A bucket's name (Google Cloud Storage and S3; dots are allowed, though they spoil TLS under a bucket's own host). */
+const BUCKET = /^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$/;
+const PREFIX = /^[A-Za-z0-9._-]{1,64}(\/[A-Za-z0-9._-]{1,64}){0,7}$/;
+const MIB = 1024 * 1024;
+
+const bucket = (name: string): Variable<string | null> =>
+  optional(name, "a bucket's name: 3 to 222 of a-z 0-9 . _ -", (text) => (BUCKET.test(text) ? text : undefined));
+
+const endpoint = (name: string): Variable<string | null> =>
+  optional(name, 'an http or https URL without user, query and fragment', publicUrl);
+
 const VARIABLES = {
   /** TCP port of HTTP and WebSocket; 0 takes a free one. */
-  port: wholeNumber('PORT', { fallback: 8080, min: 0, max: 65_535, unit: '0 takes a free port' }),
+  port: wholeNumber('PORT', [8080, 0, 65_535], '0 takes a free port'),
   /** Processes that share the port; see src/server/app/instances.ts. */
-  instances: wholeNumber('INSTANCES', { fallback: 1, min: 1, max: 256, unit: 'processes on one port' }),
+  instances: wholeNumber('INSTANCES', [1, 1, 256], 'processes on one port'),
   /** Address to listen on. */
   host: variable('HOST', 'an IP address or a host name', { fallback: '0.0.0.0', parse: address }),
   /** One tenant, whatever the host, or one for each name under `baseDomain`. */
@@ -82,7 +89,7 @@ const VARIABLES = {
   }),
   /** Opens the admin endpoints; null: they answer `forbidden`. Never generated. */
   adminToken: secret('ADMIN_TOKEN', 8, SECRET_MAX),
-  /** When set, bootstrap in single mode requires it as `claimToken`. A longer one no body could carry. */
+  /** When set, bootstrap in single mode requires it as `claimToken`, whose length is bounded. */
   bootstrapToken: secret('BOOTSTRAP_TOKEN', 8, CLAIM_TOKEN_MAX),
   /** Where clients reach the server, without a trailing slash; read it through `publicHosts`. */
   publicUrl: optional('PUBLIC_URL', 'an http or https URL without user, query and fragment', publicUrl),
@@ -95,7 +102,7 @@ const VARIABLES = {
     { fallback: Object.freeze([]), parse: (text) => list(text, origin) },
   ),
   /** Devices of one tenant that are not revoked. An item carries at most 1,000 keys, so more could never write. */
-  maxDevices: wholeNumber('MAX_DEVICES', { fallback: 100, min: 1, max: 1_000, unit: 'devices' }),
+  maxDevices: wholeNumber('MAX_DEVICES', [100, 1, 1_000], 'devices'),
   /** Shape of requests and sockets that do not show one. */
   wireShape: oneOf('WIRE_SHAPE', ['a', 'b'], 'a'),
   /** Which item writes must carry `sig`. */
@@ -106,38 +113,60 @@ const VARIABLES = {
     parse: (text) => (/^[A-Za-z0-9._-]{1,64}$/.test(text) ? text : undefined),
   }),
   /** Port of the Prometheus metrics; 0: off. */
-  metricsPort: wholeNumber('METRICS_PORT', { fallback: 0, min: 1, max: 65_535 }),
-  /** Address that the metrics listen on: nobody is asked who he is there, so only this machine by default. */
+  metricsPort: wholeNumber('METRICS_PORT', [0, 1, 65_535]),
+  /** Address of the metrics; loopback by default, since they are served without authentication. */
   metricsHost: variable('METRICS_HOST', 'an IP address or a host name', { fallback: '127.0.0.1', parse: address }),
   logLevel: oneOf('LOG_LEVEL', ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info'),
-  /** Whether the server refuses to start with a build of uWebSockets.js that it was not tested with. */
+  /** Whether the server refuses to start with an untested build of uWebSockets.js. */
   uwsStrict: oneOf('UWS_STRICT', ['on', 'off'], 'off'),
-  /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, as `address/prefix`. */
+  /** Peers whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, as `address/prefix`. */
   trustedProxies: variable<readonly string[]>(
     'TRUSTED_PROXIES',
     'addresses or ranges such as 10.0.0.0/8 separated by commas, or none',
     { fallback: Object.freeze(LOOPBACK), parse: (text) => (text === 'none' ? Object.freeze([]) : list(text, cidr)) },
   ),
   /** Per device and instance; 0: off. */
-  rateReadPerS: wholeNumber('RATE_READ_PER_S', { fallback: 100, min: 0, max: RATE_MAX, unit: 'per second, 0 is off' }),
+  rateReadPerS: wholeNumber('RATE_READ_PER_S', [100, 0, RATE_MAX], 'per second, 0 is off'),
   /** Per device and instance; 0: off. */
-  rateWritePerS: wholeNumber('RATE_WRITE_PER_S', { fallback: 10, min: 0, max: RATE_MAX, unit: 'per second, 0 is off' }),
+  rateWritePerS: wholeNumber('RATE_WRITE_PER_S', [10, 0, RATE_MAX], 'per second, 0 is off'),
   /** Per client address, across instances; 0: off. */
-  ratePairPerMin: wholeNumber('RATE_PAIR_PER_MIN', {
-    fallback: 5,
-    min: 0,
-    max: RATE_MAX,
-    unit: 'per minute, 0 is off',
-  }),
+  ratePairPerMin: wholeNumber('RATE_PAIR_PER_MIN', [5, 0, RATE_MAX], 'per minute, 0 is off'),
   /** Bytes a tenant may hold; 0: unlimited. */
-  storageCapBytes: wholeNumber('STORAGE_CAP_BYTES', {
-    fallback: 0,
-    min: 0,
-    max: Number.MAX_SAFE_INTEGER,
-    unit: 'bytes, 0 is unlimited',
-  }),
-  ...STORAGE_VARIABLES,
-  /** After so long a deleted item is emptied to its tombstone, ms; the variable is in days. */
+  storageCapBytes: wholeNumber('STORAGE_CAP_BYTES', [0, 0, Number.MAX_SAFE_INTEGER], 'bytes, 0 is unlimited'),
+  /** The blob store: a folder under `dataDir`, or a bucket. */
+  storageKind: oneOf('STORAGE_KIND', ['local', 'gcs', 's3'], 'local'),
+  /** Key of the MAC in the local store's URLs; null: generated and stored under `dataDir` (see secrets.ts). */
+  blobUrlSecret: secret('BLOB_URL_SECRET', 16, SECRET_MAX),
+  /** Bytes of the largest blob; the variable is in MiB. */
+  maxBlobBytes: {
+    ...wholeNumber('MAX_BLOB_SIZE_MB', [1_024, 1, 1_048_576], 'MiB'),
+    fallback: 1_024 * MIB,
+    parse: (text) => {
+      const megabytes = /^\d{1,7}$/.test(text) ? Number(text) : 0;
+      return megabytes >= 1 && megabytes <= 1_048_576 ? megabytes * MIB : undefined;
+    },
+  } satisfies Variable<number>,
+  /** Prefix of all names in the bucket, without slashes at its ends; null: none. */
+  storagePrefix: optional(
+    'STORAGE_PREFIX',
+    'up to 8 parts of A-Z a-z 0-9 . _ - joined by slashes, none of them . or ..',
+    (text) => (PREFIX.test(text) && !text.split('/').some((part) => /^\.{1,2}$/.test(part)) ? text : undefined),
+  ),
+  gcsBucket: bucket('GCS_BUCKET'),
+  /** Another server than Google's. */
+  gcsEndpoint: endpoint('GCS_ENDPOINT'),
+  s3Bucket: bucket('S3_BUCKET'),
+  /** The region in signatures; null: as the AWS SDK determines it. */
+  s3Region: optional('S3_REGION', 'a region such as eu-central-1; auto for R2', (text) =>
+    /^[a-z0-9-]{2,64}$/.test(text) ? text : undefined,
+  ),
+  /** Another server than AWS: R2, MinIO, Ceph. */
+  s3Endpoint: endpoint('S3_ENDPOINT'),
+  /** The endpoint for clients; null: the same. */
+  s3PublicEndpoint: endpoint('S3_PUBLIC_ENDPOINT'),
+  /** Whether the bucket is in the path instead of the host name; null: yes where an endpoint is set. */
+  s3ForcePathStyle: optional('S3_FORCE_PATH_STYLE', 'true or false', flag),
+  /** A deleted item is reduced to its tombstone after this time, ms; the variable is in days. */
   softDeleteMs: variable('SOFT_DELETE_DAYS', `a whole number of days from 0 to ${TTL_DAYS_MAX}`, {
     fallback: 30 * DAY_MS,
     parse: wholeDays,
@@ -150,17 +179,17 @@ const VARIABLES = {
       return match === null ? undefined : Number(match[1]) * 60 + Number(match[2]);
     },
   }),
-  /** Signing up costs something. */
+  /** Whether hosted tenants pay. */
   paymentBillingEnabled: variable('PAYMENT_BILLING_ENABLED', 'true or false', { fallback: false, parse: flag }),
   /** Stripe's secret key. */
   paymentSecretKey: secret('PAYMENT_SECRET_KEY', 8, SECRET_MAX),
-  /** What Stripe signs webhooks with. */
+  /** The key of Stripe's webhook signatures. */
   paymentWebhookSecret: secret('PAYMENT_WEBHOOK_SECRET', 8, SECRET_MAX),
-  /** The price that is subscribed to. */
+  /** The price of the subscription. */
   paymentPriceId: optional('PAYMENT_PRICE_ID', 'the id of a price, such as price_1AbC', (text) =>
     /^[A-Za-z0-9_.-]{1,255}$/.test(text) ? text : undefined,
   ),
-  /** So long does a tenant that has not paid go on as before, ms; the variable is in days. */
+  /** A tenant with a failed payment is served for this time, ms; the variable is in days. */
   paymentGraceMs: variable('PAYMENT_GRACE_DAYS', `a whole number from 0 to ${TTL_DAYS_MAX} (days)`, {
     fallback: 7 * DAY_MS,
     parse: wholeDays,
@@ -175,30 +204,25 @@ const VARIABLES = {
     },
   ),
   /** Time between two pings on a socket. */
-  wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', {
-    fallback: 30_000,
-    min: 20,
-    max: HOUR_MS,
-    unit: 'milliseconds',
-  }),
-  /** A socket that shows no life for this long is closed. */
-  wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', { fallback: 90_000, min: 40, max: 3 * HOUR_MS, unit: 'milliseconds' }),
+  wsPingIntervalMs: wholeNumber('WS_PING_INTERVAL_MS', [30_000, 20, HOUR_MS], 'milliseconds'),
+  /** A socket without any sign of life for this time is closed. */
+  wsPongGraceMs: wholeNumber('WS_PONG_GRACE_MS', [90_000, 40, 3 * HOUR_MS], 'milliseconds'),
 };
 
-/** A variable's text; an empty one counts as unset, as compose files write it. */
+/** A variable's text; an empty one counts as unset, since compose files cannot omit it. */
 const textOf = (env: NodeJS.ProcessEnv, name: string): string => env[name]?.trim() ?? '';
 
 /** The server's configuration, frozen. Times are milliseconds, sizes bytes; the fields are described in VARIABLES. */
 export type Config = ValuesOf<typeof VARIABLES>;
 
-/** What a message shows of a bad value: never a secret, never a password inside a URL, never control characters. */
+/** An invalid value for messages: without secrets, passwords of URLs and control characters. */
 function shown(text: string, isSecret: boolean | undefined): string {
   if (isSecret === true) return `a value of ${text.length} characters (not shown)`;
   const harmless = text.replace(/\/\/[^/\s]*@/g, '//***@');
   return JSON.stringify(harmless.length > 100 ? `${harmless.slice(0, 100)}...` : harmless);
 }
 
-/** Rules between variables; each variable on its own has passed. */
+/** Checks between variables, each of which is valid by itself. */
 function conflicts(config: Config): ConfigProblem[] {
   const found: ConfigProblem[] = [];
   if (config.wsPongGraceMs <= config.wsPingIntervalMs) {
@@ -218,7 +242,16 @@ function conflicts(config: Config): ConfigProblem[] {
   return [...found, ...storageConflicts(config), ...metricsConflicts(config), ...billingConflicts(config)];
 }
 
-/** Each instance has a port for its metrics, counted up from the first: all of them must be ports, and free of ours. */
+/** The bucket that the chosen store needs. */
+function storageConflicts({ storageKind, gcsBucket, s3Bucket }: Config): ConfigProblem[] {
+  const needs = (name: string): ConfigProblem => {
+    return { name, got: 'nothing', takes: `the bucket that blobs are kept in: STORAGE_KIND is ${storageKind}` };
+  };
+  if (storageKind === 'gcs' && gcsBucket === null) return [needs('GCS_BUCKET')];
+  return storageKind === 's3' && s3Bucket === null ? [needs('S3_BUCKET')] : [];
+}
+
+/** The metrics ports of all instances, counted up from the first, must be valid and other ports than PORT. */
 function metricsConflicts({ metricsPort: first, instances, port }: Config): ConfigProblem[] {
   const last = first + instances - 1;
   const got = instances === 1 ? String(first) : `${first}, and ${last} for the last of ${instances} INSTANCES`;
@@ -228,7 +261,7 @@ function metricsConflicts({ metricsPort: first, instances, port }: Config): Conf
   return [{ name: 'METRICS_PORT', got, takes: `other ports than PORT (${port})` }];
 }
 
-/** What billing needs, all of it named at once. */
+/** The variables that billing requires. */
 function billingConflicts(config: Config): ConfigProblem[] {
   if (!config.paymentBillingEnabled) return [];
   const needed: readonly (readonly [name: string, value: string | null, takes: string])[] = [
@@ -276,9 +309,8 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
 }
 
 /**
- * The host names that clients may have dialled whatever `Host` the proxy passes on: of `PUBLIC_URL` and `DOMAIN`, lower
- * case, without port. Empty when neither is set: the request's own host counts. So it is in multi mode, where the host
- * has told the tenant already.
+ * The host names that clients dial, for proxies that pass on another `Host`: of `PUBLIC_URL` and `DOMAIN`, lower case,
+ * without port. Empty where neither is set and in multi mode: the request's own host counts.
  */
 export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'domain'>): readonly string[] {
   const { publicUrl, domain } = config;
@@ -287,7 +319,7 @@ export function publicHosts(config: Pick<Config, 'tenantMode' | 'publicUrl' | 'd
   return [...new Set(domain === null ? named : [...named, domain])];
 }
 
-/** Every variable in words, in the order of VARIABLES: what the reference's page on configuration is held against. */
+/** Every variable in the order of VARIABLES, for the check of the reference's page on configuration. */
 export const CONFIG_VARIABLES: readonly Pick<Variable<unknown>, 'name' | 'takes' | 'fallback' | 'parse'>[] = [
   ...Object.values(VARIABLES),
 ];

@@ -1,7 +1,4 @@
-/**
- * Secrets that nobody set: generated once and kept under DATA_DIR/secrets, one file each.
- * The folder is 0700 and the files 0600.
- */
+/** Secrets that are not configured: generated once and stored in DATA_DIR/secrets (0700), one file each (0600). */
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -9,12 +6,12 @@ import type { Config } from './config.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, syncFolder, writeWhole } from '../../files/durable.js';
 import { errorCode } from '../../protocol/error-code.js';
 
-/** Others may pass through DATA_DIR but not list it: started by root, the database runs as another user below it. */
+/** Others may traverse DATA_DIR but not list it: when root starts the server, the database runs as another user below it. */
 const DATA_DIR_MODE = 0o711;
-/** Anything shorter cannot be what was written: the file is damaged. */
+/** A shorter file is damaged. */
 const LENGTH_MIN = 16;
 
-/** Closes a file or folder to others. An operator's copy or an unpacked backup may have opened it. */
+/** Removes the permissions of others, which a copy or an unpacked backup may have added. */
 async function closeToOthers(path: string, mode: number): Promise<void> {
   const { mode: now } = await stat(path);
   if (isOpenToOthers(now)) await chmod(path, mode);
@@ -28,9 +25,7 @@ async function readSecret(path: string): Promise<string | undefined> {
     if (errorCode(error) === 'ENOENT') return undefined;
     throw new Error(
       `The secret ${path} cannot be read (${errorCode(error) || String(error)}): start as the user who owns it.`,
-      {
-        cause: error,
-      },
+      { cause: error },
     );
   }
   if (text.length < LENGTH_MIN) {
@@ -40,18 +35,18 @@ async function readSecret(path: string): Promise<string | undefined> {
   return text;
 }
 
-/** Draws it, unless another starter was first: of two one wins, and both read the winner's. */
+/** Generates the secret, unless another process was first: then both read the other's. */
 async function createSecret(path: string): Promise<void> {
   try {
     await writeWhole(path, Buffer.from(`${randomBytes(32).toString('hex')}\n`), 'keep');
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
-    // The winner may not be so far yet: what is used from here on must not be gone after a power cut.
+    // The other process may not have synced the folder yet: the secret must survive a power failure from here on.
     await syncFolder(dirname(path));
   }
 }
 
-/** Makes DATA_DIR and what is missing above it, with the same mode whatever the umask is. */
+/** Creates DATA_DIR and missing parents with DATA_DIR_MODE, whatever the umask is. */
 async function makeDataDir(dataDir: string): Promise<void> {
   const first = await mkdir(dataDir, { recursive: true });
   if (first === undefined) return;
@@ -60,8 +55,8 @@ async function makeDataDir(dataDir: string): Promise<void> {
 }
 
 /**
- * The secret `name` of this data folder, drawn on first use: 64 hex characters (32 random bytes).
- * Every process that asks gets the same text, also when several ask at once.
+ * The secret `name` of this data folder, generated on first use: 64 hex characters (32 random bytes). Concurrent
+ * processes get the same secret.
  * @param name lower-case letters and hyphens; the file's name.
  */
 export async function keptSecret(dataDir: string, name: string): Promise<string> {
@@ -79,58 +74,39 @@ export async function keptSecret(dataDir: string, name: string): Promise<string>
   return made;
 }
 
-/** What the server signs with, and what its operator should be told. */
+/** The signing keys of the server. */
 export interface ServerSecrets {
   readonly tokenSecret: string;
-  /** Signs the URLs of the local blob store; empty where blobs are elsewhere. */
+  /** Signs the URLs of the local blob store; empty with another store. */
   readonly blobUrlSecret: string;
-  /** For the log; empty when all is well. */
+  /** For the operator; empty when all is well. */
   readonly warnings: readonly string[];
 }
 
-interface Secret {
-  readonly variable: string;
-  /** Of its file. */
-  readonly name: string;
-  readonly configured: string | null;
-  /** What it signs, and what another instance with another one refuses. */
-  readonly signs: string;
-  /** Whether it is in use at all. */
-  readonly used: boolean;
-}
-
 /**
- * The configured secrets, or the kept ones where none is configured.
- * With an external database other instances may share it, and they cannot read this folder: hence the warnings.
+ * The configured secrets, or those in DATA_DIR where none is configured. Warns with an external database: instances on
+ * other machines may share it, and cannot read this folder.
  */
 export async function serverSecrets(
   config: Pick<Config, 'dataDir' | 'databaseUrl' | 'tokenSecret' | 'blobUrlSecret' | 'storageKind'>,
 ): Promise<ServerSecrets> {
+  const { dataDir, databaseUrl, storageKind } = config;
   const warnings: string[] = [];
-  const secretOf = async ({ variable, name, configured, signs, used }: Secret): Promise<string> => {
+  const keptOr = async (configured: string | null, name: string, signs: string): Promise<string> => {
     if (configured !== null) return configured;
-    if (!used) return '';
-    if (config.databaseUrl !== null) {
+    const variable = name.toUpperCase().replaceAll('-', '_');
+    if (databaseUrl !== null) {
       warnings.push(
-        `${variable} is not set: this instance signs ${signs} with the one kept in ${join(config.dataDir, 'secrets')}. ` +
+        `${variable} is not set: this instance signs ${signs} with the one kept in ${join(dataDir, 'secrets')}. ` +
           `Set the same ${variable} on every instance that shares this database; else each refuses the ${signs} of the others.`,
       );
     }
-    return keptSecret(config.dataDir, name);
+    return keptSecret(dataDir, name);
   };
-  const tokenSecret = await secretOf({
-    variable: 'TOKEN_SECRET',
-    name: 'token-secret',
-    configured: config.tokenSecret,
-    signs: 'tokens',
-    used: true,
-  });
-  const blobUrlSecret = await secretOf({
-    variable: 'BLOB_URL_SECRET',
-    name: 'blob-url-secret',
-    configured: config.blobUrlSecret,
-    signs: 'blob URLs',
-    used: config.storageKind === 'local',
-  });
+  const tokenSecret = await keptOr(config.tokenSecret, 'token-secret', 'tokens');
+  const blobUrlSecret =
+    storageKind === 'local'
+      ? await keptOr(config.blobUrlSecret, 'blob-url-secret', 'blob URLs')
+      : (config.blobUrlSecret ?? '');
   return { tokenSecret, blobUrlSecret, warnings };
 }

@@ -1,10 +1,10 @@
-/** How the values of environment variables are read: numbers, words, secrets, addresses (config.ts). */
+/** Parsers of environment variables: numbers, words, secrets, addresses (config.ts). */
 import { isIP } from 'node:net';
 
-/** How one environment variable is read. `parse` answers undefined for a value that does not fit. */
+/** One environment variable. `parse` returns undefined for an invalid value. */
 export interface Variable<T> {
   readonly name: string;
-  /** What it takes, in words, with its unit: the part of the error message that tells what to write. */
+  /** The valid values in words, with their unit, for the error message. */
   readonly takes: string;
   /** The value when the variable is unset or empty. */
   readonly fallback: T;
@@ -12,19 +12,19 @@ export interface Variable<T> {
   parse(text: string): T | undefined;
 }
 
-/** What a table of variables is read as, frozen. */
+/** The values of a table of variables. */
 export type ValuesOf<Table> = {
   readonly [K in keyof Table]: Table[K] extends Variable<infer T> ? T : never;
 };
 
-/** One bad variable: its name, what it got (never a secret's text) and what it takes. */
+/** One invalid variable: its name, its value (never that of a secret) and what it takes. */
 export interface ConfigProblem {
   readonly name: string;
   readonly got: string;
   readonly takes: string;
 }
 
-/** A variable that has a value where it is unset. */
+/** A variable with a default. */
 export const variable = <T>(
   name: string,
   takes: string,
@@ -35,20 +35,16 @@ export const variable = <T>(
   ...read,
 });
 
-/** A variable that is null where it is unset. */
+/** A variable that is null when unset. */
 export const optional = <T>(name: string, takes: string, parse: Variable<T>['parse']): Variable<T | null> =>
   variable<T | null>(name, takes, { fallback: null, parse });
 
-/** Bounds of a number, and what it counts. */
-interface WholeNumber {
-  readonly fallback: number;
-  readonly min: number;
-  readonly max: number;
-  readonly unit?: string;
-}
-
-/** A whole number within bounds. */
-export function wholeNumber(name: string, { fallback, min, max, unit }: WholeNumber): Variable<number> {
+/** A whole number within bounds; `unit` tells in words what it counts. */
+export function wholeNumber(
+  name: string,
+  [fallback, min, max]: readonly [fallback: number, min: number, max: number],
+  unit?: string,
+): Variable<number> {
   const parse = (text: string): number | undefined => {
     const value = /^\d{1,16}$/.test(text) ? Number(text) : NaN;
     return value >= min && value <= max ? value : undefined;
@@ -62,7 +58,7 @@ export function oneOf<const T extends string>(name: string, values: readonly T[]
   return variable(name, `one of ${values.join(', ')}`, { fallback, parse });
 }
 
-/** A token or key that the operator sets. It travels in headers, so it is visible ASCII without spaces. */
+/** A token or key of the operator. It is sent in headers, so it is visible ASCII without spaces. */
 export function secret(name: string, min: number, max: number): Variable<string | null> {
   const parse = (text: string): string | undefined =>
     text.length >= min && text.length <= max && /^[\x21-\x7e]+$/.test(text) ? text : undefined;
@@ -70,12 +66,12 @@ export function secret(name: string, min: number, max: number): Variable<string 
   return { ...optional(name, takes, parse), secret: true };
 }
 
-/** More than any secret needs, and still room in the headers of a request, 4 KiB altogether. */
+/** Longest secret: it has to fit into the headers of a request, 4 KiB altogether. */
 export const SECRET_MAX = 1_024;
 
 /** Milliseconds of a day. */
 export const DAY_MS = 86_400_000;
-/** Days at most, wherever days are counted: ten years. */
+/** The maximum of all variables in days: ten years. */
 export const TTL_DAYS_MAX = 3_650;
 
 /** Days, also a fraction of one, as milliseconds. */
@@ -96,7 +92,7 @@ const parsedUrl = (text: string): URL | undefined => (URL.canParse(text) ? new U
 /** A host name in lower case. */
 export const hostName = (text: string): string | undefined => (HOST_NAME.test(text) ? text.toLowerCase() : undefined);
 
-/** Yes or no. */
+/** A boolean. */
 export const flag = (text: string): boolean | undefined =>
   text === 'true' || text === 'false' ? text === 'true' : undefined;
 
@@ -112,7 +108,7 @@ export function databaseUrl(text: string): string | undefined {
   return hasHost && url.pathname.length > 1 ? text : undefined;
 }
 
-/** An address without anything that is no part of a base, and without a trailing slash. */
+/** A base URL: without user, query, fragment and trailing slash. */
 export function publicUrl(text: string): string | undefined {
   const url = parsedUrl(text);
   if (url === undefined || (url.protocol !== 'http:' && url.protocol !== 'https:')) return undefined;
@@ -120,7 +116,7 @@ export function publicUrl(text: string): string | undefined {
   return `${url.origin}${url.pathname}`.replace(/\/+$/, '');
 }
 
-/** A comma-separated list; one entry that does not fit spoils the whole value. */
+/** A comma-separated list; undefined where an entry is invalid. */
 export function list(text: string, entry: (part: string) => string | undefined): readonly string[] | undefined {
   const parts = text.split(',').map((part) => entry(part.trim()));
   return parts.every((part) => part !== undefined) ? Object.freeze(parts) : undefined;

@@ -1,52 +1,39 @@
 /**
- * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (see the
- * page Limits). A sliding window, so that no border between two of them admits twice as many.
+ * Limits per client address that hold across instances: pairing, password, challenges, signup, payment pages (reference,
+ * Limits). The window slides: at the border of two fixed ones twice as many uses would be admitted.
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../protocol/clock.js';
 import { ServiceError } from '../../protocol/errors.js';
 
-/** What is limited; each purpose has a count of its own. */
+/** What is limited; each purpose is counted separately. */
 export type RatePurpose =
   | 'pair'
   | 'password'
   | 'challenge'
   | 'signup'
   | 'payment'
-  /** Webhooks whose signature does not hold. */
+  /** Webhooks with an invalid signature. */
   | 'webhook'
-  /** The page that checkout returns to, which looks again every ten seconds. */
+  /** The page that checkout returns to, which reloads every ten seconds. */
   | 'return'
   /** Names that get their first certificate. */
   | 'certificate';
 
-/** What the limits are made of. */
-export interface AddressLimitsOptions {
-  readonly store: {
-    /** Counts one use of `key` (32 bytes) in the window, on all instances; 0 when admitted, else the ms to wait. */
-    take(use: { key: Uint8Array; now: number; windowMs: number; limit: number }): Promise<number>;
-  };
-  readonly clock: Clock;
-  /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
-  readonly perMinute: number;
-  /** Addresses remembered here. More addresses only cost more statements. */
-  readonly maxRemembered?: number;
-}
-
 /** What this instance knows of an address and purpose. */
 interface Known {
-  /** Uses that were admitted, or are being asked for, oldest first. */
+  /** Uses that were admitted or are being counted, oldest first. */
   used: number[];
-  /** Refused until then. */
+  /** All uses are refused until then. */
   until: number;
 }
 
 const MINUTE_MS = 60_000;
-/** Uses that a window's list holds at most; a higher rate is the same rate in a shorter window. */
+/** Uses in a window's list at most; a higher rate becomes the same rate in a shorter window. */
 const LISTED_MAX = 500;
 const REMEMBERED_MAX = 20_000;
 
-/** So many uses within so long; `limit` 0: any number. */
+/** At most `limit` uses in any period of `ms`; `limit` 0: unlimited. */
 interface Window {
   readonly limit: number;
   readonly ms: number;
@@ -54,27 +41,21 @@ interface Window {
 
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-/** By day too, since names that nobody claims are freed after a day only. */
+/** Also per day, since unclaimed names are freed only after a day. */
 const SIGNUPS: readonly Window[] = [
   { limit: 5, ms: HOUR_MS },
   { limit: 10, ms: DAY_MS },
 ];
-/** Whoever has a network has as many addresses as he likes. */
+/** For a whole network, whose owner has any number of addresses. */
 const NETWORK_SIGNUPS: readonly Window[] = [
   { limit: 20, ms: HOUR_MS },
   { limit: 50, ms: DAY_MS },
 ];
-/** Below what certificate authorities take: Let's Encrypt has 300 orders in three hours, renewals among them. */
+/** Below the limits of certificate authorities: Let's Encrypt allows 300 orders in three hours, renewals included. */
 const CERTIFICATES: readonly Window[] = [{ limit: 60, ms: HOUR_MS }];
 const RETURNS: readonly Window[] = [{ limit: 30, ms: MINUTE_MS }];
 
-/** One count of a use. */
-interface Count {
-  readonly name: string;
-  readonly window: Window;
-}
-
-/** An IPv4 /24 or an IPv6 /48 around what limits per address count by; anything else is its own. */
+/** The IPv4 /24 or IPv6 /48 of a key of limits per address; any other key is returned unchanged. */
 export function networkOf(address: string): string {
   const [, four] = /^(\d+\.\d+\.\d+)\.\d+$/.exec(address) ?? [];
   if (four !== undefined) return `${four}.0/24`;
@@ -82,7 +63,7 @@ export function networkOf(address: string): string {
   return six === undefined ? address : `${six}/48`;
 }
 
-/** An IPv4 /16 or an IPv6 /32 around what limits per address count by: what one provider has; anything else is its own. */
+/** The IPv4 /16 or IPv6 /32, which one provider has, of a key of limits per address; any other key is unchanged. */
 export function signupNetworkOf(address: string): string {
   const [, four] = /^(\d+\.\d+)\.\d+\.\d+$/.exec(address) ?? [];
   if (four !== undefined) return `${four}.0.0/16`;
@@ -93,29 +74,41 @@ export function signupNetworkOf(address: string): string {
 const refusal = (waitMs: number): ServiceError =>
   new ServiceError('rate_limited', undefined, undefined, Math.max(1, Math.ceil(waitMs / 1_000)));
 
-/** Limits by client address: judged here first, then by what all instances counted. */
+/** Limits by client address: checked by this instance's counts first, then by those of all instances. */
 export class AddressLimits {
   private readonly known = new Map<string, Known>();
   private readonly perMinute: Window;
   private readonly maxRemembered: number;
 
-  constructor(private readonly options: AddressLimitsOptions) {
+  constructor(
+    private readonly options: {
+      readonly store: {
+        /** Counts one use of `key` (32 bytes) in the window, on all instances; 0 when admitted, else the ms to wait. */
+        take(use: { key: Uint8Array; now: number; windowMs: number; limit: number }): Promise<number>;
+      };
+      readonly clock: Clock;
+      /** RATE_PAIR_PER_MIN, for each purpose that has no limit of its own; 0: off. */
+      readonly perMinute: number;
+      /** Addresses in memory. More addresses only cost more statements. */
+      readonly maxRemembered?: number;
+    },
+  ) {
     const limit = Math.min(options.perMinute, LISTED_MAX);
     this.perMinute = { limit, ms: Math.max(1, Math.round((MINUTE_MS * limit) / Math.max(1, options.perMinute))) };
     this.maxRemembered = options.maxRemembered ?? REMEMBERED_MAX;
   }
 
   /**
-   * Counts one use, or throws `rate_limited` with Retry-After. Judged here first: a flood from one address costs as
-   * many statements as it has uses, no more. `address` is an IPv4 address or an IPv6 /64, in one spelling.
+   * Counts one use, or throws `rate_limited` with Retry-After. A flood from one address executes statements for the
+   * admitted uses only. `address` is what `limitKey` returns.
    */
   async take(purpose: RatePurpose, address: string): Promise<void> {
-    for (const count of this.countsOf(purpose, address)) await this.takeOne(count);
+    for (const [name, window] of this.countsOf(purpose, address)) await this.takeOne(name, window);
   }
 
-  private countsOf(purpose: RatePurpose, address: string): Count[] {
-    const counts = (who: string, windows: readonly Window[]): Count[] =>
-      windows.map((window) => ({ name: `${purpose} ${who}${window.ms === DAY_MS ? ' a day' : ''}`, window }));
+  private countsOf(purpose: RatePurpose, address: string): (readonly [name: string, window: Window])[] {
+    const counts = (of: string, windows: readonly Window[]) =>
+      windows.map((window) => [`${purpose} ${of}${window.ms === DAY_MS ? ' a day' : ''}`, window] as const);
     switch (purpose) {
       case 'signup':
         return [...counts(address, SIGNUPS), ...counts(networkOf(address), NETWORK_SIGNUPS)];
@@ -128,13 +121,13 @@ export class AddressLimits {
     }
   }
 
-  private async takeOne({ name, window }: Count): Promise<void> {
+  private async takeOne(name: string, window: Window): Promise<void> {
     if (window.limit <= 0) return;
     const now = this.options.clock.now();
     const known = this.recall(name, now - window.ms, now);
     if (known.until > now) throw refusal(known.until - now);
     if (known.used.length >= window.limit) throw refusal((known.used[0] ?? now) + window.ms - now);
-    // Counted before the answer is there: calls that come meanwhile must not all ask.
+    // Counted before the statement has run: else concurrent uses would all execute one.
     known.used.push(now);
     const key = createHash('sha256').update(name).digest();
     let waitMs: number;
@@ -153,7 +146,7 @@ export class AddressLimits {
   private recall(name: string, from: number, now: number): Known {
     const found = this.known.get(name) ?? { used: [], until: 0 };
     found.used = found.used.filter((at) => at > from && at <= now);
-    // Last again in the map's order, so that what goes first is what was quiet longest.
+    // Inserted again at the end of the map's order: the first entry is the one unused for longest.
     this.known.delete(name);
     for (const oldest of this.known.keys()) {
       if (this.known.size < this.maxRemembered) break;

@@ -1,4 +1,4 @@
-/** Who is calling (reference, HTTP, Tokens): tenant by host, then the token, the device it names, and the tenant's state. */
+/** Authentication (reference, HTTP, Tokens): the tenant by host, then the token, its device, and the tenant's state. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { TokenClaims } from './tokens.js';
 import { ServiceError } from '../../protocol/errors.js';
@@ -7,7 +7,7 @@ import type { DeviceStanding } from '../tenant/ports.js';
 import type { HttpParts, TenantActor } from './ports.js';
 import { hostName } from './query.js';
 
-/** A tenant's devices are read anew for an unknown device at most so often, ms. */
+/** An unknown device causes its tenant's devices to be read again at most this often, ms. */
 const REFRESH_MS = 250;
 
 /** The bearer token of an Authorization header; undefined when there is none. */
@@ -17,7 +17,7 @@ export function bearerOf(authorization: string): string | undefined {
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
-/** Lets the operator through. Compares digests, so neither content nor length shows in the time it takes. */
+/** Throws unless it is the operator's token. Compares digests: the time depends on neither content nor length. */
 export function checkAdmin(authorization: string, adminToken: string | null): void {
   if (adminToken === null) throw new ServiceError('forbidden');
   const token = bearerOf(authorization);
@@ -25,7 +25,7 @@ export function checkAdmin(authorization: string, adminToken: string | null): vo
   if (!timingSafeEqual(digest(token), digest(adminToken))) throw new ServiceError('forbidden');
 }
 
-/** Tenant states that an endpoint takes: any, those that can read, those that can write. */
+/** Tenant states in which an endpoint works: any, those that can read, those that can write. */
 export type Needs = 'any' | 'read' | 'write';
 
 /** Whether a tenant in this state is served (reference, HTTP, States of a tenant). */
@@ -35,38 +35,34 @@ export function checkState(state: string, needs: Needs): void {
   if (needs === 'write') throw new ServiceError('tenant_suspended');
 }
 
-type AuthenticatorOptions = Pick<HttpParts, 'tenants' | 'tokens' | 'clock' | 'resolveTenant' | 'hosting'>;
-
-/** Whose shares a device's calls are charged to, in a spelling that no other tenant's device has. */
+/** The owner that a device's requests are charged to: device ids are unique within a tenant only. */
 export const ownerOf = ({ tenantId, deviceId }: TokenClaims): string => `${tenantId}/${deviceId}`;
 
-/** A device that may act, its tenant's actor, and the token that says so. */
+/** An authenticated device, its tenant's actor, and the claims of its token. */
 export interface Caller {
+  /** See `RequestContext.owner`. */
+  readonly owner: string;
   readonly claims: TokenClaims;
   readonly actor: TenantActor;
   readonly device: DeviceStanding;
 }
 
-/** A caller who will come again. */
-export interface KnownCaller extends Caller {
-  /** Whose shares he uses (`Call.owner`). */
-  readonly owner: string;
-}
-
 /** `Bearer`, a blank and a token. */
 const HEADER_MAX = 7 + TOKEN_TEXT_MAX;
-/** Callers that are remembered of a tenant, a few hundred bytes each. */
+/** Cached callers of a tenant, a few hundred bytes each. */
 const KNOWN_MAX = 256;
 
-/** Finds out who calls: the tenant of a host, what a token says, and the device and actor it stands for. */
+/** Resolves hosts to tenants, and tokens to devices and actors. */
 export class Authenticator {
-  /** Refreshes that have not begun: whoever comes before they begin may share them. */
+  /** Refreshes that have not begun: requests that come before they begin share them. */
   private readonly refreshes = new Map<string, Promise<void>>();
   private readonly resting = new Set<string>();
-  /** Callers by their Authorization header; they go with their tenant's actor. */
-  private readonly known = new WeakMap<TenantActor, Map<string, KnownCaller>>();
+  /** Callers by Authorization header, for as long as their tenant's actor is loaded. */
+  private readonly known = new WeakMap<TenantActor, Map<string, Caller>>();
 
-  constructor(private readonly options: AuthenticatorOptions) {}
+  constructor(
+    private readonly options: Pick<HttpParts, 'tenants' | 'tokens' | 'clock' | 'resolveTenant' | 'hosting'>,
+  ) {}
 
   /** The tenant of a Host header. Throws `tenant_not_found`. */
   tenantOf(host: string): string {
@@ -81,29 +77,27 @@ export class Authenticator {
     if (this.options.hosting?.isApex(hostName(host)) !== true) throw new ServiceError('tenant_not_found');
   }
 
-  /** Who called with this header before. He is known without another look at his token while nothing about him changed. */
-  recall(authorization: string, tenantId: string): KnownCaller | undefined {
+  /** The cached caller of this header. The token is not verified again while neither it nor its device changed. */
+  recall(authorization: string, tenantId: string): Caller | undefined {
     const actor = this.options.tenants.actors.get(tenantId);
     const known = actor && this.known.get(actor)?.get(authorization);
     return known !== undefined && this.holds(known) ? known : undefined;
   }
 
-  /** Whether he may still act: his token has not ended, and his device is what it was when he was let in. */
+  /** Whether a caller is still valid: the token has not expired, and the device is unchanged since it was verified. */
   holds({ claims, actor, device }: Caller): boolean {
     const now = this.options.clock.now();
     return claims.expiresAt > now && actor.isCurrent(now) && actor.device(device.id) === device;
   }
 
-  /** Only whose token was proven is remembered: forged ones neither fill the memory nor drive anybody out of it. */
-  remember(authorization: string, owner: string, caller: Caller): KnownCaller {
-    const added = { ...caller, owner };
-    // Not under a longer header: blanks make any number of those from one token, and would drive its siblings out.
-    if (authorization.length > HEADER_MAX) return added;
+  /** Caches a caller whose token was verified; forged tokens neither fill the cache nor evict from it. */
+  remember(authorization: string, caller: Caller): void {
+    // Not under a longer header: padding with blanks makes any number of headers from one token, which would evict others.
+    if (authorization.length > HEADER_MAX) return;
     let known = this.known.get(caller.actor);
-    if (known === undefined) this.known.set(caller.actor, (known = new Map<string, KnownCaller>()));
+    if (known === undefined) this.known.set(caller.actor, (known = new Map<string, Caller>()));
     if (known.size >= KNOWN_MAX) known.clear();
-    known.set(authorization, added);
-    return added;
+    known.set(authorization, caller);
   }
 
   /** What a token says, if it is this tenant's and alive. Throws `no_token`, `bad_token`, `expired_token`. */
@@ -116,7 +110,7 @@ export class Authenticator {
     return verdict.claims;
   }
 
-  /** The tenant's actor: at once when it is loaded and was compared a moment ago, which is the usual case. */
+  /** The tenant's actor, without a promise when it is loaded and current, which is the usual case. */
   actorOf(tenantId: string): TenantActor | Promise<TenantActor> {
     const actor = this.options.tenants.actors.get(tenantId);
     return actor?.isCurrent(this.options.clock.now()) === true ? actor : this.load(tenantId);
@@ -128,25 +122,25 @@ export class Authenticator {
     return actor;
   }
 
-  /** As `callerOf`, where nothing has to be waited for; else undefined. */
+  /** As `callerOf` where that needs no promise; else undefined. */
   knownCallerOf(claims: TokenClaims): Caller | undefined {
     const actor = this.options.tenants.actors.get(claims.tenantId);
     return actor?.isCurrent(this.options.clock.now()) === true ? this.judge(actor, claims) : undefined;
   }
 
-  /** The device that a token or ticket names, if it may act. Throws `bad_token`, `device_revoked`. */
+  /** The device that a token or ticket names. Throws `bad_token`, `device_revoked`. */
   callerOf(claims: TokenClaims): Caller | Promise<Caller> {
     const actor = this.actorOf(claims.tenantId);
     if (actor instanceof Promise) return actor.then((loaded) => this.judge(loaded, claims) ?? this.refreshed(claims));
     return this.judge(actor, claims) ?? this.refreshed(claims);
   }
 
-  /** Undefined when the actor does not know what the token's signer knew: another instance may be ahead of it. */
+  /** Undefined when the token is newer than what the actor knows: another instance may be ahead of it. */
   private judge(actor: TenantActor, claims: TokenClaims): Caller | undefined {
     const device = actor.device(claims.deviceId);
     if (device === undefined || claims.epoch > device.tokenEpoch) return undefined;
     if (device.revoked || claims.epoch < device.tokenEpoch) throw new ServiceError('device_revoked');
-    return { claims, actor, device };
+    return { owner: ownerOf(claims), claims, actor, device };
   }
 
   private async refreshed(claims: TokenClaims): Promise<Caller> {
@@ -156,7 +150,7 @@ export class Authenticator {
     return caller;
   }
 
-  /** Reads the tenant's devices anew, not before this call and not more often than the database should bear. */
+  /** Reads the tenant's devices again, in a read that begins after this call, at most one per REFRESH_MS. */
   private refresh(tenantId: string): Promise<void> {
     const waiting = this.refreshes.get(tenantId);
     if (waiting !== undefined) return waiting;

@@ -1,10 +1,10 @@
-/** Whose request it is, behind proxies (reference, Configuration). Pure. */
+/** The client's address behind proxies (reference, Configuration). Pure. */
 import { isIP } from 'node:net';
 
-/** 16 bytes; IPv4 stands in its IPv6-mapped form, so that one address has one spelling. */
+/** 16 bytes; IPv4 in its IPv6-mapped form, so that one address has one representation. */
 export type Address = Uint8Array;
 
-/** Proxies in a row at most. */
+/** Hops of `X-Forwarded-For` that are examined at most. */
 const HOPS_MAX = 32;
 
 const MAPPED_PREFIX = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
@@ -46,7 +46,7 @@ export function addressOfPeer(bytes: Uint8Array): Address | undefined {
   return bytes.length === 16 ? Uint8Array.from(bytes) : undefined;
 }
 
-/** A hop as proxies write it: an address, maybe with a port (`1.2.3.4:5`, `[::1]:5`). */
+/** A hop as proxies write it: an address with an optional port (`1.2.3.4:5`, `[::1]:5`). */
 function parseHop(text: string): Address | undefined {
   const bracketed = /^\[([^\]]+)\](?::\d{1,5})?$/.exec(text);
   if (bracketed !== null) return parseAddress(bracketed[1] ?? '');
@@ -66,7 +66,7 @@ function parseRange(cidr: string): Range {
 }
 
 function contains({ address: base, bits }: Range, address: Address): boolean {
-  // `::/0` means every IPv6 address, not the IPv4 ones that are written inside it.
+  // `::/0` means every IPv6 address, but not the mapped IPv4 addresses.
   if (bits < 96 && isMapped(address)) return false;
   for (let at = 0; at < bits; at += 8) {
     const mask = bits - at >= 8 ? 0xff : 0xff << (8 - (bits - at));
@@ -75,7 +75,7 @@ function contains({ address: base, bits }: Range, address: Address): boolean {
   return true;
 }
 
-/** The proxies whose headers are believed. */
+/** The proxies whose headers are trusted. */
 export class TrustedProxies {
   private readonly ranges: readonly Range[];
 
@@ -90,12 +90,12 @@ export class TrustedProxies {
 
   /**
    * The client's address: the peer, or the right-most untrusted hop of `X-Forwarded-For` when the peer is trusted.
-   * At most 32 hops are walked. A hop that is no address ends the walk: who wrote it is as far as anybody can be believed.
+   * Examines at most HOPS_MAX hops. A malformed hop ends the search at the hop that sent it.
    */
   clientOf(peer: Address, forwardedFor: string): Address {
     let client = peer;
     let rest = forwardedFor;
-    // The header may be as long as its sender likes, and each hop of it one that is trusted.
+    // Bounded: a client may send a long header in which every hop is trusted.
     for (let hops = 0; hops < HOPS_MAX && rest !== '' && this.trusts(client); hops++) {
       const comma = rest.lastIndexOf(',');
       const next = parseHop(rest.slice(comma + 1).trim());
@@ -107,7 +107,7 @@ export class TrustedProxies {
   }
 }
 
-/** What limits per address count by: an IPv4 address, or an IPv6 /64 as one. */
+/** The key of limits per address: an IPv4 address, or an IPv6 /64. */
 export function limitKey(address: Address): string {
   if (isMapped(address)) return address.subarray(12).join('.');
   return `${Buffer.from(address.subarray(0, 8)).toString('hex')}/64`;

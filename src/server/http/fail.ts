@@ -1,17 +1,17 @@
-/** From whatever was thrown to a refusal of the catalogue (reference, Errors). */
+/** Converts errors to refusals of the catalogue, and to their fields in replies and logs (reference, Errors). */
 import { codeOf, ServiceError } from '../../protocol/errors.js';
 import type { ErrorDetailsReply, ErrorFields } from '../../protocol/replies.js';
 import { encode, type Shape } from '../../protocol/shape.js';
 
-/** A refusal of the catalogue. Anything unexpected becomes `internal`, and its cause stays inside. */
+/** A refusal of the catalogue. An unexpected error becomes `internal`; its cause is not sent. */
 export const asRefusal = (error: unknown): ServiceError =>
   error instanceof ServiceError ? error : new ServiceError('internal');
 
-/** Field names as shape B spells them. Capitals of ids stay: they have no small letter on both sides. */
+/** Field names as shape B spells them. Capitals inside ids stay: they have no lower-case letter on both sides. */
 const snakePath = (path: string): string =>
   path.replace(/(?<=[a-z])[A-Z](?=[a-z])/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** A refusal whose field path is spelled another way, in its message too. Anything else comes back as it is. */
+/** A refusal with its field path respelled, in its message too. Any other error is returned unchanged. */
 export function renamed(error: unknown, spell: (path: string) => string): unknown {
   if (!(error instanceof ServiceError)) return error;
   const path = error.details?.['path'];
@@ -39,10 +39,7 @@ export function retryAfterOf(refusal: ServiceError, status: number): number | un
   return Math.max(1, Math.ceil(refusal.retryAfter ?? 1));
 }
 
-/**
- * What the log may know of a cause. Only these fields: errors of the database carry rows and parameters in others,
- * and those may hold codes or keys.
- */
+/** The loggable fields of an error. No others: those of database errors have rows and parameters, maybe codes or keys. */
 export function describe(error: unknown, depth = 0): object {
   if (!(error instanceof Error)) return { type: typeof error };
   const code = 'code' in error && typeof error.code === 'string' ? { code: error.code } : {};

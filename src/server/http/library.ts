@@ -1,7 +1,4 @@
-/**
- * Which build of uWebSockets.js this process loads. It is a binary that somebody else compiled and published, and every byte
- * of every client passes through it (reference, Dependencies).
- */
+/** Identifies the build of uWebSockets.js, a third-party binary that handles all traffic (reference, Dependencies). */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -23,13 +20,13 @@ export const KNOWN_LIBRARIES: Readonly<Record<string, string>> = {
   'uws_darwin_arm64_137.node': 'dd7623e7e600dcc1384c4a639ac05849f0c27125be8c431b702e0513e86613f0',
 };
 
-/** The file that the package loads here, chosen as it chooses (`uws.js`). Throws where the package is not installed. */
+/** The file that the package loads, chosen as in its `uws.js`. Throws where the package is not installed. */
 export function libraryFile(): string {
   const folder = dirname(createRequire(import.meta.url).resolve('uWebSockets.js'));
   return join(folder, `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`);
 }
 
-/** What is to be said of the library where it is none that this version was tested with; undefined where it is. */
+/** A warning where the library is not one that this version was tested with; else undefined. */
 export function strangeLibrary(): string | undefined {
   const file = libraryFile();
   const sha256 = createHash('sha256').update(readFileSync(file)).digest('hex');

@@ -1,42 +1,41 @@
 /**
- * What the process holds of one thing (bytes, calls), and for whom. A budget has a bound. A tenant holds at most a
- * quarter of it and a device or address a sixteenth, so no caller can take what others need (FAIR-01, FAIR-02). Where
- * many callers together reach the bound, those who hold most give way to those who hold less (FAIR-03).
+ * Fair budgets and rates. A budget bounds what the process holds of one resource (bytes, requests under way). A tenant
+ * holds at most a quarter of it and a device or address a sixteenth, so no client can exhaust it for the others
+ * (FAIR-01, FAIR-02). Where many clients together reach the bound, the largest holders are evicted first (FAIR-03).
  *
- * What callers hold of the process, each from a fair budget: calls under way, bodies and replies. And how much a device may
- * ask for now: requests, and bytes of bodies and replies a second.
+ * Requests under way, bodies and replies each have a budget, one for devices and one for unauthenticated clients.
+ * Beside them stand the rates of a device: requests, and bytes of bodies and replies, per second.
  */
 import type { HttpResponse } from 'uWebSockets.js';
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { ServiceError, unavailable } from '../../protocol/errors.js';
 import { addressOfPeer, limitKey, type TrustedProxies } from './client-address.js';
-import type { LoadBound, LoadBounds } from './ports.js';
 import { BODY_BYTES_BURST, BODY_BYTES_PER_S, REPLY_BYTES_BURST, REPLY_BYTES_PER_S } from '../../protocol/limits.js';
 
 const GROUP_PARTS = 4;
 const OWNER_PARTS = 16;
-/** What has not moved for so long gives way to something new of its own holder, ms. */
+/** A holding without progress for this long may be evicted for a new one of the same owner, ms. */
 export const STILL_MS = 5_000;
-/** Room that is made at once beyond what is asked for, as a part of the bound: sorting holders for each byte is dear. */
+/** An eviction frees this part of the bound beyond what is needed: sorting the holders for each byte is expensive. */
 const SLACK_PARTS = 64;
-/** A reservation waits so long at most, ms. */
+/** A reservation waits at most this long, ms. */
 export const RESERVE_MS = 5_000;
 
 /**
- * Whether something is held now, or why not: its owner or its owner's tenant has its share, or the bound is reached
- * and nobody who could give way holds more.
+ * Whether the amount is held now, or why not: the owner or its tenant has used up its share, or the bound is reached
+ * and no holder that could be evicted holds more.
  */
 export type Verdict = 'held' | 'share' | 'bound';
 
-/** A tenant, or an address that stands for itself. */
+/** A tenant, or the address of an unauthenticated client. */
 interface Group {
   readonly name: string;
   held: number;
-  /** Of its holdings. */
+  /** Number of its holdings. */
   count: number;
 }
 
-/** A device or an address. Its holdings are a list, the one that has stood still for longest first. */
+/** A device or an address. Its holdings are a linked list, the one without progress for longest first. */
 interface Holder {
   readonly owner: string;
   readonly group: Group;
@@ -45,9 +44,9 @@ interface Holder {
   last: Holding | undefined;
 }
 
-/** One thing that is held: a reply, half a body, what a socket has not sent. It costs nothing while its amount is 0. */
+/** One use of a budget: a reply, a partial body, the unsent bytes of a socket. It is not counted while its amount is 0. */
 export class Holding {
-  // These five are the budget's own.
+  // Written by the budget only.
   amount = 0;
   movedAt = 0;
   holder: Holder | undefined;
@@ -55,9 +54,9 @@ export class Holding {
   after: Holding | undefined;
 
   /**
-   * @param group the tenant's id; of a caller without a token his address
-   * @param owner the device, in a spelling that no other tenant's device has, or the address
-   * @param giveWay lets go of what is held, at once. It is out of the budget already. Undefined: it cannot give way, yet
+   * @param group the tenant's id, or the address of an unauthenticated client
+   * @param owner the device, qualified by its tenant, or the address
+   * @param giveWay evicts it: frees the resource at once. It is out of the budget already. Undefined: not evictable, yet
    */
   constructor(
     readonly group: string,
@@ -74,21 +73,15 @@ interface Waiter {
   readonly resolve: (verdict: Verdict) => void;
 }
 
-/** What a budget is made of. */
-export interface FairBudgetOptions {
-  readonly bound: number;
-  readonly clock: Clock;
-}
-
-/** The refusal that fits a verdict other than `held`: whoever has his share waits, and nobody else is to blame. */
+/** The refusal for a verdict other than `held`: 429 where the client's own share is used up, 503 where the bound is. */
 export function refusalOf(verdict: 'share' | 'bound', what: string): ServiceError {
   if (verdict === 'bound') return unavailable(`the server is shedding load: ${what}`);
   return new ServiceError('rate_limited', `your share of the server is in use: ${what}`, undefined, 1);
 }
 
-/** Accounts for everything that is held of one thing. Forgets holders that hold nothing. */
+/** The account of one resource. Holders are forgotten when they hold nothing. */
 export class FairBudget {
-  /** What all hold together. */
+  /** The sum of all holdings. */
   held = 0;
   readonly bound: number;
   private readonly clock: Clock;
@@ -96,11 +89,11 @@ export class FairBudget {
   private readonly ownerShare: number;
   private readonly groups = new Map<string, Group>();
   private readonly holders = new Map<string, Holder>();
-  /** By owner, so that each has its turn. */
+  /** By owner: owners are served round robin. */
   private readonly queue = new Map<string, Waiter[]>();
   private admitting = false;
 
-  constructor({ bound, clock }: FairBudgetOptions) {
+  constructor({ bound, clock }: { readonly bound: number; readonly clock: Clock }) {
     this.bound = bound;
     this.clock = clock;
     this.groupShare = Math.floor(bound / GROUP_PARTS);
@@ -112,7 +105,7 @@ export class FairBudget {
     return this.holders.size;
   }
 
-  /** Reservations that wait. */
+  /** Number of waiting reservations. */
   get waiting(): number {
     let sum = 0;
     for (const waiters of this.queue.values()) sum += waiters.length;
@@ -120,9 +113,9 @@ export class FairBudget {
   }
 
   /**
-   * Has the holding hold so much from now on. Less is always possible. For more, others may have to give way; where
-   * that does not help nothing is changed, and the caller lets go of what it wanted to hold. `giveWay` of others, and
-   * of older holdings of the same owner, is called before this returns; never that of the holding itself.
+   * Sets the amount of a holding. Less is always possible. For more, other holdings may be evicted; where that frees too
+   * little the holding is unchanged, and the caller has to drop what it wanted to hold. Evictions, also of older
+   * holdings of the same owner, happen before this returns; the holding itself is never evicted by it.
    */
   set(holding: Holding, amount: number): Verdict {
     const more = amount - holding.amount;
@@ -142,9 +135,9 @@ export class FairBudget {
     return blocked;
   }
 
-  /** Like `set`, and waits for room for up to RESERVE_MS. Whoever waits is served in turn with other owners. */
+  /** Like `set`, but waits up to RESERVE_MS for room. Waiting owners are served round robin. */
   reserve(holding: Holding, amount: number): 'held' | Promise<Verdict> {
-    // Nobody overtakes those of the same owner who wait already.
+    // First in, first out within an owner.
     const before = this.queue.get(holding.owner);
     const verdict = before === undefined ? this.set(holding, amount) : 'share';
     if (verdict === 'held') return verdict;
@@ -159,7 +152,7 @@ export class FairBudget {
     });
   }
 
-  /** It is held no longer. Where it still waits for room, it waits no longer. */
+  /** Sets the amount to 0, and ends a reservation that still waits. */
   release(holding: Holding): void {
     this.shrink(holding, holding.amount);
     if (this.queue.size === 0) return;
@@ -170,7 +163,7 @@ export class FairBudget {
     waiter.resolve('share');
   }
 
-  /** Some of it went on its way: it is the last of its owner's to give way. */
+  /** Notes progress: among its owner's holdings it is now the last one to be evicted. */
   moved(holding: Holding): void {
     const { holder } = holding;
     if (holder === undefined) return;
@@ -181,7 +174,7 @@ export class FairBudget {
   }
 
   private blockedBy({ group, owner }: Holding, more: number): Verdict {
-    // Whoever holds nothing may hold one thing, however small his share is.
+    // An owner that holds nothing is admitted once, however small its share is.
     const holder = this.holders.get(owner);
     if (holder !== undefined && holder.held + more > this.ownerShare) return 'share';
     const held = this.groups.get(group)?.held ?? 0;
@@ -236,7 +229,7 @@ export class FairBudget {
     giveWay?.();
   }
 
-  /** Makes room within a share: what stands still goes first, and nothing that moves. */
+  /** Makes room within a share. Only holdings without progress are evicted, those of the owner first. */
   private replaceOwn(holding: Holding, more: number): void {
     const still = this.clock.now() - STILL_MS;
     const own = this.holders.get(holding.owner);
@@ -256,9 +249,9 @@ export class FairBudget {
   }
 
   /**
-   * Makes room in the bound: tenants and addresses that hold at least as much as the asker would, the largest first,
-   * give what stands still, and, where that is not enough, what moves. Each loses at most half of what it has before
-   * the next one's turn.
+   * Makes room in the bound, from tenants and addresses that hold at least as much as this one would, the largest first:
+   * evicts holdings without progress, then, where that is not enough, any. Each group loses at most half of what it
+   * holds before the next one's turn.
    */
   private makeRoom(holding: Holding, more: number): void {
     const enough = (): boolean => this.held + more <= this.bound - Math.floor(this.bound / SLACK_PARTS);
@@ -283,10 +276,10 @@ export class FairBudget {
     return found.sort((one, other) => other.held - one.held);
   }
 
-  /** From the holding that stood still for longest on. */
+  /** Evicts from the holding without progress for longest on. */
   private cutWhile({ first }: Holder, goes: (old: Holding) => boolean): void {
     let next = first;
-    // Whoever gives way may let go of others too: what is in no list any more ends the walk.
+    // An eviction may release other holdings too: one that is in no list any more ends the walk.
     while (next?.holder !== undefined) {
       const old = next;
       next = old.after;
@@ -294,7 +287,7 @@ export class FairBudget {
     }
   }
 
-  /** Once for all that is let go of in this turn. */
+  /** Once for all releases of this turn of the event loop. */
   private admitSoon(): void {
     if (this.admitting) return;
     this.admitting = true;
@@ -304,7 +297,7 @@ export class FairBudget {
     });
   }
 
-  /** Gives room to those who wait, one each in turn, until nobody's next reservation fits. */
+  /** Grants waiting reservations, one of each owner in turn, until no owner's next one fits. */
   private admit(): void {
     for (let served = true; served;) {
       served = false;
@@ -317,7 +310,7 @@ export class FairBudget {
         served = true;
         this.grow(waiter.holding, waiter.amount);
         this.forget(waiter);
-        // Behind all others.
+        // To the end of the queue: every other owner is served before this one's next.
         if (this.queue.delete(owner) && waiters.length > 0) this.queue.set(owner, waiters);
         waiter.timer.cancel();
         waiter.resolve('held');
@@ -355,113 +348,122 @@ function unlink(holder: Holder, holding: Holding): void {
 
 const MIB = 1024 * 1024;
 
-/** Strangers, who have no token, shall not be able to take the devices' share. */
-const BOUNDS: LoadBounds = {
-  devices: { calls: 10_000, bodies: 64 * MIB, replies: 192 * MIB },
-  strangers: { calls: 2_000, bodies: 32 * MIB, replies: 64 * MIB },
-};
-
-/** The budgets of one kind of callers. */
-export type Budgets = Readonly<Record<keyof LoadBound, FairBudget>>;
-
-/** What the shares are made of. */
-export interface SharesOptions {
-  readonly bounds?: LoadBounds | undefined;
-  readonly clock: Clock;
-  readonly proxies: TrustedProxies;
+/** Bounds of one kind of clients: requests under way at once, and bytes of bodies and of unread replies. */
+export interface LoadBound {
+  readonly calls: number;
+  readonly bodies: number;
+  readonly replies: number;
 }
 
-/** Of a call, what it is charged by. */
-export interface Charged {
+/** The bounds of both kinds. They are separate, so that clients without a token cannot exhaust what devices need. */
+export interface LoadBounds {
+  readonly devices: LoadBound;
+  readonly unauthenticated: LoadBound;
+}
+
+const BOUNDS: LoadBounds = {
+  devices: { calls: 10_000, bodies: 64 * MIB, replies: 192 * MIB },
+  unauthenticated: { calls: 2_000, bodies: 32 * MIB, replies: 64 * MIB },
+};
+
+/** The budgets of one kind of clients. */
+export type BudgetSet = Readonly<Record<keyof LoadBound, FairBudget>>;
+
+/** The fields of a request that decide which budget it is charged to. */
+export interface ChargedRequest {
   readonly res: Pick<HttpResponse, 'getRemoteAddress'>;
   readonly aborted: boolean;
   readonly forwardedFor: string;
   readonly tenantId: string;
-  /** Whose shares it uses: its device, in a spelling that no other tenant's device has; '' for a stranger. */
+  /** The device whose share it uses, qualified by its tenant; '' for an unauthenticated client. */
   readonly owner: string;
-  /** What limits per address count the client by, once somebody asked (`Shares.addressOf`). */
+  /** The key of limits per address; '' until `RequestBudgets.addressOf` was called. */
   address: string;
-  /** Its place among the calls under way. */
+  /** Its slot among the requests under way. */
   place: Holding | undefined;
   /** Room that is reserved for its reply. */
   room: Holding | undefined;
 }
 
-/** Finds the budget that a call is charged to, and whose share of it. */
-export class Shares {
-  private readonly devices: Budgets;
-  private readonly strangers: Budgets;
-  private readonly proxies: TrustedProxies;
+/** Charges requests to the budget of their kind, and there to the share of their device or address. */
+export class RequestBudgets {
+  private readonly devices: BudgetSet;
+  private readonly unauthenticated: BudgetSet;
 
-  constructor({ bounds = BOUNDS, clock, proxies }: SharesOptions) {
-    const budgets = ({ calls, bodies, replies }: LoadBound): Budgets => ({
+  constructor(
+    clock: Clock,
+    private readonly proxies: TrustedProxies,
+    bounds = BOUNDS,
+  ) {
+    const budgets = ({ calls, bodies, replies }: LoadBound): BudgetSet => ({
       calls: new FairBudget({ bound: calls, clock }),
       bodies: new FairBudget({ bound: bodies, clock }),
       replies: new FairBudget({ bound: replies, clock }),
     });
     this.devices = budgets(bounds.devices);
-    this.strangers = budgets(bounds.strangers);
-    this.proxies = proxies;
+    this.unauthenticated = budgets(bounds.unauthenticated);
   }
 
-  /** Every budget by its name. */
-  named(): [name: string, budget: FairBudget][] {
-    return Object.entries({ device: this.devices, stranger: this.strangers }).flatMap(([whose, budgets]) =>
-      Object.entries(budgets).map(([what, budget]): [string, FairBudget] => [`${whose}_${what}`, budget]),
-    );
+  /** What is held of each budget, by the name that metrics show. */
+  held(): Record<string, number> {
+    const held: Record<string, number> = {};
+    for (const [whose, budgets] of Object.entries({ device: this.devices, stranger: this.unauthenticated })) {
+      for (const [what, budget] of Object.entries(budgets)) held[`${whose}_${what}`] = budget.held;
+    }
+    return held;
   }
 
-  /** A call without a proven token is a stranger's. */
-  of(call: Charged): Budgets {
-    return call.owner === '' ? this.strangers : this.devices;
+  /** The budgets of the request's kind: without a verified token it is an unauthenticated client's. */
+  of(ctx: ChargedRequest): BudgetSet {
+    return ctx.owner === '' ? this.unauthenticated : this.devices;
   }
 
-  /** Something that the call's owner holds; the response has to live still. It costs nothing before it is set. */
-  holding(call: Charged, giveWay?: () => void): Holding {
-    if (call.owner !== '') return new Holding(call.tenantId, call.owner, giveWay);
-    const address = this.addressOf(call);
+  /** A new holding of the request's owner, with amount 0. The response must still be valid: it has the peer's address. */
+  holding(ctx: ChargedRequest, giveWay?: () => void): Holding {
+    if (ctx.owner !== '') return new Holding(ctx.tenantId, ctx.owner, giveWay);
+    const address = this.addressOf(ctx);
     return new Holding(address, address, giveWay);
   }
 
-  /** What limits per address count this client by. A dead response has no peer any more. */
-  addressOf(call: Charged): string {
-    if (call.address !== '') return call.address;
-    const peer = call.aborted ? undefined : addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
-    call.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, call.forwardedFor));
-    return call.address;
+  /** The client's key for limits per address. The response of an aborted request has no peer any more. */
+  addressOf(ctx: ChargedRequest): string {
+    if (ctx.address !== '') return ctx.address;
+    const peer = ctx.aborted ? undefined : addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
+    ctx.address = peer === undefined ? 'unknown' : limitKey(this.proxies.clientOf(peer, ctx.forwardedFor));
+    return ctx.address;
   }
 
-  /** Takes the call's place among those under way, if it has none yet. Throws `rate_limited`, `unavailable`. */
-  enter(call: Charged): void {
-    if (call.place !== undefined) return;
-    const place = this.holding(call);
-    const verdict = this.of(call).calls.set(place, 1);
+  /** Counts the request among those under way, unless it is already. Throws `rate_limited`, `unavailable`. */
+  enter(ctx: ChargedRequest): void {
+    if (ctx.place !== undefined) return;
+    const place = this.holding(ctx);
+    const verdict = this.of(ctx).calls.set(place, 1);
     if (verdict !== 'held') throw refusalOf(verdict, 'calls under way');
-    call.place = place;
+    ctx.place = place;
   }
 
-  /** Gives the place back. */
-  leave(call: Charged): void {
-    const { place } = call;
+  /** Ends what `enter` began. */
+  leave(ctx: ChargedRequest): void {
+    const { place } = ctx;
     if (place === undefined) return;
-    call.place = undefined;
-    this.of(call).calls.release(place);
+    ctx.place = undefined;
+    this.of(ctx).calls.release(place);
   }
 
-  /** Gives back the room that was reserved for the call's reply. */
-  freeRoom(call: Charged): void {
-    const { room } = call;
+  /** Releases the room that was reserved for the request's reply. */
+  releaseRoom(ctx: ChargedRequest): void {
+    const { room } = ctx;
     if (room === undefined) return;
-    call.room = undefined;
-    this.of(call).replies.release(room);
+    ctx.room = undefined;
+    this.of(ctx).replies.release(room);
   }
 }
 
-/** What a device may still do now. */
+/** The token bucket of a device. */
 export interface Bucket {
   reads: number;
   writes: number;
-  /** Bytes. Below 0: of a length that nobody knew before. */
+  /** Bytes. Below 0 after a body whose length was not declared. */
   bodies: number;
   replies: number;
   /** When it was last filled, ms. */
@@ -469,23 +471,17 @@ export interface Bucket {
 }
 
 /**
- * After this long without use a bucket is full again: requests are one second's worth, and bytes two, with what a
- * device can owe besides (its share of unread replies).
+ * A bucket is full again after this long without use: it holds one second of requests and two of bytes, and the debt of
+ * a device is bounded by its share of unread replies.
  */
 const FULL_MS = 3_000;
-/** The timer that forgets comes later, so that busy times never wait for it. */
+/** The timer that drops generations fires later than requests do, so that it has no work under load. */
 const FORGET_MS = 2 * FULL_MS;
 
-/** Per second and device; 0 is off. */
-export interface Rates {
-  readonly read: number;
-  readonly write: number;
-}
-
 /**
- * Token buckets per device. Two generations of a map: what was not used for FULL_MS is full, and a full bucket is
- * the same as none, so dropping the older generation forgets nothing. A crowd that comes once, to open its sockets,
- * is forgotten by a timer; requests turn the generations by themselves.
+ * Token buckets per device, in two generations of a map: a bucket that was not used for FULL_MS is full, and a full
+ * bucket is the same as none, so the older generation can be dropped. Requests turn the generations; a timer does
+ * after the last of them, so that a reconnect storm does not leave its buckets in memory.
  */
 export class DeviceRates {
   private current = new Map<string, Bucket>();
@@ -494,15 +490,16 @@ export class DeviceRates {
   private timer: Timer | undefined;
 
   constructor(
-    private readonly rates: Rates,
+    /** Per second and device; 0 is off. */
+    private readonly rates: { readonly read: number; readonly write: number },
     private readonly clock: Clock,
   ) {
     this.turnedAt = clock.now();
   }
 
   /**
-   * Takes one read or write, and a body's declared length. Throws `rate_limited` with the seconds to wait. Answers the
-   * bucket that what was not declared is charged to; undefined where the rate is off, and bytes with it.
+   * Takes one read or write, and a body's declared length. Throws `rate_limited` with the seconds to wait. Returns the
+   * bucket that undeclared lengths are charged to later; undefined where the rate is off, and with it the count of bytes.
    */
   take(device: string, kind: 'read' | 'write', bodyBytes = 0): Bucket | undefined {
     const rate = this.rates[kind];
@@ -510,7 +507,7 @@ export class DeviceRates {
     const bucket = this.bucket(device, this.clock.now());
     const tokens = kind === 'read' ? bucket.reads : bucket.writes;
     if (tokens < 1) throw limited(`at most ${rate} ${kind}s per second and device`, (1 - tokens) / rate);
-    // A body that could never be saved up for is refused by its size, not here.
+    // A body larger than the bucket is refused by its size, not here.
     const body = Math.min(bodyBytes, BODY_BYTES_BURST);
     if (body > 0 && bucket.bodies < body) {
       const missing = body - bucket.bodies;

@@ -1,26 +1,17 @@
 /**
- * The way of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (reference,
- * HTTP, Order of checks). With the tenant in memory all of it up to the body happens in one go, without a promise.
+ * The steps of a request: framing, route, tenant by host, token, tenant state, rate, body, handler (reference, HTTP,
+ * Order of checks). With the tenant in memory all steps up to the body run synchronously, without a promise.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
-import type { RatePurpose } from './address-limits.js';
 import type { TokenClaims } from './tokens.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
-import { DeviceRates, refusalOf, Shares } from './limits.js';
-import {
-  Authenticator,
-  bearerOf,
-  checkAdmin,
-  checkState,
-  ownerOf,
-  type Caller,
-  type KnownCaller,
-} from './authenticate.js';
-import { KeptBody, readBody, takeBody, takeForm, Call, type CallKeeper } from './request.js';
+import { DeviceRates, refusalOf, RequestBudgets } from './limits.js';
+import { Authenticator, bearerOf, checkAdmin, checkState, ownerOf, type Caller } from './authenticate.js';
+import { KeptBody, readBody, takeBody, takeForm, RequestContext, type RequestHooks } from './request.js';
 import { TrustedProxies } from './client-address.js';
-import { Inflow } from './inflow.js';
+import { UploadStream } from './streams.js';
 import type { HttpParts } from './ports.js';
-import { Replier, type Answer } from './reply.js';
+import { ResponseWriter, type Answer } from './reply.js';
 import { LATER, type Row } from './route.js';
 
 interface Route<P> {
@@ -30,93 +21,65 @@ interface Route<P> {
   readonly allow: string;
 }
 
-interface Pattern<P> extends Route<P> {
-  readonly prefix: string;
-  readonly suffix: string;
-  /** Parts of the path that the parameters stand for. */
-  readonly parts: number;
-}
-
-/** Longer than any path that leads somewhere. The library lets half a megabyte through, of slashes too. */
-const PATH_MAX = 512;
-
-/** `:id`, or `:tenant/:ref`: parameters stand side by side. */
-const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
-
-function routeOf<P>(path: string, rows: readonly Row<P>[]): Route<P> {
-  const methods = new Map<string, Row<P>>(rows.map((row) => [row.method, row]));
-  const get = methods.get('GET');
-  if (get !== undefined) methods.set('HEAD', get);
-  return { path, methods, allow: [...methods.keys()].join(', ') };
-}
-
-/** What a path leads to. */
-export interface Found<P> {
+interface Found<P> {
   readonly route: Route<P>;
-  /** What stands for `:id`; for `:tenant/:ref` both, with the slash. */
+  /** The value of `:id`; of `:tenant/:ref` both, with the slash. */
   readonly id: string;
 }
 
-/** The route table as it is searched: exact paths by a map, those with an id one after the other. */
-export class Router<P> {
+/** Longer than any path of the table. The library accepts half a megabyte, of slashes too. */
+const PATH_MAX = 512;
+/** `:id`, or `:tenant/:ref`: parameters are adjacent. */
+const PARAMETERS = /:[a-z]+(?:\/:[a-z]+)*/;
+
+/** Finds routes: exact paths by a map, those with parameters one after the other. */
+class Router<P> {
   private readonly exact = new Map<string, Found<P>>();
-  private readonly patterns: Pattern<P>[] = [];
+  private readonly patterns: { readonly route: Route<P>; readonly pattern: RegExp }[] = [];
 
   constructor(rows: readonly Row<P>[]) {
     for (const path of new Set(rows.map((row) => row.path))) {
-      const route = routeOf(
-        path,
-        rows.filter((row) => row.path === path),
-      );
-      const [parameters] = PARAMETERS.exec(path) ?? [];
-      if (parameters === undefined) {
-        this.exact.set(path, { route, id: '' });
-        continue;
-      }
-      const [prefix = '', suffix = ''] = path.split(parameters);
-      this.patterns.push({ ...route, prefix, suffix, parts: parameters.split('/').length });
+      const methods = new Map<string, Row<P>>();
+      for (const row of rows) if (row.path === path) methods.set(row.method, row);
+      const get = methods.get('GET');
+      if (get !== undefined) methods.set('HEAD', get);
+      const route = { path, methods, allow: [...methods.keys()].join(', ') };
+      const pattern = path.replace(PARAMETERS, (names) => `(${names.replace(/:[a-z]+/g, '[^/]+')})`);
+      if (pattern === path) this.exact.set(path, { route, id: '' });
+      else this.patterns.push({ route, pattern: new RegExp(`^${pattern}$`) });
     }
   }
 
-  /** The route of a path; exact ones win over those with an id. */
+  /** The route of a path; exact ones win over those with parameters. */
   find(path: string): Found<P> | undefined {
     const exact = this.exact.get(path);
     if (exact !== undefined) return exact;
     if (path.length > PATH_MAX) return undefined;
-    for (const route of this.patterns) {
-      if (!path.startsWith(route.prefix) || !path.endsWith(route.suffix)) continue;
-      const id = path.slice(route.prefix.length, path.length - route.suffix.length);
-      const parts = id.split('/');
-      if (parts.length === route.parts && !parts.includes('')) return { route, id };
+    for (const { route, pattern } of this.patterns) {
+      const [, id] = pattern.exec(path) ?? [];
+      if (id !== undefined) return { route, id };
     }
     return undefined;
   }
 }
 
 const NOTHING = Buffer.alloc(0);
-/** A device's requests are noted as a sign of life at most so often, ms. */
+/** That a device was seen is noted at most this often, ms. */
 const SEEN_EVERY_MS = 60_000;
 
-interface Limited {
-  readonly call: Call;
-  readonly row: Row;
-  readonly address: string;
-  readonly limit: RatePurpose | undefined;
-}
-
 /**
- * Takes requests through all steps, and knows which of them are under way. A call has its place from its admission
- * until it is answered, and until what it waits for has come, also when its client has gone away.
+ * Takes requests through all steps, and knows which of them are under way. A request is counted from its admission
+ * until it is answered and the work it waits for has ended, also where its client has disconnected.
  */
-export class Pipeline<P extends HttpParts> implements CallKeeper {
-  readonly replier: Replier;
+export class Pipeline<P extends HttpParts> implements RequestHooks {
+  readonly writer: ResponseWriter;
   readonly authenticator: Authenticator;
   readonly rates: DeviceRates;
-  readonly shares: Shares;
+  readonly budgets: RequestBudgets;
   private readonly router: Router<P>;
   private readonly now: () => number;
-  /** Calls that wait for their admission or for their handler's answer. */
-  private readonly waiting = new Set<Call>();
+  /** Requests that wait for their admission or for their handler's answer. */
+  private readonly waiting = new Set<RequestContext>();
   private whenIdle: (() => void)[] = [];
 
   constructor(
@@ -127,11 +90,11 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
     this.now = () => clock.now();
     this.router = new Router(rows);
     const proxies = new TrustedProxies(config.trustedProxies);
-    this.shares = new Shares({ bounds: app.bounds, clock, proxies });
-    this.replier = new Replier({
+    this.budgets = new RequestBudgets(clock, proxies, app.bounds);
+    this.writer = new ResponseWriter({
       log,
       clock,
-      shares: this.shares,
+      budgets: this.budgets,
       proxies,
       corsOrigins: config.corsOrigins,
       meter: app.meter,
@@ -141,328 +104,321 @@ export class Pipeline<P extends HttpParts> implements CallKeeper {
   }
 
   /**
-   * Copies a request, gives it its id and listens for its end. Every request begins here, upgrades too.
-   * One with a fault in its framing is refused here, and not to be looked at any further.
+   * Copies a request, gives it its id and registers for its end. Every request begins here, upgrades too. A request with
+   * a fault in its framing is refused here, and must not be processed further.
    */
-  begin(res: HttpResponse, req: HttpRequest): Call {
+  begin(res: HttpResponse, req: HttpRequest): RequestContext {
     const { clock, config } = this.app;
-    const call = new Call(res, req, { now: clock.now(), shape: config.wireShape }, this);
+    const ctx = new RequestContext(res, req, { now: clock.now(), shape: config.wireShape }, this);
     res.onAborted(() => {
-      call.aborted = true;
-      call.end();
-      call.unsent?.();
+      ctx.aborted = true;
+      ctx.end();
+      ctx.unsent?.();
     });
-    this.replier.identify(call);
-    if (call.framing !== undefined) {
-      call.closing = 'cut';
-      this.replier.fail(call, invalid('framing', call.framing));
+    this.writer.identify(ctx);
+    if (ctx.framing !== undefined) {
+      ctx.closing = 'cut';
+      this.writer.fail(ctx, invalid('framing', ctx.framing));
     }
-    return call;
+    return ctx;
   }
 
   /** Takes one request through all steps. Never throws. */
   readonly handle = (res: HttpResponse, req: HttpRequest): void => {
-    const call = this.begin(res, req);
-    if (call.framing !== undefined) return;
+    const ctx = this.begin(res, req);
+    if (ctx.framing !== undefined) return;
     try {
-      const row = this.rowOf(call);
-      if (row !== undefined) this.admitAndRun(call, row);
+      const row = this.rowOf(ctx);
+      if (row !== undefined) this.admitAndRun(ctx, row);
     } catch (error) {
-      this.replier.fail(call, error);
+      this.writer.fail(ctx, error);
     }
   };
 
   /** The row of the table, or undefined where the reply is out already. */
-  private rowOf(call: Call): Row<P> | undefined {
-    const found = this.router.find(call.path);
+  private rowOf(ctx: RequestContext): Row<P> | undefined {
+    const found = this.router.find(ctx.path);
     if (found === undefined) throw new ServiceError('not_found', 'no such route');
-    call.route = found.route.path;
-    call.id = found.id;
-    const row = found.route.methods.get(call.method);
+    ctx.route = found.route.path;
+    ctx.id = found.id;
+    const row = found.route.methods.get(ctx.method);
     if (row !== undefined) return row;
-    if (call.method === 'OPTIONS' && call.preflightMethod !== '' && this.replier.allows(call.origin)) {
-      this.replier.preflight(call, found.route.allow);
+    if (ctx.method === 'OPTIONS' && ctx.preflightMethod !== '' && this.writer.allows(ctx.origin)) {
+      this.writer.preflight(ctx, found.route.allow);
     } else {
-      this.replier.fail(call, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
+      this.writer.fail(ctx, new ServiceError('method_not_allowed'), [['allow', found.route.allow]]);
     }
     return undefined;
   }
 
-  private admitAndRun(call: Call, row: Row<P>): void {
-    if (row.stream === true) return this.admitStream(call, row);
-    const admitted = this.admit(call, row);
-    if (admitted !== undefined) this.runLater(call, row, admitted);
-    else if (row.body === 0) this.run(call, row, NOTHING);
+  private admitAndRun(ctx: RequestContext, row: Row<P>): void {
+    if (row.stream === true) return this.admitStream(ctx, row);
+    const admitted = this.admit(ctx, row);
+    if (admitted !== undefined) this.runLater(ctx, row, admitted);
+    else if (row.body === 0) this.run(ctx, row, NOTHING);
     else {
-      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(call, row, bytes, fault);
-      readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
+      const done = (bytes: Buffer, fault?: ServiceError): void => this.run(ctx, row, bytes, fault);
+      readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
     }
   }
 
-  /** Nothing is listened to before the signature held: whoever has none cannot have the server hold anything. */
-  private admitStream(call: Call, row: Row<P>): void {
-    // Where a chunked body ends nobody can say before it has; a signed URL is for a declared length.
-    if (call.chunked || !call.lengthDeclared) throw invalid('content-length', 'required');
-    const admitted = this.admit(call, row);
+  /** The body is not read before the signature was verified: without one a client cannot make the server buffer anything. */
+  private admitStream(ctx: RequestContext, row: Row<P>): void {
+    // A signed URL is for one length, which a chunked body does not declare.
+    if (ctx.chunked || !ctx.lengthDeclared) throw invalid('content-length', 'required');
+    const admitted = this.admit(ctx, row);
     const { clock, transfers } = this.app;
-    call.inflow = new Inflow(call, clock, (pace) => transfers?.tooSlow(call.tenantId, pace) ?? true);
-    if (admitted === undefined) this.run(call, row, NOTHING);
-    else this.hold(call, admitted, () => this.run(call, row, NOTHING));
+    ctx.upload = new UploadStream(ctx, clock, (pace) => transfers?.tooSlow(ctx.tenantId, pace) ?? true);
+    if (admitted === undefined) this.run(ctx, row, NOTHING);
+    else this.hold(ctx, admitted, () => this.run(ctx, row, NOTHING));
   }
 
-  /** The body arrives whether or not the call is let in yet: it is listened to from the start, and kept until then. */
-  private runLater(call: Call, row: Row<P>, admitted: Promise<void>): void {
-    const kept = new KeptBody(call, this.shares);
-    let inside = false;
+  /** The body arrives while the request waits for its admission: it is read from the start, and kept until then. */
+  private runLater(ctx: RequestContext, row: Row<P>, admitted: Promise<void>): void {
+    const kept = new KeptBody(ctx, this.budgets);
+    let isAdmitted = false;
     const done = (bytes: Buffer, fault?: ServiceError): void => {
-      if (inside) this.run(call, row, bytes, fault);
+      if (isAdmitted) this.run(ctx, row, bytes, fault);
       else kept.put(bytes, fault);
     };
-    this.hold(call, admitted, () => {
-      inside = true;
+    this.hold(ctx, admitted, () => {
+      isAdmitted = true;
       const body = kept.take();
-      if (body !== undefined) this.run(call, row, body.bytes, body.fault);
+      if (body !== undefined) this.run(ctx, row, body.bytes, body.fault);
     });
     if (row.body === 0) done(NOTHING);
-    else readBody(call, { cap: row.body, shares: this.shares, now: this.now, done });
+    else readBody(ctx, { cap: row.body, budgets: this.budgets, now: this.now, done });
   }
 
-  /** Everything before the body. Undefined when it is settled at once; throws, or rejects, with the refusal. */
-  private admit(call: Call, row: Row<P>): Promise<void> | undefined {
+  /** All checks before the body. Undefined when they passed synchronously; throws, or rejects, with the refusal. */
+  private admit(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     if (row.apex === true) {
-      this.authenticator.checkApex(call.host);
-      return this.admitStranger(call, row);
+      this.authenticator.checkApex(ctx.host);
+      return this.admitUnauthenticated(ctx, row);
     }
-    // Health has no tenant: it answers whatever host was asked for.
-    if (row.tenantless !== true) call.tenantId = this.authenticator.tenantOf(call.host);
+    // Health and the like belong to no tenant: they answer for any host.
+    if (row.tenantless !== true) ctx.tenantId = this.authenticator.tenantOf(ctx.host);
     else if (row.raw !== true) return undefined;
-    if (row.auth === 'admin') checkAdmin(call.authorization, this.app.config.adminToken);
-    if (row.auth === 'url') return this.admitSigned(call, row);
-    if (row.auth !== 'device') return this.admitStranger(call, row);
-    const known = this.authenticator.recall(call.authorization, call.tenantId);
+    if (row.auth === 'admin') checkAdmin(ctx.authorization, this.app.config.adminToken);
+    if (row.auth === 'url') return this.admitSigned(ctx, row);
+    if (row.auth !== 'device') return this.admitUnauthenticated(ctx, row);
+    const known = this.authenticator.recall(ctx.authorization, ctx.tenantId);
     if (known !== undefined) {
-      this.claim(call, known.claims, known.owner);
-      this.admitDevice(call, row, known);
+      this.claim(ctx, known.claims, known.owner);
+      this.admitDevice(ctx, row, known);
       return undefined;
     }
-    const claims = this.authenticator.claimsOf(bearerOf(call.authorization), call.tenantId);
-    this.claim(call, claims);
+    const claims = this.authenticator.claimsOf(bearerOf(ctx.authorization), ctx.tenantId);
+    this.claim(ctx, claims);
     const caller = this.authenticator.callerOf(claims);
-    if (caller instanceof Promise) return caller.then((found) => this.admitNew(call, row, found));
-    this.admitNew(call, row, caller);
+    if (caller instanceof Promise) return caller.then((found) => this.admitNew(ctx, row, found));
+    this.admitNew(ctx, row, caller);
     return undefined;
   }
 
-  private admitNew(call: Call, row: Row<P>, caller: Caller): void {
-    this.admitDevice(call, row, this.authenticator.remember(call.authorization, call.owner, caller));
+  private admitNew(ctx: RequestContext, row: Row<P>, caller: Caller): void {
+    this.authenticator.remember(ctx.authorization, caller);
+    this.admitDevice(ctx, row, caller);
   }
 
-  /** From here on the call is charged to the device that the claims name. Throws as `Shares.enter`. */
-  claim(call: Call, claims: TokenClaims, owner = ownerOf(claims)): void {
-    call.claims = claims;
-    call.owner = owner;
-    this.shares.enter(call);
+  /** Charges the request to the device of the claims from now on. Throws as `RequestBudgets.enter`. */
+  claim(ctx: RequestContext, claims: TokenClaims, owner = ownerOf(claims)): void {
+    ctx.claims = claims;
+    ctx.owner = owner;
+    this.budgets.enter(ctx);
   }
 
-  private admitDevice(call: Call, row: Row<P>, caller: KnownCaller): void {
+  private admitDevice(ctx: RequestContext, row: Row<P>, caller: Caller): void {
     const { actor, device } = caller;
-    call.caller = caller;
-    call.deviceId = device.id;
+    ctx.caller = caller;
+    ctx.deviceId = device.id;
     checkState(actor.state, row.state);
     if (row.limit === 'read' || row.limit === 'write') {
-      // Of a chunked body one byte is asked for now, and the rest is owed once it is known.
-      const bytes = row.body === 0 ? 0 : call.chunked ? 1 : call.contentLength;
-      call.bucket = this.rates.take(call.owner, row.limit, bytes);
+      // A chunked body is charged one byte now, and the rest when its length is known.
+      const bytes = row.body === 0 ? 0 : ctx.chunked ? 1 : ctx.contentLength;
+      ctx.bucket = this.rates.take(ctx.owner, row.limit, bytes);
     }
     if (Math.abs(this.now() - (device.notedAt ?? 0) * 1_000) >= SEEN_EVERY_MS)
-      this.app.devices.touch(call.tenantId, device);
+      this.app.devices.touch(ctx.tenantId, device);
   }
 
-  /** The signature stands for the token: it was given to a device of the tenant that it names (reference, Blobs). */
-  private admitSigned(call: Call, row: Row<P>): Promise<void> | undefined {
+  /** The signature replaces the token: it was issued to a device of the tenant that it names (reference, Blobs). */
+  private admitSigned(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
     const { transfers } = this.app;
     if (transfers === undefined) throw new ServiceError('not_found', 'no such route');
     const put = row.method === 'PUT';
-    // A file goes out past the reply that would cut the connection, and where a chunked request ends nobody can say.
-    if (!put && call.chunked) throw invalid('transfer-encoding', 'a download has no body');
+    // A download does not close the connection behind itself, which has to happen where the end of a request is unknown.
+    if (!put && ctx.chunked) throw invalid('transfer-encoding', 'a download has no body');
     const { tenantId } = transfers.check({
       method: put ? 'PUT' : 'GET',
-      path: call.id,
-      exp: call.query.get('exp'),
-      sig: call.query.get('sig'),
-      ...(put ? { size: call.contentLength, contentType: call.contentType } : {}),
+      path: ctx.id,
+      exp: ctx.query.get('exp'),
+      sig: ctx.query.get('sig'),
+      ...(put ? { size: ctx.contentLength, contentType: ctx.contentType } : {}),
     });
-    // Of another tenant than the host's: good on that one's own host only.
-    if (tenantId !== call.tenantId) throw new ServiceError('url_invalid');
-    // Nobody knows which device has the URL.
-    call.owner = `${tenantId}/`;
-    this.shares.enter(call);
+    // A URL is valid on its own tenant's host only.
+    if (tenantId !== ctx.tenantId) throw new ServiceError('url_invalid');
+    // The URL does not name a device: all of a tenant's transfers share one owner.
+    ctx.owner = `${tenantId}/`;
+    this.budgets.enter(ctx);
     const actor = this.authenticator.actorOf(tenantId);
     if (actor instanceof Promise) return actor.then(({ state }) => checkState(state, row.state));
     checkState(actor.state, row.state);
     return undefined;
   }
 
-  private admitStranger(call: Call, row: Row<P>): Promise<void> | undefined {
-    // Before anything is asked that has to be waited for, and while the response has its peer.
-    const address = this.shares.addressOf(call);
-    this.shares.enter(call);
-    const limit = row.limit === 'read' || row.limit === 'write' || row.limit === 'none' ? undefined : row.limit;
-    if (row.state === 'any' && limit === undefined) return undefined;
-    return this.admitLimited({ call, row, address, limit });
+  private admitUnauthenticated(ctx: RequestContext, row: Row<P>): Promise<void> | undefined {
+    // Charged before anything asynchronous, and while the response still has its peer's address.
+    this.budgets.enter(ctx);
+    const isLimited = row.limit !== 'read' && row.limit !== 'write' && row.limit !== 'none';
+    return row.state === 'any' && !isLimited ? undefined : this.admitLimited(ctx, row, this.budgets.addressOf(ctx));
   }
 
-  private async admitLimited({ call, row, address, limit }: Limited): Promise<void> {
-    if (row.state !== 'any') {
-      const found = this.authenticator.actorOf(call.tenantId);
-      checkState((found instanceof Promise ? await found : found).state, row.state);
-    }
-    if (limit !== undefined) await this.app.addressLimits.take(limit, address);
+  private async admitLimited(ctx: RequestContext, { state, limit }: Row<P>, address: string): Promise<void> {
+    if (state !== 'any') checkState((await this.authenticator.actorOf(ctx.tenantId)).state, state);
+    if (limit !== 'read' && limit !== 'write' && limit !== 'none') await this.app.addressLimits.take(limit, address);
   }
 
-  private run(call: Call, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
-    if (call.over) return;
+  private run(ctx: RequestContext, row: Row<P>, bytes: Buffer, fault?: ServiceError): void {
+    if (ctx.over) return;
     try {
       if (fault !== undefined) throw fault;
-      // Of a chunked body nobody knew the length before.
-      if (call.chunked && call.bucket !== undefined) call.bucket.bodies -= bytes.length;
-      // A copy: the library takes its memory back.
-      if (row.raw === true) call.bytes = Uint8Array.from(bytes);
-      else if (row.form === true) takeForm(call, bytes);
-      else if (row.body > 0) takeBody(call, bytes);
-      // Only now: the body may show in which shape this is to be said.
-      if (call.fault !== undefined) throw call.fault;
-      if (row.reply === undefined) this.runFor(call, row);
-      else this.runWithRoom(call, row, row.reply);
+      // The length of a chunked body is known only now.
+      if (ctx.chunked && ctx.bucket !== undefined) ctx.bucket.bodies -= bytes.length;
+      // A copy: the library reuses its memory.
+      if (row.raw === true) ctx.bytes = Uint8Array.from(bytes);
+      else if (row.form === true) takeForm(ctx, bytes);
+      else if (row.body > 0) takeBody(ctx, bytes);
+      // Only now: the body may decide the shape of this refusal.
+      if (ctx.fault !== undefined) throw ctx.fault;
+      if (row.reply === undefined) this.runFor(ctx, row);
+      else this.runWithRoom(ctx, row, row.reply);
     } catch (error) {
-      this.replier.fail(call, error);
+      this.writer.fail(ctx, error);
     }
   }
 
   /** A long reply is read from the database only when there is room for it. */
-  private runWithRoom(call: Call, row: Row<P>, bytes: number): void {
-    call.room = this.shares.holding(call);
-    const reserved = this.shares.of(call).replies.reserve(call.room, bytes);
-    if (reserved === 'held') this.runFor(call, row);
+  private runWithRoom(ctx: RequestContext, row: Row<P>, bytes: number): void {
+    ctx.room = this.budgets.holding(ctx);
+    const reserved = this.budgets.of(ctx).replies.reserve(ctx.room, bytes);
+    if (reserved === 'held') this.runFor(ctx, row);
     else {
-      this.hold(call, reserved, (verdict) => {
-        if (call.over) return;
+      this.hold(ctx, reserved, (verdict) => {
+        if (ctx.over) return;
         if (verdict !== 'held') throw refusalOf(verdict, 'bytes of replies');
-        this.runFor(call, row);
+        this.runFor(ctx, row);
       });
     }
   }
 
-  /** While the call waited the device may have been revoked, or its tenant's actor dropped: it is looked up again. */
-  private runFor(call: Call, row: Row<P>): void {
-    if (row.auth !== 'device') return this.answer(call, row.run(call, this.app));
-    if (call.caller !== undefined && this.authenticator.holds(call.caller)) {
-      return this.answer(call, row.run(call, this.app));
+  /** While the request waited its device may have been revoked, or the actor unloaded: the caller is checked again. */
+  private runFor(ctx: RequestContext, row: Row<P>): void {
+    if (row.auth !== 'device') return this.answer(ctx, row.run(ctx, this.app));
+    if (ctx.caller !== undefined && this.authenticator.holds(ctx.caller)) {
+      return this.answer(ctx, row.run(ctx, this.app));
     }
     const go = (found: Caller): void => {
-      call.caller = found;
-      this.answer(call, row.run(call, this.app));
+      ctx.caller = found;
+      this.answer(ctx, row.run(ctx, this.app));
     };
-    const caller = this.authenticator.callerOf(call.claims);
-    if (caller instanceof Promise) this.hold(call, caller, go);
+    const caller = this.authenticator.callerOf(ctx.claims);
+    if (caller instanceof Promise) this.hold(ctx, caller, go);
     else go(caller);
   }
 
-  private answer(call: Call, answer: Answer | Promise<Answer> | typeof LATER): void {
-    if (answer === LATER) return this.awaitAnswer(call);
-    if (!(answer instanceof Promise)) return this.replier.answer(call, answer);
-    this.hold(call, answer, (value) => this.replier.answer(call, value));
-    const { giveUp, place } = call;
-    // A call that is held for others to act gives its place to those who want to be served.
-    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(call);
-    if (this.replier.closing) this.giveUp(call);
+  private answer(ctx: RequestContext, answer: Answer | Promise<Answer> | typeof LATER): void {
+    if (answer === LATER) return this.awaitAnswer(ctx);
+    if (!(answer instanceof Promise)) return this.writer.answer(ctx, answer);
+    this.hold(ctx, answer, (value) => this.writer.answer(ctx, value));
+    const { giveUp, place } = ctx;
+    // A long poll may be evicted: it is answered early, to make room for other requests.
+    if (giveUp !== undefined && place !== undefined) place.giveWay = () => this.giveUp(ctx);
+    if (this.writer.closing) this.giveUp(ctx);
   }
 
-  /** The handler calls `call.answer` or `call.refuse`, or has done so already. */
-  private awaitAnswer(call: Call): void {
-    // A refusal may be on its way already, and not be out: of a chunked body it is sent with the next turn.
-    if (!call.over && !call.told) this.waiting.add(call);
+  /** The handler calls `answer` or `refuse` of the context, or has done so already. */
+  private awaitAnswer(ctx: RequestContext): void {
+    // A refusal may have been given and not be written yet: that of a chunked request is written in the next turn.
+    if (!ctx.over && !ctx.settled) this.waiting.add(ctx);
   }
 
-  answerLater(call: Call, answer: Answer): void {
-    this.settle(call);
-    this.replier.answer(call, answer);
+  answerLater(ctx: RequestContext, answer: Answer): void {
+    this.settle(ctx);
+    this.writer.answer(ctx, answer);
     this.tellIdle();
   }
 
-  refuseLater(call: Call, error: unknown): void {
-    this.settle(call);
-    this.replier.fail(call, error);
+  refuseLater(ctx: RequestContext, error: unknown): void {
+    this.settle(ctx);
+    this.writer.fail(ctx, error);
     this.tellIdle();
   }
 
   /**
-   * Goes on with what `wait` gives. A wait that fails, and what `go` throws, is the call's answer. Until then the call
-   * is under way.
+   * Continues with the result of `wait`. Its rejection, and what `go` throws, is the request's refusal. Until then the
+   * request is under way.
    */
-  hold<T>(call: Call, wait: Promise<T>, go: (value: T) => void): void {
-    this.waiting.add(call);
+  hold<T>(ctx: RequestContext, wait: Promise<T>, go: (value: T) => void): void {
+    this.waiting.add(ctx);
     wait.then(
       (value) => {
-        this.settle(call);
+        this.settle(ctx);
         try {
           go(value);
         } catch (error) {
-          this.replier.fail(call, error);
+          this.writer.fail(ctx, error);
         }
         this.tellIdle();
       },
       (error: unknown) => {
-        this.settle(call);
-        this.replier.fail(call, error);
+        this.settle(ctx);
+        this.writer.fail(ctx, error);
         this.tellIdle();
       },
     );
   }
 
-  private settle(call: Call): void {
-    this.waiting.delete(call);
-    if (call.over) this.letGo(call);
+  private settle(ctx: RequestContext): void {
+    this.waiting.delete(ctx);
+    if (!ctx.over) return;
+    this.budgets.leave(ctx);
+    this.budgets.releaseRoom(ctx);
   }
 
-  /** Of every call, once. What it waits for is still under way, and what that reads still needs its room. */
-  over(call: Call): void {
-    if (!this.waiting.has(call)) this.shares.leave(call);
-    else if (call.room?.amount === 0) this.shares.freeRoom(call);
-  }
-
-  private letGo(call: Call): void {
-    this.shares.leave(call);
-    this.shares.freeRoom(call);
+  /** Called once for every request. Work that it waits for is still under way, and still needs its room. */
+  over(ctx: RequestContext): void {
+    if (!this.waiting.has(ctx)) this.budgets.leave(ctx);
+    else if (ctx.room?.amount === 0) this.budgets.releaseRoom(ctx);
   }
 
   private tellIdle(): void {
     if (this.waiting.size === 0) for (const wake of this.whenIdle.splice(0)) wake();
   }
 
-  /** A held call gets what it is given when the server stops; any other waits on. */
-  private giveUp(call: Call): void {
-    const { giveUp } = call;
+  /** Answers a long poll early; any other request goes on waiting. */
+  private giveUp(ctx: RequestContext): void {
+    const { giveUp } = ctx;
     if (giveUp === undefined) return;
-    call.status = 202;
-    this.replier.answer(call, giveUp);
+    ctx.status = 202;
+    this.writer.answer(ctx, giveUp);
   }
 
-  /** Calls that wait for something. */
+  /** Requests that wait for something. */
   get underWay(): number {
     return this.waiting.size;
   }
 
   /**
-   * From now on each answer ends its connection, and held calls are ended. Begins while the sockets are being closed:
-   * a connection that was kept until the very end would be cut with its next request on it.
+   * From now on each answer closes its connection, and long polls are answered. Called while the sockets are being
+   * closed: a connection that is kept until the end of the stop would be cut off with its next request on it.
    */
   beginEnd(): void {
-    this.replier.closing = true;
-    for (const call of this.waiting) this.giveUp(call);
+    this.writer.closing = true;
+    for (const ctx of this.waiting) this.giveUp(ctx);
   }
 
-  /** Resolves when every call has its answer. */
+  /** Resolves when every request has its answer. */
   drained(): Promise<void> {
     return new Promise((resolve) => {
       if (this.waiting.size === 0) resolve();

@@ -1,29 +1,25 @@
-/** What a URL's query says, and a Host header. */
+/** Parses queries and Host headers. */
 
 /** Name to value; null marks a name that was given more than once. */
 export type Query = ReadonlyMap<string, string | null>;
 
-/** What a query says. */
-export interface ParsedQuery {
-  /** Name to value; null marks a name that was given more than once. Parts with a malformed escape are left out. */
+interface ParsedQuery {
+  /** Without the parameters that have a malformed escape. */
   readonly values: Query;
-  /** Some part had a malformed escape. */
+  /** Some parameter has a malformed escape. */
   readonly malformed: boolean;
 }
 
 /**
- * The longest query that is read: ours have a token and a few numbers. The library lets half a megabyte through, and
- * its quarter of a million parts would be read before anybody knows whose they are.
+ * The longest query that is parsed: valid ones have a token and a few numbers. The library accepts half a megabyte, and
+ * a quarter of a million parameters would be parsed before authentication.
  */
 export const QUERY_MAX = 4_096;
 
-/** Of a request without a query. */
+/** The query of a request without one. */
 export const EMPTY_QUERY: ParsedQuery = { values: new Map(), malformed: false };
 
-/**
- * Reads a query. One bad part leaves the others readable: the refusal needs to know the shape (reference, HTTP, The two
- * shapes).
- */
+/** Parses a query. A malformed parameter leaves the others readable: the refusal has the shape that they name. */
 export function parseQuery(text: string): ParsedQuery {
   if (text === '') return EMPTY_QUERY;
   const values = new Map<string, string | null>();
@@ -36,18 +32,15 @@ export function parseQuery(text: string): ParsedQuery {
       const decoded = decodeURIComponent(value.replaceAll('+', ' '));
       values.set(key, values.has(key) ? null : decoded);
     } catch {
-      // decodeURIComponent throws for nothing else than a malformed escape.
+      // decodeURIComponent throws for a malformed escape only.
       malformed = true;
     }
   }
   return { values, malformed };
 }
 
-/** A name or an address in brackets, and maybe a port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
+/** A name, or an address in brackets, with an optional port, which may be empty (RFC 9110, 7.2; RFC 3986, 3.2.3). */
 const HOST = /^(\[[0-9a-f:.]*\]|[^:[\]]*)(?::\d{0,5})?$/i;
 
-/**
- * The host name of a Host header: lower case, without port. Empty for one of another form, such as one with a user's
- * part: a proxy could read that as another host than we do.
- */
+/** The host name of a Host header: lower case, without port. Empty for any other form, which a proxy may read otherwise. */
 export const hostName = (header: string): string => (HOST.exec(header)?.[1] ?? '').toLowerCase();

@@ -1,20 +1,21 @@
-/** Writing replies: status, headers and body in one cork, once, and never to a dead response. */
+/** Writes replies: status, headers and body in one cork, once, and never to a response that is no longer valid. */
 import { randomBytes } from 'node:crypto';
+import { STATUS_CODES } from 'node:http';
 import type { HttpResponse } from 'uWebSockets.js';
 import { codeOf, COME_BACK_S, ServiceError, statusOf } from '../../protocol/errors.js';
 import type { Clock } from '../../protocol/clock.js';
 import type { Meter } from '../../protocol/meter.js';
 import { encode } from '../../protocol/shape.js';
-import { SWALLOW_MAX, type Call } from './request.js';
+import { SWALLOW_MAX, type RequestContext } from './request.js';
 import { addressOfPeer, type TrustedProxies } from './client-address.js';
 import { asRefusal, describe, errorFields, retryAfterOf } from './fail.js';
-import { Outflow, type BlobFile, type OutflowOptions } from './outflow.js';
-import { Pace, type TooSlow } from './pace.js';
+import { DownloadStream, type BlobFile, type DownloadOptions } from './streams.js';
+import { Pace, type TooSlow } from './streams.js';
 import type { DocsPage, Log } from './ports.js';
-import { hasTag, partOf } from './range.js';
-import type { Shares } from './limits.js';
+import { hasTag, partOf } from './streams.js';
+import type { RequestBudgets } from './limits.js';
 
-/** A reply that is text already. */
+/** A reply that is serialized already. */
 export class Text {
   constructor(
     readonly text: string,
@@ -22,12 +23,12 @@ export class Text {
   ) {}
 }
 
-/** A page of the reference: it may be kept by its tag, and is allowed nothing but its own style sheet. */
+/** A page of the reference: cached by its tag, and allowed to load only its own style sheet. */
 export class Page {
   constructor(readonly page: DocsPage) {}
 }
 
-/** A file, of which the reply is all or a part. Whoever is given it closes it. */
+/** A file, to be sent whole or in part. The response writer closes it. */
 export class Download {
   constructor(
     readonly file: BlobFile,
@@ -37,37 +38,16 @@ export class Download {
   ) {}
 }
 
-/** What a handler gives: an object with camelCase keys and raw bytes, finished text, a page, or a file. */
+/** The result of a handler: an object with camelCase keys and raw bytes, serialized text, a page, or a file. */
 export type Answer = object | Text | Page | Download;
 
-const STATUS_LINES: Readonly<Record<number, string>> = {
-  200: '200 OK',
-  202: '202 Accepted',
-  204: '204 No Content',
-  206: '206 Partial Content',
-  304: '304 Not Modified',
-  400: '400 Bad Request',
-  401: '401 Unauthorized',
-  402: '402 Payment Required',
-  403: '403 Forbidden',
-  404: '404 Not Found',
-  405: '405 Method Not Allowed',
-  409: '409 Conflict',
-  410: '410 Gone',
-  413: '413 Payload Too Large',
-  416: '416 Range Not Satisfiable',
-  429: '429 Too Many Requests',
-  500: '500 Internal Server Error',
-  503: '503 Service Unavailable',
-};
-
-/** Replies above this are turned into bytes once, and not by the library at each attempt; characters. */
+/** Replies above this many characters are encoded once, and not by the library at each attempt to write. */
 const LONG_REPLY = 64 * 1024;
-/** What a reply that is not read costs beside its bytes: the call, the connection and their buffers. */
+/** Memory of an unread reply beside its bytes: the request, the connection and their buffers. */
 const REPLY_COST = 4 * 1024;
-/** Bytes a second that a client has to read of a reply, measured over PACE_WINDOW_MS. */
+/** Bytes a second at which a client has to read a reply, measured over PACE_WINDOW_MS. */
 const READ_PACE_MIN = 16 * 1024;
-/** A request id that a proxy gave is taken over only in this form: it goes into headers and logs. */
+/** A proxy's request id is adopted only in this form: it goes into headers and logs. */
 const SAFE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'PUT', 'OPTIONS']);
@@ -75,113 +55,107 @@ const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'D
 type Headers = readonly (readonly [name: string, value: string])[];
 const NO_HEADERS: Headers = [];
 
-/** How a file, or a part of it, goes out. */
-interface Sent extends Pick<OutflowOptions, 'part' | 'tooSlow'> {
-  readonly status: number;
-  readonly headers: Headers;
-}
 const BYTES = 'application/octet-stream';
-/** What browsers on other origins may send, and may read. */
-const ASKED = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
-const EXPOSED = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
-/** A page may show itself and its style sheet, and nothing else: no script, no frame, no other host. */
+/** Headers that browsers on other origins may send, and may read. */
+const ALLOWED_HEADERS = 'authorization, content-type, x-wire-shape, x-request-id, range, if-range, if-none-match';
+const EXPOSED_HEADERS = 'x-request-id, retry-after, etag, content-range, accept-ranges, content-length';
+/** A page may load its style sheet and nothing else: no script, no frame, no other host. */
 const PAGE_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/**
- * What comes with the plain texts and pages: a form may be sent to this host, and the one secret page goes into no
- * frame.
- */
-const PLAIN: Headers = [
+/** Headers of texts and HTML of handlers: forms may be sent to this host only, and no page may be framed. */
+const TEXT_HEADERS: Headers = [
   ['content-security-policy', "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"],
   ['x-content-type-options', 'nosniff'],
   ['referrer-policy', 'no-referrer'],
 ];
-/** What comes with a blob: nobody knows what it is but the devices, and no browser shall make anything of it. */
-const OPAQUE: Headers = [
+/** Headers of a blob: it is ciphertext, and no browser shall interpret it. */
+const BLOB_HEADERS: Headers = [
   ['x-content-type-options', 'nosniff'],
   ['content-disposition', 'attachment'],
   ['content-security-policy', "default-src 'none'; sandbox"],
   ['cross-origin-resource-policy', 'cross-origin'],
   ['accept-ranges', 'bytes'],
 ];
-const COME_BACK: Headers = [['retry-after', String(COME_BACK_S)]];
-
-/** What replies are made with. */
-export interface ReplierOptions {
-  readonly log: Log;
-  readonly clock: Clock;
-  /** Account for replies until their clients have read them. */
-  readonly shares: Shares;
-  readonly proxies: TrustedProxies;
-  readonly corsOrigins: readonly string[];
-  readonly meter?: Meter;
-}
+const RETRY_LATER: Headers = [['retry-after', String(COME_BACK_S)]];
 
 /**
- * Whether the connection has to be cut behind the reply: the library does not read trailers, so nobody can say where a
- * chunked request ends, and more of a body than is swallowed would be read as the next request. Such a reply has a
+ * Whether the connection has to be closed behind the reply. The library does not read trailers, so the end of a chunked
+ * request is unknown, and what exceeds SWALLOW_MAX of a body would be parsed as the next request. Such a reply has a
  * body, even where the same request would otherwise get 204 or 304 (HTTP-16).
  */
-const cuts = (call: Call): boolean =>
-  call.closing === 'cut' || call.chunked || (call.inflow?.left ?? call.contentLength) > SWALLOW_MAX;
+const cuts = (ctx: RequestContext): boolean =>
+  ctx.closing === 'cut' || ctx.chunked || (ctx.upload?.left ?? ctx.contentLength) > SWALLOW_MAX;
 
 interface Outgoing {
   readonly status: number;
   readonly type: string;
   readonly text: string;
-  /** The same as bytes, where they are kept: then no reply makes a copy of its own. */
+  /** The text as bytes, where they exist already. */
   readonly bytes?: Buffer;
   readonly headers: Headers;
-  /** `Cache-Control`; left out: nothing is kept. */
+  /** `Cache-Control`; left out: no-store. */
   readonly cache?: string;
-  /** Of an answer to HEAD: the length that is told, where it is not the text's. */
+  /** `Content-Length` of an answer to HEAD, where it is not the text's. */
   readonly length?: number;
 }
 
-/** Writes every reply and refusal, gives requests their ids and leaves one line a request in the log. */
-export class Replier {
-  /** Ids are unique over processes by their random start, and within one by counting. */
+/** How a file, or a part of it, is sent. */
+type Sent = Pick<DownloadOptions, 'part' | 'tooSlow'> & Pick<Outgoing, 'status' | 'headers'>;
+
+/** Writes every reply and refusal, assigns request ids and logs one line for each request. */
+export class ResponseWriter {
+  /** Ids are unique across processes by their random prefix, and within one by a counter. */
   private readonly idStart = `${randomBytes(6).toString('base64url').replaceAll('_', '-')}.`;
   private nextId = 1;
   private readonly anyOrigin: boolean;
   private readonly debug: boolean;
-  /** While the server stops, each reply ends its connection. */
+  /** While the server stops, each reply closes its connection. */
   closing = false;
 
-  constructor(private readonly options: ReplierOptions) {
+  constructor(
+    private readonly options: {
+      readonly log: Log;
+      readonly clock: Clock;
+      /** Charged for replies until their clients have read them. */
+      readonly budgets: RequestBudgets;
+      readonly proxies: TrustedProxies;
+      readonly corsOrigins: readonly string[];
+      readonly meter?: Meter | undefined;
+    },
+  ) {
     this.anyOrigin = options.corsOrigins.includes('*');
     this.debug = options.log.isLevelEnabled('debug');
   }
 
-  /** Gives the call its request id: the proxy's where a trusted one gave one. */
-  identify(call: Call): void {
-    if (call.givenId !== '' && SAFE_ID.test(call.givenId)) {
-      const peer = addressOfPeer(new Uint8Array(call.res.getRemoteAddress()));
+  /** Assigns the request id: that of a trusted proxy where it sent one. */
+  identify(ctx: RequestContext): void {
+    if (ctx.givenId !== '' && SAFE_ID.test(ctx.givenId)) {
+      const peer = addressOfPeer(new Uint8Array(ctx.res.getRemoteAddress()));
       if (peer !== undefined && this.options.proxies.trusts(peer)) {
-        call.requestId = call.givenId;
+        ctx.requestId = ctx.givenId;
         return;
       }
     }
-    call.requestId = this.idStart + (this.nextId++).toString(36);
+    ctx.requestId = this.idStart + (this.nextId++).toString(36);
   }
 
-  /** Answers with what a handler gave, in the request's shape. */
-  answer(call: Call, answer: Answer): void {
-    const headers = call.status === 503 ? COME_BACK : NO_HEADERS;
-    if (answer instanceof Page) this.sendPage(call, answer.page);
-    else if (answer instanceof Download) this.sendFile(call, answer);
+  /** Answers with the result of a handler, in the request's shape. */
+  answer(ctx: RequestContext, answer: Answer): void {
+    const headers = ctx.status === 503 ? RETRY_LATER : NO_HEADERS;
+    if (answer instanceof Page) this.sendPage(ctx, answer.page);
+    else if (answer instanceof Download) this.sendFile(ctx, answer);
     else if (answer instanceof Text) {
-      // Items are texts too, of JSON: nothing is shown of them, and these bytes would come with each.
-      const texts = answer.type.startsWith('text/') ? [...headers, ...PLAIN] : headers;
-      this.send(call, { status: call.status, type: answer.type, text: answer.text, headers: texts });
+      // Not for JSON, which no browser renders: these bytes would come with every item.
+      const texts = answer.type.startsWith('text/') ? [...headers, ...TEXT_HEADERS] : headers;
+      this.send(ctx, { status: ctx.status, type: answer.type, text: answer.text, headers: texts });
     } else {
-      const text = JSON.stringify(encode(call.shape, answer));
-      this.send(call, { status: call.status, type: 'application/json', text, headers });
+      const text = JSON.stringify(encode(ctx.shape, answer));
+      this.send(ctx, { status: ctx.status, type: 'application/json', text, headers });
     }
   }
 
-  /** Kept by browsers, but asked for again each time: the answer then is 304 while the server is the same. */
-  private sendPage(call: Call, { type, text, bytes, etag }: DocsPage): void {
-    const kept = hasTag(call.ifNoneMatch, etag) && !cuts(call);
+  /** Browsers cache a page but revalidate it each time: 304 for as long as it is unchanged. */
+  private sendPage(ctx: RequestContext, { type, text, bytes, etag }: DocsPage): void {
+    const kept = hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
     const headers: Headers = [
       ['etag', etag],
       ['content-security-policy', PAGE_POLICY],
@@ -189,142 +163,142 @@ export class Replier {
       ['referrer-policy', 'no-referrer'],
     ];
     const content = kept ? { status: 304, type: '', text: '' } : { status: 200, type, text, bytes };
-    this.send(call, { ...content, headers, cache: 'no-cache' });
+    this.send(ctx, { ...content, headers, cache: 'no-cache' });
   }
 
-  /** Sends a file, or the part of it that is asked for (RFC 9110, 13 and 14). */
-  private sendFile(call: Call, { file, etag, tooSlow }: Download): void {
-    const part = call.method === 'HEAD' ? 'whole' : partOf(call, { size: file.size, etag });
-    const tagged: Headers = [['etag', etag], ...OPAQUE];
-    const kept = call.ifNoneMatch !== '' && hasTag(call.ifNoneMatch, etag) && !cuts(call);
-    if (!call.over && !kept && call.method !== 'HEAD' && part !== 'outside') {
+  /** Sends a file, or the requested part of it (RFC 9110, 13 and 14). */
+  private sendFile(ctx: RequestContext, { file, etag, tooSlow }: Download): void {
+    const part = ctx.method === 'HEAD' ? 'whole' : partOf(ctx, { size: file.size, etag });
+    const tagged: Headers = [['etag', etag], ...BLOB_HEADERS];
+    const kept = ctx.ifNoneMatch !== '' && hasTag(ctx.ifNoneMatch, etag) && !cuts(ctx);
+    if (!ctx.over && !kept && ctx.method !== 'HEAD' && part !== 'outside') {
       const range = part === 'whole' ? { start: 0, end: file.size } : part;
       const status = part === 'whole' ? 200 : 206;
-      this.sendPart(call, file, { part: range, status, headers: tagged, tooSlow });
+      this.sendPart(ctx, file, { part: range, status, headers: tagged, tooSlow });
       return;
     }
-    this.closeFile(call, file);
-    if (kept) this.send(call, { status: 304, type: '', text: '', headers: tagged });
+    this.closeFile(ctx, file);
+    if (kept) this.send(ctx, { status: 304, type: '', text: '', headers: tagged });
     else if (part === 'outside') {
-      this.fail(call, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
-    } else this.send(call, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
+      this.fail(ctx, new ServiceError('range_invalid'), [['content-range', `bytes */${file.size}`], ...tagged]);
+    } else this.send(ctx, { status: 200, type: BYTES, text: '', headers: tagged, length: file.size });
   }
 
-  /** Headers go out with the first bytes: a disk that cannot be read is a refusal, not a broken file. */
-  private sendPart(call: Call, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
+  /** Headers go out with the first bytes: a file that cannot be read is a refusal, not an incomplete download. */
+  private sendPart(ctx: RequestContext, file: BlobFile, { part, status, headers, tooSlow }: Sent): void {
     const { clock, log } = this.options;
     const done = (error?: unknown): void => {
-      call.unsent = undefined;
-      if (error !== undefined) log.error({ requestId: call.requestId, cause: describe(error) }, 'a blob was cut off');
-      this.closeFile(call, file);
+      ctx.unsent = undefined;
+      if (error !== undefined) log.error({ requestId: ctx.requestId, cause: describe(error) }, 'a blob was cut off');
+      this.closeFile(ctx, file);
     };
-    const outflow = new Outflow({ res: call.res, file, part, clock, tooSlow, done });
-    outflow
+    const download = new DownloadStream({ res: ctx.res, file, part, clock, tooSlow, done });
+    download
       .fill()
       .then((held) => {
-        if (call.over) return outflow.abort();
-        call.end();
-        call.unsent = () => outflow.abort();
-        call.res.cork(() => {
+        if (ctx.over) return download.end();
+        ctx.end();
+        ctx.unsent = () => download.end();
+        ctx.res.cork(() => {
           const range: Headers =
             status === 206 ? [['content-range', `bytes ${part.start}-${part.end - 1}/${file.size}`]] : NO_HEADERS;
-          this.writeHead(call, { status, type: BYTES, headers: [...headers, ...range] });
-          outflow.begin(held);
+          this.writeHead(ctx, { status, type: BYTES, headers: [...headers, ...range] });
+          download.begin(held);
         });
-        this.record(call, status);
+        this.record(ctx, status);
       })
       .catch((error: unknown) => {
-        outflow.abort();
-        this.fail(call, error);
+        download.end();
+        this.fail(ctx, error);
       });
   }
 
-  private closeFile({ requestId }: Call, file: BlobFile): void {
+  private closeFile({ requestId }: RequestContext, file: BlobFile): void {
     file.close().catch((error: unknown) => {
       this.options.log.error({ requestId, cause: describe(error) }, 'a blob could not be closed');
     });
   }
 
-  /** Answers with a refusal; `headers` come beside it. */
-  fail(call: Call, error: unknown, headers: Headers = NO_HEADERS): void {
+  /** Answers with a refusal, with additional headers. A 5xx is logged with its cause. */
+  fail(ctx: RequestContext, error: unknown, headers: Headers = NO_HEADERS): void {
     const refusal = asRefusal(error);
-    const status = statusOf(refusal.error, call.shape);
-    if (status >= 500) this.report(call, error, status);
-    this.refuse(call, refusal, headers);
+    const status = statusOf(refusal.error, ctx.shape);
+    if (status >= 500) this.report(ctx, error, status);
+    this.refuse(ctx, refusal, headers);
   }
 
-  /** The same for a refusal that is meant, whatever its status: the log is not told why. */
-  refuse(call: Call, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
-    const status = statusOf(refusal.error, call.shape);
+  /** Answers with an expected refusal: whatever its status, it is not logged. */
+  refuse(ctx: RequestContext, refusal: ServiceError, headers: Headers = NO_HEADERS): void {
+    const status = statusOf(refusal.error, ctx.shape);
     this.options.meter?.refused(codeOf(refusal.error, 'a'));
     const seconds = retryAfterOf(refusal, status);
-    this.send(call, {
+    this.send(ctx, {
       status,
       type: 'application/json',
-      text: JSON.stringify({ error: errorFields(refusal, call.shape) }),
+      text: JSON.stringify({ error: errorFields(refusal, ctx.shape) }),
       headers: seconds === undefined ? headers : [...headers, ['retry-after', String(seconds)]],
     });
   }
 
-  private report(call: Call, error: unknown, status: number): void {
+  private report(ctx: RequestContext, error: unknown, status: number): void {
     const { log } = this.options;
-    const fields = { requestId: call.requestId, route: call.route, tenantId: call.tenantId, cause: describe(error) };
+    const fields = { requestId: ctx.requestId, route: ctx.route, tenantId: ctx.tenantId, cause: describe(error) };
     if (status === 500) log.error(fields, 'request failed');
     else log.warn(fields, 'request refused');
   }
 
-  /** Whether browsers on this origin may call (reference, Configuration). */
+  /** Whether CORS allows this origin (reference, Configuration). */
   allows(origin: string): boolean {
     return origin !== '' && (this.anyOrigin || this.options.corsOrigins.includes(origin));
   }
 
-  /** Answers the question a browser asks before it calls from another origin. */
-  preflight(call: Call, methods: string): void {
+  /** Answers a CORS preflight request. */
+  preflight(ctx: RequestContext, methods: string): void {
     const headers: Headers = [
       ['access-control-allow-methods', methods],
-      ['access-control-allow-headers', ASKED],
+      ['access-control-allow-headers', ALLOWED_HEADERS],
       ['access-control-max-age', '600'],
     ];
-    this.send(call, { status: cuts(call) ? 200 : 204, type: '', text: '', headers });
+    this.send(ctx, { status: cuts(ctx) ? 200 : 204, type: '', text: '', headers });
   }
 
-  private send(call: Call, out: Outgoing): void {
-    if (call.over) return this.options.shares.freeRoom(call);
-    if (cuts(call)) call.closing = 'cut';
-    if (call.closing !== 'cut') this.deliver(call, out);
-    // Not in the turn that parses what came with it: while an answer is owed the library takes no further request
-    // from the connection but drops it, so what stands behind doubtful framing is never run.
-    else setImmediate(() => this.deliver(call, out));
+  private send(ctx: RequestContext, out: Outgoing): void {
+    if (ctx.over) return this.options.budgets.releaseRoom(ctx);
+    if (cuts(ctx)) ctx.closing = 'cut';
+    if (ctx.closing !== 'cut') this.deliver(ctx, out);
+    // Not in the turn that parses what came with it. While an answer is pending the library drops further requests of
+    // the connection, so bytes behind a doubtful framing are never run as a request.
+    else setImmediate(() => this.deliver(ctx, out));
   }
 
-  private deliver(call: Call, out: Outgoing): void {
-    const { shares } = this.options;
-    if (!call.over) {
-      call.end();
+  private deliver(ctx: RequestContext, out: Outgoing): void {
+    const { budgets } = this.options;
+    if (!ctx.over) {
+      ctx.end();
       let unread: Buffer | undefined;
-      call.res.cork(() => (unread = this.write(call, out)));
-      if (call.bucket !== undefined) call.bucket.replies -= out.text.length;
-      // Not before the cork is off: it may end in closing the connection.
-      if (unread !== undefined) this.keep(call, unread);
-      this.record(call, out.status);
+      ctx.res.cork(() => (unread = this.write(ctx, out)));
+      if (ctx.bucket !== undefined) ctx.bucket.replies -= out.text.length;
+      // Not inside the cork: this may close the connection.
+      if (unread !== undefined) this.keep(ctx, unread);
+      this.record(ctx, out.status);
     }
-    shares.freeRoom(call);
+    budgets.releaseRoom(ctx);
   }
 
-  /** Answers the whole text where the client did not take all of it at once. */
-  private write(call: Call, out: Outgoing): Buffer | undefined {
-    const { res } = call;
+  /** Returns the whole text where the client did not take all of it at once. */
+  private write(ctx: RequestContext, out: Outgoing): Buffer | undefined {
+    const { res } = ctx;
     const { status, text } = out;
-    this.writeHead(call, out);
-    // The library cuts only where it is told a length, which 204 and 304 must not have: their client is asked to close.
-    // Where a cut is a must there are no such replies, see `cuts`.
+    this.writeHead(ctx, out);
+    // The library can close the connection only with a length, which 204 and 304 must not have: their client is asked to
+    // close. Where closing is required no such reply is sent (`cuts`).
     const empty = status === 204 || status === 304;
-    const cut = !empty && (this.closing || call.closing === 'cut');
-    if (!cut && (this.closing || call.closing === 'ask')) res.writeHeader('connection', 'close');
+    const cut = !empty && (this.closing || ctx.closing === 'cut');
+    if (!cut && (this.closing || ctx.closing === 'ask')) res.writeHeader('connection', 'close');
     if (empty) res.endWithoutBody();
-    else if (call.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
-    else if (call.method === 'HEAD') {
-      // Told a length as above, the library waits for that many bytes, and drops the connection at its next request.
+    else if (ctx.method === 'HEAD' && cut) res.endWithoutBody(out.length ?? Buffer.byteLength(text), cut);
+    else if (ctx.method === 'HEAD') {
+      // Given the length as an argument, the library waits for that many bytes, and drops the next request.
       res.writeHeader('content-length', String(out.length ?? Buffer.byteLength(text)));
       res.endWithoutBody();
     } else if (cut) res.end(text, cut);
@@ -332,7 +306,7 @@ export class Replier {
     return undefined;
   }
 
-  /** Not `end`: that has the library keep what the client does not take, however often he asks and does not read. */
+  /** Not `end`: with it the library buffers what the client does not read, for any number of requests. */
   private offer(res: HttpResponse, text: string, kept?: Buffer): Buffer | undefined {
     const bytes = kept ?? (text.length > LONG_REPLY ? Buffer.from(text) : undefined);
     const [, responded] = res.tryEnd(bytes ?? text, bytes?.length ?? Buffer.byteLength(text));
@@ -340,32 +314,32 @@ export class Replier {
   }
 
   private writeHead(
-    call: Call,
+    ctx: RequestContext,
     { status, type, headers, cache = 'no-store' }: Pick<Outgoing, 'status' | 'type' | 'headers' | 'cache'>,
   ): void {
-    const { res } = call;
-    if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? String(status));
+    const { res } = ctx;
+    if (status !== 200) res.writeStatus(`${status} ${STATUS_CODES[status]}`);
     if (type !== '') res.writeHeader('content-type', type);
     res.writeHeader('cache-control', cache);
-    res.writeHeader('x-request-id', call.requestId);
+    res.writeHeader('x-request-id', ctx.requestId);
     for (const [name, value] of headers) res.writeHeader(name, value);
-    if (call.origin !== '') this.writeOrigin(res, call.origin);
+    if (ctx.origin !== '') this.writeOrigin(res, ctx.origin);
   }
 
   private writeOrigin(res: HttpResponse, origin: string): void {
     if (!this.allows(origin)) return;
     res.writeHeader('access-control-allow-origin', this.anyOrigin ? '*' : origin);
-    res.writeHeader('access-control-expose-headers', EXPOSED);
+    res.writeHeader('access-control-expose-headers', EXPOSED_HEADERS);
     if (!this.anyOrigin) res.writeHeader('vary', 'origin');
   }
 
-  /** Keeps a reply until the client has read it, at the cost of his own share, and for as long as he goes on reading. */
-  private keep(call: Call, bytes: Buffer): void {
-    const { res } = call;
-    const { shares, clock } = this.options;
-    const { replies } = shares.of(call);
-    const held = call.room ?? shares.holding(call);
-    call.room = undefined;
+  /** Keeps a reply until the client has read it, charged to the client's own share, while the client keeps the pace. */
+  private keep(ctx: RequestContext, bytes: Buffer): void {
+    const { res } = ctx;
+    const { budgets, clock } = this.options;
+    const { replies } = budgets.of(ctx);
+    const held = ctx.room ?? budgets.holding(ctx);
+    ctx.room = undefined;
     const cut = (): void => void res.close();
     held.giveWay = cut;
     const pace = new Pace({
@@ -376,12 +350,12 @@ export class Replier {
       cut,
     });
     const release = (): void => {
-      call.unsent = undefined;
+      ctx.unsent = undefined;
       pace.end();
       replies.release(held);
     };
-    call.unsent = release;
-    // Anew: what was reserved is no bound of what one reply may be.
+    ctx.unsent = release;
+    // Released and set again: a reply may be larger than its reservation.
     replies.release(held);
     if (replies.set(held, bytes.length + REPLY_COST) !== 'held') return cut();
     res.onWritable((offset) => {
@@ -392,19 +366,19 @@ export class Replier {
     });
   }
 
-  private record(call: Call, status: number): void {
+  private record(ctx: RequestContext, status: number): void {
     if (!this.debug) return;
     const { log, clock } = this.options;
     log.debug(
       {
-        requestId: call.requestId,
-        method: METHODS.has(call.method) ? call.method : 'other',
-        // The table's path, not the request's: an unknown path may hold anything, a code or a token too.
-        path: call.route || 'unknown',
+        requestId: ctx.requestId,
+        method: METHODS.has(ctx.method) ? ctx.method : 'other',
+        // The table's path, not the request's: an unknown path may hold a code or a token.
+        path: ctx.route || 'unknown',
         status,
-        ms: clock.now() - call.startedAt,
-        tenantId: call.tenantId || undefined,
-        deviceId: call.deviceId || undefined,
+        ms: clock.now() - ctx.startedAt,
+        tenantId: ctx.tenantId || undefined,
+        deviceId: ctx.deviceId || undefined,
       },
       'request',
     );

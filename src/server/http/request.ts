@@ -1,48 +1,50 @@
 /**
- * One HTTP request under way. uWebSockets.js frees the request when its handler returns, so everything needed later
- * is copied first; the response object lives until it is answered or aborted, and is never touched after that.
+ * One HTTP request under way. uWebSockets.js frees the request object when its handler returns, so everything needed
+ * later is copied first. The response object is valid until it is answered or aborted, and must not be touched after.
  *
- * Its body is read under its cap, bounded in what is held of it, and parsed (`validation`, `payload_too_large`).
+ * The body is read under the cap of its route, within the budget for bodies, and parsed.
  */
 import type { HttpRequest, HttpResponse } from 'uWebSockets.js';
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { type Shape, shapeOfBody } from '../../protocol/shape.js';
 import type { TokenClaims } from './tokens.js';
-import { type Bucket, type Charged, type Holding, refusalOf, type Verdict, type Shares } from './limits.js';
+import {
+  type Bucket,
+  type ChargedRequest,
+  type Holding,
+  refusalOf,
+  type Verdict,
+  type RequestBudgets,
+} from './limits.js';
 import type { Caller } from './authenticate.js';
-import type { Incoming, Inflow } from './inflow.js';
+import type { UploadRequest, UploadStream } from './streams.js';
 import type { TenantActor } from './ports.js';
 import { isAscii, isUtf8 } from 'node:buffer';
 import { EMPTY_QUERY, parseQuery, QUERY_MAX, type Query } from './query.js';
 
-/** How the connection goes on after the reply: kept, closed by the client as told, or cut. */
+/** The connection after the reply: kept, closed by the client as `Connection: close` says, or closed by the server. */
 export type Closing = 'keep' | 'ask' | 'cut';
 
 const NOTHING = Buffer.alloc(0);
-/** Of a request whose body was not taken, or was handed on. */
+/** The body of a request that has none, or whose body the handler has taken. */
 export const NO_FIELDS: Readonly<Record<string, unknown>> = Object.freeze({});
 
-/** What a call tells those who took it in (src/server/http/pipeline.ts). */
-export interface CallKeeper {
-  /** The answer of a handler that had said that it comes later. */
-  answerLater(call: Call, answer: object): void;
-  refuseLater(call: Call, error: unknown): void;
-  /** Once: it was answered, or its client went away. */
-  over(call: Call): void;
+/** What a request notifies its pipeline of (src/server/http/pipeline.ts). */
+export interface RequestHooks {
+  /** The answer of a handler that returned `LATER`. */
+  answerLater(ctx: RequestContext, answer: object): void;
+  refuseLater(ctx: RequestContext, error: unknown): void;
+  /** Called once: the request was answered, or its client has disconnected. */
+  over(ctx: RequestContext): void;
 }
 
-/**
- * A request under way: what was copied of it, what the steps found out about it, and whether its response still lives.
- */
-export class Call implements Charged, Incoming {
+/** A request under way: its copied fields, the results of the steps, and whether its response is still valid. */
+export class RequestContext implements ChargedRequest, UploadRequest {
   readonly method: string;
   readonly path: string;
   readonly query: Query;
   readonly startedAt: number;
-  /**
-   * Set where the query or the shape it names does not parse; raised when it is the body's turn (reference, HTTP, Order
-   * of checks).
-   */
+  /** The query or the shape it names does not parse; thrown after the body was read (reference, HTTP, Order of checks). */
   fault: ServiceError | undefined;
 
   authorization = '';
@@ -54,27 +56,24 @@ export class Call implements Charged, Incoming {
   preflightMethod = '';
   forwardedFor = '';
   givenId = '';
-  /** Tags of what the client has already. */
   ifNoneMatch = '';
-  /** Which part of a file is asked for, and of which one. */
   range = '';
   ifRange = '';
-  /** The scheme that a proxy says the client used. */
   forwardedProto = '';
   upgrade = '';
   contentLength = 0;
   lengthDeclared = false;
   chunked = false;
-  /** Says what is wrong with the framing: a proxy in front could read this request otherwise (reference, HTTP, Requests). */
+  /** A fault in the framing: a proxy in front could delimit this request differently (reference, HTTP, Requests). */
   framing: string | undefined;
 
-  /** The shape that query or header name; it wins over what a body shows (reference, HTTP, The two shapes). */
+  /** The shape that query or header name; it takes precedence over the body's (reference, HTTP, The two shapes). */
   namedShape: Shape | undefined;
   shape: Shape;
   requestId = '';
-  /** The path as the route table has it, `:id` and all; '' for none of them. */
+  /** The path of the route table, with its parameters; '' for an unknown path. */
   route = '';
-  /** The part of the path that stands for `:id`. */
+  /** The value of `:id` in the path. */
   id = '';
   tenantId = '';
   deviceId = '';
@@ -82,27 +81,27 @@ export class Call implements Charged, Incoming {
   owner = '';
   place: Holding | undefined;
   room: Holding | undefined;
-  /** What its device may still read and write; undefined where nothing is counted. */
+  /** The token bucket of its device; undefined where the route or the configuration has no rate. */
   bucket: Bucket | undefined;
   body: Readonly<Record<string, unknown>> = NO_FIELDS;
-  /** The body as it came, where the row takes it raw. */
+  /** The unparsed body, where the row is `raw`. */
   bytes: Uint8Array = NOTHING;
-  /** The body on its way in, where the row streams it. */
-  inflow: Inflow | undefined;
+  /** The body, where the row is `stream`. */
+  upload: UploadStream | undefined;
   /** Status of a success. */
   status = 200;
-  /** Of a held call: what it is answered with when the server stops before it has its answer. */
+  /** Of a long poll: the answer when it has to end early, because the server stops or needs the slot. */
   giveUp: object | undefined;
 
   closing: Closing = 'keep';
-  /** A handler that gave, or is about to give, `LATER` has said its answer. */
-  told = false;
+  /** The handler has called `answer` or `refuse`, maybe before it returned `LATER`. */
+  settled = false;
   over = false;
   aborted = false;
-  /** Lets go of a long reply that is still being sent; called when the client goes away in the middle of it. */
+  /** Releases a long reply that is still being sent; called when the client disconnects before its end. */
   unsent: (() => void) | undefined;
   private ended: (() => void) | undefined;
-  /** Who calls, once he was let in. Only where the row asks for a device. */
+  /** Set at admission, where the row requires a device. */
   caller: Caller | undefined;
   private knownClaims: TokenClaims | undefined;
 
@@ -110,11 +109,11 @@ export class Call implements Charged, Incoming {
     readonly res: HttpResponse,
     req: HttpRequest,
     context: { readonly now: number; readonly shape: Shape },
-    private readonly keeper: CallKeeper,
+    private readonly hooks: RequestHooks,
   ) {
     this.method = req.getCaseSensitiveMethod().toUpperCase();
     this.path = req.getUrl();
-    // Undefined without a question mark, other than the library's types say.
+    // Undefined without a question mark, whatever the library's types say.
     const query = req.getQuery() ?? '';
     const { values, malformed } = query === '' || query.length > QUERY_MAX ? EMPTY_QUERY : parseQuery(query);
     this.query = values;
@@ -204,7 +203,7 @@ export class Call implements Charged, Incoming {
     }
   }
 
-  /** The query is the last word: it is in the URL that somebody wrote for this one request. */
+  /** The query takes precedence over the header: it was written for this one request. */
   private nameShape(): void {
     if (this.query.has('shape')) this.takeShape(this.query.get('shape') ?? '', 'shape');
     else if (this.namedShape === undefined && this.query.has('bin_id')) this.shape = 'b';
@@ -228,13 +227,13 @@ export class Call implements Charged, Incoming {
     return value;
   }
 
-  /** The tenant's actor. Only routes whose row asks for a device have one. */
+  /** The tenant's actor. Only for rows that require a device. */
   get actor(): TenantActor {
     if (this.caller === undefined) throw new Error(`${this.path}: a handler asked for a tenant that was not resolved`);
     return this.caller.actor;
   }
 
-  /** What the caller's token or ticket says. Only where the row asks for a device. */
+  /** The claims of the token or ticket. Only for rows that require a device. */
   get claims(): TokenClaims {
     if (this.knownClaims === undefined) throw new Error(`${this.path}: a handler asked for a caller that has no token`);
     return this.knownClaims;
@@ -244,40 +243,40 @@ export class Call implements Charged, Incoming {
     this.knownClaims = claims;
   }
 
-  /** The answer of a handler that gave `LATER`. */
+  /** The answer of a handler that returned `LATER`. */
   answer(answer: object): void {
-    this.told = true;
-    this.keeper.answerLater(this, answer);
+    this.settled = true;
+    this.hooks.answerLater(this, answer);
   }
 
-  /** The refusal of a handler that gave `LATER`. */
+  /** The refusal of a handler that returned `LATER`. */
   refuse(error: unknown): void {
-    this.told = true;
-    this.keeper.refuseLater(this, error);
+    this.settled = true;
+    this.hooks.refuseLater(this, error);
   }
 
-  /** Calls back once, when the call is over: answered, or its client gone. */
+  /** Calls back once, when the request is over: answered, or its client disconnected. */
   onEnd(fn: () => void): void {
     if (this.over) fn();
     else this.ended = fn;
   }
 
-  /** Answered, gone, or given up: from here on the response belongs to nobody else. */
+  /** Marks the request as over. Only the caller may still touch the response, in this turn. */
   end(): void {
     if (this.over) return;
     this.over = true;
     const ended = this.ended;
     this.ended = undefined;
     ended?.();
-    this.keeper.over(this);
+    this.hooks.over(this);
   }
 }
 
-/** A body that takes longer than this is refused, ms. Silence is cut by uWebSockets.js after 10 s already. */
+/** A body that takes longer than this is refused, ms. uWebSockets.js closes a silent connection after 10 s already. */
 const BODY_MS = 30_000;
 /**
- * A reply to a request whose body is still on its way is read by the client only if the connection stays open until
- * the client has stopped sending. So much of an unwanted body is swallowed for that; more is cut off.
+ * A client reads the refusal of a body that it is still sending only if the connection stays open until it has sent all
+ * of it. Up to this many bytes are read and dropped for that; at more the connection is closed.
  */
 export const SWALLOW_MAX = 4 * 1024 * 1024;
 
@@ -285,10 +284,10 @@ export const SWALLOW_MAX = 4 * 1024 * 1024;
 export interface BodyOptions {
   /** The largest body that is taken, bytes. */
   readonly cap: number;
-  /** Account for what is held of bodies that come in several pieces. */
-  readonly shares: Shares;
+  /** Charged for bodies that arrive in several pieces. */
+  readonly budgets: RequestBudgets;
   readonly now: () => number;
-  /** Called once, unless the client goes away first. The bytes are valid during the call only. */
+  /** Called once, unless the client disconnects first. The bytes are valid during the call only. */
   readonly done: (bytes: Buffer, fault: ServiceError | undefined) => void;
 }
 
@@ -297,16 +296,16 @@ const tooLarge = (cap: number): ServiceError =>
 
 const noRoom = (verdict: 'share' | 'bound'): ServiceError => refusalOf(verdict, 'bytes of bodies');
 
-/** One body on its way in. */
+/** Reads one body. */
 class BodyReader {
   private pieces: Buffer[] = [];
   private size = 0;
-  /** Of a body that comes in several pieces: what the budget knows of it. */
+  /** Set once the body has come in more than one piece. */
   private held: Holding | undefined;
   private finished = false;
 
   constructor(
-    private readonly call: Call,
+    private readonly ctx: RequestContext,
     private readonly options: BodyOptions,
   ) {}
 
@@ -317,7 +316,7 @@ class BodyReader {
     this.size += chunk.byteLength;
     if (this.size > cap) return this.swallow(isLast);
     if (isLast && first) return this.finish(Buffer.from(chunk));
-    // Half a body is held before anybody is asked: without this, strangers could fill the memory with halves.
+    // A partial body is charged before its sender is authenticated: else half-sent bodies could fill the memory.
     const verdict = this.hold(chunk);
     if (verdict !== 'held') this.finish(NOTHING, noRoom(verdict));
     else if (isLast) this.finish(Buffer.concat(this.pieces, this.size));
@@ -325,20 +324,20 @@ class BodyReader {
   }
 
   private get late(): boolean {
-    return this.options.now() - this.call.startedAt > BODY_MS;
+    return this.options.now() - this.ctx.startedAt > BODY_MS;
   }
 
   private hold(chunk: ArrayBuffer): Verdict {
-    const { shares } = this.options;
-    // The one that began first is the first to give way, however fast its bytes come.
-    this.held ??= shares.holding(this.call, () => this.giveWay());
-    const verdict = shares.of(this.call).bodies.set(this.held, this.size);
-    // The library takes its memory back when \`take\` returns.
+    const { budgets } = this.options;
+    // Progress is not noted with `moved`: the body that began first is evicted first, however fast its bytes arrive.
+    this.held ??= budgets.holding(this.ctx, () => this.giveWay());
+    const verdict = budgets.of(this.ctx).bodies.set(this.held, this.size);
+    // A copy: the library reuses its memory when `take` returns.
     if (verdict === 'held') this.pieces.push(Buffer.from(chunk.slice(0)));
     return verdict;
   }
 
-  /** Refused, so that others have room. */
+  /** Evicted: refuses the body, to make room for others. */
   giveWay(): void {
     if (!this.finished) this.finish(NOTHING, noRoom('share'));
   }
@@ -350,78 +349,77 @@ class BodyReader {
   }
 
   private release(): void {
-    if (this.held !== undefined) this.options.shares.of(this.call).bodies.release(this.held);
+    if (this.held !== undefined) this.options.budgets.of(this.ctx).bodies.release(this.held);
     this.pieces = [];
   }
 
-  /** The call is over: what is held is held for nobody. */
+  /** The body is complete or refused, or the request is over. */
   stop(): void {
     this.finished = true;
     this.release();
-    // What follows cannot be broken off.
-    if (this.call.place !== undefined) this.call.place.giveWay = undefined;
+    // A request whose handler runs cannot be evicted.
+    if (this.ctx.place !== undefined) this.ctx.place.giveWay = undefined;
   }
 
   private finish(bytes: Buffer, fault?: ServiceError): void {
-    if (fault !== undefined) this.call.closing = 'cut';
+    if (fault !== undefined) this.ctx.closing = 'cut';
     this.stop();
     this.options.done(bytes, fault);
   }
 }
 
-/** What came of a body that was whole, or refused, before its call was let in. */
 interface Kept {
   readonly bytes: Buffer;
   readonly fault: ServiceError | undefined;
 }
 
-/** The body of a call that waits for its admission: a copy, accounted for until the call is let in or over. */
+/** The body of a request that waits for its admission: a copy, charged until the request is admitted or over. */
 export class KeptBody {
   private kept: Kept | undefined;
   private held: Holding | undefined;
 
   constructor(
-    private readonly call: Call,
-    private readonly shares: Shares,
+    private readonly ctx: RequestContext,
+    private readonly budgets: RequestBudgets,
   ) {}
 
-  /** Takes the body in. Where there is no room it is dropped, and the call will be refused. */
+  /** Keeps the body, complete or refused. Where there is no room it is dropped, and the request will be refused. */
   put(bytes: Buffer, fault: ServiceError | undefined): void {
     this.kept = { bytes: NOTHING, fault };
     if (bytes.length === 0) return;
-    this.held = this.shares.holding(this.call, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
-    const verdict = this.shares.of(this.call).bodies.set(this.held, bytes.length);
+    this.held = this.budgets.holding(this.ctx, () => (this.kept = { bytes: NOTHING, fault: noRoom('share') }));
+    const verdict = this.budgets.of(this.ctx).bodies.set(this.held, bytes.length);
     if (verdict !== 'held') this.kept = { bytes: NOTHING, fault: fault ?? noRoom(verdict) };
     else {
       this.kept = { bytes: Buffer.from(bytes), fault };
-      this.call.onEnd(() => void this.take());
+      this.ctx.onEnd(() => void this.take());
     }
   }
 
-  /** Hands the body over, and holds it no longer; undefined while it is on its way, and after it was taken. */
+  /** Hands the body over and releases it; undefined before it is complete, and after it was taken. */
   take(): Kept | undefined {
     const { kept, held } = this;
     this.kept = undefined;
-    if (held !== undefined) this.shares.of(this.call).bodies.release(held);
+    if (held !== undefined) this.budgets.of(this.ctx).bodies.release(held);
     return kept;
   }
 }
 
 /**
- * Reads the body; a declared length over the cap is refused before anything is read. While it is on its way the call
- * gives its place to others where there are too many (see \`FairBudget\`).
+ * Reads the body; a declared length over the cap is refused before anything is read. A request whose body is incomplete
+ * may be evicted from those under way (see `FairBudget`).
  */
-export function readBody(call: Call, options: BodyOptions): void {
-  if (call.contentLength > options.cap) {
-    call.closing = 'ask';
+export function readBody(ctx: RequestContext, options: BodyOptions): void {
+  if (ctx.contentLength > options.cap) {
+    ctx.closing = 'ask';
     options.done(NOTHING, tooLarge(options.cap));
     return;
   }
-  const reader = new BodyReader(call, options);
-  call.onEnd(() => reader.stop());
-  const { place } = call;
+  const reader = new BodyReader(ctx, options);
+  ctx.onEnd(() => reader.stop());
+  const { place } = ctx;
   if (place !== undefined) place.giveWay = () => reader.giveWay();
-  call.res.onData((chunk, isLast) => reader.take(chunk, isLast));
+  ctx.res.onData((chunk, isLast) => reader.take(chunk, isLast));
 }
 
 const JSON_TYPE = /^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
@@ -436,8 +434,8 @@ export const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /**
- * What JSON from outside says; `path` names it in a refusal. Every byte of JSON that a stranger sent is parsed here and
- * nowhere else: the bounds are looked at before anything is built (FAIR-40). Throws `validation`.
+ * Parses JSON from a client; `path` names it in a refusal. All JSON of clients is parsed here: depth and count are
+ * checked before the parser builds anything (FAIR-40). Throws `validation`.
  */
 export function parseJson(bytes: Buffer, path: string): unknown {
   const excess = jsonExcess(bytes);
@@ -447,61 +445,54 @@ export function parseJson(bytes: Buffer, path: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    // The parser's own message quotes the body, which must not travel further.
+    // The parser's own message quotes the body, which must not get into replies or logs.
     throw invalid(path, 'must be valid JSON');
   }
 }
 
-/**
- * Takes the body in and settles the request's shape (reference, HTTP, The two shapes). No body at all is an empty
- * object.
- */
-export function takeBody(call: Call, bytes: Buffer): void {
+/** Parses the body and determines the request's shape (reference, HTTP, The two shapes). No body is an empty object. */
+export function takeBody(ctx: RequestContext, bytes: Buffer): void {
   if (bytes.length > 0) {
-    if (call.contentType !== 'application/json' && !JSON_TYPE.test(call.contentType)) {
+    if (ctx.contentType !== 'application/json' && !JSON_TYPE.test(ctx.contentType)) {
       throw invalid('content-type', 'must be application/json');
     }
     const body = parseJson(bytes, 'body');
     if (!isObject(body)) throw invalid('body', 'must be a JSON object');
-    call.body = body;
+    ctx.body = body;
   }
-  if (call.namedShape !== undefined) return;
+  if (ctx.namedShape !== undefined) return;
   try {
-    call.shape = shapeOfBody(call.body) ?? call.shape;
+    ctx.shape = shapeOfBody(ctx.body) ?? ctx.shape;
   } catch (error) {
     // A body with marks of both shapes is `invalid_payload`, which is B's name for it (reference, HTTP, The two shapes).
-    call.shape = 'b';
+    ctx.shape = 'b';
     throw error;
   }
 }
 
-/** Takes what a form of HTML sends as the body's fields. Throws `validation` for anything else. */
-export function takeForm(call: Call, bytes: Buffer): void {
-  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(call.contentType)) {
+/** Takes the fields of an HTML form as the body. Throws `validation` for anything else. */
+export function takeForm(ctx: RequestContext, bytes: Buffer): void {
+  if (!/^application\/x-www-form-urlencoded(;|$)/i.test(ctx.contentType)) {
     throw invalid('content-type', 'must be application/x-www-form-urlencoded');
   }
   const { values, malformed } = parseQuery(bytes.toString('utf8'));
   if (malformed) throw invalid('body', 'has a malformed escape');
-  // A field that is given twice is null in the map, which no validator takes.
-  call.body = Object.fromEntries(values);
+  // A field that is given twice is null in the map, which no validator accepts.
+  ctx.body = Object.fromEntries(values);
 }
 
-/**
- * How deep and how large JSON is, found out on its bytes. A parser builds an object for every two bytes of `[[[[...`,
- * and holds everybody up while it does; this looks at each byte once and builds nothing.
- */
-/** Objects and lists inside one another at most. */
+/** Nested objects and lists at most. */
 export const JSON_DEPTH_MAX = 32;
-/** Names and values at most. The largest honest batch, 1 MiB for 100 devices, has about 16,000. */
+/** Names and values at most. The largest legitimate batch, 1 MiB for 100 devices, has about 16,000. */
 export const JSON_COUNT_MAX = 32_768;
 
-/** Which bound a text is beyond. */
+/** The bound that a text exceeds. */
 export type JsonExcess = 'depth' | 'count';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** What a byte outside of strings means. What is none of these is part of a number, `true`, `false` or `null`. */
+/** Kinds of bytes outside of strings. Kind 0 is part of a number, `true`, `false` or `null`. */
 const BETWEEN = 1;
 const OPENS = 2;
 const CLOSES = 3;
@@ -511,7 +502,7 @@ for (const byte of [0x5b, 0x7b]) KINDS[byte] = OPENS;
 for (const byte of [0x5d, 0x7d]) KINDS[byte] = CLOSES;
 KINDS[QUOTE] = 4;
 
-/** Where the string ends whose first byte is at `start`: behind its closing quote, or at the end of the bytes. */
+/** The end of the string whose first byte is at `start`: behind its closing quote, or the end of the bytes. */
 function endOfString(bytes: Buffer, start: number): number {
   const { length } = bytes;
   let at = bytes.indexOf(QUOTE, start);
@@ -519,7 +510,7 @@ function endOfString(bytes: Buffer, start: number): number {
   let escapes = 0;
   while (at - escapes > start && bytes[at - escapes - 1] === BACKSLASH) escapes++;
   if (escapes % 2 === 0) return at + 1;
-  // From an escaped quote on byte by byte: a string of nothing else would cost a search for each.
+  // After an escaped quote byte by byte: a string of many of them would cost a search for each.
   for (at++; at < length; at++) {
     const byte = bytes[at];
     if (byte === QUOTE) return at + 1;
@@ -529,8 +520,9 @@ function endOfString(bytes: Buffer, start: number): number {
 }
 
 /**
- * Whether JSON is beyond the bounds; undefined where it is not. Every name and every value counts, lists and objects
- * too. Of bytes that are no JSON the answer means nothing but that a parser may be asked.
+ * The bound that a JSON text exceeds; undefined where it exceeds none. Every name and value counts, lists and objects
+ * too. A parser builds an object for every two bytes of `[[[[...` and blocks the event loop meanwhile; this reads each
+ * byte once and allocates nothing. For bytes that are not JSON, undefined only means that they may be parsed.
  */
 export function jsonExcess(bytes: Buffer): JsonExcess | undefined {
   const { length } = bytes;

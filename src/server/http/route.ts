@@ -1,47 +1,47 @@
-/** What a row of the route table says of its endpoint, and what answers it. */
+/** A row of the route table: what an endpoint requires, and its handler. */
 import type { Needs } from './authenticate.js';
 import type { Answer } from './reply.js';
-import type { Call } from './request.js';
+import type { RequestContext } from './request.js';
 
 /**
- * What a handler gives that answers later, by `call.answer` or `call.refuse`: exactly one of the two, exactly once. For the
- * busiest calls, whose answer comes with those of many others: a promise each is most of what they would wait for.
+ * Returned by a handler that answers later, by `answer` or `refuse` of the context: exactly one of the two, exactly
+ * once. For the hottest requests, which are answered in batches: a promise each would be most of their latency.
  */
 export const LATER = Symbol('later');
 
 /**
- * What answers a row's calls. `P` are the parts of the server that it needs; `A` is the reply as the reference has it
+ * Handles the requests of a row. `P` are the parts of the server that it needs; `A` is the reply as the reference has it
  * (src/protocol/replies.ts). It throws, or rejects with, a ServiceError for a refusal; anything else is `internal`.
  */
-export type Handler<P, A extends Answer = Answer> = (call: Call, parts: P) => A | Promise<A> | typeof LATER;
+export type Handler<P, A extends Answer = Answer> = (ctx: RequestContext, parts: P) => A | Promise<A> | typeof LATER;
 
 /** Methods of the table; HEAD and OPTIONS follow from them. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
-/** One row of the route table; `P` as in `Handler`. A `Row` of no kind is one that nobody calls. */
+/** One row of the route table; `P` as in `Handler`. A `Row` without a type argument can be read, but not run. */
 export interface Row<P = never> {
   readonly method: Method;
-  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
+  /** `:id` matches one segment of the path, `:tenant/:ref` two. */
   readonly path: string;
   /** `url`: the signature in the query (reference, Blobs). */
   readonly auth: 'device' | 'admin' | 'url' | 'none';
   /** Token bucket of the device, limit of the client's address, or none (reference, HTTP, Rates). */
   readonly limit: 'read' | 'write' | 'pair' | 'password' | 'challenge' | 'signup' | 'payment' | 'return' | 'none';
-  /** Tenant states that let it through (reference, HTTP, States of a tenant). */
+  /** Tenant states in which it works (reference, HTTP, States of a tenant). */
   readonly state: Needs;
-  /** Largest body in bytes; 0: a body is not looked at. */
+  /** Largest body in bytes; 0: a body is ignored. */
   readonly body: number;
   /** The largest reply: room for it is reserved before the handler runs. Left out: it is small. */
   readonly reply?: number | undefined;
-  /** Answers for the process, whatever host it is asked by and however busy it is. */
+  /** Answers for the process: for any host, and also under load. */
   readonly tenantless?: true;
-  /** Is there at the apex of a hosted service only, and belongs to no tenant. */
+  /** Exists at the apex of a hosted service only, and belongs to no tenant. */
   readonly apex?: true;
-  /** The body is what a form of HTML sends, not JSON. */
+  /** The body is an HTML form, not JSON. */
   readonly form?: true;
-  /** The body is not looked at here: its signature covers the bytes. Such a call is refused under load, like others. */
+  /** The body is not parsed: its signature covers the bytes. Such a request is refused under load, like others. */
   readonly raw?: true;
-  /** The body is not held: the handler takes it from the call's `inflow`, as it comes. */
+  /** The body is not buffered: the handler reads it from the context's `upload`. */
   readonly stream?: true;
   readonly run: Handler<P>;
 }

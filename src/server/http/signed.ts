@@ -1,14 +1,14 @@
 /**
  * Short byte strings under the server's MAC, as URL-safe text: tokens and tickets.
- * Each kind begins with a byte of its own, so that none can be taken for another under the same secret.
+ * Each kind begins with its own byte, so that none is accepted as another under the same secret.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** First byte of what is signed: kind and version in one. */
+/** The first byte of the signed bytes: kind and version in one. */
 export const KIND = { token: 1, socketTicket: 2, passwordTicket: 3 } as const;
 
 const MAC_BYTES = 32;
-/** A token of the longest ids takes 180 characters; anything longer is refused unread. */
+/** A token of the longest ids has 180 characters; longer texts are refused without decoding them. */
 const TEXT_MAX = 256;
 
 const macOf = (secret: Uint8Array, body: Uint8Array): Buffer => createHmac('sha256', secret).update(body).digest();
@@ -18,11 +18,11 @@ export function sealText(secret: Uint8Array, body: Uint8Array): string {
   return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
 }
 
-/** The body, or undefined unless every character is as it was made. The MAC is compared in constant time. */
+/** The body, or undefined where the text or its MAC is not exactly what `sealText` returned. Constant time. */
 export function openText(secret: Uint8Array, text: string): Buffer | undefined {
   if (text.length > TEXT_MAX) return undefined;
   const bytes = Buffer.from(text, 'base64url');
-  // The decoder skips strange characters and ignores spare bits of the last one: only the text we would write counts.
+  // The decoder skips invalid characters and ignores unused bits of the last one: only the canonical text is accepted.
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== text) return undefined;
   const body = bytes.subarray(0, bytes.length - MAC_BYTES);
   return timingSafeEqual(macOf(secret, body), bytes.subarray(bytes.length - MAC_BYTES)) ? body : undefined;
@@ -62,7 +62,7 @@ export class FieldWriter {
   }
 }
 
-/** Reads what `FieldWriter` wrote. The MAC held, so the form is ours: anything else is a fault and throws. */
+/** Reads what `FieldWriter` wrote. The MAC was verified, so a malformed body is a bug and throws. */
 export class FieldReader {
   private at = 1;
 

@@ -2,17 +2,17 @@
 import type { Clock } from '../../protocol/clock.js';
 import { FieldReader, FieldWriter, KIND, openText, sealText } from './signed.js';
 
-/** What a token says. Whether the device still stands at this epoch is for the tenant to say. */
+/** The claims of a token. The tenant decides whether the epoch is still valid. */
 export interface TokenClaims {
   readonly tenantId: string;
   readonly deviceId: string;
-  /** The device's token epoch when it was issued: revoking raises the device's, and older tokens die. */
+  /** The token epoch of the device at issue: a revocation raises it, which invalidates older tokens. */
   readonly epoch: number;
   /** Milliseconds since 1970. */
   readonly expiresAt: number;
 }
 
-/** A token with a MAC over all of its claims. Only URL-safe characters. */
+/** A token with a MAC over all of its claims, in URL-safe characters. */
 export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
   const body = new FieldWriter(KIND.token)
     .text(claims.tenantId)
@@ -23,13 +23,13 @@ export function issueToken(secret: Uint8Array, claims: TokenClaims): string {
   return sealText(secret, body);
 }
 
-/** A token and when it ends, milliseconds since 1970. */
+/** A token and when it expires, milliseconds since 1970. */
 export interface IssuedToken {
   readonly token: string;
   readonly expiresAt: number;
 }
 
-/** Issues tokens of one lifetime (TOKEN_TTL_DAYS) for devices that have proven themselves. */
+/** Issues tokens of one lifetime (TOKEN_TTL_DAYS) to authenticated devices. */
 export type TokenIssuer = (device: Pick<TokenClaims, 'tenantId' | 'deviceId' | 'epoch'>) => IssuedToken;
 
 /** @param options.ttlMs lifetime in milliseconds. */
@@ -40,18 +40,18 @@ export function tokenIssuer(options: { secret: Uint8Array; ttlMs: number; clock:
   };
 }
 
-/** What a token says, or why it says nothing. */
+/** The claims of a token, or why it is refused. */
 export type Verified =
   { readonly ok: true; readonly claims: TokenClaims } | { readonly ok: false; readonly reason: 'invalid' | 'expired' };
 
 const INVALID: Verified = { ok: false, reason: 'invalid' };
 const EXPIRED: Verified = { ok: false, reason: 'expired' };
 
-/** Checks tokens. A MAC takes 11 us: callers that come again are remembered (src/server/http/authenticate.ts). */
+/** Verifies tokens. A MAC takes 11 us, so src/server/http/authenticate.ts caches callers. */
 export class TokenVerifier {
   constructor(private readonly secret: Uint8Array) {}
 
-  /** `expired` is said only of a token whose MAC holds. */
+  /** The reason is `expired` only where the MAC is valid. */
   verify(token: string, now: number): Verified {
     const body = openText(this.secret, token);
     if (body === undefined || FieldReader.kindOf(body) !== KIND.token) return INVALID;

@@ -1,4 +1,4 @@
-/** Item endpoints (reference, HTTP): validate, decode the shape, ask the tenant, encode the answer. */
+/** Item endpoints (reference, HTTP): validate, decode the shape, submit to the tenant's actor, encode the answer. */
 import { invalid, ServiceError } from '../../protocol/errors.js';
 import { isBinId } from '../../protocol/ids.js';
 import type { BatchReply, Changed } from '../../protocol/item-replies.js';
@@ -15,7 +15,7 @@ import {
   validateItemBodyB,
   validateReconcileBody,
 } from '../http/validators.js';
-import { isObject, type Call } from '../http/request.js';
+import { isObject, NO_FIELDS, type RequestContext } from '../http/request.js';
 import { asRefusal, describe, errorFields, renamed } from '../http/fail.js';
 import type { HttpConfig, Log } from '../http/ports.js';
 import { Text } from '../http/reply.js';
@@ -25,7 +25,7 @@ import { fields, ulidOf, wholeNumber } from '../http/fields.js';
 const camelEntries = (value: unknown): unknown =>
   Array.isArray(value) ? value.map((entry: unknown) => (isObject(entry) ? camelKeys(entry) : entry)) : value;
 
-/** A B item with camelCase keys, also where its schema nests. */
+/** An item of shape B with camelCase keys, also in its nested objects. */
 function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   const item = camelKeys(body);
   if ('wrapped' in item) item['wrapped'] = camelEntries(item['wrapped']);
@@ -33,45 +33,37 @@ function camelItem(body: Record<string, unknown>): Record<string, unknown> {
   return item;
 }
 
-/** Whether an item may name a blob. */
-interface Settling {
-  /** True: the blob is there. Throws `storage_unavailable`, `unavailable`. */
+/** Whether an item may reference a blob. */
+interface BlobSettler {
+  /** True: the blob is stored. Throws `storage_unavailable`, `unavailable`. */
   settle(tenantId: string, ref: string): Promise<boolean>;
 }
 
 /** What the handlers need. */
 export interface ItemParts {
   readonly items: ItemLog;
-  readonly blobs: Settling;
+  readonly blobs: BlobSettler;
   readonly config: Pick<HttpConfig, 'requireSig'>;
   readonly log: Log;
-  /** The epoch of the database as it is known now. */
+  /** The current epoch of the database. */
   readonly epoch: () => string;
 }
 
-interface Storing {
-  readonly requireSig: HttpConfig['requireSig'];
-  readonly blobs: Settling;
+/** The body, in the request's shape, as a change in the tenant's arena. Throws `validation`, `item_too_large`, ... */
+function changeOf(ctx: RequestContext, body: Record<string, unknown>, { config }: Pick<ItemParts, 'config'>): Change {
+  const { arena } = ctx.actor;
+  if (ctx.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), config.requireSig);
+  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), config.requireSig);
 }
 
-/**
- * A body of the call's shape as a change in the tenant's arena. Throws `validation`, `item_too_large`, `unknown_type`,
- * ...
- */
-function changeOf(call: Call, body: Record<string, unknown>, { requireSig }: Pick<Storing, 'requireSig'>): Change {
-  const { arena } = call.actor;
-  if (call.shape === 'a') return decodeWriteA(arena, validateItemBodyA(body), requireSig);
-  return decodeWriteB(arena, validateItemBodyB(camelItem(body)), requireSig);
-}
-
-/** What a refused write of shape B says: its paths as B spells them. */
-const spelled = ({ shape }: Call, error: unknown, body: Record<string, unknown>): unknown =>
+/** The refusal of a write; in shape B its paths are spelled as B does. */
+const spelled = ({ shape }: RequestContext, error: unknown, body: Record<string, unknown>): unknown =>
   shape === 'a'
     ? error
     : renamed(error, (path) => pathInB(path, (body['blob_keys'] ?? body['blobKeys'] ?? null) !== null));
 
-/** Hands a change to the tenant. Rejects with what it is refused with. */
-function submitted({ actor, deviceId }: Call, change: Change): Promise<Change> {
+/** Submits a change to the tenant's actor. Rejects with its refusal. */
+function submitted({ actor, deviceId }: RequestContext, change: Change): Promise<Change> {
   return new Promise((resolve, reject) => {
     change.reply = { stored: resolve, refused: reject };
     actor.submit(change, deviceId);
@@ -79,82 +71,83 @@ function submitted({ actor, deviceId }: Call, change: Change): Promise<Change> {
 }
 
 /**
- * Has an item write of either shape stored. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
- * `storage_unavailable`, and what the tenant refuses. A blob that was uploaded past this server is not known to be
- * there: only where a commit wanted it is the store asked, so that neither a retry nor a conflict ever needs the store
- * (BLOB-33).
+ * Stores an item write of either shape. Rejects with `validation`, `item_too_large`, `unknown_type`, `blob_not_found`,
+ * `storage_unavailable`, and what the actor refuses. The database may not know yet that a blob was uploaded directly to
+ * the blob store: the store is queried only after a commit needed the blob, so that retries and conflicts never depend
+ * on it (BLOB-33).
  */
-async function store(call: Call, body: Record<string, unknown>, storing: Storing): Promise<Change> {
+async function store(
+  ctx: RequestContext,
+  body: Record<string, unknown>,
+  parts: Pick<ItemParts, 'config' | 'blobs'>,
+): Promise<Change> {
   try {
-    const change = changeOf(call, body, storing);
+    const change = changeOf(ctx, body, parts);
     const { blobRef } = change;
     try {
-      return await submitted(call, change);
+      return await submitted(ctx, change);
     } catch (error) {
       if (blobRef === null || !(error instanceof ServiceError) || error.error !== 'blob_not_found') throw error;
-      if (!(await storing.blobs.settle(call.tenantId, blobRef))) throw error;
-      return await submitted(call, changeOf(call, body, storing));
+      if (!(await parts.blobs.settle(ctx.tenantId, blobRef))) throw error;
+      return await submitted(ctx, changeOf(ctx, body, parts));
     }
   } catch (error) {
-    throw spelled(call, error, body);
+    throw spelled(ctx, error, body);
   }
 }
 
-const DECODED: Record<string, unknown> = {};
-
-/** Answers the call whose write it was. */
+/** Answers the request of a single write. */
 class WriteReply implements ChangeReply {
-  constructor(private readonly call: Call) {}
+  constructor(private readonly ctx: RequestContext) {}
 
   stored(change: Change): void {
-    this.call.answer(changedText(this.call, change));
+    this.ctx.answer(changedText(this.ctx, change));
   }
 
   refused(error: Error): void {
-    this.call.refuse(error);
+    this.ctx.refuse(error);
   }
 }
 
-/** Joined by hand: all three are checked, and this is the hottest reply there is. */
-function changedText({ shape }: Call, { id, version, decidedAt }: Change): Text {
+/** Concatenated, not serialized: the values need no escaping, and this is the hottest reply. */
+function changedText({ shape }: RequestContext, { id, version, decidedAt }: Change): Text {
   const serverPart = shape === 'b' ? `,"server_ts":${decidedAt}` : '';
   return new Text(`{"id":"${id}","version":${version}${serverPart}}`);
 }
 
 /** `POST /items`. */
-export const writeItem: Handler<ItemParts, Text> = (call, app) => {
-  const storing = { requireSig: app.config.requireSig, blobs: app.blobs };
-  const { body } = call;
-  // Decoded in this turn. What waits for its commit is carried by every run of the garbage collector.
-  call.body = DECODED;
-  if (call.shape === 'b' || typeof body['blobRef'] === 'string') {
-    return store(call, body, storing).then((change) => changedText(call, change));
+export const writeItem: Handler<ItemParts, Text> = (ctx, app) => {
+  const { body } = ctx;
+  // Decoded in this turn. Until the commit, every garbage collection would copy what the request still references.
+  ctx.body = NO_FIELDS;
+  if (ctx.shape === 'b' || typeof body['blobRef'] === 'string') {
+    return store(ctx, body, app).then((change) => changedText(ctx, change));
   }
-  const change = changeOf(call, body, storing);
-  change.reply = new WriteReply(call);
-  call.actor.submit(change, call.deviceId);
+  const change = changeOf(ctx, body, app);
+  change.reply = new WriteReply(ctx);
+  ctx.actor.submit(change, ctx.deviceId);
   return LATER;
 };
 
 /** `DELETE /items/:id`. */
-export const deleteItem: Handler<ItemParts, Changed> = async (call) => {
-  const { sig } = validateDeleteBody(fields(call));
-  const id = ulidOf(call);
-  const change = tagged(call.actor.arena, 'delete', sig);
-  const { version } = await submitted(call, Object.assign(change, { id }));
+export const deleteItem: Handler<ItemParts, Changed> = async (ctx) => {
+  const { sig } = validateDeleteBody(fields(ctx));
+  const id = ulidOf(ctx);
+  const change = tagged(ctx.actor.arena, 'delete', sig);
+  const { version } = await submitted(ctx, Object.assign(change, { id }));
   return { id, version };
 };
 
 /** `POST /items/:id/reconcile`. */
-export const moveItem: Handler<ItemParts, Changed> = async (call) => {
-  const { binId, version: ifVersion, sig } = validateReconcileBody(fields(call));
-  const id = ulidOf(call);
-  const change = tagged(call.actor.arena, 'move', sig);
-  const { version } = await submitted(call, Object.assign(change, { id, binId, ifVersion }));
+export const moveItem: Handler<ItemParts, Changed> = async (ctx) => {
+  const { binId, version: ifVersion, sig } = validateReconcileBody(fields(ctx));
+  const id = ulidOf(ctx);
+  const change = tagged(ctx.actor.arena, 'move', sig);
+  const { version } = await submitted(ctx, Object.assign(change, { id, binId, ifVersion }));
   return { id, version };
 };
 
-/** The first item that shows a shape decides for the batch; one that mixes both is that item's own fault. */
+/** The shape of a batch is that of the first item that shows one; an item that mixes both is refused by itself. */
 function shapeOfItems(items: readonly unknown[]): Shape | undefined {
   for (const item of items) {
     if (!isObject(item)) continue;
@@ -171,11 +164,8 @@ function shapeOfItems(items: readonly unknown[]): Shape | undefined {
 const idOf = (item: unknown): string | null =>
   isObject(item) && typeof item['id'] === 'string' && item['id'].length <= 64 ? item['id'] : null;
 
-/**
- * Once the store was out of reach it is not asked again: whoever waits for a batch waits for one call to it, not a
- * hundred.
- */
-function askedOnce({ blobs }: ItemParts): Settling {
+/** Does not call the blob store again after a failure: a batch waits for one time-out of it, not for a hundred. */
+function failFast(blobs: BlobSettler): BlobSettler {
   let down: Error | undefined;
   return {
     settle: async (tenantId, ref) => {
@@ -190,71 +180,55 @@ function askedOnce({ blobs }: ItemParts): Settling {
   };
 }
 
-/** `POST /items/batch`: each write is judged alone; two writes of one id one after the other. */
-export const writeBatch: Handler<ItemParts, Text> = async (call, app) => {
-  const { items } = validateBatchBody(fields(call));
-  call.shape = call.namedShape ?? shapeOfItems(items) ?? call.shape;
+/** `POST /items/batch`: each write succeeds or fails by itself; writes of one id run one after the other. */
+export const writeBatch: Handler<ItemParts, Text> = async (ctx, app) => {
+  const { items } = validateBatchBody(fields(ctx));
+  ctx.shape = ctx.namedShape ?? shapeOfItems(items) ?? ctx.shape;
   const before = new Map<string, Promise<unknown>>();
-  const storing: Storing = { requireSig: app.config.requireSig, blobs: askedOnce(app) };
+  const parts = { config: app.config, blobs: failFast(app.blobs) };
   const results = items.map((item, at) => {
     const id = idOf(item);
     const earlier = id === null ? undefined : before.get(id);
-    const ask = (): Promise<Change> => writeOne(call, storing, { item, at });
-    const stored = earlier === undefined ? ask() : earlier.then(ask);
+    const write = async (): Promise<Change> => {
+      if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
+      if (ctx.namedShape === undefined) shapeOfBody(item);
+      return store(ctx, item, parts);
+    };
+    const stored = earlier === undefined ? write() : earlier.then(write);
     const result = stored.then(
       ({ id: written, version }) => ({ id: written, version }),
-      (error: unknown) => ({ id, error: refusalOf(call, app, error) }),
+      (error: unknown) => ({ id, error: refusalOf(ctx, app, error) }),
     );
     if (id !== null) before.set(id, result);
     return result;
   });
-  // Spelled here already: `details` are encoded by then, and device ids among them are data.
+  // Serialized here: the `details` of errors are in the request's shape already, and a second encoding would rename the
+  // device ids among their keys.
   const reply: BatchReply = { results: await Promise.all(results) };
   return new Text(JSON.stringify(reply));
 };
 
-async function writeOne(
-  call: Call,
-  storing: Storing,
-  { item, at }: { readonly item: unknown; readonly at: number },
-): Promise<Change> {
-  if (!isObject(item)) throw invalid(`items[${at}]`, 'must be an object');
-  if (call.namedShape === undefined) shapeOfBody(item);
-  return store(call, item, storing);
-}
-
-/** An unexpected error is logged here: in a batch it takes one result with it, not the reply. */
-function refusalOf(call: Call, { log }: ItemParts, error: unknown): ErrorFields {
+/** Logs an unexpected error: in a batch it fails one result, not the reply. */
+function refusalOf(ctx: RequestContext, { log }: ItemParts, error: unknown): ErrorFields {
   if (!(error instanceof ServiceError)) {
-    log.error(
-      { requestId: call.requestId, tenantId: call.tenantId, cause: describe(error) },
-      'write of a batch failed',
-    );
+    log.error({ requestId: ctx.requestId, tenantId: ctx.tenantId, cause: describe(error) }, 'write of a batch failed');
   }
-  return errorFields(asRefusal(error), call.shape);
+  return errorFields(asRefusal(error), ctx.shape);
 }
 
-interface Cursor {
-  readonly since: number;
-  readonly reset: boolean;
-}
-
-function cursorOf(call: Call, epoch: string): Cursor {
-  const since = wholeNumber(call, 'since', 0);
-  if (since === undefined && call.shape === 'b') throw invalid('since', 'required');
+function cursorOf(ctx: RequestContext, epoch: string): { readonly since: number; readonly reset: boolean } {
+  const since = wholeNumber(ctx, 'since', 0);
+  if (since === undefined && ctx.shape === 'b') throw invalid('since', 'required');
   if (since !== undefined && since > Number.MAX_SAFE_INTEGER) throw invalid('since', 'must be at most 2^53-1');
-  const known = call.parameter('epoch');
+  const known = ctx.parameter('epoch');
   const foreign = known !== undefined && known !== epoch;
   return { since: foreign ? 0 : (since ?? 0), reset: foreign };
 }
 
-/**
- * The bin whose rows are asked for. A request of shape B may use either spelling of its name (reference, HTTP, The two
- * shapes).
- */
-function binOf(call: Call): string | undefined {
-  const camel = call.shape === 'b' ? call.parameter('binId') : undefined;
-  const snake = call.parameter('bin_id');
+/** The bin that the query names. Shape B may spell the parameter either way (reference, HTTP, The two shapes). */
+function binOf(ctx: RequestContext): string | undefined {
+  const camel = ctx.shape === 'b' ? ctx.parameter('binId') : undefined;
+  const snake = ctx.parameter('bin_id');
   if (camel !== undefined && snake !== undefined) throw invalid('bin_id', 'given in both spellings');
   const binId = snake ?? camel;
   if (binId !== undefined && !isBinId(binId)) throw invalid('bin_id', 'must be 1 to 64 of A-Z a-z 0-9 _ -');
@@ -262,12 +236,12 @@ function binOf(call: Call): string | undefined {
 }
 
 /** `GET /items`. */
-export const listItems: Handler<ItemParts, Text> = async (call, { items, epoch }) => {
-  const { tenantId, shape } = call;
-  const binId = binOf(call);
-  const limit = Math.min(wholeNumber(call, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);
+export const listItems: Handler<ItemParts, Text> = async (ctx, { items, epoch }) => {
+  const { tenantId, shape } = ctx;
+  const binId = binOf(ctx);
+  const limit = Math.min(wholeNumber(ctx, 'limit', 1) ?? (shape === 'b' ? PAGE_DEFAULT_B : PAGE_DEFAULT_A), PAGE_MAX);
   const history = epoch();
-  const cursor = cursorOf(call, history);
+  const cursor = cursorOf(ctx, history);
   const page = await items.page({ tenantId, since: cursor.since, limit, binId });
   if (cursor.since <= page.summary.version) return pageText(shape, page, { epoch: history, reset: cursor.reset });
   // A cursor above the head belongs to another history (reference, HTTP, Reading items).

@@ -1,34 +1,34 @@
-/** One device socket: what it sends, what of that waits for its reader, and how it ends. */
+/** One device socket: sending, accounting for unsent bytes, and closing. */
 import type { WebSocket } from 'uWebSockets.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { HELLO_TIMEOUT_MS } from '../../protocol/limits.js';
 import type { Shape } from '../../protocol/shape.js';
 import type { SocketPort } from '../tenant/ports.js';
 import type { Session } from '../tenant/session.js';
 import type { TenantActor } from '../http/ports.js';
-import { Unsent, type SocketRoom } from './unsent.js';
-import { UNSEATED, type Seat } from './wheel.js';
+import { FairBudget, Holding } from '../http/limits.js';
+import { NO_SLOT, type TimerEntry } from './wheel.js';
 
-/** A peer that asks but does not read gets no more answers beyond this backlog, bytes. */
+/** A peer that sends pings but does not read gets no more answers beyond this backlog, bytes. */
 const ANSWERS_MAX = 16 * 1024;
-/** A socket that is to close, and whose reader does not take what came before, is cut after so long. */
+/** A closing socket whose peer does not read what was sent before is cut off after this time. */
 const CLOSE_GRACE_MS = 5_000;
 
-/** What uWebSockets.js keeps for us with a socket. */
+/** The user data of a socket in uWebSockets.js. */
 export interface SocketData {
   socket: DeviceSocket;
 }
 
-/** The connection, as the library has it. */
+/** The library's object for the connection. */
 export type Wire = WebSocket<SocketData>;
 
-// The frames of the send under way. `cork` calls back before it returns, so one slot for the process spares a closure
-// for each of many sends.
+// The frames of the current send. `cork` calls back before it returns, so these variables replace a closure per send.
 let corkWire: Wire | undefined;
 let corkFrames: readonly string[] = [];
 let corkDropped = false;
 
-/** What `send` of the library says: all is with the kernel; more than may wait was thrown away. */
+/** Results of the library's `send`: all bytes are with the kernel; the frame was dropped, as too many bytes wait. */
 const SENT = 1;
 const DROPPED = 2;
 
@@ -36,39 +36,53 @@ function sendCorked(): void {
   for (const frame of corkFrames) if (corkWire?.send(frame) === DROPPED) corkDropped = true;
 }
 
-/** Whose socket it is, and by what right. */
-export interface SocketOrigin {
+/** What the library buffers for one socket; exists only while that is not empty. */
+class Unsent extends Holding {
+  /** The close frame that follows once the peer has read what is buffered; undefined: the socket stays open. */
+  closing: { readonly code: number; readonly reason: string; readonly timer: Timer } | undefined;
+}
+
+/** The budget for unsent bytes, shared by all sockets of the process. */
+export class SocketRoom {
+  readonly budget: FairBudget;
+
+  constructor(
+    readonly clock: Clock,
+    bound: number,
+  ) {
+    this.budget = new FairBudget({ bound, clock });
+  }
+}
+
+/** What a socket is opened with. */
+interface SocketOrigin {
   readonly actor: TenantActor;
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly shape: Shape;
-  /** When the token it was opened with ends, ms. */
+  /** When the token it was opened with expires, ms. */
   readonly expiresAt: number;
-  /** Where it accounts for what it has not sent yet. */
   readonly room: SocketRoom;
 }
 
-/**
- * One socket. A million of them may be open, so it holds a few fields and no closures, and the time it must keep is
- * kept by the wheel.
- */
-export class DeviceSocket implements SocketPort, Seat {
+/** One socket. A million of them may be open: it has few fields and no closures, and the wheel keeps its timers. */
+export class DeviceSocket implements SocketPort, TimerEntry {
   readonly deviceId: string;
   readonly tokenEpoch: number;
   readonly shape: Shape;
   readonly actor: TenantActor;
   readonly expiresAt: number;
-  /** Until when a `hello` must have come; undefined after it: a number that is none of the small ones takes memory. */
+  /** Deadline of the `hello`; undefined after it, since a number too large for a small integer is a heap object. */
   helloBy: number | undefined;
-  /** When the last frame came, ms since there are sockets: small for weeks, and so without memory of its own. */
+  /** Time of the last frame, ms since `Sockets` was made: a small integer for weeks, and so no heap object. */
   lastSeen = 0;
-  /** What it said lately (see `charge`). */
+  /** The state of its rates (see `charge`). */
   said = 0;
   session: Session | undefined;
-  slot = UNSEATED;
+  slot = NO_SLOT;
   index = 0;
   noted = false;
-  /** Undefined before the upgrade is through and after the close: nothing is sent then. */
+  /** Undefined before the upgrade has completed and after the close: nothing is sent then. */
   wire: Wire | undefined;
   private unsent: Unsent | undefined;
   private readonly room: SocketRoom;
@@ -83,7 +97,7 @@ export class DeviceSocket implements SocketPort, Seat {
     this.room = origin.room;
   }
 
-  /** Nothing of it is read or sent any more. */
+  /** It neither reads nor sends any more. */
   get closing(): boolean {
     return this.unsent?.closing !== undefined;
   }
@@ -106,14 +120,14 @@ export class DeviceSocket implements SocketPort, Seat {
       dropped = corkDropped;
     }
     if (!dropped) return this.account();
-    // A frame that was dropped is a gap that the client cannot see: it must come again with its cursor.
+    // A dropped frame is a gap that the client cannot detect: it has to reconnect with its cursor.
     this.close(CLOSE.overloaded, 'overloaded');
     return 0;
   }
 
   /**
-   * Accounts for what the library holds of it, bytes, and returns that. Where there is no room for so much, the socket is
-   * cut: what it was sent cannot be taken back otherwise.
+   * Charges the bytes that the library buffers to the budget, and returns them. Where the budget refuses, the socket is
+   * cut off: nothing else frees the library's buffer.
    */
   account(): number {
     const { wire, room } = this;
@@ -134,7 +148,7 @@ export class DeviceSocket implements SocketPort, Seat {
     return new Unsent(tenantId, `${tenantId}/${this.deviceId}`, () => this.cut());
   }
 
-  /** The reader took some of it. Returns what is left, bytes. */
+  /** The peer has read some of it. Returns what is left, bytes. */
   drained(): number {
     const left = this.account();
     const { unsent, wire } = this;
@@ -145,9 +159,9 @@ export class DeviceSocket implements SocketPort, Seat {
   }
 
   /**
-   * Closes it once its reader has taken what came before. After `end` the library keeps what is unsent for as long as
-   * the reader takes a little of it now and then, and nobody would know: so a socket ends when it holds nothing, and is
-   * cut when that takes long.
+   * Closes it once its peer has read what was sent before. After `end` the library would keep unsent bytes for as long
+   * as the peer reads a few of them now and then, outside of the budget: so `end` is called when nothing is unsent, and
+   * a socket for which that takes long is cut off.
    */
   close(code: number, reason: string): void {
     const { wire, room } = this;
@@ -160,12 +174,12 @@ export class DeviceSocket implements SocketPort, Seat {
     unsent.closing = { code, reason, timer: room.clock.setTimer(CLOSE_GRACE_MS, () => this.cut()) };
   }
 
-  /** Ends the connection at once, with all that is unsent. */
+  /** Closes the connection at once, and drops what is unsent. */
   private cut(): void {
     this.wire?.close();
   }
 
-  /** The connection is gone. */
+  /** The connection was closed. */
   gone(): void {
     this.wire = undefined;
     const { unsent } = this;
@@ -175,7 +189,7 @@ export class DeviceSocket implements SocketPort, Seat {
     this.room.budget.release(unsent);
   }
 
-  /** Answers the client itself, unless it has stopped reading. */
+  /** Answers a frame of the client, unless the client has stopped reading. */
   answer(frame: string): void {
     if (this.wire !== undefined && this.wire.getBufferedAmount() < ANSWERS_MAX) this.send([frame]);
   }

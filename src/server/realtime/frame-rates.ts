@@ -1,6 +1,6 @@
 /**
- * How much sockets may say. Each is counted by itself (FAIR-20); frames larger than any that a client of ours sends are
- * counted for its device, its tenant and the process too, since what they cost is the time to parse them (FAIR-23).
+ * Rates of sockets. Frames and bytes are counted per socket (FAIR-20). Frames larger than any that our clients send are
+ * also counted per device, tenant and process, since parsing them blocks the event loop (FAIR-23).
  */
 import type { Clock } from '../../protocol/clock.js';
 import {
@@ -13,18 +13,18 @@ import {
 
 const FRAME_MS = 1_000 / FRAMES_PER_S;
 const FRAMES_MS_MAX = FRAME_BURST * FRAME_MS;
-/** Bytes are counted in units, so that both counts fit into one small integer. */
+/** Bytes are counted in units, so that both counts fit in one small integer. */
 const UNIT_BYTES = 64;
 const UNITS_PER_S = FRAME_BYTES_PER_S / UNIT_BYTES;
-/** Above every count of units. */
+/** Larger than any count of units. */
 const FIELD = 2 * UNITS_PER_S;
 
-/** What `charge` returns for a frame too many. */
+/** The result of `charge` when the rate is exceeded. */
 export const OVER = -1;
 
 /**
- * Counts a frame. `said` is what this returned for the frame before, `elapsedMs` ago; 0 for the first. Two leaky
- * buckets in one number: there are a million sockets.
+ * Counts a frame. `said` is the result for the previous frame, `elapsedMs` ago; 0 for the first. Both leaky buckets are
+ * in one number, since there may be a million sockets.
  */
 export function charge(said: number, elapsedMs: number, bytes: number): number {
   const passedMs = Math.max(0, elapsedMs);
@@ -39,10 +39,10 @@ interface Level {
   at: number;
 }
 
-/** A bucket holds one second's worth: unused for so long it is empty, the same as none. */
+/** A bucket holds one second's worth: after this long without use it is empty, the same as none. */
 const EMPTY_MS = 1_000;
 
-/** Leaky buckets by name, in two generations: dropping the older one forgets nothing. */
+/** Leaky buckets by name, in two generations: by the time one is dropped its buckets are empty. */
 class Levels {
   private current = new Map<string, Level>();
   private previous = new Map<string, Level>();
@@ -50,12 +50,12 @@ class Levels {
 
   constructor(readonly perS: number) {}
 
-  /** Names that were used in this second. */
+  /** Names that were used in the current second. */
   get size(): number {
     return this.current.size;
   }
 
-  /** The bucket as it is now. */
+  /** The bucket, drained up to now. */
   at(name: string, now: number): Level {
     if (now - this.turnedAt >= EMPTY_MS || now < this.turnedAt) {
       this.previous = this.current;
@@ -73,7 +73,7 @@ class Levels {
   }
 }
 
-/** Large frames of all sockets: a quarter of what the process parses is a tenant's, a sixteenth a device's. */
+/** Bytes of large frames that the process parses: a tenant may use a quarter of the rate, a device a sixteenth. */
 export class LargeFrames {
   private readonly process = new Levels(LARGE_FRAME_BYTES_PER_S);
   private readonly tenants = new Levels(LARGE_FRAME_BYTES_PER_S / 4);
@@ -81,7 +81,7 @@ export class LargeFrames {
 
   constructor(private readonly clock: Clock) {}
 
-  /** Counts a frame. False: it is too much of its device or tenant, or of the process, and is not to be parsed. */
+  /** Counts a frame. False: it exceeds the rate of its device, tenant or the process, and must not be parsed. */
   take(tenantId: string, deviceId: string, bytes: number): boolean {
     if (bytes < LARGE_FRAME_MIN) return true;
     const now = this.clock.now();
@@ -89,7 +89,7 @@ export class LargeFrames {
     const tenant = this.tenants.at(tenantId, now);
     const all = this.process.at('', now);
     if (device.bytes + bytes > this.devices.perS || tenant.bytes + bytes > this.tenants.perS) return false;
-    // At the bound only those are refused who have taken more than an equal part of it.
+    // At the rate of the process, only tenants that have used more than an equal part of it are refused.
     if (all.bytes + bytes > this.process.perS && tenant.bytes > this.process.perS / this.tenants.size) return false;
     for (const level of [device, tenant, all]) level.bytes += bytes;
     return true;

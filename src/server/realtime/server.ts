@@ -1,94 +1,80 @@
-/** The HTTP and WebSocket server: the listening socket, and the way down. */
+/** The HTTP and WebSocket server: listening and shutdown. */
 import uWS, { type TemplatedApp, type us_listen_socket } from 'uWebSockets.js';
 import type { Timer } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { FRAME_MAX, SOCKET_UNSENT_MAX, UNSENT_MAX } from '../../protocol/limits.js';
-import type { SocketData } from './device-socket.js';
+import { SocketRoom, type SocketData } from './device-socket.js';
 import { Pipeline } from '../http/pipeline.js';
 import type { Row } from '../http/route.js';
 import { Sockets } from './socket.js';
-import { SocketRoom } from './unsent.js';
+import type { HttpConfig } from '../http/ports.js';
 import { noteOpening, SOCKET_PATH, Upgrader, type SocketParts } from './upgrade.js';
 
 /**
- * The largest frame that is read at all, bytes. Above FRAME_MAX we close with 1009 (reference, Sockets); above this the
- * library cuts the connection as soon as it has read the frame's header, without a close frame, and has no setting for
- * another way: a client sees 1006. Half a frame is in no budget, since nobody is told of it: so a socket's is this small.
+ * The largest frame that is read, bytes. Above FRAME_MAX we close with 1009 (reference, Sockets). Above this the library
+ * closes the connection as soon as it has read the frame's header, always without a close frame: a client sees 1006. The
+ * library does not report partial frames, so no budget counts them, and this bound has to be small.
  */
 const FRAME_READ_MAX = 4 * FRAME_MAX;
-/** Above everything that a socket may leave unsent: the library drops what comes on top of it. */
+/** More than a socket may leave unsent: the library drops frames beyond it. */
 const BACKPRESSURE_MAX = 2 * SOCKET_UNSENT_MAX;
-/** The longest idle time that the library takes, s; 0 is none. */
+/** The longest idle time-out that the library accepts, s; 0 is none. */
 const IDLE_MAX_S = 960;
-/** It shall not judge before the wheel does. */
+/** The library's time-out fires this much later than the wheel's, s. */
 const IDLE_MARGIN_S = 30;
 
 /**
- * A socket that we have ended counts as idle for as long as its peer does not hang up; without this bound its file
- * stays open for ever where the close frame had to wait. Of those that are open the wheel has judged long before.
+ * The library's idle time-out, s. It is for sockets that we have ended and whose peer does not close: without it their
+ * descriptors would stay open for ever where the close frame could not be sent. Open sockets are closed by the wheel.
  */
 function idleSeconds(pongGraceMs: number): number {
   const seconds = Math.ceil(pongGraceMs / 1_000) + IDLE_MARGIN_S;
   return seconds > IDLE_MAX_S ? 0 : seconds;
 }
 
-/** LIBUS_LISTEN_EXCLUSIVE_PORT; the library takes it after the port, its types have that without a host only. */
+/** LIBUS_LISTEN_EXCLUSIVE_PORT; an argument after the port, which the library's types lack where a host is given. */
 const EXCLUSIVE_PORT = 1;
-/** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, the system spreads connections over those who listen. */
+/** LIBUS_LISTEN_DEFAULT: with SO_REUSEPORT, so that the kernel distributes connections over all listening processes. */
 const SHARED_PORT = 0;
 
 /** The running server. */
 export interface Listener {
   readonly port: number;
-  /** Sockets that are open. */
+  /** Open sockets. */
   readonly sockets: number;
-  /** Calls that wait for their admission or their answer. */
+  /** Requests that wait for their admission or their answer. */
   readonly calls: number;
-  /** What is held of each budget (see the reference, Limits), by its name. */
+  /** What is held of each budget (reference, Limits), by its name. */
   held(): Readonly<Record<string, number>>;
-  /** Closes every socket with a code of the protocol (reference, Sockets, Close codes). */
+  /** Closes every socket with a close code of the protocol (reference, Sockets, Close codes). */
   closeSockets(code: number): void;
   /**
-   * Stops: takes no new connection, closes the sockets with 1012 spread over half of `graceMs`, lets calls under way
-   * finish for up to `graceMs`, then cuts what is left.
+   * Stops: accepts no new connection, closes the sockets with 1012 spread over half of `graceMs`, waits up to `graceMs`
+   * for requests under way, then closes all connections.
    */
   close(graceMs: number): Promise<void>;
-  /** Resolves when no handler is at work any more: `close` cuts connections, not what works for them. */
+  /** Resolves when no handler runs any more: `close` closes connections, but does not end their handlers. */
   settled(): Promise<void>;
 }
 
-interface Address {
-  readonly host: string;
-  readonly port: number;
-  readonly shared: boolean;
-}
-
-function listen(app: TemplatedApp, { host, port, shared }: Address): Promise<us_listen_socket> {
+function listen(app: TemplatedApp, { host, port }: HttpConfig, shared: boolean): Promise<us_listen_socket> {
   return new Promise((resolve, reject) => {
     const done = (socket: us_listen_socket | false): void => {
       if (socket === false) reject(new Error(`cannot listen on ${host} port ${port}: in use, or not allowed`));
       else resolve(socket);
     };
-    // Unless it is told otherwise the library shares the port with whoever else listens on it: two servers would get
-    // half of each other's devices, and nobody would be told.
+    // By default the library shares the port with any other process that listens on it: two servers would each get half
+    // of the other's connections, without an error.
     const exclusive = app as unknown as { listen(...args: unknown[]): TemplatedApp };
     exclusive.listen(host, port, shared ? SHARED_PORT : EXCLUSIVE_PORT, done);
   });
 }
 
-interface AppParts {
-  readonly handle: Pipeline<SocketParts>['handle'];
-  readonly sockets: Sockets;
-  readonly upgrader: Upgrader;
-  readonly idleS: number;
-}
-
-/** The library's server, with every call and every event of a socket led to whom it concerns. */
-function appOf({ handle, sockets, upgrader, idleS }: AppParts): TemplatedApp {
-  const app = uWS.App();
-  app.ws<SocketData>(SOCKET_PATH, {
+/** The library's server with our handlers of requests and socket events. */
+function appOf(sockets: Sockets, upgrader: Upgrader, pongGraceMs: number): TemplatedApp {
+  return uWS.App().ws<SocketData>(SOCKET_PATH, {
     compression: uWS.DISABLED,
-    idleTimeout: idleS,
+    idleTimeout: idleSeconds(pongGraceMs),
     sendPingsAutomatically: false,
     maxPayloadLength: FRAME_READ_MAX,
     maxBackpressure: BACKPRESSURE_MAX,
@@ -100,12 +86,11 @@ function appOf({ handle, sockets, upgrader, idleS }: AppParts): TemplatedApp {
     drain: (wire) => sockets.drained(wire),
     close: (wire, code) => upgrader.closed(wire, code),
   });
-  return app.any('/*', handle);
 }
 
 /**
  * Starts the server with these rows. `sharePort`: other processes of this service listen on the same port. Rejects when
- * the port cannot be had.
+ * it cannot listen.
  */
 export async function startListening<P extends SocketParts>(
   rows: readonly Row<P>[],
@@ -121,8 +106,8 @@ export async function startListening<P extends SocketParts>(
   });
   const room = new SocketRoom(clock, UNSENT_MAX);
   const upgrader = new Upgrader(parts, pipeline, sockets, room);
-  const app = appOf({ handle: pipeline.handle, sockets, upgrader, idleS: idleSeconds(config.wsPongGraceMs) });
-  const listening = await listen(app, { host: config.host, port: config.port, shared: sharePort });
+  const app = appOf(sockets, upgrader, config.wsPongGraceMs).any('/*', pipeline.handle);
+  const listening = await listen(app, config, sharePort);
 
   const stop = async (graceMs: number): Promise<void> => {
     uWS.us_listen_socket_close(listening);
@@ -150,7 +135,7 @@ export async function startListening<P extends SocketParts>(
       return pipeline.underWay;
     },
     held: () => ({
-      ...Object.fromEntries(pipeline.shares.named().map(([name, { held }]) => [name, held])),
+      ...pipeline.budgets.held(),
       sockets_unsent: room.budget.held,
     }),
     closeSockets: (code) => void sockets.closeAll(code, '', 0),

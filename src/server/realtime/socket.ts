@@ -1,4 +1,4 @@
-/** Device sockets (reference, Sockets): frames in, frames out, heartbeats, close codes. */
+/** Device sockets (reference, Sockets): frames of clients, heartbeats, close codes. */
 import type { Clock } from '../../protocol/clock.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { codeOf, invalid, ServiceError } from '../../protocol/errors.js';
@@ -10,16 +10,16 @@ import type { DeviceSocket, Wire } from './device-socket.js';
 import { asRefusal, describe } from '../http/fail.js';
 import { charge, LargeFrames, OVER } from './frame-rates.js';
 import type { Log, TenantActor } from '../http/ports.js';
-import { Wheel } from './wheel.js';
+import { TimerWheel } from './wheel.js';
 
 const PINGS: readonly string[] = [JSON.stringify({ type: 'ping' } satisfies PingFrame)];
 const PONG = JSON.stringify({ type: 'pong' } satisfies PongFrame);
-/** The answer to a heartbeat as most clients spell it: parsing it would be most of what an idle socket costs. */
+/** A client's heartbeat in its usual spelling: it is compared, since parsing would be most of the cost of an idle socket. */
 const PONG_BYTES = Buffer.from(PONG);
-/** Sockets that are closed together are closed in batches so far apart, ms. */
+/** `closeAll` closes sockets in batches at this interval, ms. */
 const SPREAD_STEP_MS = 50;
 
-/** What the sockets are made of; times in ms. */
+/** What sockets need; times in ms. */
 export interface SocketsOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -29,7 +29,7 @@ export interface SocketsOptions {
   readonly pongGraceMs: number;
 }
 
-/** A client's frame. Throws `validation` for anything that is none. */
+/** A client's frame. Throws `validation` where it is malformed. */
 function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
   if (isBinary) throw invalid('frame', 'must be text');
   const frame = parseJson(Buffer.from(message), 'frame');
@@ -42,19 +42,19 @@ function parseFrame(message: ArrayBuffer, isBinary: boolean): ClientFrame {
 
 /** All sockets of the process. */
 export class Sockets {
-  private readonly wheel: Wheel<DeviceSocket>;
-  /** Nobody is judged silent by anything from before this moment. */
+  private readonly wheel: TimerWheel<DeviceSocket>;
+  /** The end of the last stall: silence before it does not count. */
   private stalledAt = 0;
-  /** What sockets' times are counted from, ms. */
+  /** The origin of the sockets' `lastSeen`, ms. */
   private readonly since: number;
   private readonly large: LargeFrames;
-  /** Devices that sent too much, and until when they open no socket, the earliest first. */
+  /** Devices that exceeded a rate, and until when they must not open a socket, the earliest first. */
   private readonly penalties = new Map<string, number>();
 
   constructor(private readonly options: SocketsOptions) {
     this.since = options.clock.now();
     this.large = new LargeFrames(options.clock);
-    this.wheel = new Wheel<DeviceSocket>({
+    this.wheel = new TimerWheel<DeviceSocket>({
       clock: options.clock,
       intervalMs: options.pingIntervalMs,
       dueAt: (socket) => Math.min(socket.helloBy ?? Infinity, socket.expiresAt, this.silentAt(socket)),
@@ -78,7 +78,7 @@ export class Sockets {
     else socket.close(CLOSE.silent, 'no sign of life');
   }
 
-  /** Nothing may be thrown into the library: it would end the process. */
+  /** An exception must not reach the library: it would end the process. */
   private guarded(socket: DeviceSocket, work: () => void): void {
     try {
       work();
@@ -88,7 +88,7 @@ export class Sockets {
     }
   }
 
-  /** Takes in a socket that was just upgraded. */
+  /** Adds a socket after its upgrade. */
   opened(socket: DeviceSocket): void {
     socket.lastSeen = this.options.clock.now() - this.since;
     this.wheel.add(socket);
@@ -96,7 +96,7 @@ export class Sockets {
   }
 
   private register(socket: DeviceSocket): void {
-    // Checks the device again in the step that registers: no socket slips past a revocation (reference, HTTP, Tokens).
+    // Checks the device again in the step that registers the socket: else a concurrent revocation would miss it.
     const session = socket.actor.open(socket);
     if (typeof session === 'string') {
       if (session === 'unavailable') socket.close(CLOSE.restart, 'restart');
@@ -124,14 +124,14 @@ export class Sockets {
     }
   }
 
-  /** A ping or pong of the WebSocket protocol: life like any other frame. The library answers pings itself. */
+  /** A ping or pong of the WebSocket protocol: a sign of life like any other frame. The library answers pings. */
   heard(wire: Wire, message: ArrayBuffer): void {
     const { socket } = wire.getUserData();
     if (socket.closing || !this.counted(socket, message.byteLength)) return;
     if (socket.account() > SOCKET_UNSENT_MAX) socket.close(CLOSE.overloaded, 'overloaded');
   }
 
-  /** Counts a frame before it costs anything. False: that was too much, and the socket is closed. */
+  /** Counts a frame before anything else is done with it. False: a rate was exceeded, and the socket is closed. */
   private counted(socket: DeviceSocket, bytes: number): boolean {
     const now = this.options.clock.now();
     const seen = now - this.since;
@@ -143,14 +143,14 @@ export class Sockets {
       return true;
     }
     socket.close(CLOSE.tooMuch, 'too many frames');
-    // Else it would come back at once and do it again.
+    // Without a penalty the device would reconnect at once and do it again.
     const device = `${actor.tenantId}/${deviceId}`;
     this.penalties.delete(device);
     this.penalties.set(device, now + FRAMES_PENALTY_MS);
     return false;
   }
 
-  /** Throws `rate_limited` when the device holds as many sockets as it may, or has just sent too much on one. */
+  /** Throws `rate_limited` when the device has its maximum of sockets, or exceeded a rate on one a short time ago. */
   admit(actor: TenantActor, deviceId: string): void {
     if (this.penalties.size > 0) this.checkPenalty(`${actor.tenantId}/${deviceId}`);
     if (actor.socketsOf(deviceId) < SOCKETS_PER_DEVICE) return;
@@ -176,7 +176,7 @@ export class Sockets {
     socket.actor.hello(socket.session, { since: frame.since, epoch: frame.epoch ?? null, acks: frame.acks ?? false });
   }
 
-  /** A malformed frame: B ignores it, A says so, and ends a socket whose first frame it was (reference, Sockets). */
+  /** Refuses a malformed frame: B ignores it, A answers, and closes the socket before its `hello` (reference, Sockets). */
   private refuse(socket: DeviceSocket, error: unknown): void {
     const { log } = this.options;
     if (!(error instanceof ServiceError))
@@ -189,8 +189,8 @@ export class Sockets {
   }
 
   /**
-   * The library calls this whenever the buffer has shrunk. The actor hears of it once it is empty: it answers with the
-   * next page, which for a reader that is merely slow would come on top of what still waits.
+   * The library calls this whenever its buffer has shrunk. The actor is notified only when it is empty: it sends the next
+   * page of a replay then, which for a slow reader would add to what is still unsent.
    */
   drained(wire: Wire): void {
     const { socket } = wire.getUserData();
@@ -219,7 +219,7 @@ export class Sockets {
     log.debug({ tenantId: socket.actor.tenantId, deviceId: socket.deviceId, shape: socket.shape, code }, message);
   }
 
-  /** Closes every socket, spread over `spreadMs`, so that their devices do not come back all at once. */
+  /** Closes every socket, spread over `spreadMs`, so that their devices do not reconnect all at once. */
   async closeAll(code: number, reason: string, spreadMs: number): Promise<void> {
     const { clock } = this.options;
     const sockets = this.wheel.items();

@@ -13,7 +13,7 @@ import { ifThere } from '../../../files/there.js';
 import { errorCode } from '../../../protocol/error-code.js';
 import { ServiceError, storageUnavailable } from '../../../protocol/errors.js';
 import { BLOB_REF, isBlobName, ULID } from '../../../protocol/ids.js';
-import type { BlobFile } from '../../http/outflow.js';
+import type { BlobFile } from '../../http/streams.js';
 import type { DownloadGrant, ObjectName, ObjectStore, SignedRequest, StoredObject, UploadGrant } from '../ports.js';
 import { signedPath } from '../signed-url.js';
 import type { BlobFileDraft, BlobFiles } from '../transfers.js';

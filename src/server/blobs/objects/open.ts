@@ -4,7 +4,7 @@ import type { ObjectStore } from '../ports.js';
 import type { StoreLog } from './fault.js';
 import { LocalStore } from './local.js';
 
-/** The part of the configuration that is used here; described in src/server/config/storage-variables.ts. */
+/** The part of the configuration that is used here; described in src/server/config/config.ts. */
 interface StorageSettings {
   readonly storageKind: 'local' | 'gcs' | 's3';
   readonly dataDir: string;

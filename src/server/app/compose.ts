@@ -1,0 +1,319 @@
+/** Constructs the parts of a server and connects them, subject by subject; server.ts starts and stops them. */
+import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import { nodePasswordHasher, nodeSodium } from '../../crypto/sodium-node.js';
+import type { Clock, Timer } from '../../protocol/clock.js';
+import { SingleFlight } from '../../protocol/single-flight.js';
+import { Checkout } from '../billing/checkout.js';
+import type { Billing } from '../billing/routes.js';
+import { BillingStore } from '../billing/store.js';
+import { Webhooks } from '../billing/webhooks.js';
+import { Bins } from '../bins/bins.js';
+import { BinStore } from '../bins/store.js';
+import { Blobs } from '../blobs/blobs.js';
+import type { LocalStore } from '../blobs/objects/local.js';
+import { localStore, openBucket } from '../blobs/objects/open.js';
+import { Reaper } from '../blobs/reaper.js';
+import { BlobStore } from '../blobs/store.js';
+import { Transfers } from '../blobs/transfers.js';
+import { apexOf, publicHosts, type Config } from '../config/config.js';
+import { Passwords, Reauthentication, Tickets } from '../devices/credentials.js';
+import { Devices } from '../devices/devices.js';
+import { Bootstrap, Recovery, type ForeignHost } from '../devices/enrolment.js';
+import { AccountStore } from '../devices/store.js';
+import { Certificates, TenantHosts } from '../hosting/hosts.js';
+import type { Hosting } from '../hosting/routes.js';
+import { Signup } from '../hosting/signup.js';
+import { HostingStore } from '../hosting/store.js';
+import { AddressLimits } from '../http/address-limits.js';
+import { tokenIssuer, TokenVerifier } from '../http/tokens.js';
+import type { Metrics } from '../ops/metrics.js';
+import { Nightly } from '../ops/nightly.js';
+import { nightlyJobs, PostgresJobTurn, type Job } from '../ops/store.js';
+import { Pairing } from '../pairing/pairing.js';
+import { PairingStore } from '../pairing/store.js';
+import { ChangeFeed } from '../storage/change-feed.js';
+import { PostgresCommitLanes } from '../storage/commit/lanes.js';
+import { clientConfig } from '../storage/database.js';
+import { PostgresItemLog } from '../storage/item-log.js';
+import { PostgresKeyPurger } from '../storage/key-purger.js';
+import { Presence } from '../storage/presence.js';
+import { RateStore } from '../storage/rate-store.js';
+import { PostgresTenantLoader } from '../storage/tenant-loader.js';
+import { TenantRegistry } from '../tenant/registry.js';
+import { blobJobs } from './blobs.js';
+import type { Database, Stop } from './database.js';
+
+/** What every part is constructed from. */
+export interface Parts {
+  readonly log: Logger;
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly database: Database;
+  readonly instanceId: string;
+  readonly secret: Uint8Array;
+  /** Signs the URLs of the local blob store. */
+  readonly blobUrlSecret: string;
+  /** Run in reverse order when the server stops. */
+  readonly stops: Stop[];
+  readonly onFault: (error: unknown, tenantId?: string) => void;
+  /** The one tenant of single mode; null in multi mode. */
+  readonly tenantId: string | null;
+  /** Undefined: METRICS_PORT is unset. */
+  readonly meter: Metrics | undefined;
+}
+
+/**
+ * Commit lanes. One has larger batches, which is faster where server and database share two cores; with four cores two
+ * lanes commit 1.6 times as much as one, and a third adds nothing (bench S1).
+ */
+const LANES = availableParallelism() < 4 ? 1 : 2;
+
+/** The actors of an instance, and what they stand on. */
+export type Tenants = ReturnType<typeof composeTenants>;
+
+/** The tenants' actors, and what they write to and read from. `registry` and `feed` are to be started by the caller. */
+export function composeTenants({ config, clock, database, instanceId, stops, onFault, meter }: Parts) {
+  const { pool, history } = database;
+  const items = new PostgresItemLog(pool, meter);
+  const lanes = new PostgresCommitLanes({
+    connect: (onLost) => database.openLane(onLost),
+    lanes: LANES,
+    storageCap: config.storageCapBytes,
+    clock,
+    wait: (ms) => sleep(ms),
+    onFault,
+    meter,
+  });
+  stops.push(() => lanes.close());
+  const purger = new PostgresKeyPurger(pool, onFault, clock);
+  stops.push(() => purger.close());
+  // Set by parts that are constructed later. `onChange`: devices, bins or pairings of the tenant changed, on any
+  // instance; `onHint`: another instance notified of the tenant, which may be unknown here.
+  const hooks: Record<'onChange' | 'onHint', (tenantId: string) => void> = {
+    onChange: () => undefined,
+    onHint: () => undefined,
+  };
+  const notify = (tenantId: string): void => {
+    hooks.onChange(tenantId);
+    hooks.onHint(tenantId);
+  };
+  const feed: ChangeFeed = new ChangeFeed({
+    instanceId,
+    pool,
+    connection: clientConfig({ url: database.url, name: 'service-listen' }),
+    clock,
+    onHint: (tenant, head, generation) => {
+      registry.headHint(tenant, head, generation);
+      notify(tenant);
+    },
+    onChange: (tenant, generation, carried) => {
+      registry.published(tenant, generation, carried);
+      notify(tenant);
+    },
+    tenants: () => registry.tenantsWithSockets(),
+    onConnected: () => void registry.compareHeads(),
+    onOthers: () => presence.announceAll(),
+    onFault,
+    meter,
+  });
+  const registry: TenantRegistry = new TenantRegistry({
+    ...{ lanes, purger, onFault, clock, meter },
+    log: items,
+    loader: new PostgresTenantLoader(pool, clock),
+    announcer: feed,
+    epoch: () => history.epoch,
+  });
+  const presence = new Presence({
+    ...{ instanceId, pool, clock, onFault },
+    local: (tenant) => registry.loaded(tenant)?.onlineDevices() ?? new Set(),
+    tenants: () => registry.tenantsWithSockets(),
+    othersUp: () => feed.othersUp,
+  });
+  stops.push(() => presence.close());
+  return { registry, items, lanes, feed, presence, hooks };
+}
+
+/** The services of a tenant beside its items: devices, bins, password, pairing and recovery. */
+export type Services = ReturnType<typeof composeServices>;
+
+/** Constructs the services. A change of a device, bin or pairing notifies the tenant's actor and `hooks.onChange`. */
+export function composeServices({ log, config, clock, database, secret, stops, onFault }: Parts, tenants: Tenants) {
+  const { pool } = database;
+  const { registry, presence, hooks } = tenants;
+  const { maxDevices, bootstrapToken } = config;
+  const store = new AccountStore(pool);
+  const changed = async (tenant: string): Promise<void> => {
+    await registry.changed(tenant);
+    hooks.onChange(tenant);
+  };
+  const reset = async (tenant: string): Promise<void> => {
+    await registry.reset(tenant);
+    hooks.onChange(tenant);
+  };
+  const issueToken = tokenIssuer({ secret, ttlMs: config.tokenTtlMs, clock });
+  const tickets = new Tickets({ secret, clock, store });
+  const online = (tenant: string): Promise<ReadonlySet<string>> => presence.online(tenant);
+  const devices = new Devices({ store, clock, changed, online, onFault });
+  stops.push(() => devices.close());
+  const bins = new Bins({ store: new BinStore(pool), clock, changed, onFault });
+  stops.push(() => bins.close());
+  const joins = { store, clock, issueToken, tickets, maxDevices, changed, onFault };
+  const onForeignHost = (mismatch: ForeignHost): void =>
+    log.warn(mismatch, 'recovery refused: it was signed for another host than the one the request came to');
+  return {
+    tokens: new TokenVerifier(secret),
+    tickets,
+    devices,
+    bootstrap: new Bootstrap({ ...joins, bootstrapToken, claimTokens: config.tenantMode === 'multi', reset }),
+    reauth: new Reauthentication({ store, clock, sodium: nodeSodium, issueToken }),
+    recovery: new Recovery({ ...joins, sodium: nodeSodium, publicHosts: publicHosts(config), onForeignHost }),
+    passwords: new Passwords({ store, clock, hasher: nodePasswordHasher, tickets }),
+    pairing: new Pairing({ ...joins, store: new PairingStore(pool) }),
+    bins,
+    addressLimits: new AddressLimits({ store: new RateStore(pool), clock, perMinute: config.ratePairPerMin }),
+    identities: store,
+  };
+}
+
+/** An active upload writes more often than this; an older temporary file was left by a process that died, ms. */
+const QUIET_MS = 2 * 60_000;
+
+/** Blobs of a running server; `transfers` is undefined where clients reach the store directly. */
+export type BlobServices = Awaited<ReturnType<typeof composeBlobs>>;
+
+/** Opens the configured blob store, without a request to it: the server also starts while the store is unreachable. */
+export async function composeBlobs(parts: Parts) {
+  const { config, log, clock, database, blobUrlSecret: secret, stops } = parts;
+  const { storageKind, maxBlobBytes: maxBytes, storageCapBytes: capBytes } = config;
+  const rows = new BlobStore(database.pool);
+  const local = storageKind === 'local' ? localStore(config, secret) : undefined;
+  const store = local ?? (await openBucket(config, log));
+  stops.push(() => store.close());
+  const blobs = new Blobs({ store, rows, clock, maxBytes, capBytes });
+  const jobs = blobJobs(new Reaper(store, database.pool, clock), {
+    onRefused: ({ job, refused, fault }) => {
+      const cause: unknown = fault?.cause;
+      const why = cause instanceof Error ? cause.message : undefined;
+      log.warn({ job, objects: refused, why }, 'the store refuses blobs that are to be removed');
+    },
+    onCompared: ({ missing, examples, foreign }) => {
+      if (missing > 0) log.error({ missing, examples }, 'blobs are missing in the store');
+      if (foreign > 0)
+        log.warn({ objects: foreign }, 'the store holds objects of tenants that this database never had');
+    },
+  });
+  if (local === undefined) return { blobs, transfers: undefined, jobs };
+  const transfers = new Transfers({ files: local, rows, clock, secret });
+  keepSwept(parts, local);
+  stops.push(() => transfers.close());
+  return { blobs, transfers, jobs };
+}
+
+/** Removes temporary files of uploads whose process died, at start and periodically. */
+function keepSwept({ clock, stops, onFault }: Parts, local: LocalStore): void {
+  let timer: Timer | undefined;
+  // The system's time, which the files carry, and not that of an injected clock.
+  const sweeping = new SingleFlight(() => local.sweep(Date.now(), QUIET_MS).then(() => undefined, onFault));
+  const sweep = (): void => {
+    timer = clock.setTimer(QUIET_MS, sweep);
+    void sweeping.join();
+  };
+  sweep();
+  stops.push(async () => {
+    timer?.cancel();
+    await sweeping.idle();
+  });
+}
+
+/** The services of a hosted service; `billing` is undefined where PAYMENT_BILLING_ENABLED is false. */
+export type HostedServices = Awaited<ReturnType<typeof composeHosting>>;
+
+/** Tenants by host name, signup and billing. Reads the table of names; rejects with `unavailable`. */
+export async function composeHosting(
+  parts: Parts,
+  { registry, feed, hooks }: Tenants,
+  addressLimits: Pick<AddressLimits, 'take'>,
+) {
+  const { config, clock, database, stops, onFault } = parts;
+  const apex = apexOf(config);
+  const store = new HostingStore(database.pool);
+  const hosts = new TenantHosts({
+    ...{ store, baseDomain: apex, clock, onFault },
+    onFreed: (tenant) => registry.forget(tenant),
+  });
+  await hosts.start();
+  stops.push(() => hosts.close());
+  hooks.onHint = (tenant) => hosts.hint(tenant);
+  const { protocol, port } = new URL(config.publicUrl ?? `https://${apex}`);
+  const hostUrl = (host: string): string => `${protocol}//${host}${port === '' ? '' : `:${port}`}`;
+  const urlOf = (slug: string): string => hostUrl(`${slug}.${apex}`);
+  const changed = (tenant: string): Promise<void> => registry.changed(tenant);
+  const billing = await composeBilling(parts, { apexUrl: hostUrl(apex), urlOf, changed });
+  const certificates = new Certificates({ hosts, take: () => addressLimits.take('certificate', 'all') });
+  const announce = (tenant: string): void => feed.announce(tenant, 0, 0);
+  const signup = new Signup({ store, hosts, clock, urlOf, announce, checkout: billing?.checkout, onFault });
+  const service: Hosting = { isApex: (host) => hosts.isApex(host), certificates, signup };
+  return { hosts, service, billing };
+}
+
+/** A variable that the configuration has checked already (src/server/config/config.ts, billingConflicts). */
+function given(value: string | null): string {
+  if (value === null) throw new Error('billing is on without what it needs');
+  return value;
+}
+
+async function composeBilling(
+  { config, log, clock, database, secret, stops, onFault }: Parts,
+  {
+    apexUrl,
+    urlOf,
+    changed,
+  }: {
+    readonly apexUrl: string;
+    /** The URL of the tenant of this name. */
+    readonly urlOf: (slug: string) => string;
+    /** The tenant's state changed: reads it again here and notifies the other instances. */
+    readonly changed: (tenantId: string) => Promise<void>;
+  },
+): Promise<Billing | undefined> {
+  if (!config.paymentBillingEnabled) return undefined;
+  const store = new BillingStore(database.pool);
+  // Loaded only where it is used: Stripe's library takes 20 MB and a tenth of a second.
+  const { StripePayments } = await import('../billing/stripe.js');
+  const payments = new StripePayments({
+    secretKey: given(config.paymentSecretKey),
+    webhookSecret: given(config.paymentWebhookSecret),
+    priceId: given(config.paymentPriceId),
+    apiBase: config.paymentApiBase,
+  });
+  const onUnknown = (event: object): void =>
+    log.warn(event, 'a payment event of a customer who is no tenant here (yet)');
+  const webhooks = new Webhooks({
+    ...{ store, payments, clock, onUnknown, changed, onFault },
+    graceMs: config.paymentGraceMs,
+  });
+  webhooks.start();
+  stops.push(() => webhooks.close());
+  const checkout = new Checkout({ store, payments, clock, secret, apexUrl, urlOf });
+  return { webhooks, checkout };
+}
+
+/** Starts the nightly jobs: those of the database, and `more`. */
+export async function composeNightly(
+  { log, config, clock, database, stops, onFault }: Parts,
+  more: readonly Job[],
+): Promise<void> {
+  const { pool, url } = database;
+  const nightly = new Nightly({
+    jobs: [...nightlyJobs({ pool, now: () => clock.now(), softDeleteMs: config.softDeleteMs }), ...more],
+    turn: new PostgresJobTurn(pool, url),
+    clock,
+    at: config.purgeAt,
+    onReport: (report) => log.info(report, 'nightly job'),
+    onFault,
+  });
+  await nightly.start();
+  stops.push(() => nightly.close());
+}
