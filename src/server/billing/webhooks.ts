@@ -1,7 +1,7 @@
 /** Takes the payment provider's events in, and ends graces and suspensions in time. */
 import type { Clock, Timer } from '../../protocol/clock.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { BillingStore, Payments } from './ports.js';
 import { factOf, nameOf } from './rules.js';
 
@@ -11,7 +11,7 @@ const SWEEP_MS = 30_000;
 const SWEEP_BATCH = 200;
 
 /** What webhooks are made of. */
-export interface WebhooksOptions extends Pick<ChangeTeller, 'changed'> {
+export interface WebhooksOptions extends Pick<ChangeNotifier, 'changed'> {
   readonly store: Pick<BillingStore, 'apply' | 'sweep'>;
   readonly payments: Pick<Payments, 'event'>;
   readonly clock: Clock;
@@ -57,7 +57,7 @@ export class Webhooks {
     if (fact === undefined) return { received: true };
     const { verdict, tenantId } = await store.apply(fact, graceMs, now);
     if (verdict === 'unknown') onUnknown(nameOf(event));
-    if (verdict === 'changed' && tenantId !== null) await tellChange(this.options, tenantId);
+    if (verdict === 'changed' && tenantId !== null) await notifyChange(this.options, tenantId);
     return { received: true };
   }
 
@@ -65,7 +65,7 @@ export class Webhooks {
     const { store, clock, graceMs } = this.options;
     for (let full = true; full && !this.closed;) {
       const changed = await store.sweep(graceMs, SWEEP_BATCH, clock.now());
-      for (const tenantId of changed) await tellChange(this.options, tenantId);
+      for (const tenantId of changed) await notifyChange(this.options, tenantId);
       full = changed.length === SWEEP_BATCH;
     }
   }

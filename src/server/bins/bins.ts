@@ -4,11 +4,11 @@ import { ServiceError } from '../../protocol/errors.js';
 import { bytesWithin } from '../../protocol/item-codec.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { BinRecord, BinStore } from './ports.js';
 
 /** What the service is made of. */
-export interface BinsOptions extends ChangeTeller {
+export interface BinsOptions extends ChangeNotifier {
   readonly store: BinStore;
   readonly clock: Clock;
 }
@@ -71,7 +71,7 @@ export class Bins {
     if (made.verdict === 'bin_limit') throw new ServiceError('conflict', `A tenant has at most ${BINS_MAX} bins.`);
     if (made.verdict === 'conflict') throw new ServiceError('conflict', 'A bin with this id exists.');
     if (made.verdict !== 'ok') throw new ServiceError(made.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { bin: made.bin };
   }
 
@@ -89,7 +89,7 @@ export class Bins {
       now: this.options.clock.now(),
     });
     if (patched.verdict !== 'ok') throw new ServiceError(patched.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { bin: patched.bin };
   }
 
@@ -123,7 +123,7 @@ export class Bins {
       throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
     if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
     if (verdict === 'device_revoked') throw new ServiceError(verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     if (verdict === 'closed') await this.empty(tenantId, id, { by, goesOn: () => true });
   }
 
@@ -150,7 +150,7 @@ export class Bins {
     for (let done = false; !done && goesOn();) {
       const batch = { tenantId, id, by, after, limit: DELETE_BATCH, now: clock.now() };
       ({ last: after, done } = await store.deleteItems(batch));
-      await tellChange(this.options, tenantId);
+      await notifyChange(this.options, tenantId);
     }
   }
 

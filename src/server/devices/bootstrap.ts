@@ -14,12 +14,12 @@ import { ServiceError } from '../../protocol/errors.js';
 import { bytesField, bytesWithin } from '../../protocol/item-codec.js';
 import { KEY_BYTES, WRAPPED_MASTER_KEY_MAX, WRAPPED_MASTER_KEY_MIN } from '../../protocol/limits.js';
 import type { BootstrapBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { BootstrapStore } from './ports.js';
 import type { TokenIssuer } from '../http/tokens.js';
 
 /** What bootstrap is made of. */
-export interface BootstrapOptions extends ChangeTeller {
+export interface BootstrapOptions extends ChangeNotifier {
   readonly store: BootstrapStore;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
@@ -79,7 +79,7 @@ export class Bootstrap {
       now,
     });
     if (joined.verdict !== 'ok') throw new ServiceError(joined.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     const { token } = issueToken({ tenantId, deviceId: device.id, epoch: joined.epoch });
     return { device: deviceReply({ ...device, pairedAt: now }), token, wrappedMasterKey };
   }
@@ -91,7 +91,7 @@ export class Bootstrap {
   async restart(tenantId: string): Promise<{ ok: true }> {
     if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
     // Done is done, as with every change: sockets that this left open close at the next comparison of heads.
-    await tellChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
+    await notifyChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
     return { ok: true };
   }
 

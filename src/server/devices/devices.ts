@@ -4,11 +4,11 @@ import { certField, deviceReply, nameField, type DeviceReply } from '../../proto
 import { ServiceError } from '../../protocol/errors.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { DeviceRecord, DeviceStore, Seen } from './ports.js';
 
 /** What the service is made of. `onFault` is also told when noting that devices were seen failed. */
-export interface DevicesOptions extends ChangeTeller {
+export interface DevicesOptions extends ChangeNotifier {
   readonly store: DeviceStore;
   readonly clock: Clock;
   /** Devices of a tenant that hold a socket, on any instance. */
@@ -76,7 +76,7 @@ export class Devices {
     };
     const patched = await this.options.store.patchDevice({ tenantId, id, by, fields });
     if (patched.verdict !== 'ok') throw new ServiceError(patched.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { device: full(patched.device) };
   }
 
@@ -89,7 +89,7 @@ export class Devices {
   async revoke(tenantId: string, id: string, by: string): Promise<{ device: FullDevice }> {
     const revoked = await this.options.store.revokeDevice({ tenantId, id, by, now: this.options.clock.now() });
     if (revoked.verdict !== 'ok') throw new ServiceError(revoked.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { device: full(revoked.device) };
   }
 

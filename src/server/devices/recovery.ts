@@ -15,7 +15,7 @@ import { ServiceError } from '../../protocol/errors.js';
 import { bytesField } from '../../protocol/item-codec.js';
 import { CHALLENGE_MS, KEY_BYTES, SIG_BYTES } from '../../protocol/limits.js';
 import type { RecoverBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { ChallengeStore, RecoveryStanding, RecoveryStore } from './ports.js';
 import type { Tickets } from './tickets.js';
 import type { TokenIssuer } from '../http/tokens.js';
@@ -24,7 +24,7 @@ import type { TokenIssuer } from '../http/tokens.js';
 const HOST_MAX = 253;
 
 /** What recovery is made of. */
-export interface RecoveryOptions extends ChangeTeller {
+export interface RecoveryOptions extends ChangeNotifier {
   readonly store: RecoveryStore & ChallengeStore;
   readonly clock: Clock;
   readonly sodium: Sodium;
@@ -105,7 +105,7 @@ export class Recovery {
     const now = this.options.clock.now();
     const joined = await store.recover({ tenantId, recoveryPubkey, proof, device, maxDevices, now });
     if (joined.verdict !== 'ok') throw joined.verdict === 'forbidden' ? refused() : new ServiceError(joined.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     const { token } = issueToken({ tenantId, deviceId: device.id, epoch: joined.epoch });
     return { device: deviceReply({ ...device, pairedAt: now }), token };
   }

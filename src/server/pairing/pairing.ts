@@ -10,13 +10,13 @@ import { ServiceError } from '../../protocol/errors.js';
 import { bytesField } from '../../protocol/item-codec.js';
 import { PAIR_HOLD_MS, PAIR_SESSION_MS, SIG_BYTES } from '../../protocol/limits.js';
 import type { PairFetchEpkBody, PairFetchNpkBody, PairInitBody, PairWrapBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { OpenPair, PairRelease, PairStore, PasswordTickets, WaitingRequest } from './ports.js';
 import { judge, pairCode, pairHost, wrapOf } from './rules.js';
 import { Waiters, type Waiter } from './waiting.js';
 
 /** What the service is made of. */
-export interface PairingOptions extends ChangeTeller {
+export interface PairingOptions extends ChangeNotifier {
   readonly store: PairStore;
   readonly clock: Clock;
   /** A token for a device of the tenant at this token epoch. */
@@ -147,7 +147,7 @@ export class Pairing {
   /** Held calls do not wait for the others to be told: they look first. */
   private async announce(tenantId: string): Promise<void> {
     this.waiters.nudge(tenantId);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
   }
 
   private async hold(
