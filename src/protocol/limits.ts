@@ -12,7 +12,7 @@ export const BODY_MAX_BATCH = 1024 * 1024;
 /** Body of every other request with a token, and of claiming and recovery. */
 export const BODY_MAX = 64 * 1024;
 /** Body of every other request without a token: whoever has none may not have the server hold much. */
-export const BODY_MAX_STRANGER = 8 * 1024;
+export const BODY_MAX_UNAUTHENTICATED = 8 * 1024;
 /** A billing webhook, as it comes (reference, Billing, Webhooks). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
 /** So long does a name that was signed up wait for its owner and, where it costs something, for its payment. */
