@@ -8,7 +8,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { build } from 'esbuild';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { MCP_VERSION } from '../src/mcp/version.js';
+import { MCP_VERSION } from '../src/mcp/context.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { spawnCli } from './support/cli.js';
 import { wiretap, world, type World } from './support/client-world.js';

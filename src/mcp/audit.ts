@@ -39,7 +39,7 @@ export const AUDIT_MAX = 1024 * 1024;
 export const AUDIT_KEPT = 4;
 
 /** The log's path. */
-export const auditPath = ({ place }: Pick<Context, 'place'>): string => join(place.folder, 'mcp-audit.jsonl');
+export const auditPath = ({ paths }: Pick<Context, 'paths'>): string => join(paths.folder, 'mcp-audit.jsonl');
 
 /** The log. Lines are on their way to the disk when `write` returns. */
 export class Audit {
@@ -49,10 +49,10 @@ export class Audit {
   ) {}
 
   /** Throws `McpError` `disk` where nothing can be written: no agent acts without a record. */
-  static async open(context: Pick<Context, 'place' | 'note' | 'platform'>): Promise<Audit> {
+  static async open(context: Pick<Context, 'paths' | 'note' | 'platform'>): Promise<Audit> {
     const audit = new Audit(auditPath(context), context);
     try {
-      await privateFolder(context.place.folder, context.note);
+      await privateFolder(context.paths.folder, context.note);
       audit.append('');
     } catch (error) {
       const why = errorCode(error);

@@ -13,9 +13,9 @@ import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn }
 import { toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
-import type { Context, Place } from './context.js';
+import type { Context, Paths } from './context.js';
 import { McpError } from './errors.js';
-import { alone } from './lock.js';
+import { withLock } from './lock.js';
 import { isMachineSource, type MachineId, type MachineSource } from './machine.js';
 
 const FORMAT = `${SERVICE_NAME}-mcp`;
@@ -52,16 +52,16 @@ export interface Pairing {
 }
 
 /** What the calls below need of a context. */
-export type Keeper = Pick<Context, 'place' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
+export type Keeper = Pick<Context, 'paths' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
 
 /**
  * The pairing of this machine. Throws `McpError` `not_paired`, `other_machine`, `config_damaged`, `config_newer` or
  * `config_unsafe`. A file or folder that others could read is closed, and `note` is told.
  */
 export async function loadPairing(keeper: Keeper): Promise<Pairing> {
-  const file = await readConfig(keeper.place, keeper.note);
+  const file = await readConfig(keeper.paths, keeper.note);
   if (file === undefined) throw new McpError('not_paired', 'this machine is not paired yet');
-  return opened(keeper, file, await boundMachine(keeper.place, file));
+  return opened(keeper, file, await boundMachine(keeper.paths, file));
 }
 
 /** The device of the pairing. Throws as `loadPairing`. */
@@ -69,12 +69,12 @@ export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await 
 
 /** Keeps the pairing in the place of any before: durable when it resolves. Answers what it is bound to. */
 export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  alone(keeper.place, () => stored(keeper, pairing));
+  withLock(keeper.paths, () => stored(keeper, pairing));
 
 /** The same where there is none before: of two that pair at once, one gets `already_paired`. */
 export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  alone(keeper.place, async () => {
-    const file = await readConfig(keeper.place, keeper.note);
+  withLock(keeper.paths, async () => {
+    const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return stored(keeper, pairing);
     throw new McpError('already_paired', 'this machine was paired meanwhile');
   });
@@ -97,10 +97,10 @@ export async function savePasswords(keeper: Keeper, passwords: boolean): Promise
 
 /** A change stays bound to what the pairing is bound to: while a better identifier is away, a weaker one is no substitute. */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
-  alone(keeper.place, async () => {
-    const file = await readConfig(keeper.place, keeper.note);
+  withLock(keeper.paths, async () => {
+    const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return false;
-    const machine = await boundMachine(keeper.place, file);
+    const machine = await boundMachine(keeper.paths, file);
     const next = change(opened(keeper, file, machine));
     if (next === undefined) return false;
     await write(keeper, next, machine);
@@ -108,11 +108,11 @@ const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined)
   });
 
 /** Removes the pairing from this machine; one that is not there is no error. */
-export const forgetIdentity = (place: Place): Promise<void> => alone(place, () => removePrivate(place.configPath));
+export const forgetIdentity = (paths: Paths): Promise<void> => withLock(paths, () => removePrivate(paths.configPath));
 
 /** What the file says in the clear; undefined where there is none. Throws as `loadIdentity` does. */
-export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile | undefined> {
-  const content = await readPrivate(place.configPath, FILE_MAX, warn).catch((error: unknown) => {
+export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile | undefined> {
+  const content = await readPrivate(paths.configPath, FILE_MAX, warn).catch((error: unknown) => {
     if (!(error instanceof PrivateFileError)) throw error;
     throw new McpError('config_unsafe', error.message.replace(/\.$/, ''), { cause: error });
   });
@@ -121,7 +121,7 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
     const parsed: unknown = JSON.parse(content.toString('utf8'));
     const { format, version } = readFormat(parsed, '');
     if (format === FORMAT && version > VERSION) {
-      throw new McpError('config_newer', `${place.configPath} was written by a newer version`);
+      throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
     }
     const file = readFile(parsed, '');
     if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
@@ -129,18 +129,18 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
     if (error instanceof McpError) throw error;
     // No cause: a parser's message quotes the file.
   }
-  throw damaged(place, 'is not a pairing that this program wrote: it is damaged');
+  throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
 }
 
 /** Bound to the best identifier that there is here. */
 async function stored(keeper: Keeper, pairing: Pairing): Promise<MachineSource> {
-  const machine = await keeper.place.machine.best();
+  const machine = await keeper.paths.machine.best();
   await write(keeper, pairing, machine);
   return machine.source;
 }
 
 async function write(
-  { place, platform: { sodium } }: Keeper,
+  { paths, platform: { sodium } }: Keeper,
   { identity, passwords }: Pairing,
   machine: MachineId,
 ): Promise<void> {
@@ -151,20 +151,20 @@ async function write(
   const secret = sealed({ sodium, key, aad: aadOf({ ...open, salt }) }, { ...secretsOf(identity), passwords });
   sodium.memzero(key);
   const shown = { salt: toBase64Url(salt), binding: toBase64Url(derived(machine, 'binding', salt)), ...secret };
-  await writePrivate(place.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
+  await writePrivate(paths.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
 }
 
 /** This machine's identifier, of the source that the file names. Throws `other_machine` where the file is bound to another. */
-async function boundMachine(place: Place, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
-  const machine = isMachineSource(source) ? await place.machine.of(source) : undefined;
+async function boundMachine(paths: Paths, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
+  const machine = isMachineSource(source) ? await paths.machine.of(source) : undefined;
   if (machine !== undefined && timingSafeEqual(derived(machine, 'binding', salt), binding)) return machine;
   throw new McpError(
     'other_machine',
-    `${place.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
+    `${paths.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
   );
 }
 
-function opened({ place, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
+function opened({ paths, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
   const key = derived(machine, 'key', file.salt);
   const { server: serverUrl, deviceId, name } = file;
   try {
@@ -173,15 +173,15 @@ function opened({ place, platform: { sodium } }: Keeper, file: ConfigFile, machi
         const read = readSecrets(value, '');
         return { identity: identityOf(read, { serverUrl, deviceId, name }), passwords: read.passwords === true };
       },
-      changed: () => damaged(place, 'was changed after it was written'),
-      unreadable: () => damaged(place, 'has an unreadable content'),
+      changed: () => damaged(paths, 'was changed after it was written'),
+      unreadable: () => damaged(paths, 'has an unreadable content'),
     });
   } finally {
     sodium.memzero(key);
   }
 }
 
-const damaged = (place: Place, what: string): McpError => new McpError('config_damaged', `${place.configPath} ${what}`);
+const damaged = (paths: Paths, what: string): McpError => new McpError('config_damaged', `${paths.configPath} ${what}`);
 
 /** 32 bytes that only this machine gets, another for each purpose and each salt. */
 const derived = ({ bytes: id }: MachineId, purpose: 'key' | 'binding', salt: Uint8Array): Uint8Array =>

@@ -4,10 +4,10 @@ import { heldLock, underLock, type Patience } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
 import { systemClock } from '../protocol/clock.js';
-import type { Place } from './context.js';
+import type { Paths } from './context.js';
 import { McpError } from './errors.js';
 
-const instancePath = ({ folder }: Place): string => join(folder, 'mcp.lock');
+const instancePath = ({ folder }: Paths): string => join(folder, 'mcp.lock');
 
 /** An MCP client that restarts ends its old instance while it starts the new one; the old one may take its grace. */
 const RESTART: Pick<Patience, 'clock' | 'patienceMs'> = { clock: systemClock, patienceMs: 6_000 };
@@ -17,21 +17,21 @@ const RESTART: Pick<Patience, 'clock' | 'patienceMs'> = { clock: systemClock, pa
  * `already_running`, which names the other's process id. `onLost`: another instance took over while this one was stopped
  * for long; it must end.
  */
-export async function holdInstance(place: Place, onLost: () => void, patience = RESTART): Promise<FileLock> {
-  await privateFolder(place.folder, () => undefined);
+export async function holdInstance(paths: Paths, onLost: () => void, patience = RESTART): Promise<FileLock> {
+  await privateFolder(paths.folder, () => undefined);
   const refusal = (heldBy: number | undefined): McpError => {
     const who = heldBy === undefined ? 'another instance' : `another instance (process ${heldBy})`;
     return new McpError('already_running', `${who} runs on this machine`);
   };
-  return heldLock(instancePath(place), { ...patience, refusal, onLost });
+  return heldLock(instancePath(paths), { ...patience, refusal, onLost });
 }
 
 /** Process id of the instance that runs on this machine; undefined where none does. */
-export const runningInstance = (place: Place): number | undefined => lockHolder(instancePath(place));
+export const runningInstance = (paths: Paths): number | undefined => lockHolder(instancePath(paths));
 
 /** Runs `work` while nobody else changes the pairing's file; its folder is made where it is missing. */
-export async function alone<T>(place: Place, work: () => Promise<T>): Promise<T> {
-  await privateFolder(place.folder, () => undefined);
-  const refusal = () => new McpError('already_running', `another command is at work with ${place.configPath}`);
-  return underLock(`${place.configPath}.lock`, refusal, work);
+export async function withLock<T>(paths: Paths, work: () => Promise<T>): Promise<T> {
+  await privateFolder(paths.folder, () => undefined);
+  const refusal = () => new McpError('already_running', `another command is at work with ${paths.configPath}`);
+  return underLock(`${paths.configPath}.lock`, refusal, work);
 }

@@ -17,7 +17,7 @@ import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } fr
 import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
-import { alone } from './lock.js';
+import { withLock } from './lock.js';
 import { passwordsSaid } from './passwords.js';
 
 /** What `pair` takes. */
@@ -44,7 +44,7 @@ const TICK_MS = 1_000;
  * there is replaced once the new one is kept, and the old device is revoked. Throws `McpError`.
  */
 export async function pair(context: CommandContext, options: PairOptions): Promise<void> {
-  const { terminal, place, platform } = context;
+  const { terminal, paths, platform } = context;
   if (!options.force) await expectUnpaired(context);
   const before = options.force ? await previous(context) : undefined;
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
@@ -55,7 +55,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
   const passwords = options.passwords ?? (await passwordsAllowed(context));
   const words = await wordsFrom(context, options.code ?? offer?.words);
   // The words are good for one pairing: a folder that cannot be written must show before they are spent.
-  await alone(place, () => Promise.resolve());
+  await withLock(paths, () => Promise.resolve());
   const request: Omit<JoinRequest, 'onDigits'> = {
     ...{ platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted },
     password: passwordFrom(context, options.passwordFile),
@@ -71,7 +71,7 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
 }
 
 async function expectUnpaired(context: CommandContext): Promise<void> {
-  if ((await readConfig(context.place, context.note)) === undefined) return;
+  if ((await readConfig(context.paths, context.note)) === undefined) return;
   // A file that does not open here says so, and that `--force` replaces it.
   const { serverUrl, name } = await loadIdentity(context);
   throw new McpError(

@@ -38,14 +38,14 @@ const GRACE_MS = 5_000;
  * a grace. Resolves with the exit code; throws `McpError` where it cannot begin.
  */
 export async function serve(options: ServeOptions): Promise<ExitCode> {
-  const { place, platform } = options;
+  const { paths, platform } = options;
   const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
-  const context = { place, platform, note };
+  const context = { paths, platform, note };
   keepSmall();
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
-  const lock = await holdInstance(place, () => {
+  const lock = await holdInstance(paths, () => {
     lost = true;
     ending.abort();
   });

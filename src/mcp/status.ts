@@ -41,13 +41,13 @@ export async function status(context: CommandContext, { json }: { readonly json:
 }
 
 async function looked(context: CommandContext): Promise<{ readonly found: Status; readonly failure?: McpError }> {
-  const { place, version, note } = context;
+  const { paths, version, note } = context;
   let found: Status = {
-    ...{ version, file: place.configPath, paired: false, server: null, device: null, boundTo: null },
-    ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(place) ?? null, account: null, error: null },
+    ...{ version, file: paths.configPath, paired: false, server: null, device: null, boundTo: null },
+    ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(paths) ?? null, account: null, error: null },
   };
   try {
-    const file = await readConfig(place, note);
+    const file = await readConfig(paths, note);
     if (file !== undefined) {
       const device = { id: harmless(file.deviceId), name: harmless(file.name) };
       found = { ...found, server: harmless(file.server), device, boundTo: file.machine };

@@ -16,7 +16,7 @@ const UNREADABLE: ReadonlySet<McpCode> = new Set(['config_damaged', 'other_machi
  * reached or refuses. Throws `McpError`; the pairing is still there then.
  */
 export async function unpair(context: CommandContext, { force }: { readonly force: boolean }): Promise<void> {
-  const { terminal, place } = context;
+  const { terminal, paths } = context;
   const identity = await loadIdentity(context).catch((error: unknown) => {
     if (!UNREADABLE.has(failureOf(error).code)) throw error;
     context.note(`Warning: ${failureOf(error).message}. The device could not be revoked: do that on another device.`);
@@ -33,7 +33,7 @@ export async function unpair(context: CommandContext, { force }: { readonly forc
       context.note(`Warning: ${name} could not be revoked (${message}). Revoke it on another device.`);
     });
   }
-  await forgetIdentity(place);
+  await forgetIdentity(paths);
   terminal.print('Unpaired. Nothing of the pairing is left on this machine.');
   if (existsSync(auditPath(context))) terminal.print(`The record of tool calls is still there: ${auditPath(context)}`);
 }

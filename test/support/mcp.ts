@@ -5,7 +5,7 @@ import type { CallToolResult, Progress } from '@modelcontextprotocol/sdk/types.j
 import type { Identity } from '../../src/sdk/identity.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import type { AuditEntry } from '../../src/mcp/audit.js';
-import { mcpPlatform } from '../../src/mcp/platform.js';
+import { mcpPlatform } from '../../src/mcp/context.js';
 import { readPolicy } from '../../src/mcp/policy.js';
 import type { ItemOutput } from '../../src/mcp/schemas.js';
 import { createServer } from '../../src/mcp/server.js';
