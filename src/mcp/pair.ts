@@ -18,7 +18,6 @@ import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { withLock } from './lock.js';
-import { passwordsSaid } from './passwords.js';
 
 /** What `pair` takes. */
 export interface PairOptions {
@@ -38,6 +37,12 @@ const GIVE_SERVER = 'Give its address by --host, or set SERVICE_HOST.';
 const LINE_MAX = 4_096;
 const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
+
+/** Whether agents may read the secrets of passwords, as a sentence. */
+export const passwordsSaid = (allowed: boolean): string =>
+  allowed
+    ? 'Agents may read the secrets of your passwords; `service-mcp passwords withhold` ends that.'
+    : 'Secrets of passwords are withheld from agents; `service-mcp passwords allow` lets them read them.';
 
 /**
  * Pairs and keeps the pairing. Asks for what was not given, where a person can be asked. With `force` a pairing that is
