@@ -16,9 +16,7 @@ function meaning(code: string): readonly { readonly name: ErrorName; readonly sh
 }
 
 /** Every code of the wire, in the catalogue's order. */
-export function wireCodes(): string[] {
-  return [...new Set(NAMES.flatMap((name) => SHAPES.map((shape) => codeOf(name, shape))))];
-}
+const WIRE_CODES = [...new Set(NAMES.flatMap((name) => SHAPES.map((shape) => codeOf(name, shape))))];
 
 function statuses(name: ErrorName, shapes: readonly Shape[]): string {
   const found = [...new Set(shapes.map((shape) => statusOf(name, shape)))];
@@ -30,7 +28,8 @@ function statuses(name: ErrorName, shapes: readonly Shape[]): string {
 function section(code: string): string {
   const parts = meaning(code).map(({ name, shapes }) => {
     const { when } = CATALOGUE[name];
-    const { todo, details } = ERROR_NOTES[name];
+    const note = ERROR_NOTES[name];
+    const { todo, details } = typeof note === 'string' ? { todo: note, details: undefined } : note;
     const [only] = shapes.length === 1 ? shapes : [];
     const other = only === undefined ? undefined : codeOf(name, only === 'a' ? 'b' : 'a');
     const inShape =
@@ -75,5 +74,5 @@ Shape A has fewer codes than B for the same refusals. \`bootstrap_locked\` is an
 | --- | --- | --- | --- |
 ${NAMES.map(row).join('\n')}
 
-${wireCodes().map(section).join('\n')}`;
+${WIRE_CODES.map(section).join('\n')}`;
 }

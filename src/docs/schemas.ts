@@ -16,29 +16,10 @@ declare const typia: typeof typiaLibrary;
 export type Json = { readonly [key: string]: unknown };
 
 type Requests = [
+  // The bodies with one type for both shapes, and those of shape B.
+  bodies.SpelledBody,
   bodies.ItemBodyA,
-  bodies.ItemBodyB,
-  bodies.BatchBody,
-  bodies.DeleteBody,
-  bodies.ReconcileBody,
-  bodies.BinCreateBody,
-  bodies.BinPatchBody,
-  bodies.BinDeleteBody,
-  bodies.BootstrapBody,
-  bodies.DevicePatchBody,
-  bodies.PairInitBody,
-  bodies.PairFetchEpkBody,
-  bodies.PairFetchNpkBody,
-  bodies.PairWrapBody,
-  bodies.ReauthChallengeBody,
-  bodies.ReauthBody,
-  bodies.RecoverBody,
-  bodies.PasswordSetBody,
-  bodies.PasswordRemoveBody,
-  bodies.PasswordVerifyBody,
-  bodies.SignupBody,
   bodies.UploadBodyA,
-  bodies.UploadBodyB,
   bodies.BlobRef,
   bodies.BinId,
 ];
