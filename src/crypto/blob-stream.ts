@@ -21,8 +21,8 @@ const PREFIX_BYTES = 19;
 const CHUNKS_MAX = 2 ** 32;
 
 /**
- * Largest blob in one piece that is read: it authenticates as a whole, so it is held in memory. The SDK writes none; other
- * clients may.
+ * Largest blob in one piece that is read: it authenticates as a whole, so it is held in memory. The SDK writes none;
+ * other clients may.
  */
 const ONE_PIECE_MAX = 64 * 1024 * 1024;
 
@@ -157,10 +157,10 @@ export class BlobEncryptor {
  * Decrypts a blob of either form: `push` takes its bytes as they arrive, `finish` ends it. Both return authenticated
  * plaintext only. The blob is known to be complete only when `finish` has returned.
  *
- * `keys`: the keys that the item offers (`offeredKeys`); the first that opens the first chunk is the blob's. After a lost
- * connection `restart` drops the incomplete chunk, and the bytes continue at `offset`.
- * Throws `CryptoRefusal` `bad_ct` for anything but this blob, complete and in order, and `too_large` for one in one piece
- * over `ONE_PIECE_MAX`.
+ * `keys`: the keys that the item offers (`offeredKeys`); the first that opens the first chunk is the blob's. After a
+ * lost connection `restart` drops the incomplete chunk, and the bytes continue at `offset`. Throws `CryptoRefusal`
+ * `bad_ct` for anything but this blob, complete and in order, and `too_large` for one in one piece over
+ * `ONE_PIECE_MAX`.
  */
 export class BlobDecryptor {
   private readonly keys: Uint8Array[];

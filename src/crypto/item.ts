@@ -30,8 +30,8 @@ export interface Reader {
 export type PlainPayload = JsonObject | Uint8Array;
 
 /**
- * A blob that is being uploaded: encrypt its bytes by `blobEncryptor`, upload them, then `sealBlobItem`. Erase `key` once
- * the item is written, and never encrypt other bytes under the same draft.
+ * A blob that is being uploaded: encrypt its bytes by `blobEncryptor`, upload them, then `sealBlobItem`. Erase `key`
+ * once the item is written, and never encrypt other bytes under the same draft.
  */
 export interface BlobDraft extends Pick<ItemHead, 'type' | 'ts'> {
   readonly key: Uint8Array;
@@ -101,8 +101,8 @@ export const blobEncryptor = (sodium: Sodium, draft: BlobDraft): BlobEncryptor =
   new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
 
 /**
- * Seals the item of an uploaded blob, with small metadata inline or none (null): one item key opens both. Type and ts are
- * the draft's, which the blob's AAD contains. Throws as `sealItem`.
+ * Seals the item of an uploaded blob, with small metadata inline or none (null): one item key opens both. Type and ts
+ * are the draft's, which the blob's AAD contains. Throws as `sealItem`.
  */
 export function sealBlobItem(
   sodium: Sodium,
@@ -227,9 +227,9 @@ function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; d
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
- * if it had none; null if nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key is
- * sealed again only if it is proven to be this item's: it decrypts the inline part, or the tag covers it.
- * Throws as `openItem`, and `uncertified_device`.
+ * if it had none; null if nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key
+ * is sealed again only if it is proven to be this item's: it decrypts the inline part, or the tag covers it. Throws as
+ * `openItem`, and `uncertified_device`.
  */
 export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipients): Payload | null {
   checkItemTag(sodium, by.masterKey, item);

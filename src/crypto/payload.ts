@@ -6,16 +6,16 @@ import { CryptoRefusal } from './refusal.js';
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but recursive code
- * such as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
+ * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but recursive
+ * code such as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
  */
 export const PAYLOAD_DEPTH_MAX = 64;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * True if JSON text is nested deeper than `levels`. Scans the text, since walking the value would recurse. `codeAt`: its
- * bytes or characters. Exact for JSON; arbitrary for anything else.
+ * True if JSON text is nested deeper than `levels`. Scans the text, since walking the value would recurse. `codeAt`:
+ * its bytes or characters. Exact for JSON; arbitrary for anything else.
  */
 export function nestedDeeper(levels: number, length: number, codeAt: (at: number) => number | undefined): boolean {
   let depth = 0;

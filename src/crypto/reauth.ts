@@ -21,8 +21,8 @@ const answerOf = (sodium: Sodium, ids: ReauthIds, secret: Uint8Array): Uint8Arra
   sodium.hmacSha256(lengthPrefixed(ANSWER_CONTEXT, ids.tenantId, ids.deviceId, ids.challengeId), secret);
 
 /**
- * Server: a challenge sealed to the device's public key, and the only right answer (32 bytes), which the server keeps for
- * two minutes and compares by `Sodium.equal`. Throws `low_order` or `bad_length` for an invalid public key.
+ * Server: a challenge sealed to the device's public key, and the only right answer (32 bytes), which the server keeps
+ * for two minutes and compares by `Sodium.equal`. Throws `low_order` or `bad_length` for an invalid public key.
  */
 export function makeReauthChallenge(
   sodium: Sodium,

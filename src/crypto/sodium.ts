@@ -2,8 +2,8 @@
  * The port to libsodium, with two bindings: `sodium-node` (sodium-native) and `sodium-browser` (libsodium's own WASM
  * build). Everything else in this folder is pure computation over it and runs in either.
  *
- * Both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`); opening
- * a box that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
+ * Both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
+ * opening a box that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
  */
 import { KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';

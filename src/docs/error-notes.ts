@@ -1,4 +1,4 @@
-/** What the catalogue of errors does not say: what to do about each, and what `details` holds. */
+/** What the reference adds to the catalogue of errors: what to do about each, and the fields of `details`. */
 import type { ErrorName } from '../protocol/errors.js';
 
 interface ErrorNote {
@@ -7,7 +7,9 @@ interface ErrorNote {
   readonly details: string;
 }
 
-/** Markdown by the catalogue's names: what a client, its user or the operator does, and the fields of `details` if any. */
+/**
+ * Markdown by the catalogue's names: what a client, its user or the operator does, and the fields of `details` if any.
+ */
 export const ERROR_NOTES: Readonly<Record<ErrorName, string | ErrorNote>> = {
   validation: {
     todo: 'Mend the request; sent again as it is, it fails again. Where `missingDevices` is there, read the device list and seal the item key for those too.',

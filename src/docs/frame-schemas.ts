@@ -1,4 +1,4 @@
-/** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document for each shape. */
+/** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document per shape. */
 import type typiaLibrary from 'typia';
 import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
@@ -10,7 +10,7 @@ import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 /** Only while building, as in src/server/http/validators.ts. */
 declare const typia: typeof typiaLibrary;
 
-/** A frame as it is built, with text in the place of bytes. */
+/** A frame with its bytes as text. */
 type Spelled<T> = T extends Uint8Array ? Bytes : T extends object ? { [K in keyof T]: Spelled<T[K]> } : T;
 
 interface ItemFrameA extends LiveFieldsA {
@@ -69,7 +69,7 @@ const NAMED = {
 
 const FROM_CLIENT = ['HelloFrame', 'PingFrame', 'PongFrame'];
 
-/** The document of a shape: `client` and `server` say what either side may send. */
+/** The document of a shape: `client` and `server` are what either side may send. */
 export function frameSchemas(shape: Shape): Json {
   // B has no `error` frame (Sockets).
   const left = ['HelloFrame', ...(shape === 'a' ? ['ItemFrameB'] : ['ItemFrameA', 'ErrorFrame'])];

@@ -19,8 +19,8 @@ const OTHERS = 0o077;
 export const isOpenToOthers = (mode: number): boolean => POSIX && (mode & OTHERS) !== 0;
 
 /**
- * Makes a folder's entries durable: what was created, linked or renamed in it survives a power cut. File systems that do
- * not support this are ignored (EINVAL).
+ * Makes a folder's entries durable: what was created, linked or renamed in it survives a power cut. File systems that
+ * do not support this are ignored (EINVAL).
  */
 export async function syncFolder(folder: string): Promise<void> {
   if (!POSIX) return;
@@ -40,8 +40,8 @@ export const tempSibling = (path: string, ending: string): string =>
 
 /**
  * Writes a file atomically: mode 0600, durable when the call returns. A crash leaves the old file or the new one.
- * @param existing `replace` replaces an existing file. `keep` throws `EEXIST` if there is one: a link never replaces, so
- * that of two concurrent creators one wins.
+ * @param existing `replace` replaces an existing file. `keep` throws `EEXIST` if there is one: a link never replaces,
+ * so that of two concurrent creators one wins.
  */
 export async function writeWhole(path: string, bytes: Uint8Array, existing: 'replace' | 'keep'): Promise<void> {
   const temporary = tempSibling(path, '.tmp');

@@ -1,11 +1,11 @@
 /**
- * A lock between processes: a folder of numbered files. The process that created the highest file holds the lock. The file
- * contains its process id and is touched while the lock is held, so that a killed holder is detected: at once if its
- * process is gone, after a while if another process has its id. Waiting for the lock is up to the caller.
+ * A lock between processes: a folder of numbered files. The process that created the highest file holds the lock. The
+ * file contains its process id and is touched while the lock is held, so that a killed holder is detected: at once if
+ * its process is gone, after a while if another process has its id. Waiting for the lock is up to the caller.
  *
- * A number is never used twice: to take a released or abandoned lock is to create the next higher file exclusively, which
- * only one process can do. A released lock keeps its file, with an old time of last touch: without it the numbers would
- * restart, and a process that listed the folder before could create a number that is no longer the next.
+ * A number is never used twice: to take a released or abandoned lock is to create the next higher file exclusively,
+ * which only one process can do. A released lock keeps its file, with an old time of last touch: without it the numbers
+ * would restart, and a process that listed the folder before could create a number that is no longer the next.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
@@ -18,8 +18,8 @@ const TOUCH_EVERY_MS = 2_000;
 /** A live holder touches its file much more often. */
 const ABANDONED_AFTER_MS = 20_000;
 /**
- * The same for a file with this process's id that another process wrote. In a restarted container every program gets its
- * old process id, so that the holder is most likely gone; but it may live in another container.
+ * The same for a file with this process's id that another process wrote. In a restarted container every program gets
+ * its old process id, so that the holder is most likely gone; but it may live in another container.
  */
 const OWN_PID_AFTER_MS = 5_000;
 const LONG_AGO = new Date(0);
@@ -37,7 +37,9 @@ export interface FileLock {
 export type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
 
 interface LockOptions {
-  /** Called once if another process has taken the lock over, after this one was stopped for long (a suspended machine). */
+  /**
+   * Called once if another process has taken the lock over, after this one was stopped for long (a suspended machine).
+   */
   readonly onLost?: () => void;
   readonly touchEveryMs?: number;
 }
@@ -59,8 +61,8 @@ export function take(files: LockFiles): number | undefined {
   if (top > 0 && files.isHeld(top)) return undefined;
   const mine = top + 1;
   if (!files.create(mine)) return undefined;
-  // Between listing and creating, others may have used this number and removed its file. Not if it is the highest: a file
-  // is removed only by the creator of a higher one.
+  // Between listing and creating, others may have used this number and removed its file. Not if it is the highest: a
+  // file is removed only by the creator of a higher one.
   const now = files.list();
   if (highest(now) > mine) {
     files.remove(mine);
@@ -176,8 +178,8 @@ function isAbandoned(file: string, found: string): boolean {
 }
 
 /**
- * Distance of the last touch from now, ms, in either direction, since a clock may be set back. By the machine's clock, which
- * is the file system's; not by an injected one.
+ * Distance of the last touch from now, ms, in either direction, since a clock may be set back. By the machine's clock,
+ * which is the file system's; not by an injected one.
  */
 const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
 
@@ -194,6 +196,7 @@ function touch(file: string, at: Date): void {
   try {
     utimesSync(file, at, at);
   } catch {
-    // Removed by hand, or a full or read-only disk: the work continues, at the risk that another process takes the lock.
+    // Removed by hand, or a full or read-only disk: the work continues, at the risk that another process takes the
+    // lock.
   }
 }

@@ -46,8 +46,8 @@ export async function removePrivate(path: string): Promise<void> {
 }
 
 /**
- * Reads a private file of at most `max` bytes; undefined if there is none. A file that others can read is closed, with a
- * warning. Throws `PrivateFileError` for one that cannot be closed, is a link, too long or another user's.
+ * Reads a private file of at most `max` bytes; undefined if there is none. A file that others can read is closed, with
+ * a warning. Throws `PrivateFileError` for one that cannot be closed, is a link, too long or another user's.
  */
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
   let handle: FileHandle;

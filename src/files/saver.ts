@@ -1,6 +1,6 @@
 /**
- * Saves the newest value, with retries: for what a program also holds in memory, such as a renewed token. A store that is
- * unavailable for a while (a locked keychain, a full disk) does not stop the program.
+ * Saves the newest value, with retries: for what a program also holds in memory, such as a renewed token. A store that
+ * is unavailable for a while (a locked keychain, a full disk) does not stop the program.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 

@@ -1,6 +1,6 @@
 /**
- * The audit log of tool calls: one JSON line a call, in a file beside the pairing, mode 0600. A line has time, tool, bin,
- * ids and outcome, never a payload or a query: the log must not become an unencrypted copy of the content.
+ * The audit log of tool calls: one JSON line a call, in a file beside the pairing, mode 0600. A line has time, tool,
+ * bin, ids and outcome, never a payload or a query: the log must not become an unencrypted copy of the content.
  */
 import {
   closeSync,

@@ -33,8 +33,8 @@ const shownName = (name: string): string | null => {
 };
 
 /**
- * Names are compared as they are shown, composed (NFC) and without case. Upper case comes first because only it maps ß and
- * ss to the same text.
+ * Names are compared as they are shown, composed (NFC) and without case. Upper case comes first because only it maps ß
+ * and ss to the same text.
  */
 const folded = (name: string): string => (shownName(name.normalize('NFC')) ?? '').toUpperCase().toLowerCase();
 
@@ -69,7 +69,9 @@ export class BinScope {
       factsOf: (id: string | null): BinFacts | undefined => (id === null ? undefined : byId.get(id)),
       /** A bin in a line of text. */
       textOf: (id: string): string => binText(byId.get(id) ?? { id, slug: null, name: null }),
-      /** The id of the bin that an agent names. Throws `McpError` `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`. */
+      /**
+       * The id of the bin that an agent names. Throws `McpError` `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`.
+       */
       named: (name: string): string => {
         const pinned = this.pinned.get(name);
         if (pinned !== undefined) return pinned;

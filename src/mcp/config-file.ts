@@ -1,7 +1,7 @@
 /**
  * The pairing at rest: `mcp.json`, mode 0600, written atomically. Its secrets are encrypted under an HMAC of this
- * machine's identifier, so that a copy of the file (a backup, a synchronised home) opens nowhere else. Any program of this
- * user on this machine can open it: the companion starts unattended, so no passphrase can protect it.
+ * machine's identifier, so that a copy of the file (a backup, a synchronised home) opens nowhere else. Any program of
+ * this user on this machine can open it: the companion starts unattended, so no passphrase can protect it.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '../sdk/identity.js';
@@ -80,8 +80,8 @@ export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<Machine
 
 /**
  * Saves the token of this identity and leaves the rest of the pairing. False, and nothing is written, if there is no
- * pairing any more or it is another device's: a concurrent `unpair` or `pair` must not be undone. Throws as `loadPairing`,
- * and leaves a file that does not open unchanged.
+ * pairing any more or it is another device's: a concurrent `unpair` or `pair` must not be undone. Throws as
+ * `loadPairing`, and leaves a file that does not open unchanged.
  */
 export const renewIdentity = (keeper: Keeper, { deviceId, token }: Identity): Promise<boolean> =>
   changed(keeper, (kept) => {
@@ -94,7 +94,10 @@ export async function savePasswords(keeper: Keeper, passwords: boolean): Promise
     throw new McpError('not_paired', 'this machine is not paired yet');
 }
 
-/** Keeps the binding of the pairing: a better identifier that is missing for a while must not be replaced by a weaker one. */
+/**
+ * Keeps the binding of the pairing: a better identifier that is missing for a while must not be replaced by a weaker
+ * one.
+ */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
   withLock(keeper.paths, async () => {
     const file = await readConfig(keeper.paths, keeper.note);

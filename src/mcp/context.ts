@@ -33,7 +33,9 @@ export interface Context {
   readonly version: string;
   /** Aborted by SIGINT, SIGTERM or SIGHUP. */
   readonly interrupted: AbortSignal;
-  /** Prints a line for the user on standard error. Standard output belongs to the protocol, or to a command's result. */
+  /**
+   * Prints a line for the user on standard error. Standard output belongs to the protocol, or to a command's result.
+   */
   readonly note: (text: string) => void;
 }
 

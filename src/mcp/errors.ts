@@ -89,7 +89,9 @@ export const ERRORS = {
 /** A code of the catalogue. */
 export type McpCode = keyof typeof ERRORS;
 
-/** A failure with a code, a sentence on what is wrong, and a hint on what to do. Neither contains a secret or a payload. */
+/**
+ * A failure with a code, a sentence on what is wrong, and a hint on what to do. Neither contains a secret or a payload.
+ */
 export class McpError extends CommandError {
   override readonly name = 'McpError';
   declare readonly code: McpCode;

@@ -11,7 +11,9 @@ import { ERRORS, McpError, type McpCode } from './errors.js';
 
 const TOO_LARGE = 'the content is larger than the server takes';
 
-/** The server's codes (reference, Errors) that have their own code here. Without `says` the server's message is used. */
+/**
+ * The server's codes (reference, Errors) that have their own code here. Without `says` the server's message is used.
+ */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
   device_revoked: { code: 'revoked', says: 'this machine was revoked: it has no access any more' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },
@@ -50,17 +52,7 @@ const CLIENT: Readonly<Partial<Record<ClientFailure, { readonly code: McpCode; r
 };
 
 /** System errors of a full, read-only or inaccessible disk. */
-const DISK: ReadonlySet<string> = new Set([
-  'ENOSPC',
-  'EDQUOT',
-  'EACCES',
-  'EPERM',
-  'EROFS',
-  'EIO',
-  'ENOTDIR',
-  'EISDIR',
-  'EMFILE',
-]);
+const DISK = ['ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS', 'EIO', 'ENOTDIR', 'EISDIR', 'EMFILE'];
 
 const CODE = /^[a-z0-9_]{1,64}$/;
 
@@ -68,8 +60,8 @@ const CODE = /^[a-z0-9_]{1,64}$/;
 export const failureOf = (thrown: unknown): McpError => failure(asError(thrown), true);
 
 /**
- * For an agent. Quotes no text of the server: the server is not trusted with content, so it must not be able to prompt an
- * agent that reads it. `internal` does not say what happened; its cause does.
+ * For an agent. Quotes no text of the server: the server is not trusted with content, so it must not be able to prompt
+ * an agent that reads it. `internal` does not say what happened; its cause does.
  */
 export const toolFailure = (thrown: unknown): McpError => failure(asError(thrown), false);
 
@@ -136,6 +128,6 @@ function ofApi(error: ApiError, quoted: boolean): McpError {
 }
 
 function ofSystem(error: Error): McpError | undefined {
-  if (!DISK.has(errorCode(error))) return undefined;
+  if (!DISK.includes(errorCode(error))) return undefined;
   return new McpError('disk', harmless(error.message), { cause: error });
 }

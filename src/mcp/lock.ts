@@ -14,8 +14,8 @@ const RESTART: Pick<Patience, 'clock' | 'patienceMs'> = { clock: systemClock, pa
 
 /**
  * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Throws `McpError`
- * `already_running` with the other process id. `onLost`: this process was stopped for long and another one has taken the
- * lock; it must end.
+ * `already_running` with the other process id. `onLost`: this process was stopped for long and another one has taken
+ * the lock; it must end.
  */
 export async function holdInstance(paths: Paths, onLost: () => void, patience = RESTART): Promise<FileLock> {
   await privateFolder(paths.folder, () => undefined);

@@ -74,9 +74,9 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
 }
 
 /**
- * Makes V8 collect earlier: the program runs beside an editor all day. The first reading allocates several times what it
- * keeps; with V8's default factors a vault of 50,000 items peaks at 400 MB instead of 200, for a third less CPU time. V8
- * ignores flags that it does not know.
+ * Makes V8 collect earlier: the program runs beside an editor all day. The first reading allocates several times what
+ * it keeps; with V8's default factors a vault of 50,000 items peaks at 400 MB instead of 200, for a third less CPU
+ * time. V8 ignores flags that it does not know.
  */
 function keepSmall(): void {
   for (const flag of ['--heap-growing-percent=30', '--max-semi-space-size=4', '--semi-space-growth-factor=1'])
@@ -97,8 +97,8 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
 }
 
 /**
- * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold` takes
- * effect at once. A pairing that does not open, or is another device's, allows nothing.
+ * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold`
+ * takes effect at once. A pairing that does not open, or is another device's, allows nothing.
  */
 function passwordsOf(
   keeper: Keeper,
@@ -160,8 +160,8 @@ type Write = NodeJS.WritableStream['write'];
 
 /**
  * Reserves `output` for the protocol: one stray line there breaks it. Only the returned stream writes to it; what a
- * library or the console writes to `output` goes to `strays`. `onBroken`: the reader is gone (EPIPE). `release` restores
- * `output`.
+ * library or the console writes to `output` goes to `strays`. `onBroken`: the reader is gone (EPIPE). `release`
+ * restores `output`.
  */
 function guarded(output: NodeJS.WritableStream, strays: NodeJS.WritableStream, onBroken: () => void) {
   const original = output.write.bind(output) as (chunk: Buffer, done: (error?: Error | null) => void) => boolean;

@@ -106,7 +106,10 @@ export class Sheet {
 const namesText = (names: readonly string[]): string =>
   names.map((name) => (/^\w{1,32}$/.test(name) ? name : jsonLine(name.slice(0, 32)))).join(', ');
 
-/** One item as text: a line of facts, then its content as one line of JSON, so that content cannot imitate a line of facts. */
+/**
+ * One item as text: a line of facts, then its content as one line of JSON, so that content cannot imitate a line of
+ * facts.
+ */
 export function itemText(item: ItemOutput, at: number): string {
   const { id, bin, binSlug, binName, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
   const where = bin === null ? 'unknown bin' : `bin ${binText({ id: bin, slug: binSlug, name: binName })}`;

@@ -338,9 +338,10 @@ const URLS_AT_ONCE = 8;
 type BlobLink = NonNullable<schemas.ItemOutput['blob']>;
 
 /**
- * Signed URLs of the items that have a blob, by item id (MCP-63). The content stays in the object store, encrypted; a URL
- * needs no token and expires after some minutes. An item without a URL says why; after a passing failure of the server
- * the remaining ones are not requested. Throws what fails the whole answer: this device was revoked, or is closed.
+ * Signed URLs of the items that have a blob, by item id (MCP-63). The content stays in the object store, encrypted; a
+ * URL needs no token and expires after some minutes. An item without a URL says why; after a passing failure of the
+ * server the remaining ones are not requested. Throws what fails the whole answer: this device was revoked, or is
+ * closed.
  */
 async function blobLinks(
   views: readonly ItemView[],

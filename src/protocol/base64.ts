@@ -1,4 +1,7 @@
-/** Base64 on the wire (reference, HTTP, The two shapes): decodes either alphabet, padded or not; encodes that of the shape. */
+/**
+ * Base64 on the wire (reference, HTTP, The two shapes): decodes either alphabet, padded or not; encodes that of the
+ * shape.
+ */
 
 const STANDARD = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const URL_SAFE = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
@@ -29,7 +32,8 @@ const alphabetOf = (value: string): 'base64' | 'base64url' =>
   value.includes('+') || value.includes('/') ? 'base64' : 'base64url';
 
 /**
- * Decodes base64 or base64url, padded or not. Undefined for anything else: white space, other characters, a wrong length.
+ * Decodes base64 or base64url, padded or not. Undefined for anything else: white space, other characters, a wrong
+ * length.
  */
 export function decodeBase64(value: string): Uint8Array | undefined {
   const length = base64Length(value);

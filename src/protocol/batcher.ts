@@ -22,9 +22,9 @@ interface BatcherOptions {
 export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /**
- * Batches calls without a timer: the first batch starts after the current turn of the event loop, the next when it ends.
- * A call never joins a batch that has started, so that its answer is not older than the call. Whatever `run` does, every
- * call is settled when it ends. Servers only: browsers have no `setImmediate`.
+ * Batches calls without a timer: the first batch starts after the current turn of the event loop, the next when it
+ * ends. A call never joins a batch that has started, so that its answer is not older than the call. Whatever `run`
+ * does, every call is settled when it ends. Servers only: browsers have no `setImmediate`.
  */
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];

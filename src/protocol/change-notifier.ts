@@ -9,9 +9,9 @@ export interface ChangeNotifier {
 }
 
 /**
- * Announces that a tenant changed. Never rejects: the change is durable, and an error here would make the client believe
- * that it is not. If the reload failed, the next comparison of heads finds the change, at most 5 s later; a token of an
- * unknown device makes the server reload the tenant anyway.
+ * Announces that a tenant changed. Never rejects: the change is durable, and an error here would make the client
+ * believe that it is not. If the reload failed, the next comparison of heads finds the change, at most 5 s later; a
+ * token of an unknown device makes the server reload the tenant anyway.
  */
 export async function notifyChange(notifier: ChangeNotifier, tenantId: string): Promise<void> {
   try {

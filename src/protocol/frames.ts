@@ -204,7 +204,9 @@ export interface DeleteFrame {
   readonly sig?: string;
 }
 
-/** The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor). */
+/**
+ * The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor).
+ */
 export interface AckFrame {
   readonly type: 'ack';
   readonly id: string;
@@ -221,7 +223,7 @@ export type ServerFrameB = ItemFrameB | DeleteFrame | AckFrame | Wire<'b', Exclu
 
 type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Rest> : S;
 
-/** The keys in a piece of JSON text: what stands in quotes before a colon. */
+/** The keys in a piece of JSON text: the quoted texts before a colon. */
 export type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
 
 /**

@@ -37,9 +37,9 @@ const MARK = /[^\p{Cc}\p{Cf}\p{Cs}\p{Z}\p{M}\p{Default_Ignorable_Code_Point}\s\u
 export const isVisible = (text: string): boolean => MARK.test(text);
 
 /**
- * Characters that a name must not contain: controls, lone surrogates, line and paragraph separators, bidirectional marks
- * and overrides, tag characters (invisible text), and zero-width fillers. The two joiners are allowed: emoji and several
- * scripts need them.
+ * Characters that a name must not contain: controls, lone surrogates, line and paragraph separators, bidirectional
+ * marks and overrides, tag characters (invisible text), and zero-width fillers. The two joiners are allowed: emoji and
+ * several scripts need them.
  */
 const UNFIT =
   /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/u;

@@ -89,8 +89,8 @@ function blobRef(value: string): string {
 }
 
 /**
- * An envelope. Beside a blob (`mayBeEmpty`) an empty ct means: no metadata (reference, HTTP, Writing an item). Its nonce
- * and keys are dropped then, but still validated.
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct means: no metadata (reference, HTTP, Writing an item). Its
+ * nonce and keys are dropped then, but still validated.
  */
 function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
   const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);

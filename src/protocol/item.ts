@@ -1,4 +1,7 @@
-/** The internal model of an item. Shapes A and B are spellings of it (reference, HTTP, The two shapes) that only the codecs know. */
+/**
+ * The internal model of an item. Shapes A and B are spellings of it (reference, HTTP, The two shapes) that only the
+ * codecs know.
+ */
 
 /** The ten content types (reference, Content types). */
 export const CONTENT_TYPES = [
@@ -63,7 +66,10 @@ export interface ItemHead {
 
 /** A write as a client requests it. */
 export interface ItemWrite extends ItemHead, Payload {
-  /** The version this write was made on top of; 0: the item must not exist; null: any (reference, HTTP, Writing an item). */
+  /**
+   * The version this write was made on top of; 0: the item must not exist; null: any (reference, HTTP, Writing an
+   * item).
+   */
   readonly ifVersion: number | null;
 }
 
@@ -75,7 +81,9 @@ export interface LiveItem extends ItemHead, Payload {
   readonly deletedAt: null;
 }
 
-/** A deleted item. After the hard delete `type`, `ts` and `senderDevice` are null (reference, HTTP, Writing an item). */
+/**
+ * A deleted item. After the hard delete `type`, `ts` and `senderDevice` are null (reference, HTTP, Writing an item).
+ */
 export interface DeletedItem {
   readonly id: string;
   readonly binId: string;

@@ -3,8 +3,8 @@
 const nothing = (): void => undefined;
 
 /**
- * Runs tasks in the order of the calls. A failure, also a synchronous one, rejects only its own call: the next task runs.
- * No task begins before its call has returned. A task that awaits another task of the same `Serial` deadlocks.
+ * Runs tasks in the order of the calls. A failure, also a synchronous one, rejects only its own call: the next task
+ * runs. No task begins before its call has returned. A task that awaits another task of the same `Serial` deadlocks.
  */
 export class Serial {
   private last: Promise<unknown> = Promise.resolve();

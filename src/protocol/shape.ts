@@ -18,8 +18,8 @@ export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B). No reply has keys that are data (a map keyed by device id), so renaming keys is safe;
- * items, which do, have codecs of their own.
+ * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B). No reply has keys that
+ * are data (a map keyed by device id), so renaming keys is safe; items, which do, have codecs of their own.
  */
 export function encode(shape: Shape, value: unknown): unknown {
   if (value instanceof Uint8Array) return bytesOut(shape, value);
@@ -50,8 +50,8 @@ const SPELLINGS: ReadonlyMap<string, string> = new Map(
 
 /**
  * A request body with camelCase keys. B accepts either spelling, but not both of one key. Renames only the keys of this
- * object; callers rename nested objects where the schema has them. Unknown keys are dropped: renaming 16,000 of them took
- * longer than parsing them (FAIR-41).
+ * object; callers rename nested objects where the schema has them. Unknown keys are dropped: renaming 16,000 of them
+ * took longer than parsing them (FAIR-41).
  */
 export function camelKeys(body: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const out: Record<string, unknown> = {};
@@ -68,8 +68,8 @@ const MARKS_B = ['bin_id', 'ct', 'wrapped', 'size', 'content_type'];
 const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType'];
 
 /**
- * The shape that the keys of a body show, or undefined if they show none. A body with keys of both is refused. Only used
- * for requests whose query and header name no shape.
+ * The shape that the keys of a body show, or undefined if they show none. A body with keys of both is refused. Only
+ * used for requests whose query and header name no shape.
  */
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
   const b = MARKS_B.find((key) => Object.hasOwn(body, key));

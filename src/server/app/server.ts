@@ -149,7 +149,7 @@ interface Listening {
 
 async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: Listening): Promise<Listener> {
   const { log, config, clock, database, tenantId } = parts;
-  const docs = await openReference({ folder: DOCS_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
+  const docs = await openReference(DOCS_FOLDER, SERVER_VERSION, ALL_ROWS);
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   const app: App = {
     ...services,
