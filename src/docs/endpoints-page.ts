@@ -50,8 +50,6 @@ function typeInWords(value: unknown): string {
       return `list of ${typeInWords(schema['items'])}${bounds(schema)}`;
     case 'object':
       return objectInWords(schema);
-    case 'integer':
-      return `integer${bounds(schema)}`;
     default:
       return `${textOf(schema['type']) || 'anything'}${bounds(schema)}`;
   }

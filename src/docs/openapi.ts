@@ -127,14 +127,12 @@ const pathParameter = (name: string, { schema, what }: { readonly schema: string
 });
 
 /** The header that selects the shape. */
-const shapeParameters = (shape: Shape): Json[] => [
-  {
-    name: 'X-Wire-Shape',
-    in: 'header',
-    description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
-    schema: { const: shape },
-  },
-];
+const shapeParameter = (shape: Shape): Json => ({
+  name: 'X-Wire-Shape',
+  in: 'header',
+  description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
+  schema: { const: shape },
+});
 
 function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
   const errors = [...errorsOfRow(row), ...(endpoint.errors ?? [])];
@@ -148,7 +146,7 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
     summary: endpoint.summary,
     ...(endpoint.text === undefined ? {} : { description: endpoint.text }),
     security: row.auth === 'none' ? [] : [{ [row.auth]: [] }],
-    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? shapeParameters(shape) : [])],
+    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? [shapeParameter(shape)] : [])],
     ...(body === undefined ? {} : { requestBody: { required, content: json(refTo(nameIn(shape, body))) } }),
     ...(endpoint.bytes === true ? { requestBody: { required: true, content: BYTES } } : {}),
     responses: { ...successes, ...failures },

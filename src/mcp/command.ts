@@ -200,7 +200,9 @@ async function statusOf(context: CommandContext): Promise<{ readonly found: Stat
       found = { ...found, server: harmless(file.server), device, boundTo: file.machine };
     }
     const { identity, passwords } = await loadPairing(context);
-    found = { ...found, paired: true, tokenExpiresAt: iso(identity), passwords };
+    const { expiresAt } = identity.token;
+    const tokenExpiresAt = expiresAt === null ? null : new Date(expiresAt).toISOString();
+    found = { ...found, paired: true, tokenExpiresAt, passwords };
     // Querying the server renews an expiring token; the renewed one must be saved before the command ends.
     const saving: Promise<unknown>[] = [];
     const onIdentity = (renewed: Identity): unknown => saving.push(renewIdentity(context, renewed));
@@ -214,9 +216,6 @@ async function statusOf(context: CommandContext): Promise<{ readonly found: Stat
     return { found: { ...found, error: { code, message, hint } }, failure };
   }
 }
-
-const iso = ({ token }: Identity): string | null =>
-  token.expiresAt === null ? null : new Date(token.expiresAt).toISOString();
 
 function lines(found: Status): string[] {
   const { device, account, error } = found;

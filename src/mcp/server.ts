@@ -85,13 +85,15 @@ export class ToolServer {
   }
 
   private async answered(tool: Tool, given: unknown, call: ToolCall): Promise<CallToolResult> {
-    const { audit, now } = this.options;
+    const { audit, now, note, policy } = this.options;
     const began = now();
     const record = (bin: string | null, ids: readonly string[], outcome: AuditEntry['outcome']): void =>
       audit({ tool: tool.name, bin, ids, outcome, ms: now() - began });
     let bin: string | null = null;
     try {
-      this.expectAllowed(tool);
+      if (tool.writes && policy.readOnly)
+        throw new McpError('read_only', `${tool.name} is switched off: ${READ_ONLY_VARIABLE} is set`);
+      if (this.calls.size >= CALLS_MAX) throw new McpError('busy', `more than ${CALLS_MAX} calls at once`);
       const args = argumentsOf(tool, given);
       bin = tool.binOf(args);
       const { output, text, ids, bin: found } = await tool.run(args, call);
@@ -100,16 +102,10 @@ export class ToolServer {
     } catch (error) {
       const failure = toolFailure(error);
       // The agent gets only the code of an unexpected error; the user gets the cause.
-      if (failure.code === 'internal') this.options.note(`${tool.name}: ${causeOf(failure)}`);
+      if (failure.code === 'internal') note(`${tool.name}: ${causeOf(failure)}`);
       record(bin, [], failure.code);
       return refusal(failure);
     }
-  }
-
-  private expectAllowed({ name, writes }: Tool): void {
-    if (writes && this.options.policy.readOnly)
-      throw new McpError('read_only', `${name} is switched off: ${READ_ONLY_VARIABLE} is set`);
-    if (this.calls.size >= CALLS_MAX) throw new McpError('busy', `more than ${CALLS_MAX} calls at once`);
   }
 }
 
