@@ -2,14 +2,7 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { certifyDevice, type ListedDevice, type OwnDevice } from '../src/crypto/device.js';
-import {
-  checkDeleteTag,
-  checkItemTag,
-  makeDeleteTag,
-  makeItemTag,
-  type ItemHead,
-  type SealedItem,
-} from '../src/crypto/item-tag.js';
+import { checkDeleteTag, checkItemTag, makeDeleteTag, makeItemTag, type SealedItem } from '../src/crypto/item-tag.js';
 import { moveTag, openItem, rewrapItem, sealBlobItem, sealItem, type Reader } from '../src/crypto/item.js';
 import { loadBrowserSodium } from '../src/crypto/sodium-browser.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
@@ -17,7 +10,7 @@ import type { Sodium } from '../src/crypto/sodium.js';
 import { equalBytes, text } from '../src/protocol/bytes.js';
 import type { ItemRowB, WrappedKeyB } from '../src/protocol/frames.js';
 import { decodeWriteA } from '../src/protocol/item-codec.js';
-import { CONTENT_TYPES, type LiveItem, type Payload } from '../src/protocol/item.js';
+import { CONTENT_TYPES, type ItemHead, type LiveItem, type Payload } from '../src/protocol/item.js';
 import type { ItemBodyA } from '../src/protocol/requests.js';
 import { rowText } from './support/item-text.js';
 import { openBlob, sealBlob, sealOnePiece } from './support/sealed-blobs.js';

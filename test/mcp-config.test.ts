@@ -15,10 +15,9 @@ import {
   savePasswords,
   type Keeper,
 } from '../src/mcp/config-file.js';
-import type { Place } from '../src/mcp/context.js';
 import { holdInstance, runningInstance } from '../src/mcp/lock.js';
 import { machineOf, type Machine, type MachineOutside } from '../src/mcp/machine.js';
-import { placeOf } from '../src/mcp/place.js';
+import { pathsOf, type Paths } from '../src/mcp/context.js';
 import { newIdentity } from './support/client.js';
 import { refusal } from './support/client-world.js';
 import { TestClock } from './support/clock.js';
@@ -50,11 +49,11 @@ interface Kept extends Keeper {
 
 async function keeper(t: WithTeardown, on: Machine = linux(ID)): Promise<Kept> {
   const notes: string[] = [];
-  const place = placeOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, on);
-  return { place, notes, note: (text) => void notes.push(text), platform: { sodium: nodeSodium } };
+  const paths = pathsOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, on);
+  return { paths, notes, note: (text) => void notes.push(text), platform: { sodium: nodeSodium } };
 }
 
-const elsewhere = (kept: Keeper, on: Machine): Keeper => ({ ...kept, place: { ...kept.place, machine: on } });
+const elsewhere = (kept: Keeper, on: Machine): Keeper => ({ ...kept, paths: { ...kept.paths, machine: on } });
 
 const identity = newIdentity({
   name: 'Agent',
@@ -72,27 +71,27 @@ t.test('MCP-07: what is kept comes back, in a private file with no secret in the
   t.match(await refusal(loadIdentity(kept)), { code: 'not_paired', hint: /service-mcp pair/ });
   t.equal(await saveIdentity(kept, identity), 'machine-id');
   t.same(plain(await loadIdentity(kept)), plain(identity));
-  t.equal((await stat(kept.place.configPath)).mode & 0o777, 0o600);
-  t.equal((await stat(kept.place.folder)).mode & 0o777, 0o700);
-  const content = await readFile(kept.place.configPath, 'latin1');
+  t.equal((await stat(kept.paths.configPath)).mode & 0o777, 0o600);
+  t.equal((await stat(kept.paths.folder)).mode & 0o777, 0o700);
+  const content = await readFile(kept.paths.configPath, 'latin1');
   const bytes = [identity.masterKey, identity.keys.secretKey].map((key) => Buffer.from(key));
   const forms = bytes.flatMap((key) => [key.toString('base64url'), key.toString('hex'), key.toString('latin1')]);
   for (const secret of [...forms, identity.token.text, ID]) t.notOk(content.includes(secret), 'no secret');
   t.match(JSON.parse(content), { server: identity.serverUrl, deviceId: identity.deviceId, machine: 'machine-id' });
   await saveIdentity(kept, identity);
-  t.not(await readFile(kept.place.configPath, 'latin1'), content, 'another salt each time');
-  await forgetIdentity(kept.place);
+  t.not(await readFile(kept.paths.configPath, 'latin1'), content, 'another salt each time');
+  await forgetIdentity(kept.paths);
   t.match(await refusal(loadIdentity(kept)), { code: 'not_paired' });
   t.same(kept.notes, []);
 });
 
 t.test('MCP-07: the folder is the one that the system has for such files', (t) => {
-  const base = (env: Record<string, string>): string => placeOf(env, linux(ID)).configPath;
+  const base = (env: Record<string, string>): string => pathsOf(env, linux(ID)).configPath;
   t.equal(base({ HOME: '/home/me' }), '/home/me/.config/service/mcp.json');
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '/cfg' }), '/cfg/service/mcp.json');
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: 'cfg' }), '/home/me/.config/service/mcp.json', 'a relative one');
   t.equal(base({ HOME: '/home/me', XDG_CONFIG_HOME: '' }), '/home/me/.config/service/mcp.json');
-  const windows = placeOf({ APPDATA: '/Users/me/AppData/Roaming', XDG_CONFIG_HOME: '/cfg' }, linux(ID), 'win32');
+  const windows = pathsOf({ APPDATA: '/Users/me/AppData/Roaming', XDG_CONFIG_HOME: '/cfg' }, linux(ID), 'win32');
   t.equal(windows.configPath, '/Users/me/AppData/Roaming/service/mcp.json');
   t.end();
 });
@@ -108,15 +107,15 @@ t.test('MCP-08: a copy on another machine is refused, and says so', async (t) =>
       hint: /pair --force/,
     });
   }
-  const edited = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
-  await writeFile(kept.place.configPath, JSON.stringify({ ...edited, machine: 'host-name' }));
+  const edited = JSON.parse(await readFile(kept.paths.configPath, 'utf8')) as Record<string, unknown>;
+  await writeFile(kept.paths.configPath, JSON.stringify({ ...edited, machine: 'host-name' }));
   t.match(await refusal(loadIdentity(elsewhere(kept, machine()))), { code: 'other_machine' }, 'a weaker binding');
 });
 
 t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whatever was done to it', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
-  const sound = await readFile(kept.place.configPath, 'utf8');
+  const sound = await readFile(kept.paths.configPath, 'utf8');
   const fields = JSON.parse(sound) as Record<string, string | number>;
   const flipped = (value: string): string => `${value.startsWith('A') ? 'B' : 'A'}${value.slice(1)}`;
   const damaged: (readonly [string, string])[] = [
@@ -135,7 +134,7 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
     ),
   ];
   for (const [what, content] of damaged) {
-    await writeFile(kept.place.configPath, content);
+    await writeFile(kept.paths.configPath, content);
     const error = await refusal(loadIdentity(kept));
     // Which machine it was bound to is in these two: changed, they name another.
     const code =
@@ -143,7 +142,7 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
     t.equal(error.code, code, what);
     t.notMatch(error.message, /bearer|[A-Za-z0-9_-]{30}/, `${what}: nothing of the file is quoted`);
   }
-  await writeFile(kept.place.configPath, JSON.stringify({ ...fields, version: 2 }));
+  await writeFile(kept.paths.configPath, JSON.stringify({ ...fields, version: 2 }));
   t.match(await refusal(loadIdentity(kept)), { code: 'config_newer', hint: /newest/ });
   await saveIdentity(kept, identity);
   t.same(plain(await loadIdentity(kept)), plain(identity), 'pairing anew mends it');
@@ -152,17 +151,17 @@ t.test('MCP-09: a file that was changed, cut off or replaced is damaged, whateve
 t.test('MCP-09: a file that is open to others is closed and told of; a link is refused', async (t) => {
   const kept = await keeper(t);
   await saveIdentity(kept, identity);
-  await chmod(kept.place.configPath, 0o644);
+  await chmod(kept.paths.configPath, 0o644);
   await loadIdentity(kept);
   t.match(kept.notes, [/was open to other users \(mode 644\)/]);
-  t.equal((await stat(kept.place.configPath)).mode & 0o777, 0o600);
+  t.equal((await stat(kept.paths.configPath)).mode & 0o777, 0o600);
   const linked = await keeper(t);
-  await mkdir(linked.place.folder);
-  await symlink(kept.place.configPath, linked.place.configPath);
+  await mkdir(linked.paths.folder);
+  await symlink(kept.paths.configPath, linked.paths.configPath);
   t.match(await refusal(loadIdentity(linked)), { code: 'config_unsafe', message: /symbolic link/ });
   const piped = await keeper(t);
-  await mkdir(piped.place.folder);
-  execFileSync('mkfifo', ['-m', '600', piped.place.configPath]);
+  await mkdir(piped.paths.folder);
+  execFileSync('mkfifo', ['-m', '600', piped.paths.configPath]);
   t.match(await refusal(loadIdentity(piped)), { code: 'config_unsafe', message: /not a file/ }, 'not waited for');
 });
 
@@ -215,13 +214,13 @@ t.test('MCP-11: a renewed token is kept, but not over another pairing, a damaged
 t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and changes nothing else', async (t) => {
   const kept = await keeper(t);
   await savePairing(kept, { identity, passwords: true });
-  const before = await readFile(kept.place.configPath, 'utf8');
+  const before = await readFile(kept.paths.configPath, 'utf8');
   const renewed = { ...identity, name: 'older name', token: { text: 'the-next-bearer', expiresAt: null } };
   // The system's identifier cannot be read for a while: the names of host and user are no substitute.
   const away = elsewhere(kept, machine());
   t.match(await refusal(renewIdentity(away, renewed)), { code: 'other_machine' });
   t.match(await refusal(savePasswords(away, false)), { code: 'other_machine' });
-  t.equal(await readFile(kept.place.configPath, 'utf8'), before, 'nothing was written');
+  t.equal(await readFile(kept.paths.configPath, 'utf8'), before, 'nothing was written');
   t.equal(await renewIdentity(kept, renewed), true);
   t.match(await loadPairing(kept), {
     passwords: true,
@@ -230,10 +229,10 @@ t.test('MCP-81: a change of the pairing stays bound to what it is bound to, and 
   const weak = await keeper(t, machine());
   await savePairing(weak, { identity, passwords: false });
   await renewIdentity(elsewhere(weak, machine({ read: () => Promise.resolve(ID) })), renewed);
-  t.match(JSON.parse(await readFile(weak.place.configPath, 'utf8')), { machine: 'host-name' });
-  await writeFile(kept.place.configPath, '{');
+  t.match(JSON.parse(await readFile(weak.paths.configPath, 'utf8')), { machine: 'host-name' });
+  await writeFile(kept.paths.configPath, '{');
   t.match(await refusal(renewIdentity(kept, renewed)), { code: 'config_damaged' });
-  t.equal(await readFile(kept.place.configPath, 'utf8'), '{', 'a damaged file is not written over');
+  t.equal(await readFile(kept.paths.configPath, 'utf8'), '{', 'a damaged file is not written over');
 });
 
 t.test(
@@ -242,14 +241,14 @@ t.test(
     const kept = await keeper(t);
     t.match(await refusal(savePasswords(kept, true)), { code: 'not_paired' });
     await saveIdentity(kept, identity);
-    const withheld = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
+    const withheld = JSON.parse(await readFile(kept.paths.configPath, 'utf8')) as Record<string, unknown>;
     t.equal((await loadPairing(kept)).passwords, false);
     await savePasswords(kept, true);
     t.equal((await loadPairing(kept)).passwords, true);
-    const allowed = JSON.parse(await readFile(kept.place.configPath, 'utf8')) as Record<string, unknown>;
-    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, passwords: true }));
+    const allowed = JSON.parse(await readFile(kept.paths.configPath, 'utf8')) as Record<string, unknown>;
+    await writeFile(kept.paths.configPath, JSON.stringify({ ...withheld, passwords: true }));
     t.equal((await loadPairing(kept)).passwords, false, 'what stands in the clear says nothing');
-    await writeFile(kept.place.configPath, JSON.stringify({ ...withheld, ct: allowed['ct'] }));
+    await writeFile(kept.paths.configPath, JSON.stringify({ ...withheld, ct: allowed['ct'] }));
     t.match(await refusal(loadPairing(kept)), { code: 'config_damaged' });
     // As a program of before the choice wrote it.
     const { aeadEncrypt } = nodeSodium;
@@ -272,23 +271,23 @@ t.test(
 );
 
 const PATIENCE = { clock: new TestClock(), patienceMs: 0 };
-const hold = (place: Place, onLost: () => void = () => undefined) => holdInstance(place, onLost, PATIENCE);
+const hold = (paths: Paths, onLost: () => void = () => undefined) => holdInstance(paths, onLost, PATIENCE);
 
 t.test('MCP-12: one instance runs; a second names it, and takes over from one that died', async (t) => {
-  const { place } = await keeper(t);
-  const lock = await hold(place);
-  t.equal(runningInstance(place), process.pid);
+  const { paths } = await keeper(t);
+  const lock = await hold(paths);
+  t.equal(runningInstance(paths), process.pid);
   const message = `another instance (process ${process.pid}) runs on this machine`;
-  t.match(await refusal(hold(place)), { code: 'already_running', message });
+  t.match(await refusal(hold(paths)), { code: 'already_running', message });
   const clock = new TestClock();
-  const waiting = holdInstance(place, () => undefined, { clock, patienceMs: 6_000 });
+  const waiting = holdInstance(paths, () => undefined, { clock, patienceMs: 6_000 });
   await until('it waits', () => clock.waiting > 0);
   lock.release();
   clock.advance(100);
   (await waiting).release();
-  t.equal(runningInstance(place), undefined, 'one that is ending was waited for');
+  t.equal(runningInstance(paths), undefined, 'one that is ending was waited for');
   // No process has this number.
-  const path = join(place.folder, 'mcp.lock');
+  const path = join(paths.folder, 'mcp.lock');
   /** A lock that somebody else took, as the next. */
   const taken = async (by: number): Promise<string> => {
     const file = join(path, String(Math.max(0, ...(await readdir(path)).map(Number)) + 1));
@@ -296,26 +295,26 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
     return file;
   };
   await taken(4_194_999);
-  t.equal(runningInstance(place), undefined);
-  const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(place)));
+  t.equal(runningInstance(paths), undefined);
+  const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => hold(paths)));
   const held = outcomes.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
   t.equal(held.length, 1, 'of eight at once one takes over');
   for (const each of held) each.release();
   // In a container that was started anew every program has the number that it had before.
   await taken(process.pid);
-  t.match(await refusal(hold(place)), { code: 'already_running' }, 'it may live in another container');
+  t.match(await refusal(hold(paths)), { code: 'already_running' }, 'it may live in another container');
   for (const ms of [-6_000, 60_000]) {
     const file = await taken(ms < 0 ? process.pid : process.ppid);
     const touched = new Date(Date.now() + ms);
     await utimes(file, touched, touched);
-    (await hold(place)).release();
+    (await hold(paths)).release();
   }
 });
 
 t.test('MCP-13: an instance that another one took over from hears of it, and leaves that lock alone', async (t) => {
-  const { place } = await keeper(t);
-  await mkdir(place.folder);
-  const path = join(place.folder, 'mcp.lock');
+  const { paths } = await keeper(t);
+  await mkdir(paths.folder);
+  const path = join(paths.folder, 'mcp.lock');
   let told = 0;
   const attempt = tryLock(path, { onLost: () => told++, touchEveryMs: 1 });
   const other = join(path, '2');
@@ -324,5 +323,5 @@ t.test('MCP-13: an instance that another one took over from hears of it, and lea
   await until('it is told', () => told > 0);
   if ('lock' in attempt) attempt.lock.release();
   t.equal(await readFile(other, 'utf8'), `${process.ppid} fedcba9876543210`);
-  t.equal(runningInstance(place), process.ppid);
+  t.equal(runningInstance(paths), process.ppid);
 });

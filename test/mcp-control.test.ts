@@ -4,7 +4,7 @@ import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { Audit, AUDIT_KEPT, AUDIT_MAX, auditPath } from '../src/mcp/audit.js';
 import { McpError } from '../src/mcp/errors.js';
-import { placeOf } from '../src/mcp/place.js';
+import { pathsOf } from '../src/mcp/context.js';
 import { readPolicy } from '../src/mcp/policy.js';
 import { note, refusal, wiretap, world } from './support/client-world.js';
 import { companion, paired, textOf } from './support/mcp.js';
@@ -138,7 +138,7 @@ t.test('MCP-55: the record is for its owner alone, follows no link and does not 
   const folder = await temporaryFolder(t);
   const notes: string[] = [];
   const context = {
-    place: placeOf({ HOME: folder, XDG_CONFIG_HOME: folder }),
+    paths: pathsOf({ HOME: folder, XDG_CONFIG_HOME: folder }),
     platform: { ...wiretap().platform, sodium: nodeSodium },
     note: (text: string): void => void notes.push(text),
   };
@@ -156,12 +156,12 @@ t.test('MCP-55: the record is for its owner alone, follows no link and does not 
   t.ok((await stat(path)).size < 1_000);
   for (let at = 1; at <= AUDIT_KEPT; at++) t.equal((await stat(`${path}.${at}`)).size, AUDIT_MAX);
   await t.rejects(stat(`${path}.${AUDIT_KEPT + 1}`), { code: 'ENOENT' });
-  const linked = placeOf({ HOME: folder, XDG_CONFIG_HOME: `${folder}/linked` });
-  await Audit.open({ ...context, place: linked });
-  await rm(auditPath({ place: linked }));
+  const linked = pathsOf({ HOME: folder, XDG_CONFIG_HOME: `${folder}/linked` });
+  await Audit.open({ ...context, paths: linked });
+  await rm(auditPath({ paths: linked }));
   const target = `${folder}/target`;
   await writeFile(target, '');
-  await symlink(target, auditPath({ place: linked }));
-  t.match(await refusal(Audit.open({ ...context, place: linked })), { code: 'disk' });
+  await symlink(target, auditPath({ paths: linked }));
+  t.match(await refusal(Audit.open({ ...context, paths: linked })), { code: 'disk' });
   t.equal((await stat(target)).size, 0);
 });

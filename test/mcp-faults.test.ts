@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import type { Identity } from '../src/sdk/identity.js';
 import type { Platform } from '../src/sdk/platform.js';
-import { mcpPlatform } from '../src/mcp/platform.js';
+import { mcpPlatform } from '../src/mcp/context.js';
 import { Liar } from './liar/proxy.js';
 import { note, shows, world } from './support/client-world.js';
 import { companion } from './support/mcp.js';

@@ -3,7 +3,7 @@ import t from 'tap';
 import type { Platform } from '../src/sdk/platform.js';
 import type { Identity } from '../src/sdk/identity.js';
 import { ITEM_LIES } from './liar/lies/items.js';
-import { mcpPlatform } from '../src/mcp/platform.js';
+import { mcpPlatform } from '../src/mcp/context.js';
 import { Liar, type Json } from './liar/proxy.js';
 import { rows } from './liar/stage.js';
 import { note, world, type World } from './support/client-world.js';

@@ -8,7 +8,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { build } from 'esbuild';
 import t from 'tap';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
-import { MCP_VERSION } from '../src/mcp/version.js';
+import { MCP_VERSION } from '../src/mcp/context.js';
 import { PROJECT_ROOT } from '../src/root.js';
 import { spawnCli } from './support/cli.js';
 import { wiretap, world, type World } from './support/client-world.js';
@@ -58,7 +58,7 @@ t.test('MCP-18: the package names exactly what its program imports, in the versi
   const outside = Object.keys(metafile.inputs).filter(
     (path) => !/build\/src\/(mcp|device|sdk|terminal|files|crypto|protocol)\//.test(path),
   );
-  t.same(outside, [], 'six folders only');
+  t.same(outside, [], 'the folders of the companion only');
   const libraries = Object.values(metafile.inputs)
     .flatMap(({ imports }) => imports)
     .filter(({ path, external }) => external === true && !path.startsWith('node:'))

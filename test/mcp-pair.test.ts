@@ -137,9 +137,9 @@ t.test('MCP-02: what is missing or mistyped is found before anything is sent', a
     t.match(outcome.notes, notes);
   }
   t.equal(one.tap.calls.length, 0, 'nothing was sent');
-  t.same(await readdir(join(one.place.folder, '..')), [], 'nothing was made');
+  t.same(await readdir(join(one.paths.folder, '..')), [], 'nothing was made');
   const words = 'abandon abandon abandon abandon abandon account';
-  await writeFile(one.place.folder, 'a file where the folder should be');
+  await writeFile(one.paths.folder, 'a file where the folder should be');
   const full = await one.call(['pair', ...host, '--code', words]);
   t.match(full.notes, /config_unsafe.*ENOTDIR/);
   t.equal(one.tap.calls.length, 0, 'the words are not spent where nothing could be kept');
@@ -221,7 +221,7 @@ t.test('MCP-05: a pairing is replaced with --force only, and the device before i
   const second = await paired(scene, one, ['--force', '--name', 'Two']);
   t.match(await pairingOf(one), { deviceId: second, name: 'Two' });
   t.same((await ids(scene)).includes(first), false, 'revoked');
-  await writeFile(one.place.configPath, '{}');
+  await writeFile(one.paths.configPath, '{}');
   t.match(await one.call(argv), { code: 1, notes: /config_damaged.*pair --force/ });
   const third = await paired(scene, one, ['--force']);
   t.equal((await pairingOf(one)).deviceId, third, 'a damaged one is replaced too');
@@ -251,7 +251,7 @@ t.test('MCP-06: a pairing that cannot be kept is taken back at the server', asyn
   const before = await ids(scene);
   tap.lie = ({ path }) => {
     // Exactly then the disk fails: after the other device has released the key.
-    if (path === '/devices/pair-fetch-npk') one.place.machine.best = () => Promise.reject(full);
+    if (path === '/devices/pair-fetch-npk') one.paths.machine.best = () => Promise.reject(full);
     return undefined;
   };
   const full = Object.assign(new Error('no room'), { code: 'ENOSPC' });
@@ -291,7 +291,7 @@ t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing whe
   t.match(await one.call(['unpair']), { code: 0, out: /^Unpaired/ });
   await revoked;
   t.notOk((await ids(scene)).includes(id));
-  const left = await readdir(one.place.folder, { withFileTypes: true });
+  const left = await readdir(one.paths.folder, { withFileTypes: true });
   // The folder of the lock stays, and says nothing.
   t.same(
     left.filter((entry) => entry.isFile()),
@@ -314,7 +314,7 @@ t.test('MCP-14: unpair revokes at the server, then erases; it erases nothing whe
   await scene.first.device.revoke(other);
   t.match(await one.call(['unpair']), { code: 0 }, 'revoked already');
   await saveIdentity(one.keeper, identity);
-  await writeFile(one.place.configPath, 'x');
+  await writeFile(one.paths.configPath, 'x');
   t.match(await one.call(['unpair']), { code: 0, notes: /could not be revoked/ }, 'a damaged file is erased');
   t.match(await refusal(pairingOf(one)), { code: 'not_paired' });
 });
@@ -329,10 +329,10 @@ t.test('MCP-15: status says how things stand, as lines or one JSON document, wit
   };
   t.match(await status(), { code: 3, paired: false, running: null, version: '1.2.3', error: { code: 'not_paired' } });
   const id = await paired(scene, one, ['--name', 'Agent']);
-  const lock = await holdInstance(one.place, () => undefined);
+  const lock = await holdInstance(one.paths, () => undefined);
   t.match(await status(), {
     ...{ code: 0, paired: true, server: scene.url, device: { id, name: 'Agent' }, boundTo: 'machine-id' },
-    ...{ running: process.pid, account: { items: 0, devices: 2 }, error: null, file: one.place.configPath },
+    ...{ running: process.pid, account: { items: 0, devices: 2 }, error: null, file: one.paths.configPath },
   });
   lock.release();
   const plain = await one.call(['status']);
@@ -353,9 +353,9 @@ t.test('MCP-15: status says how things stand, as lines or one JSON document, wit
   await saveIdentity(one.keeper, { ...newIdentity(), serverUrl: 'http://127.0.0.1:1' });
   t.match(await status(), { code: 4, paired: true, error: { code: 'unreachable' } });
   const copy = await desk(t, { id: 'fedcba9876543210fedcba9876543210' });
-  await mkdir(copy.place.folder);
-  await writeFile(copy.place.configPath, await readFile(one.place.configPath));
-  await chmod(copy.place.configPath, 0o600);
+  await mkdir(copy.paths.folder);
+  await writeFile(copy.paths.configPath, await readFile(one.paths.configPath));
+  await chmod(copy.paths.configPath, 0o600);
   t.match(await copy.call(['status']), { code: 5, out: /Paired: +no[^]*belongs to another machine/ });
   t.match(await copy.call(['serve']), { code: 5, notes: /other_machine.*copied here.*pair --force/ });
   t.equal(count(copy, '/me'), 0, 'nothing was sent');
@@ -381,5 +381,5 @@ t.test('MCP-16: an unknown command or option ends with 2, and repeats no words',
     t.match(await one.call(argv), { code: 0, out: /service-mcp pair[^]*serve[^]*status[^]*unpair/ });
   }
   t.match(await one.call(['--version']), { code: 0, out: '1.2.3' });
-  t.same(await readdir(join(one.place.folder, '..')), []);
+  t.same(await readdir(join(one.paths.folder, '..')), []);
 });

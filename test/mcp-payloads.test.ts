@@ -2,7 +2,7 @@
 import t from 'tap';
 import { Device } from '../src/sdk/device.js';
 import { payloadDetected } from '../src/sdk/payloads/detect.js';
-import { mcpPlatform } from '../src/mcp/platform.js';
+import { mcpPlatform } from '../src/mcp/context.js';
 import { CONTENT_TYPES } from '../src/protocol/item.js';
 import { shows, world } from './support/client-world.js';
 import { paired } from './support/mcp.js';

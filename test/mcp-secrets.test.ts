@@ -93,7 +93,7 @@ t.test('MCP-85: the choice holds for a server that runs, from the next answer on
   second.device.close();
   const at = await home(t, second.identity());
   const { client, errors } = await started(t, at);
-  const keeper = { place: at.place, note: () => undefined, platform: { sodium: nodeSodium } };
+  const keeper = { paths: at.paths, note: () => undefined, platform: { sodium: nodeSodium } };
   const list = async (): Promise<string> =>
     textOf((await client.callTool({ name: 'sb_list_items', arguments: {} })) as Parameters<typeof textOf>[0]);
   t.notMatch(await list(), SECRET, 'a pairing without a word on it withholds them');

@@ -131,7 +131,7 @@ t.test('MCP-61: the end of its input lets calls be finished; a signal ends it; t
     await next.answer(1);
     next.child.kill(signal);
     t.equal(await next.ended, 0, signal);
-    t.equal(lockHolder(join(at.place.folder, 'mcp.lock')), undefined, 'the lock is given back');
+    t.equal(lockHolder(join(at.paths.folder, 'mcp.lock')), undefined, 'the lock is given back');
   }
   const broken = raw(t, at);
   broken.send(initialize);

@@ -1,4 +1,4 @@
-/** A bin's name and emoji, which only the devices can read (CRYPTO-11). */
+/** A bin's name and emoji, encrypted for the user's devices (CRYPTO-11). */
 import { concat, text } from '../protocol/bytes.js';
 import { AEAD_TAG_BYTES, BIN_META_MAX, KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
@@ -12,16 +12,15 @@ function withMetaKey<T>(sodium: Sodium, masterKey: Uint8Array, use: (key: Uint8A
   return erasing(sodium, b32(sodium, KEY_CONTEXT, masterKey), use);
 }
 
-/** What bin meta is sealed under and bound to. */
-export interface BinMetaContext {
+interface BinMetaContext {
   readonly masterKey: Uint8Array;
-  /** The AAD: meta cut from one bin does not open in another. */
+  /** The AAD: meta copied from one bin to another does not open. */
   readonly binId: string;
 }
 
 /**
  * Seals bin meta: nonce (24 bytes) followed by XChaCha20-Poly1305 under B32("service-bin-meta-v1", key = master).
- * Throws `too_large` where the whole would pass 4 KiB.
+ * Throws `too_large` if the result would exceed 4 KiB.
  */
 export function sealBinMeta(sodium: Sodium, context: BinMetaContext, meta: JsonObject): Uint8Array {
   const message = payloadBytes(meta);

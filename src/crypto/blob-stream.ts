@@ -1,10 +1,10 @@
 /**
- * The bytes of a blob: chunks of 64 KiB, each encrypted by itself, so that a file of any size passes through a device
- * that holds one chunk of it (the reference, Cryptography). The construction is STREAM of Hoang,
- * Reyhanitabar, Rogaway and Vizár, "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (2015).
+ * Encryption of a blob in chunks of 64 KiB, so that a device holds one chunk of a file of any size (reference,
+ * Cryptography). The construction is STREAM of Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated-Encryption
+ * and its Nonce-Reuse Misuse-Resistance" (2015).
  *
- * What must never be: that a part of a blob, or its chunks in another order, is taken for the whole. Each nonce has the
- * chunk's number and says whether it is the last one, and no byte is handed out before its chunk has authenticated.
+ * A part of a blob, or its chunks in another order, must never be accepted as the whole. So each nonce contains the
+ * chunk's number and whether it is the last one, and no byte is returned before its chunk has authenticated.
  */
 import { concat } from '../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
@@ -13,30 +13,30 @@ import { expectLength, type Sodium } from './sodium.js';
 
 /** Plaintext bytes of every chunk but the last. */
 export const BLOB_CHUNK_BYTES = 65_536;
-/** Bytes of such a chunk as it is stored: with its tag. */
+/** Bytes of such a chunk with its tag. */
 export const SEALED_CHUNK_BYTES = BLOB_CHUNK_BYTES + AEAD_TAG_BYTES;
-/** What is random in a nonce; behind it stand the chunk's number (4 bytes, big-endian) and the last chunk's mark. */
+/** Random bytes of a nonce. The chunk's number (4 bytes, big-endian) and the mark of the last chunk follow. */
 const PREFIX_BYTES = 19;
 /** The number has 32 bits. */
 const CHUNKS_MAX = 2 ** 32;
 
 /**
- * Bytes of a blob in one piece that are read: it authenticates as a whole, so it is held as a whole. Ours are never in
- * one piece; other clients may write them so.
+ * Largest blob in one piece that is read: it authenticates as a whole, so it is held in memory. The SDK writes none;
+ * other clients may.
  */
 const ONE_PIECE_MAX = 64 * 1024 * 1024;
 
-/** Bytes in the store of a plaintext of `size` bytes: 16 more for each chunk. An empty one is one empty chunk. */
+/** Stored bytes of a plaintext of `size` bytes: 16 more for each chunk. An empty plaintext is one empty chunk. */
 export const sealedBlobSize = (size: number): number =>
   size + AEAD_TAG_BYTES * Math.max(1, Math.ceil(size / BLOB_CHUNK_BYTES));
 
-/** Bytes of the plaintext of a blob in chunks that has `size` bytes in the store; undefined: none has. */
+/** Plaintext bytes of a blob in chunks of `size` stored bytes; undefined: there is no such blob. */
 export function plainBlobSize(size: number): number | undefined {
   const plain = size - AEAD_TAG_BYTES * Math.ceil(size / SEALED_CHUNK_BYTES);
   return plain >= 0 && sealedBlobSize(plain) === size ? plain : undefined;
 }
 
-/** True for a `blobNonce` of a blob in chunks: its last five bytes are zero, and filled in chunk by chunk. */
+/** True for the `blobNonce` of a blob in chunks: its last five bytes are zero; `chunkNonce` fills them. */
 const isStreamNonce = (nonce: Uint8Array): boolean =>
   nonce.length === NONCE_BYTES && nonce.subarray(PREFIX_BYTES).every((byte) => byte === 0);
 
@@ -47,9 +47,8 @@ export function streamNonce(sodium: Sodium): Uint8Array {
   return nonce;
 }
 
-/** What a blob is encrypted under. */
-export interface BlobSecret {
-  /** 32 bytes. The encryptor works on a copy of its own, which it erases at its end. */
+interface BlobSecret {
+  /** 32 bytes. The encryptor copies it and erases the copy at its end. */
   readonly key: Uint8Array;
   /** `blobNonce`, 24 bytes. */
   readonly nonce: Uint8Array;
@@ -59,14 +58,14 @@ export interface BlobSecret {
 
 function chunkNonce(nonce: Uint8Array, chunk: number, last: boolean): Uint8Array {
   if (chunk >= CHUNKS_MAX) throw new CryptoRefusal('too_large', `a blob has at most ${CHUNKS_MAX} chunks`);
-  // Not `slice`, here and below: of a Buffer it is the same memory.
+  // Not `slice`, here and below: for a Buffer it shares the memory.
   const own = new Uint8Array(nonce);
   new DataView(own.buffer).setUint32(PREFIX_BYTES, chunk);
   own[NONCE_BYTES - 1] = last ? 1 : 0;
   return own;
 }
 
-/** Cuts bytes that come in any portions into portions of one size, and keeps back what may be the last of them. */
+/** Splits a stream of bytes into portions of one size, and holds back what may be the last one. */
 class Portions {
   private buffer: Uint8Array;
   private length = 0;
@@ -75,7 +74,7 @@ class Portions {
     this.buffer = new Uint8Array(size);
   }
 
-  /** Every portion that something comes after. A portion is good until the next one is asked for. */
+  /** Every portion that is known not to be the last. Valid until the next one is requested. */
   *full(bytes: Uint8Array): Generator<Uint8Array> {
     let at = 0;
     while (at < bytes.length) {
@@ -83,7 +82,7 @@ class Portions {
         yield this.buffer;
         this.length = 0;
       }
-      // Whole portions inside the bytes need no copy; the last of them stays, since nothing may come after it.
+      // Whole portions inside the bytes need no copy; the last one is held back, since nothing may follow it.
       for (; this.length === 0 && bytes.length - at > this.size; at += this.size) {
         yield bytes.subarray(at, at + this.size);
       }
@@ -94,17 +93,17 @@ class Portions {
     }
   }
 
-  /** What was kept back. */
+  /** The bytes held back. */
   rest(): Uint8Array {
     return this.buffer.subarray(0, this.length);
   }
 
-  /** Drops what was kept back. */
+  /** Drops the bytes held back. */
   clear(): void {
     this.length = 0;
   }
 
-  /** Holds nothing more; `wipe` erases what it held. */
+  /** Erases the buffer by `wipe` and releases it. */
   end(wipe: (bytes: Uint8Array) => void): void {
     wipe(this.buffer);
     this.buffer = new Uint8Array(0);
@@ -113,8 +112,8 @@ class Portions {
 }
 
 /**
- * Encrypts a blob: `push` for its bytes in portions of any size, `finish` at its end; what both give is the ciphertext,
- * one chunk after the other. Holds one chunk. Throws `CryptoRefusal` `bad_length` for a key or nonce that is none.
+ * Encrypts a blob: `push` takes its bytes in portions of any size, `finish` ends it; both return ciphertext. Holds one
+ * chunk. Throws `CryptoRefusal` `bad_length` for a malformed key or nonce.
  */
 export class BlobEncryptor {
   private readonly key: Uint8Array;
@@ -130,19 +129,19 @@ export class BlobEncryptor {
     this.key = new Uint8Array(secret.key);
   }
 
-  /** The chunks that are full now and not the last. Must be read to its end before the next call. */
+  /** The chunks that are complete and not the last. Must be read to its end before the next call. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     for (const portion of this.portions.full(bytes)) yield this.seal(portion, false);
   }
 
-  /** The last chunk. Ends the encryptor. */
+  /** The last chunk. Erases key and plaintext. */
   finish(): Uint8Array {
     const sealed = this.seal(this.portions.rest(), true);
     this.end();
     return sealed;
   }
 
-  /** Erases key and plaintext. For one that is given up; harmless after `finish`. */
+  /** Erases key and plaintext of an encryption that is abandoned; no effect after `finish`. */
   end(): void {
     this.sodium.memzero(this.key);
     this.portions.end((bytes) => this.sodium.memzero(bytes));
@@ -155,68 +154,64 @@ export class BlobEncryptor {
 }
 
 /**
- * Decrypts a blob of either form: `push` for its bytes as they come, `finish` at their end. What both give has
- * authenticated. The whole is known to be there only when `finish` has returned.
+ * Decrypts a blob of either form: `push` takes its bytes as they arrive, `finish` ends it. Both return authenticated
+ * plaintext only. The blob is known to be complete only when `finish` has returned.
  *
- * `keys` are the keys that the item offers (see `offeredKeys`): the first that opens the first chunk is the blob's. After
- * a lost connection `restart` drops what is not a whole chunk, and the bytes go on from `offset`.
- * Throws `CryptoRefusal` `bad_ct` for whatever is not this blob, whole and in order, and `too_large` for one in one
- * piece over `ONE_PIECE_MAX`.
+ * `keys`: the keys that the item offers (`offeredKeys`); the first that opens the first chunk is the blob's. After a
+ * lost connection `restart` drops the incomplete chunk, and the bytes continue at `offset`. Throws `CryptoRefusal`
+ * `bad_ct` for anything but this blob, complete and in order, and `too_large` for one in one piece over
+ * `ONE_PIECE_MAX`.
  */
 export class BlobDecryptor {
   private readonly keys: Uint8Array[];
   private readonly portions = new Portions(SEALED_CHUNK_BYTES);
-  /** Of a blob in one piece: all that came. */
+  /** All bytes of a blob in one piece. */
   private readonly pieces: Uint8Array[] = [];
   private held = 0;
   private chunk = 0;
-  private readonly chunked: boolean;
+  /** True if the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
+  readonly inChunks: boolean;
 
   constructor(
     private readonly sodium: Sodium,
     private readonly secret: Omit<BlobSecret, 'key'> & { readonly keys: readonly Uint8Array[] },
   ) {
     this.keys = secret.keys.map((key) => new Uint8Array(key));
-    this.chunked = isStreamNonce(secret.nonce);
+    this.inChunks = isStreamNonce(secret.nonce);
   }
 
-  /** Bytes in the store that need not come again. */
+  /** Stored bytes that need not be sent again. */
   get offset(): number {
-    return this.chunked ? this.chunk * SEALED_CHUNK_BYTES : 0;
+    return this.inChunks ? this.chunk * SEALED_CHUNK_BYTES : 0;
   }
 
-  /** True where the blob is in chunks; else it has 16 bytes more than its plaintext, whatever its size. */
-  get inChunks(): boolean {
-    return this.chunked;
-  }
-
-  /** The plaintext of the chunks that are whole now and not the last. Must be read to its end before the next call. */
+  /** The plaintext of the chunks that are complete and not the last. Must be read to its end before the next call. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
-    if (!this.chunked) {
+    if (!this.inChunks) {
       this.keep(bytes);
       return;
     }
     for (const portion of this.portions.full(bytes)) yield this.open(portion, false);
   }
 
-  /** The plaintext of the last chunk. Ends the decryptor. */
+  /** The plaintext of the last chunk. Erases the keys. */
   finish(): Uint8Array {
-    const rest = this.chunked ? this.portions.rest() : concat(this.pieces);
+    const rest = this.inChunks ? this.portions.rest() : concat(this.pieces);
     const opened = this.open(rest, true);
-    // Else one plaintext would have two ciphertexts: with an empty last chunk and without.
+    // Otherwise one plaintext would have two ciphertexts: with an empty last chunk and without.
     if (this.chunk > 1 && opened.length === 0) throw damaged();
     this.end();
     return opened;
   }
 
-  /** Forgets what came of a chunk that is not whole: the next bytes are those at `offset`. */
+  /** Drops the incomplete chunk: the next bytes are those at `offset`. */
   restart(): void {
     this.portions.clear();
     this.pieces.length = 0;
     this.held = 0;
   }
 
-  /** Erases the keys. For one that is given up; harmless after `finish`. */
+  /** Erases the keys of a decryption that is abandoned; no effect after `finish`. */
   end(): void {
     for (const key of this.keys) this.sodium.memzero(key);
     this.restart();
@@ -231,7 +226,7 @@ export class BlobDecryptor {
 
   private open(message: Uint8Array, last: boolean): Uint8Array {
     const { aad, nonce } = this.secret;
-    const own = this.chunked ? chunkNonce(nonce, this.chunk, last) : nonce;
+    const own = this.inChunks ? chunkNonce(nonce, this.chunk, last) : nonce;
     while (this.keys[0] !== undefined) {
       const opened = this.sodium.aeadDecrypt({ message, aad, nonce: own, key: this.keys[0] });
       if (opened !== undefined) {
@@ -239,7 +234,7 @@ export class BlobDecryptor {
         this.chunk++;
         return opened;
       }
-      // Once a chunk has opened, its key is the blob's: no other may be tried for the next one.
+      // The key that opened the first chunk is the blob's: no other may be tried for later chunks.
       if (this.chunk > 0) break;
       this.sodium.memzero(this.keys.shift() ?? new Uint8Array(0));
     }

@@ -1,4 +1,4 @@
-/** Devices, and their certificates: the proof that a holder of the master key vouches for a device. */
+/** Device certificates: the proof that a holder of the master key vouches for a device. */
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
@@ -7,20 +7,20 @@ import { b32, erasing, expectLength, PUBLIC_KEY_BYTES, type KeyPair, type Sodium
 const CERT_CONTEXT = `${SERVICE_NAME}-device-v1`;
 const CERT_KEY_CONTEXT = text(`${SERVICE_NAME}-device-cert-v1`);
 
-/** What a certificate is about: a device and its key. */
-export interface DeviceIdentity {
+/** What a certificate certifies. */
+interface DeviceIdentity {
   /** ULID. */
   readonly id: string;
   /** X25519, 32 bytes. */
   readonly publicKey: Uint8Array;
 }
 
-/** A device as the server lists it. `cert` is null where nobody who holds the master key has vouched for it. */
+/** A device as the server lists it. `cert` is null if no holder of the master key has vouched for it. */
 export interface ListedDevice extends DeviceIdentity {
   readonly cert: Uint8Array | null;
 }
 
-/** This device with its own secret. */
+/** This device with its key pair. */
 export interface OwnDevice {
   readonly id: string;
   readonly keys: KeyPair;
@@ -48,8 +48,8 @@ export function isCertified(sodium: Sodium, masterKey: Uint8Array, device: Liste
 }
 
 /**
- * Throws `uncertified_device`, with the ids in `details.devices`, unless every device's certificate holds. Everything
- * here that seals a key passes through it, so that no key goes to a device only because the server listed it.
+ * Throws `uncertified_device`, with the ids in `details.devices`, unless every device's certificate verifies. Called
+ * before every sealing of a key, so that no key goes to a device only because the server listed it.
  */
 export function expectCertified(sodium: Sodium, masterKey: Uint8Array, devices: readonly ListedDevice[]): void {
   const refused = devices.filter((device) => !isCertified(sodium, masterKey, device)).map((device) => device.id);

@@ -1,9 +1,9 @@
-/** What people compare between two screens: short, and made so that nobody can find another input that gives the same. */
+/** Fingerprints that users compare between two screens: short, yet without a second preimage. */
 import { text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { b32, expectLength, type Sodium } from './sodium.js';
 
-/** Of a hash so many bytes are shown: 128 bits. */
+/** Bytes of a hash that are shown: 128 bits. */
 export const FINGERPRINT_BYTES = 16;
 
 const MASTER_CONTEXT = text(`${SERVICE_NAME}-master-fingerprint-v1`);
@@ -15,8 +15,8 @@ export function fingerprintText(hash: Uint8Array): string {
 }
 
 /**
- * The master key's fingerprint: the first 16 bytes of B32("service-master-fingerprint-v1", key = master). All devices
- * of one user show the same; it gives nothing of the key away.
+ * The master key's fingerprint: the first 16 bytes of B32("service-master-fingerprint-v1", key = master). The same on
+ * all devices of a user; it reveals nothing about the key.
  */
 export function fingerprintOfMaster(sodium: Sodium, masterKey: Uint8Array): string {
   expectLength('master key', masterKey, KEY_BYTES);

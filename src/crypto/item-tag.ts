@@ -1,6 +1,8 @@
-/** The item tag `sig` and the delete tag: what they cover, byte by byte, and their check (the reference, Cryptography). */
+/**
+ * The item tag `sig` and the delete tag: the bytes that they cover, and their verification (reference, Cryptography).
+ */
 import { compareBytes, lengthPrefixed, text } from '../protocol/bytes.js';
-import type { Blob, ContentType, Payload } from '../protocol/item.js';
+import type { Blob, ItemHead, Payload } from '../protocol/item.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { itemMacKey } from './master-key.js';
 import { CryptoRefusal } from './refusal.js';
@@ -10,19 +12,12 @@ const ITEM_CONTEXT = `${SERVICE_NAME}-item-sig-v1`;
 const DELETE_CONTEXT = `${SERVICE_NAME}-item-delete-v1`;
 const NOTHING = new Uint8Array(0);
 
-/** What names an item, beside its payload. */
-export interface ItemHead {
-  readonly id: string;
-  readonly binId: string;
-  readonly type: ContentType;
-  /** Client clock, ms. */
-  readonly ts: number;
-}
-
 /** An item with its encrypted payload: a write or a row. */
 export type SealedItem = ItemHead & Payload;
 
-/** A blob's part of the tag: reference, nonce, number of keys, then each device id and key by the order of id bytes. */
+/**
+ * A blob's part of the tag: reference, nonce, number of keys, then device ids and keys in the order of the id's bytes.
+ */
 function blobParts(blob: Blob): (string | Uint8Array)[] {
   const entries = [...blob.keys].map(([id, key]) => ({ id: text(id), key }));
   entries.sort((one, other) => compareBytes(one.id, other.id));
@@ -31,8 +26,8 @@ function blobParts(blob: Blob): (string | Uint8Array)[] {
 
 /**
  * The bytes under an item's tag: LP("service-item-sig-v1", id, binId, type, decimal ts, ct, nonce), and for a blob item
- * the blob's part. A blob-only item has empty ct and nonce. Inline keys and the master wrap are left out, so that any
- * holder of the key can add a device.
+ * the blob's part. A blob without metadata has empty ct and nonce. Inline keys and the master wrap are not covered, so
+ * that any holder of the key can add a device.
  */
 export function itemTagInput(item: ItemHead & Pick<Payload, 'inline' | 'blob'>): Uint8Array {
   return lengthPrefixed(
@@ -59,7 +54,7 @@ export const makeItemTag = (
   item: ItemHead & Pick<Payload, 'inline' | 'blob'>,
 ): Uint8Array => withMacKey(sodium, masterKey, (key) => sodium.auth(itemTagInput(item), key));
 
-/** Throws `no_sig` for an item without a tag and `bad_sig` for one whose tag does not hold. */
+/** Throws `no_sig` for an item without a tag and `bad_sig` for one whose tag does not verify. */
 export function checkItemTag(sodium: Sodium, masterKey: Uint8Array, item: SealedItem): void {
   const { sig } = item;
   if (sig === null) throw new CryptoRefusal('no_sig', `item ${item.id} is not signed`);
@@ -72,7 +67,7 @@ export function checkItemTag(sodium: Sodium, masterKey: Uint8Array, item: Sealed
 export const makeDeleteTag = (sodium: Sodium, masterKey: Uint8Array, id: string): Uint8Array =>
   withMacKey(sodium, masterKey, (key) => sodium.auth(deleteTagInput(id), key));
 
-/** Throws `no_sig` for a delete without a tag and `bad_sig` for one whose tag does not hold. */
+/** Throws `no_sig` for a delete without a tag and `bad_sig` for one whose tag does not verify. */
 export function checkDeleteTag(
   sodium: Sodium,
   masterKey: Uint8Array,

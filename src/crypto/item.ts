@@ -1,27 +1,26 @@
 /**
- * Items as the clients seal and open them (the reference, Cryptography). The server never runs this.
+ * Sealing and opening of items by clients (reference, Cryptography). The server never runs this.
  *
- * Two rules hold throughout. Nothing is done with an item before its tag holds: opening, moving and re-wrapping check
- * it first, since a client that signed what it had not verified would make a forgery genuine. And no key is sealed to
- * a device whose certificate does not hold.
+ * Two invariants. The tag of an item is verified before anything else: a client that moved or re-wrapped an unverified
+ * item would sign a forgery. And no key is sealed to a device whose certificate does not verify.
  */
 import { text } from '../protocol/bytes.js';
-import type { Blob, ContentType, Inline, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
+import type { Blob, Inline, ItemHead, MasterWrap, Payload, SealedKeys } from '../protocol/item.js';
 import { INLINE_CIPHERTEXT_MAX, KEY_BYTES, NONCE_BYTES, AEAD_TAG_BYTES } from '../protocol/limits.js';
 import { BlobDecryptor, BlobEncryptor, streamNonce } from './blob-stream.js';
 import { expectCertified, type ListedDevice, type OwnDevice } from './device.js';
-import { checkItemTag, makeItemTag, type ItemHead, type SealedItem } from './item-tag.js';
+import { checkItemTag, makeItemTag, type SealedItem } from './item-tag.js';
 import { payloadBytes, payloadObject, type JsonObject } from './payload.js';
 import { CryptoRefusal } from './refusal.js';
 import { expectLength, type Sodium } from './sodium.js';
 
-/** Whom an item is sealed for: every non-revoked device with its certificate, and whoever holds the master key. */
-export interface Recipients {
+/** Whom an item is sealed for: every non-revoked device with its certificate, and holders of the master key. */
+interface Recipients {
   readonly masterKey: Uint8Array;
   readonly devices: readonly ListedDevice[];
 }
 
-/** Who opens an item. `device` may be null where the master wrap is enough. */
+/** Who opens an item. `device` may be null if the master wrap is enough. */
 export interface Reader {
   readonly masterKey: Uint8Array;
   readonly device: OwnDevice | null;
@@ -31,35 +30,29 @@ export interface Reader {
 export type PlainPayload = JsonObject | Uint8Array;
 
 /**
- * A blob that is being uploaded, not yet an item: encrypt its bytes by `blobEncryptor`, upload them, then
- * `sealBlobItem`. Erase `key` once the item is written, and never encrypt other bytes under the same draft.
+ * A blob that is being uploaded: encrypt its bytes by `blobEncryptor`, upload them, then `sealBlobItem`. Erase `key`
+ * once the item is written, and never encrypt other bytes under the same draft.
  */
-export interface BlobDraft {
-  readonly type: ContentType;
-  readonly ts: number;
+export interface BlobDraft extends Pick<ItemHead, 'type' | 'ts'> {
   readonly key: Uint8Array;
   readonly nonce: Uint8Array;
 }
 
-/** AAD: UTF-8 `type|ts`. The bin is left out, so that a move needs a new tag only. */
+/** AAD: UTF-8 `type|ts`. Without the bin, so that a move needs only a new tag. */
 export const itemAad = (item: Pick<ItemHead, 'type' | 'ts'>): Uint8Array => text(`${item.type}|${item.ts}`);
-
-function encrypt(sodium: Sodium, item: Pick<ItemHead, 'type' | 'ts'>, input: { key: Uint8Array; message: Uint8Array }) {
-  if (!Number.isSafeInteger(item.ts)) throw new RangeError(`ts must be an integer, got ${item.ts}`);
-  const nonce = sodium.random(NONCE_BYTES);
-  return { nonce, ct: sodium.aeadEncrypt({ ...input, aad: itemAad(item), nonce }) };
-}
 
 function encryptInline(
   sodium: Sodium,
   head: ItemHead,
-  input: { key: Uint8Array; payload: PlainPayload; keys: SealedKeys },
-) {
-  const message = payloadBytes(input.payload);
+  { key, payload, keys }: { key: Uint8Array; payload: PlainPayload; keys: SealedKeys },
+): Inline {
+  const message = payloadBytes(payload);
   if (message.length + AEAD_TAG_BYTES > INLINE_CIPHERTEXT_MAX) {
     throw new CryptoRefusal('too_large', `the payload passes ${INLINE_CIPHERTEXT_MAX} bytes: make it a blob`);
   }
-  return { ...encrypt(sodium, head, { key: input.key, message }), keys: input.keys };
+  if (!Number.isSafeInteger(head.ts)) throw new RangeError(`ts must be an integer, got ${head.ts}`);
+  const nonce = sodium.random(NONCE_BYTES);
+  return { ct: sodium.aeadEncrypt({ message, aad: itemAad(head), nonce, key }), nonce, keys };
 }
 
 const sealKeys = (sodium: Sodium, key: Uint8Array, devices: readonly ListedDevice[]): SealedKeys =>
@@ -95,7 +88,7 @@ export function sealItem(sodium: Sodium, item: ItemHead & { readonly payload: Pl
   }
 }
 
-/** A blob to be uploaded, under a fresh item key and nonce. */
+/** A new draft with a fresh item key and nonce. */
 export const draftBlob = (sodium: Sodium, { type, ts }: Pick<BlobDraft, 'type' | 'ts'>): BlobDraft => ({
   type,
   ts,
@@ -103,13 +96,13 @@ export const draftBlob = (sodium: Sodium, { type, ts }: Pick<BlobDraft, 'type' |
   nonce: streamNonce(sodium),
 });
 
-/** Encrypts the bytes of a draft, once. */
+/** Encrypts the bytes of a draft; to be used once. */
 export const blobEncryptor = (sodium: Sodium, draft: BlobDraft): BlobEncryptor =>
   new BlobEncryptor(sodium, { ...draft, aad: itemAad(draft) });
 
 /**
- * Seals the item of an uploaded blob, with its small metadata beside it, or none (null): one item key opens both.
- * Type and ts are the draft's, since the blob's AAD has them already. Throws as `sealItem`.
+ * Seals the item of an uploaded blob, with small metadata inline or none (null): one item key opens both. Type and ts
+ * are the draft's, which the blob's AAD contains. Throws as `sealItem`.
  */
 export function sealBlobItem(
   sodium: Sodium,
@@ -129,7 +122,7 @@ export function sealBlobItem(
   return withTag(sodium, to.masterKey, { ...head, inline, blob: { ref: item.ref, nonce: draft.nonce, keys }, master });
 }
 
-/** The key that `keys` holds for this device, or undefined: absent, not for its key pair, or not a key. */
+/** The key sealed to this device; undefined: absent, for another key pair, or not a key. */
 function ownKey(sodium: Sodium, keys: SealedKeys | undefined, device: OwnDevice | null): Uint8Array | undefined {
   const sealed = device === null ? undefined : keys?.get(device.id);
   const key = sealed === undefined || device === null ? undefined : sodium.sealOpen(sealed, device.keys);
@@ -143,9 +136,9 @@ function masterWrapped(sodium: Sodium, item: SealedItem, masterKey: Uint8Array):
 }
 
 /**
- * The keys that an item offers its reader, one after the other. The tag covers blob keys, but neither the master wrap
- * nor inline keys: a server may have put another item's wrap there. So a blob's own key comes first, and each key
- * counts only once it has decrypted something.
+ * The keys that an item offers its reader. The tag covers blob keys, but neither the master wrap nor inline keys, which
+ * the server may have taken from another item. So a blob's own key comes first, and a key is trusted only once it has
+ * decrypted something.
  */
 function* offeredKeys(sodium: Sodium, item: SealedItem, reader: Reader): Generator<Uint8Array> {
   const offers = [
@@ -165,8 +158,8 @@ function* offeredKeys(sodium: Sodium, item: SealedItem, reader: Reader): Generat
 }
 
 /**
- * Decrypts with the first offered key that fits, and hands key and plaintext to `use`; the key is erased after.
- * Throws `no_key` where none is offered to this reader and `bad_ct` where none fits.
+ * Decrypts with the first offered key that fits, and calls `use` with plaintext and key; the key is erased afterwards.
+ * Throws `no_key` if none is offered to this reader and `bad_ct` if none fits.
  */
 function decryptWith<T>(
   sodium: Sodium,
@@ -196,7 +189,7 @@ export function openItem(sodium: Sodium, item: SealedItem, reader: Reader): Json
 }
 
 /**
- * Verifies a blob item, and gives what decrypts its bytes as they are downloaded, whichever of the two forms they have.
+ * Verifies a blob item, and returns a decryptor for its bytes, which may be in chunks or in one piece.
  * Throws `no_sig`, `bad_sig`, `no_key`, and `bad_payload` for an inline item.
  */
 export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader): BlobDecryptor {
@@ -212,10 +205,7 @@ export function blobDecryptor(sodium: Sodium, item: SealedItem, reader: Reader):
   return decryptor;
 }
 
-/**
- * The tag of an item that moves to another bin.
- * Throws `no_sig` and `bad_sig` of the item as it is.
- */
+/** The tag of an item that moves to another bin. Throws `no_sig` and `bad_sig` for its present tag. */
 export function moveTag(
   sodium: Sodium,
   item: SealedItem,
@@ -228,7 +218,7 @@ export function moveTag(
 const missingFrom = (keys: SealedKeys | undefined, devices: readonly ListedDevice[]): readonly ListedDevice[] =>
   keys === undefined ? [] : devices.filter((device) => !keys.has(device.id));
 
-/** The kept keys of listed devices and new ones for those that lack one, in the devices' order. */
+/** The existing keys of the devices, and new ones for those without, in the devices' order. */
 function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; devices: readonly ListedDevice[] }) {
   return new Map(
     input.devices.map((device) => [device.id, input.keys.get(device.id) ?? sodium.seal(key, device.publicKey)]),
@@ -237,9 +227,9 @@ function completed(sodium: Sodium, key: Uint8Array, input: { keys: SealedKeys; d
 
 /**
  * The item with keys for the devices that lack one, without those of devices no longer listed, and with a master wrap
- * if it had none; null where nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04).
- * A key is passed on only if it is proven to be this item's: it decrypts the inline part, or the tag covers it.
- * Throws as `openItem`, and `uncertified_device`.
+ * if it had none; null if nothing is missing. Content, nonces and ts stay: the server sees a re-wrap (RETRY-04). A key
+ * is sealed again only if it is proven to be this item's: it decrypts the inline part, or the tag covers it. Throws as
+ * `openItem`, and `uncertified_device`.
  */
 export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipients): Payload | null {
   checkItemTag(sodium, by.masterKey, item);
@@ -261,7 +251,7 @@ export function rewrapItem(sodium: Sodium, item: SealedItem, by: Reader & Recipi
   }
 }
 
-/** Two keys, since a client other than ours may have used one for the blob and another for its metadata. */
+/** Two keys, since other clients may use one for the blob and another for its metadata. */
 function rewrapped(
   sodium: Sodium,
   input: { item: SealedItem; by: Recipients; inlineKey: Uint8Array; blobKey: Uint8Array },

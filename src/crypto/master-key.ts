@@ -1,4 +1,4 @@
-/** The phrase, and what comes from it: the master key and the recovery key. */
+/** The phrase, and the keys derived from it: the master key and the recovery key. */
 import { mnemonicToSeed } from '@scure/bip39';
 import { text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
@@ -12,7 +12,7 @@ const MASTER_SALT = text(`${SERVICE_NAME}/v1/master-salt`);
 const RECOVERY_SALT = text(`${SERVICE_NAME}/v1/recovery-salt`);
 const MAC_CONTEXT = text(`${SERVICE_NAME}-item-mac-v1`);
 
-/** A new phrase: 12 BIP39 words of 16 random bytes. Shown once; no device keeps it. */
+/** A new phrase: 12 BIP39 words of 16 random bytes. Shown once and not stored. */
 export function drawPhrase(sodium: Sodium): string {
   const bytes = sodium.random(PHRASE_BYTES);
   const phrase = encodeWords(sodium, bytes);
@@ -33,24 +33,21 @@ export function masterKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promise<Uint8
 }
 
 /**
- * The recovery key of a BIP39 seed: an Ed25519 pair. It comes from the phrase and not from the master key, so that a
- * device that held the master key and was revoked cannot recover itself.
+ * The recovery key of a BIP39 seed: an Ed25519 pair. Derived from the phrase and not from the master key, so that a
+ * revoked device, which still knows the master key, cannot recover itself.
  */
-export async function recoveryKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promise<KeyPair> {
+async function recoveryKeyOfSeed(sodium: Sodium, seed: Uint8Array): Promise<KeyPair> {
   const signSeed = await stretch(sodium, { length: KEY_BYTES, password: seed, saltInput: RECOVERY_SALT });
   const pair = sodium.signKeyPair(signSeed);
   sodium.memzero(signSeed);
   return pair;
 }
 
-/** Both keys of a phrase: the master key (32 bytes), and the Ed25519 pair that proves the phrase. */
-export interface PhraseKeys {
-  readonly masterKey: Uint8Array;
-  readonly recovery: KeyPair;
-}
-
 /** Both keys of a phrase as typed; erases the seed. Rejects with `bad_words`. */
-export async function keysOfPhrase(sodium: Sodium, phrase: string): Promise<PhraseKeys> {
+export async function keysOfPhrase(
+  sodium: Sodium,
+  phrase: string,
+): Promise<{ masterKey: Uint8Array; recovery: KeyPair }> {
   const seed = await phraseSeed(sodium, phrase);
   try {
     const masterKey = await masterKeyOfSeed(sodium, seed);
@@ -60,7 +57,7 @@ export async function keysOfPhrase(sodium: Sodium, phrase: string): Promise<Phra
   }
 }
 
-/** The item MAC key: B32(master, key = "service-item-mac-v1"). Here the master key is the message (CRYPTO-06). */
+/** The item MAC key: B32(master, key = "service-item-mac-v1"). The master key is the message here (CRYPTO-06). */
 export function itemMacKey(sodium: Sodium, masterKey: Uint8Array): Uint8Array {
   expectLength('master key', masterKey, KEY_BYTES);
   return b32(sodium, masterKey, MAC_CONTEXT);
@@ -72,7 +69,7 @@ export function wrapMasterKey(sodium: Sodium, masterKey: Uint8Array, publicKey: 
   return sodium.seal(masterKey, publicKey);
 }
 
-/** Opens a wrappedMasterKey with the device's own keys. Throws `bad_wrap`. */
+/** Opens a wrappedMasterKey with the device's key pair. Throws `bad_wrap`. */
 export function unwrapMasterKey(sodium: Sodium, wrapped: Uint8Array, keys: KeyPair): Uint8Array {
   const masterKey = sodium.sealOpen(wrapped, keys);
   if (masterKey === undefined || masterKey.length !== KEY_BYTES) {

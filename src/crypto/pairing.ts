@@ -1,10 +1,10 @@
 /**
- * Pairing, both sides' computations (the reference, Pairing). E is the existing device, N the new one, and the server between them
- * may lie: it never learns the visible words, and neither side takes a key on its word.
+ * The computations of pairing on both sides (reference, Pairing). E is the existing device, N the new one. The server
+ * between them may lie: it never learns the visible words, and neither side trusts a key that it delivers.
  *
  * E: `drawPairCode`, `judgeJoin`, the user compares name and digits, `releaseMasterKey`.
  * N: `readPairCode`, `requestJoin`, the user compares digits, `acceptRelease`.
- * Both erase `codeKey` and the link's `secret` with `memzero` when the session is over.
+ * Both erase `codeKey` and the link's `secret` with `memzero` when the session ends.
  */
 import { concat, lengthPrefixed, text } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
@@ -22,17 +22,17 @@ const LOOKUP_CONTEXT = text(`${SERVICE_NAME}-pair-lookup-v1`);
 const CODE_KEY_CONTEXT = text(`${SERVICE_NAME}-pair-code-v1`);
 const TRANSCRIPT_CONTEXT = `${SERVICE_NAME}-pair-v1`;
 
-/** The code on the screen and what comes from it. Only `wireCode` goes to the server. */
+/** The code on the screen and what is derived from it. Only `wireCode` goes to the server. */
 export interface PairCode {
   readonly visibleCode: string;
   readonly wireCode: string;
   readonly codeKey: Uint8Array;
 }
 
-/** What both sides must agree on, T of the reference, Pairing. */
+/** What both sides must agree on: T (reference, Pairing). */
 export interface PairTranscript {
   readonly wireCode: string;
-  /** The host the new device dialled, lower case, without port: see `hostOf`. */
+  /** The host that the new device dialled, in the form of `hostOf`. */
   readonly host: string;
   /** E's X25519 public key of this session. */
   readonly epk: Uint8Array;
@@ -43,7 +43,7 @@ export interface PairTranscript {
   readonly glyph: string;
 }
 
-/** A session in which both sides know the same secret. */
+/** A session with its shared secret. */
 export interface PairLink {
   readonly transcript: PairTranscript;
   readonly secret: Uint8Array;
@@ -51,7 +51,7 @@ export interface PairLink {
   readonly digits: string;
 }
 
-/** What the server hands E about a new device. */
+/** What the server tells E about a new device. */
 export interface JoinRequest extends Omit<PairTranscript, 'wireCode' | 'epk'> {
   readonly attestation: Uint8Array;
 }
@@ -63,7 +63,7 @@ export interface Release {
   readonly confirmation: Uint8Array;
 }
 
-/** A URL's host as T and the recovery signature take it: lower case, without port; IPv6 keeps its brackets. */
+/** A URL's host as in T and the recovery signature: lower case, without port; IPv6 with brackets. */
 export const hostOf = (url: string): string => new URL(url).hostname;
 
 /** Wire code and code key of a visible code in canonical form. */
@@ -85,7 +85,7 @@ export function drawPairCode(sodium: Sodium): Promise<PairCode> {
   return codeOf(sodium, visibleCode);
 }
 
-/** N: the code as typed. Rejects with `bad_words` before anything is sent or stretched. */
+/** N: the code as typed. Rejects with `bad_words` before anything is stretched or sent. */
 export async function readPairCode(sodium: Sodium, typed: string): Promise<PairCode> {
   return codeOf(sodium, decodeWords(sodium, typed, CODE_WORDS).text);
 }
@@ -101,7 +101,7 @@ function digitsOf(sodium: Sodium, transcript: Uint8Array, secret: Uint8Array): s
   return String(number).padStart(6, '0');
 }
 
-/** The secret and digits of a session, from either side's own secret key. Throws `low_order` and `bad_length`. */
+/** The secret and digits of a session, computed from either side's secret key. Throws `low_order` and `bad_length`. */
 export function pairLink(
   sodium: Sodium,
   transcript: PairTranscript,
@@ -125,8 +125,8 @@ const confirmationOf = (sodium: Sodium, link: PairLink, release: Omit<Release, '
   sodium.hmacSha256(lengthPrefixed('confirm', release.wrappedMasterKey, release.deviceCert), link.secret);
 
 /**
- * E: checks a new device's request. Throws `wrong_host`, `known_device`, `low_order`, `bad_length` or
- * `bad_attestation`; after any of them E must end the session with a reject, so that a code admits one guess.
+ * E: verifies a new device's request. Throws `wrong_host`, `known_device`, `low_order`, `bad_length` or
+ * `bad_attestation`; then E must reject the session, so that a code allows one guess only.
  */
 export function judgeJoin(
   sodium: Sodium,
@@ -136,7 +136,7 @@ export function judgeJoin(
     readonly keys: KeyPair;
     /** The host by which E reaches the server. */
     readonly host: string;
-    /** Ids of all devices that E knows, revoked ones too. */
+    /** Ids of all devices that E knows, including revoked ones. */
     readonly knownDevices: ReadonlySet<string>;
   },
 ): PairLink {
@@ -159,7 +159,7 @@ export function judgeJoin(
   return link;
 }
 
-/** E: the master key for the new device, once the user has approved its name and digits. */
+/** E: releases the master key to the new device, after the user has approved its name and digits. */
 export function releaseMasterKey(sodium: Sodium, link: PairLink, masterKey: Uint8Array): Release {
   const { deviceId, npk } = link.transcript;
   const wrappedMasterKey = wrapMasterKey(sodium, masterKey, npk);
@@ -168,7 +168,9 @@ export function releaseMasterKey(sodium: Sodium, link: PairLink, masterKey: Uint
   return { ...release, confirmation: confirmationOf(sodium, link, release) };
 }
 
-/** N: the session's link and what it sends to prove that it knows the code. Throws `low_order` and `bad_length`. */
+/**
+ * N: the session's link, and the attestation that proves knowledge of the code. Throws `low_order` and `bad_length`.
+ */
 export function requestJoin(
   sodium: Sodium,
   join: {
@@ -189,8 +191,8 @@ export function requestJoin(
 }
 
 /**
- * N: the master key out of the reply. Throws `wrong_device` where id or public key are not its own, `bad_confirmation`
- * where the reply does not come from who knows the code, `bad_wrap`, and `bad_cert`.
+ * N: the master key of the reply. Throws `wrong_device` if id or public key are not its own, `bad_confirmation` if the
+ * sender of the reply does not know the code, `bad_wrap`, and `bad_cert`.
  */
 export function acceptRelease(
   sodium: Sodium,

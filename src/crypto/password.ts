@@ -1,4 +1,4 @@
-/** The account password: what a client sends in its place (CRYPTO-23). */
+/** The account password, stretched by the client before it is sent (CRYPTO-23). */
 import { toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';

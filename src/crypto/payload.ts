@@ -2,20 +2,20 @@
 import { text } from '../protocol/bytes.js';
 import { CryptoRefusal } from './refusal.js';
 
-/** Any object of JSON; its values are not looked at here. */
+/** Any JSON object; its values are not checked here. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but whatever goes
- * through the value by calling itself (`JSON.stringify` does) ends at some thousands: one item would end every listing.
+ * Levels of objects and arrays in a payload, itself the first. `JSON.parse` takes any number of them, but recursive
+ * code such as `JSON.stringify` overflows the stack at some thousands: one such item would break every listing.
  */
 export const PAYLOAD_DEPTH_MAX = 64;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * True where JSON text is nested deeper than `levels`: looked for in the text, since a value would have to be gone
- * through. `codeAt`: its bytes or characters. Exact for JSON; of anything else it may say what it likes.
+ * True if JSON text is nested deeper than `levels`. Scans the text, since walking the value would recurse. `codeAt`:
+ * its bytes or characters. Exact for JSON; arbitrary for anything else.
  */
 export function nestedDeeper(levels: number, length: number, codeAt: (at: number) => number | undefined): boolean {
   let depth = 0;
@@ -42,8 +42,8 @@ function expectDepth(bytes: Uint8Array): Uint8Array {
 }
 
 /**
- * Plaintext bytes: of an object its JSON text, of bytes (JSON text made by the caller) themselves. Throws `bad_payload`
- * for what has no JSON text, and for more than `PAYLOAD_DEPTH_MAX` levels: no device would show it.
+ * Plaintext bytes: the JSON text of an object; bytes are JSON text already. Throws `bad_payload` for what has no JSON
+ * text, and for more than `PAYLOAD_DEPTH_MAX` levels, which no device would show.
  */
 export const payloadBytes = (payload: JsonObject | Uint8Array): Uint8Array =>
   expectDepth(payload instanceof Uint8Array ? payload : text(jsonOf(payload)));
@@ -52,14 +52,14 @@ function jsonOf(payload: JsonObject): string {
   try {
     return JSON.stringify(payload);
   } catch {
-    // Levels without number, a circle, a bigint. The message could quote the content.
+    // Too many levels, a cycle, a bigint. The engine's message could quote the content.
     throw new CryptoRefusal('bad_payload', 'the payload cannot be written as JSON');
   }
 }
 
 /**
- * Decrypted bytes as a JSON object. Throws `bad_payload` for anything else: no UTF-8, no JSON, no object, more than
- * `PAYLOAD_DEPTH_MAX` levels.
+ * Decrypted bytes as a JSON object. Throws `bad_payload` for anything else: not UTF-8, not JSON, not an object, more
+ * than `PAYLOAD_DEPTH_MAX` levels.
  */
 export function payloadObject(bytes: Uint8Array): JsonObject {
   expectDepth(bytes);

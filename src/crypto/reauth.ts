@@ -1,4 +1,4 @@
-/** Re-authentication: a device whose token ran out proves that it still holds its secret key. */
+/** Re-authentication: a device whose token has expired proves that it still holds its secret key. */
 import { lengthPrefixed } from '../protocol/bytes.js';
 import { KEY_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
@@ -7,8 +7,8 @@ import type { KeyPair, Sodium } from './sodium.js';
 const CHALLENGE_CONTEXT = `${SERVICE_NAME}-reauth-v1`;
 const ANSWER_CONTEXT = `${SERVICE_NAME}-reauth-answer-v1`;
 
-/** Whom and what a challenge is for. A client uses the tenant id that it stored when it joined. */
-export interface ReauthIds {
+/** What a challenge is bound to. A client uses the tenant id that it stored when it joined. */
+interface ReauthIds {
   readonly tenantId: string;
   readonly deviceId: string;
   readonly challengeId: string;
@@ -21,9 +21,8 @@ const answerOf = (sodium: Sodium, ids: ReauthIds, secret: Uint8Array): Uint8Arra
   sodium.hmacSha256(lengthPrefixed(ANSWER_CONTEXT, ids.tenantId, ids.deviceId, ids.challengeId), secret);
 
 /**
- * Server: a challenge sealed to the device's public key, and the one answer that will be right (32 bytes). The server
- * keeps the answer for two minutes and compares with `Sodium.equal`. Throws `low_order` or `bad_length` for a public
- * key that no honest device has.
+ * Server: a challenge sealed to the device's public key, and the only right answer (32 bytes), which the server keeps
+ * for two minutes and compares by `Sodium.equal`. Throws `low_order` or `bad_length` for an invalid public key.
  */
 export function makeReauthChallenge(
   sodium: Sodium,
@@ -42,8 +41,8 @@ export function makeReauthChallenge(
 
 /**
  * Client: the answer to a challenge. Throws `bad_challenge` for anything that is not exactly
- * LP("service-reauth-v1", tenantId, deviceId, challengeId, 32 bytes): a lying server could otherwise have any key that
- * was sealed to this device, the master key among them, opened for it.
+ * LP("service-reauth-v1", tenantId, deviceId, challengeId, 32 bytes): otherwise a lying server could use this call to
+ * open any key that was sealed to this device, the master key among them.
  */
 export function answerReauthChallenge(
   sodium: Sodium,
@@ -55,7 +54,7 @@ export function answerReauthChallenge(
   try {
     const secret = opened.slice(-KEY_BYTES);
     const expected = challengeForm(ids, secret);
-    // Equality with the one form that this secret could stand in decides name, ids, order and lengths at once.
+    // Comparing with the only valid encoding of this secret verifies context, ids, order and lengths at once.
     if (secret.length !== KEY_BYTES || !sodium.equal(expected, opened)) {
       throw new CryptoRefusal('bad_challenge', 'what was sealed is not a challenge for this device');
     }

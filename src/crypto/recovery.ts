@@ -1,12 +1,12 @@
-/** Recovery when all devices are gone: a signature by the key that only the phrase gives (CRYPTO-24). */
+/** Recovery when all devices are lost: a signature by the key that is derived from the phrase (CRYPTO-24). */
 import { lengthPrefixed } from '../protocol/bytes.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import { PUBLIC_KEY_BYTES, type KeyPair, type Sodium } from './sodium.js';
 
 const CONTEXT = `${SERVICE_NAME}-recover-v1`;
 
-/** What the signature covers. `host` is the host the client dialled, lower case, without port. */
-export interface RecoveryClaim {
+/** What the signature covers. `host`: the host that the client dialled, in the form of `hostOf`. */
+interface RecoveryClaim {
   readonly host: string;
   readonly tenantId: string;
   readonly challengeId: string;
@@ -32,7 +32,7 @@ const signed = (claim: RecoveryClaim): Uint8Array =>
 export const signRecovery = (sodium: Sodium, recovery: KeyPair, claim: RecoveryClaim): Uint8Array =>
   sodium.sign(signed(claim), recovery.secretKey);
 
-/** Server: true when the signature is by `recoveryPubkey` over exactly this claim. Malformed parts are false. */
+/** Server: true if the signature is by `recoveryPubkey` over exactly this claim; false for malformed parts. */
 export function verifyRecovery(
   sodium: Sodium,
   claim: RecoveryClaim,

@@ -1,14 +1,14 @@
-/** What the crypto core refuses, and why. Callers match on `reason`, never on the message. */
+/** Why the crypto core refuses an input. Callers match on `reason`, never on the message. */
 
 export type RefusalReason =
   /** A key, nonce or signature has a length that no honest party sends. */
   | 'bad_length'
-  /** An X25519 public key of low order: the shared secret would be known to everybody. */
+  /** An X25519 public key of low order: the shared secret would be public. */
   | 'low_order'
-  /** Words that are not a code or a phrase: wrong count, unknown word or wrong checksum. */
+  /** Not a code or a phrase: wrong count, unknown word or wrong checksum. */
   | 'bad_words'
   | 'empty_password'
-  /** Plaintext or ciphertext over the limit of the protocol. */
+  /** Plaintext or ciphertext over the protocol's limit. */
   | 'too_large'
   // Items.
   | 'no_sig'
@@ -16,7 +16,7 @@ export type RefusalReason =
   | 'no_key'
   | 'bad_ct'
   | 'bad_payload'
-  /** A device whose certificate does not hold would get the item key. */
+  /** A device whose certificate does not verify would get the item key. */
   | 'uncertified_device'
   // Pairing, recovery and re-authentication.
   | 'wrong_host'

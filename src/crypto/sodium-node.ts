@@ -21,14 +21,14 @@ import {
 /** The library's types ask for Buffers; this is a view of the same memory, not a copy. */
 const view = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-/** Runs a call that writes `length` bytes, and hands those out. */
+/** Runs a call that writes `length` bytes, and returns them. */
 function filled(length: number, write: (out: Buffer) => void): Uint8Array {
   const out = new Uint8Array(length);
   write(view(out));
   return out;
 }
 
-/** As `filled`, for the X25519 calls: lengths are checked before, so the only failure left is a low-order point. */
+/** `filled` for X25519: lengths are checked before, so that the only failure left is a low-order point. */
 function onCurve(length: number, write: (out: Buffer) => void): Uint8Array {
   try {
     return filled(length, write);
@@ -40,7 +40,7 @@ function onCurve(length: number, write: (out: Buffer) => void): Uint8Array {
   }
 }
 
-/** As `filled`, for calls that return false where the box does not open. */
+/** `filled` for calls that return false if the box does not open. */
 function opened(length: number, open: (out: Buffer) => boolean): Uint8Array | undefined {
   if (length < 0) return undefined;
   const out = new Uint8Array(length);
@@ -100,7 +100,7 @@ const raw: Sodium = {
   signVerify: (signature, message, publicKey) =>
     signature.length === SIGNATURE_BYTES &&
     native.crypto_sign_verify_detached(view(signature), view(message), view(publicKey)),
-  // sodium-native has no HMAC-SHA-256; Node's own is as good.
+  // sodium-native has no HMAC-SHA-256.
   hmacSha256: (message, key) => new Uint8Array(createHmac('sha256', key).update(message).digest()),
   sha256: (message) => new Uint8Array(createHash('sha256').update(message).digest()),
   blake2b: (length, message, key) =>
@@ -110,7 +110,7 @@ const raw: Sodium = {
     }),
   async argon2id13({ length, password, salt, ops, memoryBytes }) {
     expectLength('salt', salt, SALT_BYTES);
-    // The library reads the first byte's address, which an empty password does not have.
+    // The library dereferences the first byte, which an empty password does not have.
     expectWithin('password', password, [1, 0xffffffff]);
     const out = new Uint8Array(length);
     await settled((done) =>
@@ -130,10 +130,10 @@ const raw: Sodium = {
   memzero: (bytes) => native.sodium_memzero(view(bytes)),
 };
 
-/** The port over sodium-native; ready at once. */
+/** The port over sodium-native. */
 export const nodeSodium: Sodium = lengthChecked(raw);
 
-/** A callback call of the library as a promise of its second argument. */
+/** Turns a callback of the library into a promise. */
 function settled<T>(start: (done: (error: Error | null, value?: T) => void) => void): Promise<T | undefined> {
   return new Promise((resolve, reject) => {
     start((error, value) => {
@@ -145,7 +145,7 @@ function settled<T>(start: (done: (error: Error | null, value?: T) => void) => v
 
 /**
  * Argon2id with libsodium's INTERACTIVE limits (2 passes, 64 MiB), in libuv's thread pool: about 0.13 s of one core a
- * call. How many run at once is the caller's matter (a bounded queue).
+ * call. The caller bounds how many run at once.
  */
 export const nodePasswordHasher: PasswordHasher = {
   async hash(password) {

@@ -1,20 +1,20 @@
 /**
- * The port to libsodium. Two bindings implement it: `sodium-node` (sodium-native) and `sodium-browser` (libsodium's
- * own WASM build). Everything else in this folder is pure computation over it and runs in either.
+ * The port to libsodium, with two bindings: `sodium-node` (sodium-native) and `sodium-browser` (libsodium's own WASM
+ * build). Everything else in this folder is pure computation over it and runs in either.
  *
- * Conventions of both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
- * opening anything that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
+ * Both bindings: a key, nonce or salt of the wrong length throws `CryptoRefusal` `bad_length` (`lengthChecked`);
+ * opening a box that does not open, however malformed, returns undefined; every result is a fresh Uint8Array.
  */
 import { KEY_BYTES, NONCE_BYTES } from '../protocol/limits.js';
 import { CryptoRefusal } from './refusal.js';
 
-/** X25519 and Ed25519 alike. */
+/** X25519 and Ed25519. */
 export const PUBLIC_KEY_BYTES = 32;
-/** Argon2id's. */
+/** Argon2id. */
 export const SALT_BYTES = 16;
 /** Ed25519. */
 export const SIGNATURE_BYTES = 64;
-/** Ed25519, as libsodium keeps it: the seed and the public key. */
+/** Ed25519 in libsodium's form: the seed and the public key. */
 export const SIGN_SECRET_BYTES = 64;
 /** What a sealed box adds: an ephemeral public key and a Poly1305 tag. */
 export const SEAL_OVERHEAD = 48;
@@ -29,8 +29,8 @@ export interface KeyPair {
   readonly secretKey: Uint8Array;
 }
 
-/** Input of XChaCha20-Poly1305, either way. */
-export interface AeadInput {
+/** Input of XChaCha20-Poly1305, both directions. */
+interface AeadInput {
   /** Plaintext to encrypt, or ciphertext with its tag to decrypt. */
   readonly message: Uint8Array;
   readonly aad: Uint8Array;
@@ -52,7 +52,7 @@ export interface Argon2Input {
   readonly memoryBytes: number;
 }
 
-/** See above. Lengths are bytes. */
+/** Lengths are in bytes. */
 export interface Sodium {
   random(length: number): Uint8Array;
   /** XChaCha20-Poly1305 (IETF): ciphertext followed by a 16-byte tag. */
@@ -77,7 +77,7 @@ export interface Sodium {
   blake2b(length: number, message: Uint8Array, key?: Uint8Array): Uint8Array;
   /** Argon2id version 1.3, one lane. In Node it runs off the event loop; in a browser it blocks its thread. */
   argon2id13(input: Argon2Input): Promise<Uint8Array>;
-  /** X25519. Throws `low_order` where the result would be zero. */
+  /** X25519. Throws `low_order` if the result would be zero. */
   scalarmult(secretKey: Uint8Array, publicKey: Uint8Array): Uint8Array;
   scalarmultBase(secretKey: Uint8Array): Uint8Array;
   /** An Ed25519 pair from its 32-byte seed; the secret key is libsodium's 64 bytes. */
@@ -91,7 +91,7 @@ export interface Sodium {
   memzero(bytes: Uint8Array): void;
 }
 
-/** Slow hashing of what is sent as the account password. Server only: see `sodium-node`. */
+/** Slow hashing of the account password as clients send it. Server only. */
 export interface PasswordHasher {
   /** An Argon2id string that carries its own salt and cost. The password must not be empty. */
   hash(password: string): Promise<string>;
@@ -121,7 +121,7 @@ function expectKeyAndNonce(key: Uint8Array, nonce: Uint8Array): void {
   expectLength('nonce', nonce, NONCE_BYTES);
 }
 
-/** What is refused before a binding is called: the libraries fail in ways of their own, or not at all. */
+/** Checked before a binding is called: the two libraries report wrong lengths differently, or not at all. */
 const CHECKS: { readonly [Name in keyof Sodium]?: (...args: Parameters<Sodium[Name]>) => void } = {
   aeadEncrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
   aeadDecrypt: ({ key, nonce }) => expectKeyAndNonce(key, nonce),
@@ -146,7 +146,7 @@ const CHECKS: { readonly [Name in keyof Sodium]?: (...args: Parameters<Sodium[Na
   signVerify: (_signature, _message, publicKey) => expectPublicKey(publicKey),
 };
 
-/** A binding that refuses keys and nonces of another length than its library takes. */
+/** Adds the length checks to a binding. */
 export function lengthChecked(binding: Sodium): Sodium {
   const calls = binding as unknown as Readonly<Record<string, (...args: unknown[]) => unknown>>;
   const checks = CHECKS as Readonly<Record<string, (...args: unknown[]) => void>>;
@@ -160,11 +160,11 @@ export function lengthChecked(binding: Sodium): Sodium {
   return { ...binding, ...(Object.fromEntries(checked) as Partial<Sodium>) };
 }
 
-/** B32(msg, key): BLAKE2b-32 keyed (the reference, Cryptography). */
+/** B32(msg, key): keyed BLAKE2b of 32 bytes (reference, Cryptography). */
 export const b32 = (sodium: Sodium, message: Uint8Array, key: Uint8Array): Uint8Array =>
   sodium.blake2b(32, message, key);
 
-/** Argon2id with the one cost that is used everywhere; the salt is BLAKE2b-16 of `saltInput`. */
+/** Argon2id with the cost of all clients; the salt is BLAKE2b-16 of `saltInput`. */
 export function stretch(
   sodium: Sodium,
   input: { readonly length: number; readonly password: Uint8Array; readonly saltInput: Uint8Array },
@@ -178,7 +178,7 @@ export function stretch(
   });
 }
 
-/** What `use` gives with a key that is erased after. */
+/** Runs `use` with the key, then erases it. */
 export function erasing<T>(sodium: Sodium, key: Uint8Array, use: (key: Uint8Array) => T): T {
   try {
     return use(key);

@@ -1,6 +1,6 @@
 /**
- * Bytes as BIP39 English words, by BIP39's own rule: one checksum bit, taken from SHA-256, for every 32 bits. Eight
- * bytes are six words (pairing codes), sixteen are twelve (the recovery phrase).
+ * Bytes as BIP39 English words: one checksum bit, from SHA-256, for every 32 bits. Eight bytes are six words (pairing
+ * codes), sixteen are twelve (the recovery phrase).
  */
 import { wordlist } from '@scure/bip39/wordlists/english.js';
 import { CryptoRefusal } from './refusal.js';
@@ -9,15 +9,15 @@ import type { Sodium } from './sodium.js';
 const BITS_PER_WORD = 11;
 const index = new Map(wordlist.map((word, at) => [word, at]));
 
-/** Words in the one form that is hashed and sent: their canonical text and the bytes they stand for. */
+/** Words: their canonical text, which is hashed and sent, and the bytes that they encode. */
 export interface Words {
   readonly text: string;
   readonly bytes: Uint8Array;
 }
 
 /**
- * What a person typed, in the form that is compared: NFKD, lower case, every run of hyphens and white space one
- * space (CRYPTO-13). Hyphens are all of Unicode's dashes, which phones put in place of the typed one.
+ * The canonical form of typed words: NFKD, lower case, every run of hyphens and white space one space (CRYPTO-13). All
+ * of Unicode's dashes count as hyphens: phones substitute them.
  */
 export function normalizeWords(value: string): string {
   return value
@@ -27,7 +27,7 @@ export function normalizeWords(value: string): string {
     .trim();
 }
 
-/** A list of bits, high bit first, out of the low `count` bits of each value. */
+/** The low `count` bits of each value, high bit first. */
 function bitsOf(values: Iterable<number>, count: number): number[] {
   const bits: number[] = [];
   for (const value of values) for (let at = count - 1; at >= 0; at--) bits.push((value >> at) & 1);
@@ -43,7 +43,7 @@ function valuesOf(bits: readonly number[], count: number): number[] {
   return values;
 }
 
-/** Bytes (a multiple of four, at most 32) as words with a space between. */
+/** Bytes (a multiple of four, at most 32) as words separated by spaces. */
 export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
   if (bytes.length === 0 || bytes.length > 32 || bytes.length % 4 !== 0) {
     throw new CryptoRefusal('bad_length', `words stand for 4 to 32 bytes in steps of 4, got ${bytes.length}`);
@@ -55,8 +55,8 @@ export function encodeWords(sodium: Sodium, bytes: Uint8Array): string {
 }
 
 /**
- * Reads `count` words (a multiple of three) as a person typed them, and checks their checksum. Throws `bad_words` for
- * another count, a word outside the list or a wrong checksum; the message does not repeat the words.
+ * Reads `count` typed words (a multiple of three) and verifies their checksum. Throws `bad_words` for another count, a
+ * word outside the list or a wrong checksum; the message does not quote the words.
  */
 export function decodeWords(sodium: Sodium, typed: string, count: number): Words {
   const normalized = normalizeWords(typed);

@@ -10,7 +10,7 @@ const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (
 const textOf = (value: unknown): string =>
   typeof value === 'string' || typeof value === 'number' ? String(value) : '';
 
-/** In a table's cell a bar would end the cell. */
+/** Escapes text for the cell of a table, where `|` ends the cell. */
 const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('\n', ' ');
 
 const link = (name: string): string => `[${name}](#${name.toLowerCase()})`;
@@ -33,13 +33,13 @@ function bounds(schema: Json): string {
 }
 
 /** A schema in words, with links to the named ones. */
-export function typeInWords(value: unknown): string {
+function typeInWords(value: unknown): string {
   const schema = objectOf(value);
   if (typeof schema['$ref'] === 'string') return link(schema['$ref'].slice(REF.length));
   const either = listOf(schema['oneOf'] ?? schema['anyOf']);
   if (either.length > 0) {
     const words = either.map(typeInWords);
-    // Null last: it is what may also stand there.
+    // Null last.
     return [...words.filter((word) => word !== 'null'), ...words.filter((word) => word === 'null')].join(' or ');
   }
   if ('const' in schema) return `\`${JSON.stringify(schema['const'])}\``;
@@ -50,8 +50,6 @@ export function typeInWords(value: unknown): string {
       return `list of ${typeInWords(schema['items'])}${bounds(schema)}`;
     case 'object':
       return objectInWords(schema);
-    case 'integer':
-      return `integer${bounds(schema)}`;
     default:
       return `${textOf(schema['type']) || 'anything'}${bounds(schema)}`;
   }
@@ -151,7 +149,7 @@ function section({ title, operation }: Operation): string {
   ].join('\n\n');
 }
 
-/** The whole page, Markdown. `document` is the shape's OpenAPI document. */
+/** The page as Markdown. `document`: the shape's OpenAPI document. */
 export function endpointsPage(shape: Shape, document: Json): string {
   const operations = Object.entries(objectOf(document['paths'])).flatMap(([path, methods]) =>
     Object.entries(objectOf(methods)).map(([method, value]): Operation => {

@@ -1,36 +1,36 @@
 /**
- * What the route table does not say of an endpoint: what it is for, what it takes and gives, and why it refuses. What
- * follows from the table's columns (tokens, rates, tenant states, sizes) is added in openapi.ts.
+ * The description of every endpoint: its purpose, body, replies and errors. What follows from the columns of the route
+ * table (tokens, rates, tenant states, sizes) is added in openapi.ts.
  */
 import type { ErrorName } from '../protocol/errors.js';
 
-/** A named schema (src/docs/schemas.ts), or one for each shape. */
+/** A named schema (src/docs/schemas.ts), or one per shape. */
 export type SchemaName = string | { readonly a: string; readonly b: string };
 
 /** A reply other than a refusal. */
 export interface Reply {
   readonly status: number;
   readonly when: string;
-  /** Left out: text for people, or bytes. */
+  /** Absent: text for users, or bytes. */
   readonly schema?: SchemaName;
   readonly bytes?: true;
 }
 
-/** One endpoint. Its place in the route table is the key of ENDPOINTS. */
+/** One endpoint; the key in ENDPOINTS is its method and path in the route table. */
 export interface Endpoint {
   readonly group: string;
   readonly summary: string;
   /** Markdown. */
   readonly text?: string;
-  /** Where the path's last parameter stands for something: the schema of it. */
+  /** The last parameter of the path. */
   readonly id?: { readonly schema: string; readonly what: string };
-  /** Takes the parameters of a page of items. */
+  /** Takes the query parameters of a page of items. */
   readonly paged?: true;
   readonly body?: SchemaName;
   /** The body is bytes. */
   readonly bytes?: true;
   readonly replies: readonly Reply[];
-  /** Refusals of its own. */
+  /** Errors beside those that follow from the route table. */
   readonly errors?: readonly ErrorName[];
 }
 

@@ -1,4 +1,4 @@
-/** The page on errors, from the catalogue. */
+/** The page on errors, generated from the catalogue. */
 import { CATALOGUE, codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { ERROR_NOTES } from './error-notes.js';
@@ -8,17 +8,15 @@ const SHAPES: readonly Shape[] = ['a', 'b'];
 
 const link = (code: string): string => `[\`${code}\`](#${code})`;
 
-/** What a code of the wire stands for: one error, or in shape A several that B tells apart. */
+/** The errors of a wire code: in shape A there may be several that B tells apart. */
 function meaning(code: string): readonly { readonly name: ErrorName; readonly shapes: readonly Shape[] }[] {
   return NAMES.map((name) => ({ name, shapes: SHAPES.filter((shape) => codeOf(name, shape) === code) })).filter(
     ({ shapes }) => shapes.length > 0,
   );
 }
 
-/** Every code of the wire, in the catalogue's order. */
-export function wireCodes(): string[] {
-  return [...new Set(NAMES.flatMap((name) => SHAPES.map((shape) => codeOf(name, shape))))];
-}
+/** Every wire code, in the catalogue's order. */
+const WIRE_CODES = [...new Set(NAMES.flatMap((name) => SHAPES.map((shape) => codeOf(name, shape))))];
 
 function statuses(name: ErrorName, shapes: readonly Shape[]): string {
   const found = [...new Set(shapes.map((shape) => statusOf(name, shape)))];
@@ -30,7 +28,8 @@ function statuses(name: ErrorName, shapes: readonly Shape[]): string {
 function section(code: string): string {
   const parts = meaning(code).map(({ name, shapes }) => {
     const { when } = CATALOGUE[name];
-    const { todo, details } = ERROR_NOTES[name];
+    const note = ERROR_NOTES[name];
+    const { todo, details } = typeof note === 'string' ? { todo: note, details: undefined } : note;
     const [only] = shapes.length === 1 ? shapes : [];
     const other = only === undefined ? undefined : codeOf(name, only === 'a' ? 'b' : 'a');
     const inShape =
@@ -51,7 +50,7 @@ function row(name: ErrorName): string {
   return `| ${status} | ${link(a ?? '')} | ${a === b ? 'the same' : link(b ?? '')} | ${CATALOGUE[name].when} |`;
 }
 
-/** The whole page, Markdown. */
+/** The page as Markdown. */
 export function errorsPage(): string {
   return `# Errors
 
@@ -75,5 +74,5 @@ Shape A has fewer codes than B for the same refusals. \`bootstrap_locked\` is an
 | --- | --- | --- | --- |
 ${NAMES.map(row).join('\n')}
 
-${wireCodes().map(section).join('\n')}`;
+${WIRE_CODES.map(section).join('\n')}`;
 }

@@ -1,4 +1,4 @@
-/** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document for each shape. */
+/** JSON Schemas of every frame of the real-time channel (src/protocol/frames.ts), one document per shape. */
 import type typiaLibrary from 'typia';
 import type { Shape } from '../protocol/shape.js';
 import type * as frames from '../protocol/frames.js';
@@ -10,7 +10,7 @@ import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 /** Only while building, as in src/server/http/validators.ts. */
 declare const typia: typeof typiaLibrary;
 
-/** A frame as it is built, with text in the place of bytes. */
+/** A frame with its bytes as text. */
 type Spelled<T> = T extends Uint8Array ? Bytes : T extends object ? { [K in keyof T]: Spelled<T[K]> } : T;
 
 interface ItemFrameA extends LiveFieldsA {
@@ -38,64 +38,42 @@ interface AckFrame extends frames.AckFrame {
   readonly version: Count;
 }
 
-const GENERATED =
-  typia.json.schemas<
-    [
-      HelloFrame,
-      ItemFrameA,
-      ItemFrameB,
-      DeleteFrame,
-      AckFrame,
-      Spelled<frames.CaughtUpFrame>,
-      Spelled<frames.ResetFrame>,
-      Spelled<frames.BinFrame>,
-      Spelled<frames.BinDeletedFrame>,
-      Spelled<frames.DeviceJoinedFrame>,
-      Spelled<frames.DeviceRevokedFrame>,
-      Spelled<frames.PairRequestFrame>,
-      Spelled<frames.ErrorFrame>,
-      Spelled<frames.PingFrame>,
-      Spelled<frames.PongFrame>,
-    ]
-  >();
-
-/** The names of the frames that a server sends, in the order of the page. */
-const FROM_SERVER = [
-  'ItemFrame',
-  'DeleteFrame',
-  'AckFrame',
-  'CaughtUpFrame',
-  'ResetFrame',
-  'BinFrame',
-  'BinDeletedFrame',
-  'DeviceJoinedFrame',
-  'DeviceRevokedFrame',
-  'PairRequestFrame',
-  'ErrorFrame',
-  'PingFrame',
-  'PongFrame',
-] as const;
-
-/** The names of the generated schemas, in their order: a mapped type has none of its own. */
-const NAMES = ['HelloFrame', 'ItemFrameA', 'ItemFrameB', ...FROM_SERVER.slice(1)];
-
-/** Every named schema, frames that have a component of their own and those that have none. */
-function named(): object {
-  const out: Record<string, object> = { ...GENERATED.components.schemas };
-  GENERATED.schemas.forEach((schema, at) => {
-    if (!('$ref' in schema)) out[NAMES[at] ?? ''] = schema;
-  });
-  return out;
+/** By the names of their schemas, in the order of the page: a mapped type has no name of its own. */
+interface Frames {
+  HelloFrame: HelloFrame;
+  ItemFrameA: ItemFrameA;
+  ItemFrameB: ItemFrameB;
+  DeleteFrame: DeleteFrame;
+  AckFrame: AckFrame;
+  CaughtUpFrame: Spelled<frames.CaughtUpFrame>;
+  ResetFrame: Spelled<frames.ResetFrame>;
+  BinFrame: Spelled<frames.BinFrame>;
+  BinDeletedFrame: Spelled<frames.BinDeletedFrame>;
+  DeviceJoinedFrame: Spelled<frames.DeviceJoinedFrame>;
+  DeviceRevokedFrame: Spelled<frames.DeviceRevokedFrame>;
+  PairRequestFrame: Spelled<frames.PairRequestFrame>;
+  ErrorFrame: Spelled<frames.ErrorFrame>;
+  PingFrame: Spelled<frames.PingFrame>;
+  PongFrame: Spelled<frames.PongFrame>;
 }
 
-const FROM_CLIENT = ['HelloFrame', 'PingFrame', 'PongFrame'] as const;
+const GENERATED = typia.json.schema<Frames>().components.schemas ?? {};
+const { Frames: FRAMES, ...COMPONENTS } = GENERATED as Record<string, { readonly properties?: Record<string, object> }>;
+const BY_NAME = FRAMES?.properties ?? {};
 
-/** The document of a shape: `client` and `server` say what either side may send. */
+/** Every named schema: components, and the frames that typia inlined. */
+const NAMED = {
+  ...Object.fromEntries(Object.entries(BY_NAME).filter(([, schema]) => !('$ref' in schema))),
+  ...COMPONENTS,
+};
+
+const FROM_CLIENT = ['HelloFrame', 'PingFrame', 'PongFrame'];
+
+/** The document of a shape: `client` and `server` are what either side may send. */
 export function frameSchemas(shape: Shape): Json {
   // B has no `error` frame (Sockets).
-  const sent = FROM_SERVER.filter((name) => shape === 'a' || name !== 'ErrorFrame').map((name) =>
-    name === 'ItemFrame' ? `ItemFrame${shape.toUpperCase()}` : name,
-  );
+  const left = ['HelloFrame', ...(shape === 'a' ? ['ItemFrameB'] : ['ItemFrameA', 'ErrorFrame'])];
+  const sent = Object.keys(BY_NAME).filter((name) => !left.includes(name));
   const client = { anyOf: FROM_CLIENT.map((name) => refTo(name)) };
   const server = { anyOf: sent.map((name) => refTo(name)) };
   return {
@@ -103,6 +81,6 @@ export function frameSchemas(shape: Shape): Json {
     title: `Frames of /ws, shape ${shape.toUpperCase()}`,
     description: 'JSON text frames. A client ignores frames that it does not know, and fields too.',
     properties: { client, server },
-    components: { schemas: schemasNamedBy([client, server], schemasOf(shape, named())) },
+    components: { schemas: schemasNamedBy([client, server], schemasOf(shape, NAMED)) },
   };
 }

@@ -1,4 +1,4 @@
-/** Markdown to HTML. Whatever a page holds, no markup of its own comes through: raw HTML is shown as text. */
+/** Markdown to HTML. Raw HTML is escaped, so that a page cannot contain markup of its own. */
 import { Marked, type Tokens } from 'marked';
 
 const ESCAPES: Readonly<Record<string, string>> = {
@@ -9,10 +9,10 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "'": '&#39;',
 };
 
-/** Text as it stands in HTML, also inside quotes. */
+/** Escapes text for HTML, including attribute values. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => ESCAPES[char] ?? char);
 
-/** The anchor of a heading, as code hosts make it: so that a link works there and under `/docs`. */
+/** The anchor of a heading, as code hosts generate it, so that links work there and under `/docs`. */
 export function slugOf(heading: string): string {
   return heading
     .toLowerCase()
@@ -21,18 +21,18 @@ export function slugOf(heading: string): string {
     .replaceAll(' ', '-');
 }
 
-/** The text of a heading, without its marks. */
+/** The text of a heading without Markdown syntax. */
 const plain = (markdown: string): string => markdown.replace(/[`*]/g, '').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1');
 
-/** A page's title: its first heading. Undefined where it has none. */
+/** A page's title: its first heading; undefined if there is none. */
 export function titleOf(markdown: string): string | undefined {
   const found = /^# +(.+)$/m.exec(markdown)?.[1];
   return found === undefined ? undefined : plain(found).trim();
 }
 
 /**
- * Where a link of a page leads under `/docs`: pages stand beside each other, and what is in the repository but not
- * among the pages has no address here. Undefined: the link's text is all there is.
+ * The address of a link under `/docs`. Undefined for a file of the repository that is not a page: only the link's text
+ * is shown.
  */
 export function addressOf(href: string): string | undefined {
   if (/^(https?:|#)/.test(href)) return href;
@@ -44,13 +44,12 @@ export function addressOf(href: string): string | undefined {
   return name === 'index' ? `/docs${anchor}` : `/docs/${name}${anchor}`;
 }
 
-/** A page's HTML, and the anchors that are in it. */
-export interface Rendered {
+interface Rendered {
   readonly html: string;
   readonly anchors: ReadonlySet<string>;
 }
 
-/** Renders one page. Two headings of the same text get `-1`, `-2` and so on, as code hosts number them. */
+/** Renders a page. Anchors of equal headings get `-1`, `-2` and so on, as on code hosts. */
 export function render(markdown: string): Rendered {
   const anchors = new Set<string>();
   const anchorOf = (heading: string): string => {
@@ -63,7 +62,7 @@ export function render(markdown: string): Rendered {
   const marked = new Marked({
     gfm: true,
     renderer: {
-      // A comment is for whoever reads the file.
+      // Comments are dropped.
       html: ({ text }) => (/^<!--[\s\S]*-->\s*$/.test(text) ? '' : escaped(text)),
       heading({ tokens, depth, text }) {
         const inner = this.parser.parseInline(tokens);
@@ -75,7 +74,7 @@ export function render(markdown: string): Rendered {
         const address = addressOf(href);
         return address === undefined ? inner : `<a href="${escaped(address)}">${inner}</a>`;
       },
-      // Nothing is loaded from anywhere else: of an image only its words are shown.
+      // No external resources: of an image only its text is shown.
       image: ({ text }) => escaped(text),
       table(token) {
         const cells = (row: readonly Tokens.TableCell[], tag: 'th' | 'td'): string =>

@@ -1,22 +1,22 @@
-/** OpenAPI 3.1 documents, one for each shape, out of the route table, the endpoints in words and the schemas. */
+/** OpenAPI 3.1 documents, one per shape, from the route table, the descriptions in endpoints.ts and the schemas. */
 import { codeOf, statusOf, type ErrorName } from '../protocol/errors.js';
 import type { Shape } from '../protocol/shape.js';
 import { PAGE_DEFAULT_A, PAGE_DEFAULT_B, PAGE_MAX } from '../protocol/limits.js';
 import { ENDPOINTS, type Endpoint, type Reply, type SchemaName } from './endpoints.js';
 import { refTo, schemasNamedBy, schemasOf, type Json } from './schemas.js';
 
-/** What the route table says of a route (src/server/http/route.ts). */
+/** A route of the route table (src/server/http/route.ts). */
 export interface RouteFacts {
   readonly method: string;
-  /** `:id` stands for one part of the path, `:tenant/:ref` for two. */
+  /** With parameters as `:id` and `:tenant/:ref`. */
   readonly path: string;
   readonly auth: 'device' | 'admin' | 'url' | 'none';
   readonly limit: string;
-  /** Tenant states that are served. */
+  /** Tenant states in which it is served. */
   readonly state: 'any' | 'read' | 'write';
-  /** Largest body in bytes; 0: a body is not looked at. */
+  /** Largest body in bytes; 0: a body is ignored. */
   readonly body: number;
-  /** It answers for the process, whatever host it is asked by. */
+  /** It answers for the process, not for the tenant of the host. */
   readonly tenantless?: true;
 }
 
@@ -31,10 +31,10 @@ const LIMITS: Readonly<Record<string, string>> = {
   none: 'none',
 };
 
-/** Names of the schemas that only the documents have. */
+/** Schemas without a type in the protocol. */
 const OWN_SCHEMAS: Readonly<Record<string, Json>> = { PageName: { type: 'string' } };
 
-/** Refusals that follow from a row's columns (HTTP, order of checks). */
+/** Errors that follow from the columns of a route (reference, HTTP, order of checks). */
 function errorsOfRow({ auth, limit, state, body, tenantless }: RouteFacts): ErrorName[] {
   const errors: ErrorName[] = ['validation', 'internal'];
   if (tenantless) return errors;
@@ -53,7 +53,7 @@ const nameIn = (shape: Shape, name: SchemaName): string => (typeof name === 'str
 
 const json = (schema: Json): Json => ({ 'application/json': { schema } });
 
-/** Refusals by status: one response each, with the codes that it may have. */
+/** One response per error status, with its possible codes. */
 function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly Reply[]): Record<string, Json> {
   const byStatus = new Map<number, Set<string>>();
   for (const name of names) {
@@ -65,7 +65,7 @@ function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly R
     const list = [...codes];
     const error = { properties: { code: { enum: list } } };
     const refusal: Json = { allOf: [refTo('ErrorReply'), { type: 'object', properties: { error } }] };
-    // A reply of its own under the same status: either may come.
+    // The endpoint has its own reply with this status: either is possible.
     const own = replies.find((reply) => reply.status === status)?.schema;
     const schema = own === undefined ? refusal : { anyOf: [refTo(nameIn(shape, own)), refusal] };
     out[String(status)] = { description: list.map((code) => `\`${code}\``).join(', '), content: json(schema) };
@@ -73,7 +73,6 @@ function refusals(shape: Shape, names: readonly ErrorName[], replies: readonly R
   return out;
 }
 
-/** Content that is nobody's but the devices'. */
 const BYTES: Json = { 'application/octet-stream': {} };
 
 function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
@@ -86,7 +85,7 @@ function repliesOf(shape: Shape, endpoint: Endpoint): Record<string, Json> {
   return out;
 }
 
-/** The parameters of a page of items (HTTP). */
+/** The query parameters of a page of items (reference, HTTP). */
 function pageParameters(shape: Shape): Json[] {
   const inB = shape === 'b';
   const limit = { type: 'integer', minimum: 1, default: inB ? PAGE_DEFAULT_B : PAGE_DEFAULT_A };
@@ -113,7 +112,7 @@ function parametersOf(shape: Shape, { path, auth }: RouteFacts, endpoint: Endpoi
 const PARAMETER = /:([a-z]+)/g;
 const TENANT = { schema: 'Ulid', what: "The tenant's id." };
 
-/** What a signed URL says; clients take it as it is. */
+/** The parameters of a signed URL, which clients use as it is. */
 const SIGNED: readonly Json[] = [
   { name: 'exp', in: 'query', required: true, description: 'So long is the URL good.', schema: refTo('Millis') },
   { name: 'sig', in: 'query', required: true, description: "The server's signature.", schema: { type: 'string' } },
@@ -127,15 +126,13 @@ const pathParameter = (name: string, { schema, what }: { readonly schema: string
   schema: refTo(schema),
 });
 
-/** Header or query that name the request's shape. */
-const shapeParameters = (shape: Shape): Json[] => [
-  {
-    name: 'X-Wire-Shape',
-    in: 'header',
-    description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
-    schema: { const: shape },
-  },
-];
+/** The header that selects the shape. */
+const shapeParameter = (shape: Shape): Json => ({
+  name: 'X-Wire-Shape',
+  in: 'header',
+  description: `Names the shape of request and reply. \`?shape=${shape}\` does the same.`,
+  schema: { const: shape },
+});
 
 function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
   const errors = [...errorsOfRow(row), ...(endpoint.errors ?? [])];
@@ -149,7 +146,7 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
     summary: endpoint.summary,
     ...(endpoint.text === undefined ? {} : { description: endpoint.text }),
     security: row.auth === 'none' ? [] : [{ [row.auth]: [] }],
-    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? shapeParameters(shape) : [])],
+    parameters: [...parametersOf(shape, row, endpoint), ...(isApi ? [shapeParameter(shape)] : [])],
     ...(body === undefined ? {} : { requestBody: { required, content: json(refTo(nameIn(shape, body))) } }),
     ...(endpoint.bytes === true ? { requestBody: { required: true, content: BYTES } } : {}),
     responses: { ...successes, ...failures },
@@ -159,7 +156,7 @@ function operationOf(shape: Shape, row: RouteFacts, endpoint: Endpoint): Json {
   };
 }
 
-/** The path as OpenAPI writes it. */
+/** The path in OpenAPI's syntax. */
 export const templateOf = (path: string): string => path.replaceAll(PARAMETER, '{$1}');
 
 const SECURITY: Json = {
@@ -181,17 +178,17 @@ function info(shape: Shape, version: string): Json {
   };
 }
 
-/** A route that endpoints.ts leaves out. A test finds it; a server that runs already goes on with what is known. */
+/** Stands in for a route missing in endpoints.ts, which a test reports. */
 const UNKNOWN: Endpoint = { group: 'Others', summary: 'Not described', replies: [{ status: 200, when: 'Done.' }] };
 
 /**
- * The routes that the documents list. A path that ends with a slash is another spelling of the one without: as a path of
- * its own it would be a second operation of the same name, and generated code would have two functions of one name.
+ * The routes that the documents list. Without paths that end with a slash, which are aliases: listed, they would give
+ * generated code two operations of one name.
  */
 export const documented = <R extends Pick<RouteFacts, 'path'>>(routes: readonly R[]): readonly R[] =>
   routes.filter(({ path }) => path === '/' || !path.endsWith('/'));
 
-/** Routes that are not described, and descriptions of routes that are not served: none, or the reference is wrong. */
+/** Routes without a description, and descriptions without a route; empty if the reference is correct. */
 export function mismatches(routes: readonly RouteFacts[]): string[] {
   const served = new Set(documented(routes).map(({ method, path }) => `${method} ${path}`));
   const missing = [...served].filter((key) => ENDPOINTS[key] === undefined).map((key) => `not described: ${key}`);
@@ -199,7 +196,7 @@ export function mismatches(routes: readonly RouteFacts[]): string[] {
   return [...missing, ...extra.map((key) => `no such route: ${key}`)];
 }
 
-/** The document of a shape, of the routes that are served. */
+/** The document of a shape. */
 export function openApi(shape: Shape, routes: readonly RouteFacts[], version: string): Json {
   const paths: Record<string, Record<string, Json>> = {};
   for (const row of documented(routes)) {

@@ -1,6 +1,6 @@
 /**
- * JSON Schemas of everything that requests and replies hold, in either shape: generated from the types that validate
- * requests (src/protocol/requests.ts) and that replies are made by (src/protocol/replies.ts).
+ * JSON Schemas of requests and replies in either shape, generated from the types that validate requests
+ * (src/protocol/requests.ts) and that type replies (src/protocol/replies.ts).
  */
 import type typiaLibrary from 'typia';
 import type * as items from '../protocol/item-replies.js';
@@ -16,29 +16,10 @@ declare const typia: typeof typiaLibrary;
 export type Json = { readonly [key: string]: unknown };
 
 type Requests = [
+  // The bodies with one type for both shapes, and those of shape B.
+  bodies.SpelledBody,
   bodies.ItemBodyA,
-  bodies.ItemBodyB,
-  bodies.BatchBody,
-  bodies.DeleteBody,
-  bodies.ReconcileBody,
-  bodies.BinCreateBody,
-  bodies.BinPatchBody,
-  bodies.BinDeleteBody,
-  bodies.BootstrapBody,
-  bodies.DevicePatchBody,
-  bodies.PairInitBody,
-  bodies.PairFetchEpkBody,
-  bodies.PairFetchNpkBody,
-  bodies.PairWrapBody,
-  bodies.ReauthChallengeBody,
-  bodies.ReauthBody,
-  bodies.RecoverBody,
-  bodies.PasswordSetBody,
-  bodies.PasswordRemoveBody,
-  bodies.PasswordVerifyBody,
-  bodies.SignupBody,
   bodies.UploadBodyA,
-  bodies.UploadBodyB,
   bodies.BlobRef,
   bodies.BinId,
 ];
@@ -86,13 +67,13 @@ const REF = '#/components/schemas/';
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** A generic type comes as `DeviceBytes`: its parameter is how bytes stand, which is always text here. */
+/** typia names a generic type `DeviceBytes`, after its parameter, which is always text here. */
 function nameOf(name: string): string {
   if (name === 'Recordstringstring') return 'KeysBody';
   return name === 'Bytes' ? name : name.replace(/Bytes$/, '');
 }
 
-/** How bytes stand in a shape (HTTP). Requests may hold either alphabet, padded or not. */
+/** Bytes in a shape (reference, HTTP). Requests may use either alphabet, padded or not. */
 const BYTES: Readonly<Record<Shape, Json>> = {
   a: {
     type: 'string',
@@ -109,8 +90,8 @@ const BYTES: Readonly<Record<Shape, Json>> = {
 };
 
 /**
- * Constants by their text, before everything else. The compiler puts a union's words in the order in which it came upon
- * them anywhere in the program: a file that is moved would change the pages.
+ * Sorts constants by their text, before everything else. The compiler orders the members of a union by their first
+ * appearance in the program, so that moving a file would change the pages.
  */
 function byConst(one: unknown, other: unknown): number {
   const [first, second] = [one, other].map((of) => (isObject(of) && 'const' in of ? String(of['const']) : undefined));
@@ -119,10 +100,10 @@ function byConst(one: unknown, other: unknown): number {
 }
 
 /**
- * A schema as the generator made it, in a shape's spelling and without what only the generator needs. Every number on
- * the wire is whole, which not every type says.
+ * A generated schema in a shape's spelling, without the generator's own keywords. Numbers become integers: every number
+ * on the wire is one, which not every type says.
  */
-export function spelledSchema(shape: Shape, value: unknown): unknown {
+function spelledSchema(shape: Shape, value: unknown): unknown {
   if (Array.isArray(value)) return value.map((entry) => spelledSchema(shape, entry));
   if (!isObject(value)) return value;
   const spell = (key: string): string => (shape === 'b' ? toSnake(key) : key);
@@ -136,19 +117,19 @@ export function spelledSchema(shape: Shape, value: unknown): unknown {
       out[key] = entry.map((of) => spelledSchema(shape, of)).sort(byConst);
     else if (key === 'type' && entry === 'number') out[key] = 'integer';
     else if (key === '$ref') out[key] = REF + nameOf(String(entry).slice(REF.length));
-    // `readonly` is a matter of our code. In a schema it would say that clients must not send the field.
+    // `readonly` of our types; in a schema it would mean that clients must not send the field.
     else if (key !== 'readOnly' && key !== 'x-bytes') out[key] = spelledSchema(shape, entry);
   }
   return out;
 }
 
-/** What the types cannot say: `hint` is B's alone, and the entries of a batch are writes. */
+/** Adds what the types cannot express: `hint` exists only in B, and the entries of a batch are writes. */
 function completed(shape: Shape, name: string, schema: Json): Json {
   const properties = isObject(schema['properties']) ? schema['properties'] : {};
   if (name === 'Bytes') return BYTES[shape];
   if (name === 'KeysBody') return { ...schema, description: 'Device id to the item key sealed to that device.' };
   if (name === 'ItemBodyA' || name === 'ItemBodyB') {
-    // Any text passes the validator: a type outside the ten has an error of its own.
+    // The validator accepts any text: a type outside the ten has its own error.
     return { ...schema, properties: { ...properties, type: refTo('ContentTypeName') } };
   }
   if (name === 'ErrorFields') {
@@ -184,11 +165,11 @@ function namesIn(value: unknown, found: Set<string>): void {
   }
 }
 
-/** Of the schemas those that `value` names, and that these name in turn. Throws for a name that is none of them. */
+/** The schemas that `value` references, directly or not. Throws for an unknown name. */
 export function schemasNamedBy(value: unknown, schemas: Readonly<Record<string, Json>>): Record<string, Json> {
   const wanted = new Set<string>();
   namesIn(value, wanted);
-  // A set may grow while it is walked: what is added comes last.
+  // Iteration of a set includes members added meanwhile.
   for (const name of wanted) {
     const schema = schemas[name];
     if (schema === undefined) throw new Error(`no schema ${name}`);

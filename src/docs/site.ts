@@ -1,13 +1,13 @@
 /**
- * The reference as it is served under `/docs`: every Markdown file of a folder as a page, read once, and
- * the machine-readable documents beside them. Pages that others add are found by themselves.
+ * The reference as served under `/docs`: every Markdown file of a folder as a page, generated pages, and
+ * machine-readable documents. Files are read once at start.
  */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { escaped, render, titleOf } from './markdown.js';
 
-/** The order of the navigation. A page that is not named here comes after these, by its name. */
+/** The order of the navigation. Other pages follow, by name. */
 const ORDER = [
   'index',
   'what-is-promised',
@@ -34,27 +34,26 @@ const ORDER = [
   'dependencies',
 ];
 
-/** Something served under `/docs`. */
+/** A page or document under `/docs`. */
 export interface SitePage {
   /** Content type. */
   readonly type: string;
   readonly text: string;
-  /** The same, as it is sent: made once, and shared by all who read it. */
+  /** The text as UTF-8, shared by all responses. */
   readonly bytes: Buffer;
   /** Entity tag with its quotes: a hash of the text. */
   readonly etag: string;
 }
 
 /**
- * All pages by their names in the path; `''` is `/docs` itself. Each is made when it is first asked for and kept: a
- * start shall not wait for what nobody reads.
+ * All pages by their names in the path; `''` is `/docs` itself. Each is generated on first request, so that a start is
+ * fast.
  */
 export class Site {
   private readonly made = new Map<string, SitePage>();
 
   constructor(private readonly pages: ReadonlyMap<string, () => SitePage>) {}
 
-  /** Undefined: no such page. */
   page(name: string): SitePage | undefined {
     const make = this.pages.get(name);
     const page = this.made.get(name) ?? make?.();
@@ -62,30 +61,29 @@ export class Site {
     return page;
   }
 
-  /** The names of everything that is served, documents and style sheet too. */
+  /** The names of all pages, documents and the style sheet. */
   get names(): readonly string[] {
     return [...this.pages.keys()];
   }
 }
 
-/** A page before it is put into the frame that all share. */
+/** A page without the HTML around it. */
 export interface Source {
-  /** The file's name without its ending. */
+  /** The file's name without its extension. */
   readonly name: string;
   readonly title: string;
-  /** Its text. Pages that follow from the code are made when they are asked for. */
+  /** Its text; generated pages are made on request. */
   readonly markdown: () => string;
 }
 
-/** What a site is made of. */
-export interface SiteOptions {
+interface SiteOptions {
   /** Folder with the `.md` files and `style.css`. */
   readonly folder: string;
-  /** Pages beside those of the folder. */
+  /** Generated pages. */
   readonly made: readonly Source[];
   /** The server's version, which every page shows. */
   readonly version: string;
-  /** Documents that are served as JSON, by their file names; made when they are asked for. */
+  /** Documents served as JSON, by their file names; made on request. */
   readonly documents: Readonly<Record<string, () => object>>;
 }
 
@@ -95,7 +93,9 @@ function compare(one: Source, other: Source): number {
   return first - second || (one.name < other.name ? -1 : 1);
 }
 
-/** The pages of a folder and those that are made, in the order of the navigation. Throws for one without a first heading: it has no title. */
+/**
+ * The pages of a folder and the generated ones, in the order of the navigation. Throws for a page without a heading.
+ */
 export async function readSources(folder: string, made: readonly Source[]): Promise<Source[]> {
   const files = (await readdir(folder)).filter((file) => /^[a-z0-9-]+\.md$/.test(file));
   const sources = await Promise.all(
@@ -144,7 +144,7 @@ function pageOf(type: string, text: string): SitePage {
   return { type, text, bytes: Buffer.from(text), etag: `"${hash.slice(0, 27)}"` };
 }
 
-/** Reads every file. Throws when the folder or a file cannot be read: then the installation is broken. */
+/** Reads every file. Throws if the folder or a file cannot be read. */
 export async function openSite({ folder, made, version, documents }: SiteOptions): Promise<Site> {
   const sources = await readSources(folder, made);
   const style = await readFile(join(folder, 'style.css'), 'utf8');

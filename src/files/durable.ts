@@ -1,7 +1,4 @@
-/**
- * Files and folders for their owner alone that survive a power cut, on Node's file system: what the server's secrets, its
- * stores, the command line's profiles and the companion's pairing have in common.
- */
+/** Durable files and folders that only their owner can access: for secrets, stores, profiles and pairings. */
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
@@ -10,20 +7,20 @@ import { errorCode } from '../protocol/error-code.js';
 
 /** A file that only its owner reads and writes. */
 export const FILE_MODE = 0o600;
-/** A folder that only its owner enters. */
+/** A folder that only its owner can enter. */
 export const FOLDER_MODE = 0o700;
-/** Windows has no such modes; there the user's profile folder is closed to others by its own rules. */
+/** Windows has no such modes; access lists protect the user's profile folder there. */
 export const POSIX = process.platform !== 'win32';
 
-/** Bits of a mode that let others than the owner in. */
+/** Permission bits of group and others. */
 const OTHERS = 0o077;
 
-/** True where others than the owner may do something with a file of this mode. Always false on Windows. */
+/** True if users other than the owner have any permission. Always false on Windows. */
 export const isOpenToOthers = (mode: number): boolean => POSIX && (mode & OTHERS) !== 0;
 
 /**
- * Makes a folder's entries durable: what was created, linked or renamed in it survives a power cut. Where a file system
- * cannot do that, it needs no asking.
+ * Makes a folder's entries durable: what was created, linked or renamed in it survives a power cut. File systems that
+ * do not support this are ignored (EINVAL).
  */
 export async function syncFolder(folder: string): Promise<void> {
   if (!POSIX) return;
@@ -37,18 +34,17 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** A name beside `path` that nobody else draws: what is written there becomes `path` when it is whole. */
-export const besides = (path: string, ending: string): string =>
+/** A unique temporary name in the folder of `path`: the file is renamed to `path` when it is complete. */
+export const tempSibling = (path: string, ending: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}${ending}`);
 
 /**
- * Writes a file whole under its name or not at all: 0600, durable when the call returns. A crash leaves the old file or
- * the new one.
- * @param place `replace` takes the place of a file of this name. `keep` throws `EEXIST` where there is one: a link never
- * replaces, so of two who create it at once one wins.
+ * Writes a file atomically: mode 0600, durable when the call returns. A crash leaves the old file or the new one.
+ * @param existing `replace` replaces an existing file. `keep` throws `EEXIST` if there is one: a link never replaces,
+ * so that of two concurrent creators one wins.
  */
-export async function writeWhole(path: string, bytes: Uint8Array, place: 'replace' | 'keep'): Promise<void> {
-  const temporary = besides(path, '.tmp');
+export async function writeWhole(path: string, bytes: Uint8Array, existing: 'replace' | 'keep'): Promise<void> {
+  const temporary = tempSibling(path, '.tmp');
   const handle = await open(temporary, 'wx', FILE_MODE);
   try {
     try {
@@ -57,10 +53,10 @@ export async function writeWhole(path: string, bytes: Uint8Array, place: 'replac
     } finally {
       await handle.close();
     }
-    if (place === 'replace') await rename(temporary, path);
+    if (existing === 'replace') await rename(temporary, path);
     else await link(temporary, path);
   } finally {
-    // After a rename nothing is left to remove.
+    // After a rename there is nothing to remove.
     await rm(temporary, { force: true });
   }
   await syncFolder(dirname(path));

@@ -1,11 +1,11 @@
 /**
- * One process at a time, by a folder of numbered files. Whoever made the highest one holds the lock; it names him and is
- * touched while he does, so that one whose holder was killed is taken over: at once where the process is gone, after a
- * while where another process has got its number. Who waits for it, and for how long, is its user's affair.
+ * A lock between processes: a folder of numbered files. The process that created the highest file holds the lock. The
+ * file contains its process id and is touched while the lock is held, so that a killed holder is detected: at once if
+ * its process is gone, after a while if another process has its id. Waiting for the lock is up to the caller.
  *
- * A number is never given twice: to take the lock over, or one that was given back, is to make the next higher file, which
- * the system lets one alone do. A lock that is given back keeps its file, as one that was last touched long ago: without it
- * the numbers would begin anew, and who had looked before would take a number that is not the next any more.
+ * A number is never used twice: to take a released or abandoned lock is to create the next higher file exclusively,
+ * which only one process can do. A released lock keeps its file, with an old time of last touch: without it the numbers
+ * would restart, and a process that listed the folder before could create a number that is no longer the next.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
@@ -15,53 +15,54 @@ import { FILE_MODE, FOLDER_MODE } from './durable.js';
 import { ifThereSync } from './there.js';
 
 const TOUCH_EVERY_MS = 2_000;
-/** A holder that lives touches its lock long before. */
+/** A live holder touches its file much more often. */
 const ABANDONED_AFTER_MS = 20_000;
 /**
- * The same for a lock with this process's own number that is not its own: in a container that was started anew every
- * program has the number that it had, so its holder is most likely gone, but it may live in another container.
+ * The same for a file with this process's id that another process wrote. In a restarted container every program gets
+ * its old process id, so that the holder is most likely gone; but it may live in another container.
  */
-const OWN_NUMBER_AFTER_MS = 5_000;
+const OWN_PID_AFTER_MS = 5_000;
 const LONG_AGO = new Date(0);
 
-/** What this process holds. */
+/** Owner texts of the locks that this process holds. */
 const own = new Set<string>();
 
 /** A lock that this process holds. */
 export interface FileLock {
-  /** Gives it back. A lock that another process has meanwhile stays theirs. */
+  /** Releases it; no effect on a lock that another process has taken over. */
   release(): void;
 }
 
-/** What became of an attempt. `heldBy`: process id of who holds it; undefined where the file does not say. */
+/** The result of an attempt. `heldBy`: process id of the holder; undefined if the file does not have one. */
 export type Attempt = { readonly lock: FileLock } | { readonly heldBy: number | undefined };
 
-/** How a lock is held. */
-export interface LockOptions {
-  /** Told once when another process has taken it over, which happens where this one was stopped for long (a machine that slept). */
+interface LockOptions {
+  /**
+   * Called once if another process has taken the lock over, after this one was stopped for long (a suspended machine).
+   */
   readonly onLost?: () => void;
   readonly touchEveryMs?: number;
 }
 
-/** The files of a lock, by number, as `take` goes about them. Other processes do the same between any two calls. */
+/** The files of a lock, by number. Other processes may change them between any two calls. */
 export interface LockFiles {
-  /** All numbers as of one moment: a file that is there before and after is listed. */
+  /** All numbers at one moment: a file that exists before and after the call is listed. */
   list(): readonly number[];
-  /** Whether the holder named by a file lives and has not given it back; true also of one that is gone meanwhile. */
+  /** Whether the file's holder is alive and has not released it; true also for a file that was removed meanwhile. */
   isHeld(number: number): boolean;
-  /** Makes a file; false where there is one. */
+  /** Creates a file exclusively; false if it exists. */
   create(number: number): boolean;
   remove(number: number): void;
 }
 
-/** The number by which the caller holds the lock from now on; undefined: somebody else has it, or was faster. */
+/** The number by which the caller now holds the lock; undefined: another process holds it, or was faster. */
 export function take(files: LockFiles): number | undefined {
   const top = highest(files.list());
   if (top > 0 && files.isHeld(top)) return undefined;
   const mine = top + 1;
   if (!files.create(mine)) return undefined;
-  // Others may have had this number and gone on, and its file with them, between the look and now. Of the highest file
-  // that cannot be: only who made a higher one removes it.
+  // Between listing and creating, others may have used this number and removed its file. Not if it is the highest: a
+  // file is removed only by the creator of a higher one.
   const now = files.list();
   if (highest(now) > mine) {
     files.remove(mine);
@@ -73,7 +74,7 @@ export function take(files: LockFiles): number | undefined {
 
 const highest = (numbers: readonly number[]): number => Math.max(0, ...numbers);
 
-/** One attempt to hold the lock `path`, in a folder that exists. Throws the system's error. */
+/** One attempt to take the lock `path`, in a folder that exists. Throws the system's error. */
 export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }: LockOptions = {}): Attempt {
   const owner = `${process.pid} ${randomBytes(8).toString('hex')}`;
   const number = take(filesOf(path, owner));
@@ -98,7 +99,7 @@ export function tryLock(path: string, { onLost, touchEveryMs = TOUCH_EVERY_MS }:
   };
 }
 
-/** Process id of who holds the lock `path`; undefined where nobody does, or a holder that died. */
+/** Process id of the live holder of the lock `path`; undefined if there is none. */
 export function lockHolder(path: string): number | undefined {
   const top = holder(path);
   return top === undefined || isAbandoned(top.file, top.found) ? undefined : pidOf(top.found);
@@ -134,19 +135,19 @@ function makeFolder(path: string): void {
     make();
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
-    // The lock of an earlier version was a file.
+    // Earlier versions used a file of this name.
     rmSync(path, { force: true });
     make();
   }
 }
 
-/** The list of so small a folder is read in one call of the system, which looks at it as of one moment. */
+/** A folder this small is read by one system call, and so at one moment. */
 function numbersIn(path: string): number[] {
   const names = ifThereSync(() => readdirSync(path)) ?? [];
   return names.flatMap((name) => (/^[1-9]\d{0,14}$/.test(name) ? [Number(name)] : []));
 }
 
-/** The highest file, and what is in it; undefined where there is none. */
+/** The highest file and its content; undefined if there is none. */
 function holder(path: string): { readonly file: string; readonly found: string } | undefined {
   const file = join(path, String(highest(numbersIn(path))));
   const found = contentOf(file);
@@ -165,8 +166,8 @@ function isAbandoned(file: string, found: string): boolean {
   if (age === undefined) return false;
   if (age > ABANDONED_AFTER_MS) return true;
   const pid = pidOf(found);
-  if (pid === process.pid) return !own.has(found) && age > OWN_NUMBER_AFTER_MS;
-  // Not written yet: its owner is at it, or died between two system calls and is found by age.
+  if (pid === process.pid) return !own.has(found) && age > OWN_PID_AFTER_MS;
+  // Not written yet: its creator is about to, or died between two system calls and is detected by age.
   if (pid === undefined) return false;
   try {
     process.kill(pid, 0);
@@ -177,8 +178,8 @@ function isAbandoned(file: string, found: string): boolean {
 }
 
 /**
- * How far its last touch is from now, ms, in either direction: after a clock was set back, too. By the file system's
- * clock and this machine's, which are one; not the device's, which tests set.
+ * Distance of the last touch from now, ms, in either direction, since a clock may be set back. By the machine's clock,
+ * which is the file system's; not by an injected one.
  */
 const ageOf = (file: string): number | undefined => ifThereSync(() => Math.abs(Date.now() - statSync(file).mtimeMs));
 
@@ -186,7 +187,7 @@ function isLost(path: string, number: number): boolean {
   try {
     return highest(numbersIn(path)) > number;
   } catch {
-    // Nobody can say; the next look will.
+    // Unknown; the next check decides.
     return false;
   }
 }
@@ -195,6 +196,7 @@ function touch(file: string, at: Date): void {
   try {
     utimesSync(file, at, at);
   } catch {
-    // Taken away by hand, or a full or read-only disk: the work goes on, and another command may then begin its own.
+    // Removed by hand, or a full or read-only disk: the work continues, at the risk that another process takes the
+    // lock.
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Files that only their owner may read (see `durable.ts`): what others can reach is closed, with a warning; what may
- * be another user's is refused.
+ * Files that only their owner may read. A file or folder that is open to others is closed, with a warning; a file that
+ * may belong to another user is refused.
  */
 import { constants } from 'node:fs';
 import { chmod, lstat, mkdir, open, rm, type FileHandle } from 'node:fs/promises';
@@ -8,40 +8,36 @@ import { dirname } from 'node:path';
 import { errorCode } from '../protocol/error-code.js';
 import { FILE_MODE, FOLDER_MODE, isOpenToOthers, POSIX, syncFolder, writeWhole } from './durable.js';
 
-/** A file that is refused: its content may be another user's. The message is a sentence that names it. */
+/** The file is refused: its content may be another user's. The message names it. */
 export class PrivateFileError extends Error {
   override readonly name = 'PrivateFileError';
 
-  constructor(
-    readonly path: string,
-    what: string,
-    options?: ErrorOptions,
-  ) {
+  constructor(path: string, what: string, options?: ErrorOptions) {
     super(`${path} ${what}.`, options);
   }
 }
 
-/** What is told when something was too open and was closed. */
+/** Receives the warning when something was too open and was closed. */
 export type Warn = (text: string) => void;
 
-/** Permission bits as one types them: `644`. */
+/** Permission bits in octal: `644`. */
 export const modeText = (mode: number): string => (mode & 0o777).toString(8).padStart(3, '0');
 
-/** Makes the folder, and closes it to others where it was open. Throws the system's error. */
+/** Creates the folder, or closes an existing one to others. Throws the system's error. */
 export async function privateFolder(folder: string, warn: Warn): Promise<void> {
   const made = await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
   if (!POSIX) return;
   const { mode } = await lstat(folder);
   if (!isOpenToOthers(mode)) return;
   await chmod(folder, FOLDER_MODE);
-  // Just made, under a loose umask: nothing was in it for others to see.
+  // A folder just created, under a loose umask, needs no warning: it was empty.
   if (made === undefined) warn(`${folder} was open to other users (mode ${modeText(mode)}). It is closed now.`);
 }
 
-/** Puts `bytes` in the place of the file: whole, 0600, durable. A crash leaves the old file or the new one. */
+/** Replaces the file: atomic, mode 0600, durable. */
 export const writePrivate = (path: string, bytes: Uint8Array): Promise<void> => writeWhole(path, bytes, 'replace');
 
-/** Removes a file, durably; one that is not there is no error. */
+/** Removes a file, durably; not an error if there is none. */
 export async function removePrivate(path: string): Promise<void> {
   await rm(path, { force: true });
   await syncFolder(dirname(path)).catch((error: unknown) => {
@@ -50,13 +46,13 @@ export async function removePrivate(path: string): Promise<void> {
 }
 
 /**
- * Reads a private file of at most `max` bytes; undefined where there is none. One that others can read is closed, with
- * a warning; one that cannot be closed, that is a link, too long or another user's is refused with `PrivateFileError`.
+ * Reads a private file of at most `max` bytes; undefined if there is none. A file that others can read is closed, with
+ * a warning. Throws `PrivateFileError` for one that cannot be closed, is a link, too long or another user's.
  */
 export async function readPrivate(path: string, max: number, warn: Warn): Promise<Buffer | undefined> {
   let handle: FileHandle;
   try {
-    // Not blocking: a pipe under this name would be waited for for ever.
+    // Non-blocking: opening a pipe of this name would hang.
     const flags = POSIX ? constants.O_NOFOLLOW | constants.O_NONBLOCK : 0;
     handle = await open(path, constants.O_RDONLY | flags);
   } catch (error) {
@@ -79,7 +75,7 @@ export async function readPrivate(path: string, max: number, warn: Warn): Promis
   }
 }
 
-/** Closes an open file to others. Works on the handle: the path may name another file by now. */
+/** Closes an open file to others. By its handle: the path may name another file by now. */
 async function close(handle: FileHandle, path: string, warn: Warn): Promise<void> {
   const stat = await handle.stat();
   const { mode, uid } = stat;

@@ -1,25 +1,24 @@
 /**
- * Saves the newest of a value, again and again until it is saved: for what a program holds in memory anyway and can go on
- * with, such as a renewed token. A place that is away for a while (a locked keychain, a full disk) costs nothing then.
+ * Saves the newest value, with retries: for what a program also holds in memory, such as a renewed token. A store that
+ * is unavailable for a while (a locked keychain, a full disk) does not stop the program.
  */
 import type { Clock, Timer } from '../protocol/clock.js';
 
-/** How a value is saved. */
 export interface SaverOptions<T> {
   readonly save: (value: T) => Promise<unknown>;
   readonly clock: Clock;
-  /** Told of each attempt that failed. */
+  /** Called for each failed attempt. */
   readonly onFailure: (error: unknown) => void;
-  /** Told when a value is saved after attempts that failed. */
+  /** Called when a value is saved after failed attempts. */
   readonly onRecovery: () => void;
 }
 
 const FIRST_WAIT_MS = 5_000;
 const LONGEST_WAIT_MS = 5 * 60_000;
 
-/** One attempt runs at a time, and one value waits: the newest. */
+/** At most one attempt runs, and at most one value waits: the newest. */
 export class Saver<T> {
-  /** What is not saved yet; in an object, since any value may be offered twice. */
+  /** The value not saved yet. In an object, to tell two offers of the same value apart. */
   private newest: { readonly value: T } | undefined;
   private busy: Promise<void> | undefined;
   private timer: Timer | undefined;
@@ -28,13 +27,13 @@ export class Saver<T> {
 
   constructor(private readonly options: SaverOptions<T>) {}
 
-  /** Takes the place of a value before that was not saved yet. Returns at once. */
+  /** Replaces an earlier value that is not saved yet. Returns at once. */
   offer(value: T): void {
     this.newest = { value };
     this.go();
   }
 
-  /** No further attempts. Resolves when the one under way is over; one that repeats a failure is not waited for. */
+  /** Stops. Resolves when the running attempt ends; after a failure it is not awaited. */
   async end(): Promise<void> {
     this.ended = true;
     this.timer?.cancel();
@@ -46,12 +45,12 @@ export class Saver<T> {
     this.timer = undefined;
     const { newest } = this;
     if (newest === undefined || this.busy !== undefined) return;
-    // Begun a turn later: an attempt that fails at once must not end before `busy` has it.
+    // Begins one turn later: an attempt that fails at once must not end before `busy` is set.
     this.busy = Promise.resolve()
       .then(() => this.attempt(newest))
       .finally(() => {
         this.busy = undefined;
-        // A newer value came meanwhile: it need not wait for the timer of the one before.
+        // A newer value does not wait for the retry timer of the last one.
         if (this.newest !== undefined && this.newest !== newest && !this.ended) this.go();
       });
   }

@@ -1,7 +1,7 @@
-/** Files that may not be there. */
+/** Operations on files that may not exist. */
 import { errorCode } from '../protocol/error-code.js';
 
-/** What the work comes to; undefined where the file that it is about is not there. */
+/** The result of `work`; undefined if it fails with ENOENT. */
 export async function ifThere<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -11,7 +11,7 @@ export async function ifThere<T>(work: () => Promise<T>): Promise<T | undefined>
   }
 }
 
-/** The same, at once. */
+/** `ifThere` for synchronous calls. */
 export function ifThereSync<T>(work: () => T): T | undefined {
   try {
     return work();

@@ -1,6 +1,6 @@
 /**
- * What agents did, for the person: one JSON line a tool call in a file beside the pairing, 0600. It has time, tool, bin,
- * ids and outcome, never a payload or a query: it must not become a second copy of what is encrypted everywhere else.
+ * The audit log of tool calls: one JSON line a call, in a file beside the pairing, mode 0600. A line has time, tool,
+ * bin, ids and outcome, never a payload or a query: the log must not become an unencrypted copy of the content.
  */
 import {
   closeSync,
@@ -24,35 +24,35 @@ import { McpError, type McpCode } from './errors.js';
 /** One tool call. */
 export interface AuditEntry {
   readonly tool: string;
-  /** Its id; of a bin that was not found what the agent said. Null: it named none. */
+  /** Its id, or what the agent named if no bin was found. Null: the call named none. */
   readonly bin: string | null;
-  /** Items that were handed out, written or deleted. */
+  /** Items that were returned, written or deleted. */
   readonly ids: readonly string[];
   readonly outcome: 'ok' | McpCode;
-  /** How long the call took. */
+  /** Duration of the call. */
   readonly ms: number;
 }
 
-/** A file that is longer is set aside before the next line. */
+/** Bytes after which the file is rotated. */
 export const AUDIT_MAX = 1024 * 1024;
-/** Files that were set aside and are kept: `mcp-audit.jsonl.1` is the newest. */
+/** Rotated files that are kept; `mcp-audit.jsonl.1` is the newest. */
 export const AUDIT_KEPT = 4;
 
 /** The log's path. */
-export const auditPath = ({ place }: Pick<Context, 'place'>): string => join(place.folder, 'mcp-audit.jsonl');
+export const auditPath = ({ paths }: Pick<Context, 'paths'>): string => join(paths.folder, 'mcp-audit.jsonl');
 
-/** The log. Lines are on their way to the disk when `write` returns. */
+/** The log. A line is handed to the system before `write` returns. */
 export class Audit {
   private constructor(
     private readonly path: string,
     private readonly context: Pick<Context, 'note' | 'platform'>,
   ) {}
 
-  /** Throws `McpError` `disk` where nothing can be written: no agent acts without a record. */
-  static async open(context: Pick<Context, 'place' | 'note' | 'platform'>): Promise<Audit> {
+  /** Throws `McpError` `disk` if the log cannot be written: no tool call without a record. */
+  static async open(context: Pick<Context, 'paths' | 'note' | 'platform'>): Promise<Audit> {
     const audit = new Audit(auditPath(context), context);
     try {
-      await privateFolder(context.place.folder, context.note);
+      await privateFolder(context.paths.folder, context.note);
       audit.append('');
     } catch (error) {
       const why = errorCode(error);
@@ -63,12 +63,12 @@ export class Audit {
     return audit;
   }
 
-  /** Adds a line. Where the disk fails later the person is told, and the work goes on. */
+  /** Appends a line. A later failure of the disk is reported to the user and does not stop the work. */
   write(entry: AuditEntry): void {
     const { tool, bin, ids, outcome, ms } = entry;
     const time = new Date(this.context.platform.clock.now()).toISOString();
-    // What an agent says goes in where it has the form of an id: else anything could be put into this file, and a bin's
-    // name is as secret as its content.
+    // Text of an agent is logged only if it has the form of an id: else it could put anything into this file, and a
+    // bin's name is as secret as its content.
     const named = bin === null || isBinId(bin) ? bin : '?';
     const line = { time, tool, bin: named, ids: ids.filter(isUlid), outcome, ms: Math.round(ms) };
     try {
@@ -88,7 +88,7 @@ export class Audit {
     }
   }
 
-  /** A link is not followed: it would lead what is written elsewhere. */
+  /** Does not follow a link, which would redirect the writes. */
   private opened(): number {
     const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | (POSIX ? constants.O_NOFOLLOW : 0);
     const file = openSync(this.path, flags, FILE_MODE);
@@ -104,5 +104,5 @@ export class Audit {
   }
 }
 
-/** What is there under a name, also a link; undefined: nothing. */
+/** The file or link of that name; undefined: there is none. */
 const found = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false });

@@ -1,7 +1,7 @@
 /**
- * Which bins there are for agents. A bin is named by id, slug or name. The server tells the slugs, and nothing proves
- * them: so an allowed slug means the bin that it named when this program first asked, whatever the server says later. A
- * name is sealed by the user's devices for its bin. What is in a bin is proven by item tags.
+ * Which bins agents may use. A bin is named by id, slug or name. Slugs come from the server and nothing proves them: an
+ * allowed slug is pinned to the bin that it first named, whatever the server says later. A name is encrypted by the
+ * user's devices for its bin. Item tags prove which bin an item is in.
  */
 import type { BinView } from '../sdk/events.js';
 import { harmless } from '../protocol/harmless.js';
@@ -9,65 +9,49 @@ import { BIN_SLUG } from '../protocol/ids.js';
 import { McpError } from './errors.js';
 import { BINS_VARIABLE } from './policy.js';
 
-/** A bin as agents are told of it. */
+/** A bin as agents see it. */
 export interface BinFacts {
   readonly id: string;
-  /** Null: the server gives it a slug that is none. */
+  /** Null: the server's slug is malformed. */
   readonly slug: string | null;
-  /** As its user named it, on one line; null: nobody has, or the name does not verify. */
+  /** The user's name for it, on one line; null: there is none, or it does not decrypt. */
   readonly name: string | null;
 }
 
-/** The bins as they are now, as far as agents may see them. */
-export interface Bins {
-  /** False for a bin outside the allow list. */
-  allows(id: string | null): boolean;
-  /** Undefined: the server does not list the bin, or it is outside the allow list. */
-  factsOf(id: string | null): BinFacts | undefined;
-  /** A bin in a line of text. */
-  textOf(id: string): string;
-  /** The id of the bin that an agent names. Throws `McpError` `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`. */
-  named(name: string): string;
-  /** Those that agents may see, in the server's order. */
-  readonly all: readonly BinFacts[];
-  /** Names of the allow list that no bin has, or several. */
-  readonly unknown: readonly string[];
-  /** True where there is an allow list. */
-  readonly limited: boolean;
-}
+/** The bins that agents may see, as of one listing. */
+export type Bins = ReturnType<BinScope['of']>;
 
-/** Characters of a name that are told; a longer one is told by its beginning, and taken by it. */
+/** Characters of a name that are shown and compared; the rest is cut off. */
 const NAME_SHOWN_MAX = 100;
-/** Bins that a refusal tells. */
-const TOLD_MAX = 20;
+/** Bins that a refusal lists. */
+const LISTED_MAX = 20;
 
-/** A name as it is told. What steers or hides in it is shown instead of done. */
-const told = (name: string): string | null => {
+/** A name as it is shown, with control and invisible characters escaped; null if nothing is left. */
+const shownName = (name: string): string | null => {
   const shown = Array.from(harmless(name)).slice(0, NAME_SHOWN_MAX).join('').trim();
   return shown === '' ? null : shown;
 };
 
 /**
- * Names are compared as they are told, composed (NFC) and without case, as a person would who reads them. Upper case
- * comes first because only it brings together what lower case keeps apart (ß and ss).
+ * Names are compared as they are shown, composed (NFC) and without case. Upper case comes first because only it maps ß
+ * and ss to the same text.
  */
-const folded = (name: string): string => (told(name.normalize('NFC')) ?? '').toUpperCase().toLowerCase();
+const folded = (name: string): string => (shownName(name.normalize('NFC')) ?? '').toUpperCase().toLowerCase();
 
-/** A bin in a line of text: its name in quotes, so that no name passes for anything else, and its slug or id. */
+/** A bin in a line of text: its name in quotes, so that a name cannot imitate other text, and its slug or id. */
 export const binText = ({ id, slug, name }: BinFacts): string =>
   name === null ? (slug ?? id) : `${JSON.stringify(name)} (${slug ?? id})`;
 
-/** Turns the server's list into what agents see; see above. */
+/** Filters the server's list of bins by the allow list. */
 export class BinScope {
-  /** Of the allow list: which bin each name means. */
+  /** Name of the allow list to the id of its bin. */
   private readonly pinned = new Map<string, string>();
 
   /** `names`: ids, slugs or names that are allowed; null: all. */
   constructor(private readonly names: readonly string[] | null) {}
 
-  /** The bins out of the server's list. */
-  of(list: readonly BinView[]): Bins {
-    // By id, each once, whatever the server lists: else one bin would be taken for two of the same name.
+  of(list: readonly BinView[]) {
+    // Each id once, whatever the server lists: else one bin could make its own name ambiguous.
     const listed = [...new Map(list.map((bin) => [bin.id, factsOf(bin)])).values()];
     for (const name of this.names ?? []) {
       const [only, other] = this.pinned.has(name) ? [] : meant(listed, name);
@@ -79,10 +63,16 @@ export class BinScope {
     const byId = new Map(all.map((bin) => [bin.id, bin]));
     const limited = allowed !== null;
     return {
+      /** False for a bin outside the allow list. */
       allows,
-      factsOf: (id) => (id === null ? undefined : byId.get(id)),
-      textOf: (id) => binText(byId.get(id) ?? { id, slug: null, name: null }),
-      named: (name) => {
+      /** Undefined: the server does not list the bin, or it is outside the allow list. */
+      factsOf: (id: string | null): BinFacts | undefined => (id === null ? undefined : byId.get(id)),
+      /** A bin in a line of text. */
+      textOf: (id: string): string => binText(byId.get(id) ?? { id, slug: null, name: null }),
+      /**
+       * The id of the bin that an agent names. Throws `McpError` `bin_not_found`, `bin_not_allowed`, `bin_ambiguous`.
+       */
+      named: (name: string): string => {
         const pinned = this.pinned.get(name);
         if (pinned !== undefined) return pinned;
         const [found, ...others] = meant(all, name);
@@ -90,18 +80,21 @@ export class BinScope {
         if (others.length > 0) throw ambiguous(name, [found, ...others]);
         return found.id;
       },
-      all,
+      /** The bins that agents may see, in the server's order. */
+      all: all as readonly BinFacts[],
+      /** Names of the allow list that no bin has, or several. */
       unknown: (this.names ?? []).filter((name) => !this.pinned.has(name)),
+      /** True if there is an allow list. */
       limited,
     };
   }
 }
 
 function factsOf({ id, slug, label }: BinView): BinFacts {
-  return { id, slug: BIN_SLUG.test(slug) ? slug : null, name: label === null ? null : told(label.name) };
+  return { id, slug: BIN_SLUG.test(slug) ? slug : null, name: label === null ? null : shownName(label.name) };
 }
 
-/** The bin of that id; else those of that slug or name. A slug hides no bin of that name: the server tells slugs. */
+/** The bin of that id; else those of that slug or name. A slug, which the server chooses, hides no bin of that name. */
 function meant(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
   const own = bins.find(({ id }) => id === name);
   if (own !== undefined) return [own];
@@ -110,18 +103,18 @@ function meant(bins: readonly BinFacts[], name: string): readonly BinFacts[] {
 }
 
 function few(bins: readonly BinFacts[], how: (bin: BinFacts) => string): string {
-  return bins.slice(0, TOLD_MAX).map(how).join(', ') + (bins.length > TOLD_MAX ? ', …' : '');
+  return bins.slice(0, LISTED_MAX).map(how).join(', ') + (bins.length > LISTED_MAX ? ', …' : '');
 }
 
-/** With an allow list nothing is said about whether a bin outside of it exists. */
+/** With an allow list the refusal does not reveal whether a bin outside of it exists. */
 function refusal(name: string, there: readonly BinFacts[], limited: boolean): McpError {
   const hint = there.length === 0 ? undefined : `Bins: ${few(there, binText)}.`;
-  const shown = JSON.stringify(told(name) ?? '');
+  const shown = JSON.stringify(shownName(name) ?? '');
   if (!limited) return new McpError('bin_not_found', `there is no bin ${shown}`, { hint });
   return new McpError('bin_not_allowed', `${BINS_VARIABLE} does not let this program use a bin ${shown}`, { hint });
 }
 
 const ambiguous = (name: string, found: readonly BinFacts[]): McpError =>
-  new McpError('bin_ambiguous', `${JSON.stringify(told(name))} can be any of ${found.length} bins`, {
+  new McpError('bin_ambiguous', `${JSON.stringify(shownName(name))} can be any of ${found.length} bins`, {
     hint: `Name one by its id: ${few(found, (bin) => `${bin.id} is ${binText(bin)}`)}.`,
   });

@@ -1,19 +1,21 @@
-/** Which command was meant, with which options, and how it ends. */
+/** The commands of `service-mcp`: parsing, dispatch, and how each one ends. */
+import { existsSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
+import type { Identity } from '../sdk/identity.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
 import { harmless } from '../protocol/harmless.js';
 import { errorCode } from '../protocol/error-code.js';
+import { auditPath } from './audit.js';
+import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, savePasswords } from './config-file.js';
 import type { CommandContext } from './context.js';
-import { McpError } from './errors.js';
+import { McpError, type McpCode } from './errors.js';
 import { failureOf } from './failure.js';
-import { pair } from './pair.js';
-import { passwords } from './passwords.js';
-import { status } from './status.js';
-import { unpair } from './unpair.js';
+import { runningInstance } from './lock.js';
+import { pair, passwordsSaid, revokeDevice, withDevice } from './pair.js';
 
-/** Everything of a process: a command takes what it needs. */
-export interface ProcessContext extends CommandContext {
+/** What a process gives its command. */
+interface ProcessContext extends CommandContext {
   readonly input: Readable;
   readonly output: Writable;
 }
@@ -38,7 +40,7 @@ const HELP = `service-mcp: your bins for AI agents, over the Model Context Proto
 Environment: SERVICE_HOST; SERVICE_BINS (only these bins, by name, slug or id, with commas between);
 SERVICE_READ_ONLY=1; SERVICE_REDACT_SECRETS=1 (secrets are withheld even if the pairing allows them).`;
 
-/** Runs one command. Resolves with its exit code; what went wrong is on standard error by then. */
+/** Runs one command and resolves with its exit code. An error is printed on standard error first. */
 export async function runCommand(argv: readonly string[], context: ProcessContext): Promise<ExitCode> {
   try {
     return await dispatched(argv, context);
@@ -63,16 +65,16 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
     case 'pair':
       return paired(rest, context);
     case 'unpair':
-      await unpair(context, { force: read(rest, { force: { type: 'boolean' } }).force ?? false });
+      await unpair(context, read(rest, { force: { type: 'boolean' } }).force ?? false);
       return EXIT.ok;
     case 'status':
-      return status(context, { json: read(rest, { json: { type: 'boolean' } }).json ?? false });
+      return status(context, read(rest, { json: { type: 'boolean' } }).json ?? false);
     case 'passwords':
       await passwords(context, choiceOf(rest));
       return EXIT.ok;
     case 'serve': {
       read(rest, {});
-      // Loaded for this command alone: the others need nothing of the protocol's library.
+      // Loaded only here: no other command needs the library of the protocol.
       const { serve } = await import('./serve.js');
       return serve(context);
     }
@@ -95,7 +97,7 @@ async function paired(rest: readonly string[], context: ProcessContext): Promise
   return EXIT.ok;
 }
 
-/** The choice of `passwords`; undefined where none is made. Throws `McpError` `usage` for anything else. */
+/** The argument of `passwords`; undefined if absent. Throws `McpError` `usage` for anything else. */
 function choiceOf([choice, ...more]: readonly string[]): boolean | undefined {
   if (choice === undefined) return undefined;
   if (more.length === 0 && choice === 'allow') return true;
@@ -103,16 +105,133 @@ function choiceOf([choice, ...more]: readonly string[]): boolean | undefined {
   throw new McpError('usage', 'passwords takes allow or withhold');
 }
 
-/** The options of a command. Throws `McpError` `usage` for others, and for arguments: no command takes any. */
+/** The options of a command. Throws `McpError` `usage` for unknown ones and for positional arguments. */
 function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: readonly string[], options: T) {
   try {
     return parseArgs({ args: [...rest], options, strict: true, allowPositionals: false }).values;
   } catch (cause) {
     if (!errorCode(cause).startsWith('ERR_PARSE_ARGS')) throw cause;
-    // Not its message: that quotes arguments, and the six words may be among them.
+    // Not the parser's message: it quotes arguments, and the six words may be among them.
     const odd = rest.find((each) => each.startsWith('-') && !Object.hasOwn(options, each.replace(/^-+|=.*$/g, '')));
     const what =
       odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${harmless(odd)}`;
     throw new McpError('usage', what, { cause });
   }
+}
+
+/** `service-mcp passwords`: saves the choice, which also applies to a running server, or prints the current one. */
+async function passwords(context: CommandContext, allowed: boolean | undefined): Promise<void> {
+  if (allowed !== undefined) await savePasswords(context, allowed);
+  context.terminal.print(passwordsSaid(allowed ?? (await loadPairing(context)).passwords));
+}
+
+/** With a file that does not open here the device cannot be revoked, only forgotten. */
+const UNREADABLE: ReadonlySet<McpCode> = new Set(['config_damaged', 'other_machine']);
+
+/**
+ * `service-mcp unpair`: revokes this device at the server, then removes the pairing. With `force` also if the server
+ * cannot be reached or refuses. Throws `McpError`, and keeps the pairing then.
+ */
+async function unpair(context: CommandContext, force: boolean): Promise<void> {
+  const { terminal, paths } = context;
+  const identity = await loadIdentity(context).catch((error: unknown) => {
+    if (!UNREADABLE.has(failureOf(error).code)) throw error;
+    context.note(`Warning: ${failureOf(error).message}. The device could not be revoked: do that on another device.`);
+    return undefined;
+  });
+  if (identity !== undefined) {
+    await revokeDevice(context, identity).catch((error: unknown) => {
+      const { code, message, hint } = failureOf(error);
+      if (!force) {
+        const instead = code === 'last_device' ? hint : `${hint} To forget the pairing all the same add --force.`;
+        throw new McpError(code, `nothing was removed: ${message}`, { cause: error, hint: instead });
+      }
+      const name = JSON.stringify(harmless(identity.name));
+      context.note(`Warning: ${name} could not be revoked (${message}). Revoke it on another device.`);
+    });
+  }
+  await forgetIdentity(paths);
+  terminal.print('Unpaired. Nothing of the pairing is left on this machine.');
+  if (existsSync(auditPath(context))) terminal.print(`The record of tool calls is still there: ${auditPath(context)}`);
+}
+
+/** The document of `status --json`. Times are ISO. */
+interface Status {
+  readonly version: string;
+  readonly file: string;
+  /** The pairing opens on this machine. */
+  readonly paired: boolean;
+  readonly server: string | null;
+  readonly device: { readonly id: string; readonly name: string } | null;
+  /** The `MachineSource` that the pairing is bound to. */
+  readonly boundTo: string | null;
+  readonly tokenExpiresAt: string | null;
+  /** True: agents may read the secrets of passwords. Null: not paired. */
+  readonly passwords: boolean | null;
+  /** Process id of `service-mcp serve`, where it runs. */
+  readonly running: number | null;
+  /** What the server reports; null if it could not be reached. */
+  readonly account: { readonly serverVersion: string; readonly items: number; readonly devices: number } | null;
+  /** Why `paired` is false or `account` is null. */
+  readonly error: { readonly code: string; readonly message: string; readonly hint: string } | null;
+}
+
+/**
+ * `service-mcp status`. Resolves with 0 if the pairing opens and the server answers, else with the error's exit code.
+ */
+async function status(context: CommandContext, json: boolean): Promise<ExitCode> {
+  const { terminal } = context;
+  const { found, failure } = await statusOf(context);
+  if (json) terminal.print(JSON.stringify(found));
+  else for (const line of lines(found)) terminal.print(line);
+  return failure?.exitCode ?? EXIT.ok;
+}
+
+async function statusOf(context: CommandContext): Promise<{ readonly found: Status; readonly failure?: McpError }> {
+  const { paths, version, note } = context;
+  let found: Status = {
+    ...{ version, file: paths.configPath, paired: false, server: null, device: null, boundTo: null },
+    ...{ tokenExpiresAt: null, passwords: null, running: runningInstance(paths) ?? null, account: null, error: null },
+  };
+  try {
+    const file = await readConfig(paths, note);
+    if (file !== undefined) {
+      const device = { id: harmless(file.deviceId), name: harmless(file.name) };
+      found = { ...found, server: harmless(file.server), device, boundTo: file.machine };
+    }
+    const { identity, passwords } = await loadPairing(context);
+    const { expiresAt } = identity.token;
+    const tokenExpiresAt = expiresAt === null ? null : new Date(expiresAt).toISOString();
+    found = { ...found, paired: true, tokenExpiresAt, passwords };
+    // Querying the server renews an expiring token; the renewed one must be saved before the command ends.
+    const saving: Promise<unknown>[] = [];
+    const onIdentity = (renewed: Identity): unknown => saving.push(renewIdentity(context, renewed));
+    const me = withDevice(context, { identity, onIdentity }, (device) => device.me());
+    const { server } = await me.finally(() => Promise.all(saving));
+    const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
+    return { found: { ...found, account } };
+  } catch (error) {
+    const failure = failureOf(error);
+    const { code, message, hint } = failure;
+    return { found: { ...found, error: { code, message, hint } }, failure };
+  }
+}
+
+function lines(found: Status): string[] {
+  const { device, account, error } = found;
+  const facts: readonly (readonly [string, string | null])[] = [
+    ['Paired', found.paired ? 'yes' : 'no'],
+    ['Server', found.server],
+    ['Device', device === null ? null : `${device.name} (${device.id})`],
+    ['Bound to', found.boundTo],
+    ['Token until', found.tokenExpiresAt],
+    ['Passwords', found.passwords === null ? null : found.passwords ? 'agents may read them' : 'withheld from agents'],
+    ['Running', found.running === null ? 'no' : `process ${found.running}`],
+    ['Account', account === null ? null : `${account.items} items, ${account.devices} devices`],
+    ['Server version', account?.serverVersion ?? null],
+    ['File', found.file],
+    ['Version', found.version],
+    ['Problem', error === null ? null : `${error.message} (${error.code}). ${error.hint}`],
+  ];
+  return facts.flatMap(([name, value]) => (value === null ? [] : [`${`${name}:`.padEnd(16)}${value}`]));
 }

@@ -1,7 +1,7 @@
 /**
- * The pairing at rest: `mcp.json`, 0600, whole or not at all. Its secrets are encrypted under a key that is an HMAC of
- * this machine's identifier, so that a copy of the file (a backup, a synchronised home) opens nowhere else. Whoever runs
- * programs as this user on this machine can open it: it is for a program that starts without anybody at hand.
+ * The pairing at rest: `mcp.json`, mode 0600, written atomically. Its secrets are encrypted under an HMAC of this
+ * machine's identifier, so that a copy of the file (a backup, a synchronised home) opens nowhere else. Any program of
+ * this user on this machine can open it: the companion starts unattended, so no passphrase can protect it.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Identity } from '../sdk/identity.js';
@@ -13,9 +13,9 @@ import { PrivateFileError, readPrivate, removePrivate, writePrivate, type Warn }
 import { toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
-import type { Context, Place } from './context.js';
+import type { Context, Paths } from './context.js';
 import { McpError } from './errors.js';
-import { alone } from './lock.js';
+import { withLock } from './lock.js';
 import { isMachineSource, type MachineId, type MachineSource } from './machine.js';
 
 const FORMAT = `${SERVICE_NAME}-mcp`;
@@ -37,82 +37,84 @@ const readFile = object({
   nonce: bytes(NONCE_BYTES),
   ct: bytes(),
 });
-/** What stands in the file in the clear, for a person who opens it; all of it is authenticated. */
+/** The file. Its clear fields are readable for the user; all of them are authenticated. */
 type ConfigFile = Read<typeof readFile>;
 
-// Absent in files of before there was a choice: then nobody has allowed it.
+// `passwords` is absent in files of older versions, which means: not allowed.
 const readSecrets = object({ ...SECRETS, passwords: nullable(boolean) });
 
-/** What is kept: this machine as a device, and what its person allows agents. */
+/** What the file holds: this machine as a device, and what its user allows agents. */
 export interface Pairing {
-  /** All that the client library's `Device` needs. */
   readonly identity: Identity;
   /** True: agents may read the secrets of passwords. */
   readonly passwords: boolean;
 }
 
-/** What the calls below need of a context. */
-export type Keeper = Pick<Context, 'place' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
+/** The part of `Context` that reading and writing the pairing takes. */
+export type Keeper = Pick<Context, 'paths' | 'note'> & { readonly platform: { readonly sodium: Sodium } };
 
 /**
  * The pairing of this machine. Throws `McpError` `not_paired`, `other_machine`, `config_damaged`, `config_newer` or
- * `config_unsafe`. A file or folder that others could read is closed, and `note` is told.
+ * `config_unsafe`. A file or folder that others could read is closed to them, with a warning by `note`.
  */
 export async function loadPairing(keeper: Keeper): Promise<Pairing> {
-  const file = await readConfig(keeper.place, keeper.note);
+  const file = await readConfig(keeper.paths, keeper.note);
   if (file === undefined) throw new McpError('not_paired', 'this machine is not paired yet');
-  return opened(keeper, file, await boundMachine(keeper.place, file));
+  return opened(keeper, file, await boundMachine(keeper.paths, file));
 }
 
 /** The device of the pairing. Throws as `loadPairing`. */
 export const loadIdentity = async (keeper: Keeper): Promise<Identity> => (await loadPairing(keeper)).identity;
 
-/** Keeps the pairing in the place of any before: durable when it resolves. Answers what it is bound to. */
+/** Saves the pairing and replaces any other; durable when it resolves. Resolves with what it is bound to. */
 export const savePairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  alone(keeper.place, () => stored(keeper, pairing));
+  withLock(keeper.paths, () => stored(keeper, pairing));
 
-/** The same where there is none before: of two that pair at once, one gets `already_paired`. */
+/** Saves the pairing if there is none: of two concurrent `pair` commands one gets `already_paired`. */
 export const createPairing = (keeper: Keeper, pairing: Pairing): Promise<MachineSource> =>
-  alone(keeper.place, async () => {
-    const file = await readConfig(keeper.place, keeper.note);
+  withLock(keeper.paths, async () => {
+    const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return stored(keeper, pairing);
     throw new McpError('already_paired', 'this machine was paired meanwhile');
   });
 
 /**
- * Keeps the token of this identity with what else is kept. False, and nothing is written, where there is no pairing any
- * more or it is another device's: it was unpaired or paired anew meanwhile, and that must stand. Throws as `loadPairing`,
- * and leaves a file that does not open as it is.
+ * Saves the token of this identity and leaves the rest of the pairing. False, and nothing is written, if there is no
+ * pairing any more or it is another device's: a concurrent `unpair` or `pair` must not be undone. Throws as
+ * `loadPairing`, and leaves a file that does not open unchanged.
  */
 export const renewIdentity = (keeper: Keeper, { deviceId, token }: Identity): Promise<boolean> =>
   changed(keeper, (kept) => {
     return kept.identity.deviceId === deviceId ? { ...kept, identity: { ...kept.identity, token } } : undefined;
   });
 
-/** Keeps whether agents may read the secrets of passwords. Throws as `loadPairing`. */
+/** Saves whether agents may read the secrets of passwords. Throws as `loadPairing`. */
 export async function savePasswords(keeper: Keeper, passwords: boolean): Promise<void> {
   if (!(await changed(keeper, (kept) => ({ ...kept, passwords }))))
     throw new McpError('not_paired', 'this machine is not paired yet');
 }
 
-/** A change stays bound to what the pairing is bound to: while a better identifier is away, a weaker one is no substitute. */
+/**
+ * Keeps the binding of the pairing: a better identifier that is missing for a while must not be replaced by a weaker
+ * one.
+ */
 const changed = (keeper: Keeper, change: (kept: Pairing) => Pairing | undefined): Promise<boolean> =>
-  alone(keeper.place, async () => {
-    const file = await readConfig(keeper.place, keeper.note);
+  withLock(keeper.paths, async () => {
+    const file = await readConfig(keeper.paths, keeper.note);
     if (file === undefined) return false;
-    const machine = await boundMachine(keeper.place, file);
+    const machine = await boundMachine(keeper.paths, file);
     const next = change(opened(keeper, file, machine));
     if (next === undefined) return false;
     await write(keeper, next, machine);
     return true;
   });
 
-/** Removes the pairing from this machine; one that is not there is no error. */
-export const forgetIdentity = (place: Place): Promise<void> => alone(place, () => removePrivate(place.configPath));
+/** Removes the pairing from this machine; not an error if there is none. */
+export const forgetIdentity = (paths: Paths): Promise<void> => withLock(paths, () => removePrivate(paths.configPath));
 
-/** What the file says in the clear; undefined where there is none. Throws as `loadIdentity` does. */
-export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile | undefined> {
-  const content = await readPrivate(place.configPath, FILE_MAX, warn).catch((error: unknown) => {
+/** The file without its secrets; undefined if there is none. Throws as `loadPairing`. */
+export async function readConfig(paths: Paths, warn: Warn): Promise<ConfigFile | undefined> {
+  const content = await readPrivate(paths.configPath, FILE_MAX, warn).catch((error: unknown) => {
     if (!(error instanceof PrivateFileError)) throw error;
     throw new McpError('config_unsafe', error.message.replace(/\.$/, ''), { cause: error });
   });
@@ -121,7 +123,7 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
     const parsed: unknown = JSON.parse(content.toString('utf8'));
     const { format, version } = readFormat(parsed, '');
     if (format === FORMAT && version > VERSION) {
-      throw new McpError('config_newer', `${place.configPath} was written by a newer version`);
+      throw new McpError('config_newer', `${paths.configPath} was written by a newer version`);
     }
     const file = readFile(parsed, '');
     if (format === FORMAT && version === VERSION && isMachineSource(file.machine)) return file;
@@ -129,18 +131,18 @@ export async function readConfig(place: Place, warn: Warn): Promise<ConfigFile |
     if (error instanceof McpError) throw error;
     // No cause: a parser's message quotes the file.
   }
-  throw damaged(place, 'is not a pairing that this program wrote: it is damaged');
+  throw damaged(paths, 'is not a pairing that this program wrote: it is damaged');
 }
 
-/** Bound to the best identifier that there is here. */
+/** Writes the pairing, bound to the best identifier available. */
 async function stored(keeper: Keeper, pairing: Pairing): Promise<MachineSource> {
-  const machine = await keeper.place.machine.best();
+  const machine = await keeper.paths.machine.best();
   await write(keeper, pairing, machine);
   return machine.source;
 }
 
 async function write(
-  { place, platform: { sodium } }: Keeper,
+  { paths, platform: { sodium } }: Keeper,
   { identity, passwords }: Pairing,
   machine: MachineId,
 ): Promise<void> {
@@ -151,20 +153,20 @@ async function write(
   const secret = sealed({ sodium, key, aad: aadOf({ ...open, salt }) }, { ...secretsOf(identity), passwords });
   sodium.memzero(key);
   const shown = { salt: toBase64Url(salt), binding: toBase64Url(derived(machine, 'binding', salt)), ...secret };
-  await writePrivate(place.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
+  await writePrivate(paths.configPath, text(`${JSON.stringify({ ...open, ...shown }, undefined, 2)}\n`));
 }
 
-/** This machine's identifier, of the source that the file names. Throws `other_machine` where the file is bound to another. */
-async function boundMachine(place: Place, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
-  const machine = isMachineSource(source) ? await place.machine.of(source) : undefined;
+/** This machine's identifier of the file's source. Throws `other_machine` if the file is bound to another machine. */
+async function boundMachine(paths: Paths, { machine: source, salt, binding }: ConfigFile): Promise<MachineId> {
+  const machine = isMachineSource(source) ? await paths.machine.of(source) : undefined;
   if (machine !== undefined && timingSafeEqual(derived(machine, 'binding', salt), binding)) return machine;
   throw new McpError(
     'other_machine',
-    `${place.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
+    `${paths.configPath} belongs to another machine: it was copied here, or this machine's identifier has changed`,
   );
 }
 
-function opened({ place, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
+function opened({ paths, platform: { sodium } }: Keeper, file: ConfigFile, machine: MachineId): Pairing {
   const key = derived(machine, 'key', file.salt);
   const { server: serverUrl, deviceId, name } = file;
   try {
@@ -173,17 +175,17 @@ function opened({ place, platform: { sodium } }: Keeper, file: ConfigFile, machi
         const read = readSecrets(value, '');
         return { identity: identityOf(read, { serverUrl, deviceId, name }), passwords: read.passwords === true };
       },
-      changed: () => damaged(place, 'was changed after it was written'),
-      unreadable: () => damaged(place, 'has an unreadable content'),
+      changed: () => damaged(paths, 'was changed after it was written'),
+      unreadable: () => damaged(paths, 'has an unreadable content'),
     });
   } finally {
     sodium.memzero(key);
   }
 }
 
-const damaged = (place: Place, what: string): McpError => new McpError('config_damaged', `${place.configPath} ${what}`);
+const damaged = (paths: Paths, what: string): McpError => new McpError('config_damaged', `${paths.configPath} ${what}`);
 
-/** 32 bytes that only this machine gets, another for each purpose and each salt. */
+/** 32 bytes that only this machine can derive, different for each purpose and salt. */
 const derived = ({ bytes: id }: MachineId, purpose: 'key' | 'binding', salt: Uint8Array): Uint8Array =>
   createHmac('sha256', id)
     .update(lengthPrefixed(`${FORMAT}-${purpose}-v${VERSION}`, salt))

@@ -1,10 +1,22 @@
-/** What the companion's commands and its server share: where files are, what they run on, whom they tell. */
-import type { Platform } from '../sdk/platform.js';
+/** What a command of the companion runs in: its files, its platform, its terminal. */
+import { homedir } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+import { certificateTold } from '../sdk/node-certificate.js';
+import type { Platform, SocketPort } from '../sdk/platform.js';
+import { loadBrowserSodium } from '../crypto/sodium-browser.js';
+import { systemClock } from '../protocol/clock.js';
+import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Terminal as DeviceTerminal } from '../terminal/terminal.js';
-import type { Machine } from './machine.js';
+import { systemMachine, type Machine } from './machine.js';
+
+/** The version of @service/mcp, as its package.json has it (a test compares the two). */
+export const MCP_VERSION = '0.1.0';
+
+/** Environment variables. */
+export type Env = Readonly<Record<string, string | undefined>>;
 
 /** Where the companion keeps its files, and what its secrets are bound to. */
-export interface Place {
+export interface Paths {
   /** `~/.config/service`, `$XDG_CONFIG_HOME/service` or `%APPDATA%/service` (MCP-07). */
   readonly folder: string;
   /** `mcp.json` in it: the pairing. */
@@ -13,25 +25,56 @@ export interface Place {
   readonly machine: Machine;
 }
 
-/** What a command runs in. */
+/** What every command runs in. */
 export interface Context {
-  readonly place: Place;
+  readonly paths: Paths;
   readonly platform: Platform;
   readonly env: Env;
   readonly version: string;
   /** Aborted by SIGINT, SIGTERM or SIGHUP. */
   readonly interrupted: AbortSignal;
-  /** A line for the person, on standard error. Standard output belongs to the protocol, or to a command's result. */
+  /**
+   * Prints a line for the user on standard error. Standard output belongs to the protocol, or to a command's result.
+   */
   readonly note: (text: string) => void;
 }
 
-/** Where a command prints and asks; it asks only where it is `interactive`. */
+/** Where a command prints and prompts; it prompts only if `interactive`. */
 export type Terminal = Pick<DeviceTerminal, 'interactive' | 'print' | 'note' | 'progress' | 'ask' | 'openInput'>;
 
-/** What a command runs in that is not the server: somebody may be there to ask. */
+/** What a command other than `serve` runs in: it may prompt. */
 export interface CommandContext extends Context {
   readonly terminal: Terminal;
 }
 
-/** Environment variables. */
-export type Env = Readonly<Record<string, string | undefined>>;
+/**
+ * The folder is `$XDG_CONFIG_HOME/service`, on Windows `%APPDATA%\service`, else `~/.config/service`. A relative
+ * `XDG_CONFIG_HOME` is ignored, as the XDG base directory specification requires: an MCP client starts the program in
+ * any folder.
+ */
+export function pathsOf(env: Env, machine: Machine = systemMachine(), platform = process.platform): Paths {
+  const set = platform === 'win32' ? env['APPDATA'] : env['XDG_CONFIG_HOME'];
+  const base = set !== undefined && isAbsolute(set) ? set : join(env['HOME'] ?? homedir(), '.config');
+  const folder = join(base, SERVICE_NAME);
+  return { folder, configPath: join(folder, 'mcp.json'), machine };
+}
+
+/** The companion polls and opens no socket (MCP-70): an attempt is reported as closed. */
+const noSockets: SocketPort = {
+  open: (_url, events) => {
+    queueMicrotask(() => events.closed(1000, 'the companion holds no socket'));
+    return { send: () => undefined, close: () => undefined };
+  },
+};
+
+/**
+ * libsodium as WebAssembly, so that the package installs on any system without a native module; `fetch`; the system's
+ * clock. Rejects where WebAssembly cannot be loaded.
+ */
+export const mcpPlatform = async (): Promise<Platform> => ({
+  sodium: await loadBrowserSodium(),
+  fetch: certificateTold((url, init) => fetch(url, init)),
+  sockets: noSockets,
+  clock: systemClock,
+  random: Math.random,
+});

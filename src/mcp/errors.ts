@@ -1,17 +1,16 @@
-/** What the companion tells a person or an agent when something cannot be done: one catalogue for commands and tools. */
+/** The error catalogue of the companion's commands and tools. */
 import { CommandError, EXIT, type ExitCode } from '../terminal/terminal.js';
 
-/** One entry of the catalogue. */
 interface ErrorEntry {
   readonly exit: ExitCode;
-  /** What to do about it; a place that knows better gives its own. */
+  /** What to do about it, unless the thrower gives a better hint. */
   readonly hint: string;
 }
 
 const PAIR_AGAIN = 'Run `service-mcp pair --force` on this machine, with the six words that another device shows.';
 const LATER = 'Try again later.';
 
-/** Every code that a command or a tool ends with. The README of the package has a line for each. */
+/** Every code that a command or a tool fails with. The README of the package has a line for each. */
 export const ERRORS = {
   not_paired: {
     exit: EXIT.notFound,
@@ -25,7 +24,7 @@ export const ERRORS = {
   other_machine: { exit: EXIT.refused, hint: PAIR_AGAIN },
   config_damaged: { exit: EXIT.failure, hint: PAIR_AGAIN },
   config_newer: { exit: EXIT.failure, hint: 'Install the newest version of @service/mcp.' },
-  /** The file is a link, another user's, or cannot be read or closed to others. */
+  /** The file is a link, belongs to another user, or cannot be read or closed to others. */
   config_unsafe: { exit: EXIT.failure, hint: 'Make it a plain file of your own: `chmod 600` on the file.' },
   already_running: { exit: EXIT.unavailable, hint: 'End that one first: one instance runs on a machine.' },
   /** This instance lost its lock to another one. */
@@ -48,9 +47,9 @@ export const ERRORS = {
   unreachable: { exit: EXIT.unavailable, hint: 'Look whether the server is up and the address is right.' },
   server_trouble: { exit: EXIT.unavailable, hint: LATER },
   rate_limited: { exit: EXIT.unavailable, hint: LATER },
-  /** The server answers with something that is not of this service. */
+  /** The response is not of this service. */
   bad_answer: { exit: EXIT.failure, hint: 'Is the address right? A proxy in between answers like this too.' },
-  /** A signature, a certificate or a key does not hold. */
+  /** A signature, a certificate or a key does not verify. */
   untrusted: { exit: EXIT.untrusted, hint: 'Nothing was done. If it happens again, somebody may be in between.' },
   uncertified_device: {
     exit: EXIT.untrusted,
@@ -64,24 +63,24 @@ export const ERRORS = {
     exit: EXIT.refused,
     hint: 'To leave this machine only run `service-mcp unpair --force`; the twelve words bring you back.',
   },
-  /** A variable of the environment has a value that it does not take. */
+  /** An environment variable has an invalid value. */
   bad_setting: { exit: EXIT.usage, hint: 'Correct the variable where the MCP client starts this program.' },
-  /** The arguments of a tool call are not those of the tool. */
+  /** The arguments do not fit the tool's schema. */
   bad_input: { exit: EXIT.usage, hint: "Correct the arguments: the tool's input schema says what it takes." },
   bad_payload: { exit: EXIT.usage, hint: 'Correct the payload and call again.' },
   too_large: { exit: EXIT.usage, hint: 'Put it in several smaller items.' },
   bin_not_found: { exit: EXIT.notFound, hint: 'Name a bin by its name, slug or id.' },
-  /** Several bins have the name, or one has it and another one has it as its slug. */
+  /** Several bins have the name or slug. */
   bin_ambiguous: { exit: EXIT.usage, hint: 'Name it by its id.' },
   bin_not_allowed: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_BINS.' },
   item_not_found: { exit: EXIT.notFound, hint: 'Take the id from a list or a search.' },
   read_only: { exit: EXIT.refused, hint: 'Only the person who runs this program can change SERVICE_READ_ONLY.' },
-  /** A change that is kept in this program and sent when the server is back. */
+  /** The change is kept in this program and sent when the server is back. */
   queued: { exit: EXIT.unavailable, hint: 'Do not call again for the same change: it would be made twice.' },
   clock_wrong: { exit: EXIT.failure, hint: "Set this machine's clock." },
-  /** More calls at once than are worked on. */
+  /** Too many concurrent calls. */
   busy: { exit: EXIT.unavailable, hint: 'Wait for the calls that are under way, then call again.' },
-  /** A refusal by the server that has no code of its own here; the message says it. */
+  /** A refusal of the server without a code of its own here; the message quotes it. */
   refused: { exit: EXIT.refused, hint: "The message is the server's." },
   disk: { exit: EXIT.failure, hint: 'Nothing was changed. Make room, or mend the permissions, then try again.' },
   internal: { exit: EXIT.failure, hint: 'This is a fault of the companion. Please report it.' },
@@ -90,7 +89,9 @@ export const ERRORS = {
 /** A code of the catalogue. */
 export type McpCode = keyof typeof ERRORS;
 
-/** An end that has a code, a sentence on what is wrong, and one on what to do. No secret and no payload in either. */
+/**
+ * A failure with a code, a sentence on what is wrong, and a hint on what to do. Neither contains a secret or a payload.
+ */
 export class McpError extends CommandError {
   override readonly name = 'McpError';
   declare readonly code: McpCode;

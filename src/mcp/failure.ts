@@ -1,4 +1,4 @@
-/** Any error as one of the catalogue, for a person or an agent: here the client library's errors get the companion's codes. */
+/** Maps any error to the catalogue: the codes of the SDK and of the server to the companion's. */
 import { ApiError, ClientError, isPassing, NetworkError, PairingError, ProtocolError } from '../sdk/errors.js';
 import { QueuedError, UncertifiedDeviceError, type ClientFailure, type PairingFailure } from '../sdk/errors.js';
 import { networkReason } from '../sdk/network-reason.js';
@@ -11,7 +11,9 @@ import { ERRORS, McpError, type McpCode } from './errors.js';
 
 const TOO_LARGE = 'the content is larger than the server takes';
 
-/** The server's codes (the reference, Errors) that have a meaning of their own here. `says` absent: the server's message. */
+/**
+ * The server's codes (reference, Errors) that have their own code here. Without `says` the server's message is used.
+ */
 const API: Readonly<Record<string, { readonly code: McpCode; readonly says?: string }>> = {
   device_revoked: { code: 'revoked', says: 'this machine was revoked: it has no access any more' },
   device_not_found: { code: 'unknown_device', says: 'the server does not know this machine' },
@@ -40,7 +42,7 @@ const PAIRING: Readonly<Record<PairingFailure, { readonly code: McpCode; readonl
   password_required: { code: 'password_required', says: 'an account password is set, and none was given' },
 };
 
-/** What the companion calls of the client library can end with. `says` absent: the library's message. */
+/** The SDK's failures that the companion can run into. Without `says` the SDK's message is used. */
 const CLIENT: Readonly<Partial<Record<ClientFailure, { readonly code: McpCode; readonly says?: string }>>> = {
   revoked: { code: 'revoked' },
   closed: { code: 'interrupted' },
@@ -49,34 +51,24 @@ const CLIENT: Readonly<Partial<Record<ClientFailure, { readonly code: McpCode; r
   deleted_item: { code: 'item_not_found', says: 'there is no such item (any more)' },
 };
 
-/** What the system says of a full, read-only or closed disk. */
-const DISK: ReadonlySet<string> = new Set([
-  'ENOSPC',
-  'EDQUOT',
-  'EACCES',
-  'EPERM',
-  'EROFS',
-  'EIO',
-  'ENOTDIR',
-  'EISDIR',
-  'EMFILE',
-]);
+/** System errors of a full, read-only or inaccessible disk. */
+const DISK = ['ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS', 'EIO', 'ENOTDIR', 'EISDIR', 'EMFILE'];
 
 const CODE = /^[a-z0-9_]{1,64}$/;
 
-/** For a person. An `McpError` stays what it is; what nobody foresaw becomes `internal`, its message kept. */
+/** For the user. An `McpError` is returned as it is; an unexpected error becomes `internal` with its own message. */
 export const failureOf = (thrown: unknown): McpError => failure(asError(thrown), true);
 
 /**
- * For an agent: no word of it is the server's, which is not trusted with content and so must not speak to whoever has it.
- * `internal` does not say what happened; its cause does.
+ * For an agent. Quotes no text of the server: the server is not trusted with content, so it must not be able to prompt
+ * an agent that reads it. `internal` does not say what happened; its cause does.
  */
 export const toolFailure = (thrown: unknown): McpError => failure(asError(thrown), false);
 
-/** `quoted`: with the words of others, made harmless: the server's, and the names in a certificate that does not hold. */
+/** `quoted`: may include text of the server and of its certificate, escaped. */
 function failure(error: Error, quoted: boolean): McpError {
   if (error instanceof McpError) return error;
-  // What is shared with `service-device`: its codes are in the catalogue too.
+  // Thrown by code shared with `service-device`; the catalogue has its codes too.
   if (error instanceof CommandError && Object.hasOwn(ERRORS, error.code))
     return new McpError(error.code as McpCode, error.message, { cause: error, hint: error.hint });
   const found = ofClient(error, quoted) ?? ofSystem(error);
@@ -119,7 +111,7 @@ function ofClient(error: Error, quoted: boolean): McpError | undefined {
 
 function ofApi(error: ApiError, quoted: boolean): McpError {
   const as = (code: McpCode, says: string, hint?: string): McpError => new McpError(code, says, { cause: error, hint });
-  // The code is the server's: `constructor` must not find what every object has.
+  // The code is the server's: `constructor` must not find the property of every object.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
   if (error.code === 'rate_limited' && error.retryAfter !== null)
     return as('rate_limited', 'the server asks for a slower pace', `Try again in ${error.retryAfter} s.`);
@@ -136,6 +128,6 @@ function ofApi(error: ApiError, quoted: boolean): McpError {
 }
 
 function ofSystem(error: Error): McpError | undefined {
-  if (!DISK.has(errorCode(error))) return undefined;
+  if (!DISK.includes(errorCode(error))) return undefined;
   return new McpError('disk', harmless(error.message), { cause: error });
 }

@@ -1,6 +1,6 @@
 /**
- * A stable identifier of this machine, to which the pairing is bound (MCP-08). It is used as a
- * key and told to nobody: what is derived from it says nothing about it (machine-id(5) asks for just that).
+ * A stable identifier of this machine, to which the pairing is bound (MCP-08). It is only used as the key of a hash and
+ * never leaves the machine, as machine-id(5) requires.
  */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -9,32 +9,29 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 
-/** Where an identifier comes from. `host-name` is the fallback: host and user names, which others can know. */
-export const MACHINE_SOURCES = ['machine-id', 'platform-uuid', 'machine-guid', 'host-name'] as const;
+/** Sources of an identifier, best first. `host-name` is the fallback: host and user names, which are not secret. */
+const MACHINE_SOURCES = ['machine-id', 'platform-uuid', 'machine-guid', 'host-name'] as const;
 
-/** See `MACHINE_SOURCES`. */
 export type MachineSource = (typeof MACHINE_SOURCES)[number];
 
 /** True for a name of `MACHINE_SOURCES`. */
 export const isMachineSource = (value: string): value is MachineSource =>
   (MACHINE_SOURCES as readonly string[]).includes(value);
 
-/** One identifier. */
 export interface MachineId {
   readonly source: MachineSource;
-  /** Its bytes; any length. Keyed hashes take it as their key. */
+  /** Of any length. The key of keyed hashes. */
   readonly bytes: Uint8Array;
 }
 
-/** This machine, as far as it can be told from others. */
 export interface Machine {
-  /** The best identifier that there is here; the fallback always is. */
+  /** The best identifier available; the fallback always is. */
   best(): Promise<MachineId>;
-  /** The identifier of one source; undefined where this machine has none. */
+  /** The identifier of one source; undefined if this machine has none. */
   of(source: MachineSource): Promise<MachineId | undefined>;
 }
 
-/** What the binding asks of the system; tests give their own. */
+/** The system calls; tests replace them. */
 export interface MachineOutside {
   readonly platform: NodeJS.Platform;
   readonly read: (path: string) => Promise<string>;
@@ -68,7 +65,7 @@ export const systemMachine = (): Machine =>
     systemRoot: process.env['SystemRoot'] ?? 'C:\\Windows',
   });
 
-/** A container's user may have a number only. */
+/** In a container the user may have only a number. */
 function accountName(): string {
   try {
     return userInfo().username;
@@ -77,7 +74,6 @@ function accountName(): string {
   }
 }
 
-/** A machine over what the system says. */
 export function machineOf(outside: MachineOutside): Machine {
   const of = async (source: MachineSource): Promise<MachineId | undefined> => {
     const found = await READ[source](outside);
@@ -99,7 +95,7 @@ const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<
   'machine-id': async ({ platform, read }) => {
     if (platform === 'win32' || platform === 'darwin') return undefined;
     for (const path of FILES) {
-      // Absent, unreadable or not set yet (`uninitialized` in an image): the next one.
+      // Absent, unreadable or not set yet (`uninitialized` in an image): try the next one.
       const content = (await read(path).catch(() => '')).trim();
       if (FILE_ID.test(content) && !isPlaceholder(content)) return plain(content);
     }
@@ -117,7 +113,7 @@ const READ: Readonly<Record<MachineSource, (outside: MachineOutside) => Promise<
 const isPlaceholder = (id: string): boolean => PLACEHOLDER.test(id.replaceAll('-', ''));
 const plain = (id: string): Uint8Array => text(id.replaceAll('-', '').toLowerCase());
 
-/** On one platform: the UUID on the line that names it, of what a program says. */
+/** On the platform `only`: the UUID on the line of the program's output that contains `name`. */
 async function uuidOf(
   { platform, run }: MachineOutside,
   only: NodeJS.Platform,

@@ -1,7 +1,7 @@
 /**
- * Builds the package of the companion: `npm run mcp:pack`. What its command reaches is copied below `build/mcp-package`,
- * with its own package.json, README and licence, and packed there. Nothing of the server can get in: what is copied is
- * what is imported, and it must lie in the folders that the companion may import.
+ * Builds the package of the companion: `npm run mcp:pack`. Copies every module that its command imports, with its own
+ * package.json, README and licence, to `build/mcp-package` and packs it there. Fails for a module outside the folders
+ * that the companion may import, so that nothing of the server gets in.
  */
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -14,11 +14,11 @@ const SOURCE = join(PROJECT_ROOT, 'src', 'mcp');
 const TARGET = join(PROJECT_ROOT, 'build', 'mcp-package');
 const ENTRY = join(COMPILED, 'mcp', 'main.js');
 const FOLDERS: readonly string[] = ['mcp', 'device', 'sdk', 'terminal', 'files', 'crypto', 'protocol'];
-/** Compiled modules, in one form each: statements begin a line, `import(...)` has a literal. */
+/** Imports as the compiler writes them: statements begin a line, `import(...)` has a literal. */
 const IMPORTED = /^(?:import|export)\s[^;]*?from '([^']+)';|^import '([^']+)';|\bimport\('([^']+)'\)/gms;
 const MAP_COMMENT = /^\/\/# sourceMappingURL=.*$/m;
 
-/** The entry and every file that it reaches by relative imports, each once. Throws for one outside the folders. */
+/** The entry and every file that it imports, by relative paths, directly or not. Throws for one outside `FOLDERS`. */
 async function reached(): Promise<ReadonlyMap<string, string>> {
   const found = new Map<string, string>();
   const waiting = [ENTRY];
@@ -45,7 +45,7 @@ for (const [file, code] of await reached()) {
 await copyFile(join(SOURCE, 'package.json'), join(TARGET, 'package.json'));
 await copyFile(join(SOURCE, 'README.md'), join(TARGET, 'README.md'));
 await copyFile(join(PROJECT_ROOT, 'LICENSE'), join(TARGET, 'LICENSE'));
-// npm is a script on Windows, which only a shell starts; no argument here comes from outside.
+// npm is a script on Windows and needs a shell there; every argument is a constant.
 const npm = promisify(execFile)('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', dirname(TARGET)], {
   cwd: TARGET,
   shell: process.platform === 'win32',

@@ -1,4 +1,6 @@
-/** `service-mcp pair`: this machine becomes a device by the six words that another one shows (the reference, Pairing). */
+/**
+ * `service-mcp pair`: this machine becomes a device by the six words that another device shows (reference, Pairing).
+ */
 import { createReadStream } from 'node:fs';
 import { readOfferText } from '../sdk/address.js';
 import { Device, type DeviceOptions } from '../sdk/device.js';
@@ -17,17 +19,15 @@ import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } fr
 import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
-import { alone } from './lock.js';
-import { passwordsSaid } from './passwords.js';
+import { withLock } from './lock.js';
 
-/** What `pair` takes. */
-export interface PairOptions {
+interface PairOptions {
   readonly host?: string;
   readonly code?: string;
   readonly name?: string;
   readonly force: boolean;
   readonly passwordFile?: string;
-  /** Whether agents may read the secrets of passwords; absent: a person is asked, and without one they may not. */
+  /** Whether agents may read the secrets of passwords; absent: prompts, or false if not interactive. */
   readonly passwords?: boolean;
 }
 
@@ -39,23 +39,29 @@ const LINE_MAX = 4_096;
 const LINE_BREAK = 0x0a;
 const TICK_MS = 1_000;
 
+/** Whether agents may read the secrets of passwords, as a sentence. */
+export const passwordsSaid = (allowed: boolean): string =>
+  allowed
+    ? 'Agents may read the secrets of your passwords; `service-mcp passwords withhold` ends that.'
+    : 'Secrets of passwords are withheld from agents; `service-mcp passwords allow` lets them read them.';
+
 /**
- * Pairs and keeps the pairing. Asks for what was not given, where a person can be asked. With `force` a pairing that is
- * there is replaced once the new one is kept, and the old device is revoked. Throws `McpError`.
+ * Pairs and saves the pairing. Prompts for missing options if interactive. With `force` an existing pairing is replaced
+ * once the new one is saved, and its device is revoked. Throws `McpError`.
  */
 export async function pair(context: CommandContext, options: PairOptions): Promise<void> {
-  const { terminal, place, platform } = context;
+  const { terminal, paths, platform } = context;
   if (!options.force) await expectUnpaired(context);
   const before = options.force ? await previous(context) : undefined;
   const offer = options.host === undefined ? undefined : readOfferText(options.host);
   const address = (offer?.url ?? options.host ?? context.env['SERVICE_HOST'] ?? '').trim();
   const serverUrl = await serverFrom(terminal, address, () => new McpError('usage', NO_SERVER, { hint: GIVE_SERVER }));
   const name = nameFrom(options.name);
-  // Before the words: they are good for five minutes, and nothing of the choice may depend on who is in a hurry.
+  // Before the words, which expire after five minutes: this choice must not be made in a hurry.
   const passwords = options.passwords ?? (await passwordsAllowed(context));
   const words = await wordsFrom(context, options.code ?? offer?.words);
-  // The words are good for one pairing: a folder that cannot be written must show before they are spent.
-  await alone(place, () => Promise.resolve());
+  // The words work once: a folder that cannot be written must be noticed before they are used.
+  await withLock(paths, () => Promise.resolve());
   const request: Omit<JoinRequest, 'onDigits'> = {
     ...{ platform, serverUrl, name, glyph: 'laptop', words, signal: context.interrupted },
     password: passwordFrom(context, options.passwordFile),
@@ -71,8 +77,8 @@ export async function pair(context: CommandContext, options: PairOptions): Promi
 }
 
 async function expectUnpaired(context: CommandContext): Promise<void> {
-  if ((await readConfig(context.place, context.note)) === undefined) return;
-  // A file that does not open here says so, and that `--force` replaces it.
+  if ((await readConfig(context.paths, context.note)) === undefined) return;
+  // Throws for a file that does not open here, with the hint that `--force` replaces it.
   const { serverUrl, name } = await loadIdentity(context);
   throw new McpError(
     'already_paired',
@@ -80,7 +86,7 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   );
 }
 
-/** The pairing that is about to be replaced; undefined where there is none that opens. */
+/** The pairing to be replaced; undefined if there is none that opens. */
 async function previous(context: CommandContext): Promise<Identity | undefined> {
   return loadIdentity(context).catch((error: unknown) => {
     const { code } = failureOf(error);
@@ -95,14 +101,14 @@ function nameFrom(given: string | undefined): string {
   throw new McpError('usage', `a device name is 1 to ${NAME_MAX} characters, without control characters`);
 }
 
-/** What a person says to it. Anything but a yes, and nobody to ask, is a no. */
+/** Prompts for the choice; anything but yes, and a terminal that is not interactive, is no. */
 async function passwordsAllowed({ terminal }: CommandContext): Promise<boolean> {
   if (!terminal.interactive) return false;
   terminal.note('What agents read goes to the model that your MCP client uses.');
   return isYes(await terminal.ask('May agents read the secrets of your passwords? [y/N] '));
 }
 
-/** Words with their checksum, checked before anything is sent: a mistyped one must not spend the pairing. */
+/** The words, their checksum verified before anything is sent: a typing error must not use up the code. */
 async function wordsFrom(context: CommandContext, given: string | undefined): Promise<string> {
   if (given !== undefined) return decodeWords(context.platform.sodium, given, WORDS).text;
   if (context.terminal.interactive) return askedWords(context, { count: WORDS, question: QUESTION, hidden: false });
@@ -110,17 +116,17 @@ async function wordsFrom(context: CommandContext, given: string | undefined): Pr
   throw new McpError('usage', 'the six words are missing', { hint });
 }
 
-/** How the account password is got, where one is set: the file's first line, else the person's, unseen. */
+/** Reads the account password: the first line of the file, else a hidden prompt. */
 const passwordFrom =
   ({ terminal }: CommandContext, file: string | undefined): AskPassword =>
   async () => {
     if (file === '-') return firstLine(terminal.openInput());
-    // A pipe (`<(pass show account)`) is as good as a file; more than a password is not read.
+    // Also a pipe, as in `<(pass show account)`; no more is read than a password may have.
     if (file !== undefined) return firstLine(createReadStream(file, { end: LINE_MAX - 1 }), file);
     return terminal.interactive ? terminal.ask('Account password: ', { hidden: true }) : null;
   };
 
-/** What stands before the first line break. Standard input may go on after it; `file` is named where it cannot be read. */
+/** The text before the first line break. `file`: named in the error if it cannot be read. */
 async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promise<string> {
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -138,7 +144,7 @@ async function firstLine(input: AsyncIterable<Uint8Array>, file?: string): Promi
   return Buffer.concat(chunks).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
 }
 
-/** Joins; a password that was mistyped is asked for again, which spends neither words nor code. */
+/** Joins. Prompts again for a mistyped password, which does not use up the code. */
 async function joined(context: CommandContext, request: Omit<JoinRequest, 'onDigits'>): Promise<Identity> {
   const waiting = new Waiting(context);
   const onDigits = (digits: string): void => waiting.shown(digits);
@@ -156,7 +162,7 @@ async function joined(context: CommandContext, request: Omit<JoinRequest, 'onDig
   }
 }
 
-/** Tells the person what to compare, and how long the other device has left to decide. */
+/** Shows the digits to compare, and the time left for the decision on the other device. */
 class Waiting {
   private timer: Timer | undefined;
   private readonly until: number;
@@ -165,7 +171,7 @@ class Waiting {
     this.until = context.platform.clock.now() + PAIR_SESSION_MS;
   }
 
-  /** The digits of one attempt: another password is another attempt, with other keys and so with other digits. */
+  /** Another password is another attempt, with other keys and so with other digits. */
   shown(digits: string): void {
     const { terminal } = this.context;
     terminal.note(`Digits: ${digits.slice(0, 3)} ${digits.slice(3)}`);
@@ -174,7 +180,7 @@ class Waiting {
     this.tick();
   }
 
-  /** While the password is asked for, nothing else is written. */
+  /** Wraps the password prompt: no progress is written meanwhile. */
   around(ask: AskPassword | undefined): AskPassword {
     return async () => {
       this.end();
@@ -200,7 +206,7 @@ class Waiting {
   }
 }
 
-/** Keeps the pairing. Where that fails the device that nobody holds is taken out of the list again. */
+/** Saves the pairing. If that fails the new device, whose keys are lost, is revoked. */
 async function kept(context: CommandContext, pairing: Pairing, keep: typeof savePairing): Promise<void> {
   const { identity } = pairing;
   try {
@@ -232,7 +238,7 @@ async function replaced(context: CommandContext, before: Identity): Promise<void
   );
 }
 
-/** Revokes a device in its own name. One that is revoked or unknown already is no error. */
+/** Revokes a device with its own token; not an error if it is revoked or unknown already. */
 export async function revokeDevice(context: Pick<CommandContext, 'platform'>, identity: Identity): Promise<void> {
   try {
     await withDevice(context, { identity }, (device) => device.revoke(identity.deviceId));
@@ -241,7 +247,7 @@ export async function revokeDevice(context: Pick<CommandContext, 'platform'>, id
   }
 }
 
-/** Asks the server as this device, without any of its items. What goes wrong in the background goes wrong in `work`, too. */
+/** Runs `work` as this device, without its items. Background errors are ignored: they also fail `work`. */
 export async function withDevice<T>(
   { platform }: Pick<CommandContext, 'platform'>,
   who: Pick<DeviceOptions, 'identity' | 'onIdentity'>,

@@ -1,15 +1,14 @@
-/** What the person who runs the companion allows agents, read from the environment at start. A doubtful value is refused. */
+/** What the environment allows agents, read once at start. */
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Env } from './context.js';
 import { McpError } from './errors.js';
 
-/** See above. */
 export interface Policy {
-  /** Ids, slugs or names of the only bins that exist for agents; null: all. */
+  /** The allow list: ids, slugs or names of bins; null: all bins. */
   readonly bins: readonly string[] | null;
-  /** Nothing is written or deleted, and the tools that would are not offered. */
+  /** The tools that write or delete are not offered, and refuse. */
   readonly readOnly: boolean;
-  /** Secrets of passwords are withheld, also where the pairing allows them. */
+  /** Secrets of passwords are withheld even if the pairing allows them. */
   readonly redact: boolean;
 }
 
@@ -19,17 +18,14 @@ export const BINS_VARIABLE = `${PREFIX}_BINS`;
 /** 1 or 0. */
 export const READ_ONLY_VARIABLE = `${PREFIX}_READ_ONLY`;
 /** 1 or 0. */
-export const REDACT_VARIABLE = `${PREFIX}_REDACT_SECRETS`;
+const REDACT_VARIABLE = `${PREFIX}_REDACT_SECRETS`;
 
-/** What else would separate, or steer a terminal, stands in no name here: a list that was meant otherwise must not be taken. */
+/** No other separators and no control characters: a list in another syntax must be refused, not misread. */
 const NAME = /^[^,;\p{Cc}]{1,200}$/u;
 const ON: ReadonlySet<string> = new Set(['1', 'true', 'yes', 'on']);
 const OFF: ReadonlySet<string> = new Set(['', '0', 'false', 'no', 'off']);
 
-/**
- * The policy of an environment. Throws `McpError` `bad_setting`: a restriction that was misspelt must not be taken for
- * none.
- */
+/** Throws `McpError` `bad_setting` for any doubtful value: a misspelt restriction must not count as none. */
 export const readPolicy = (env: Env): Policy => ({
   bins: binsOf(env[BINS_VARIABLE]),
   readOnly: isOn(env, READ_ONLY_VARIABLE),

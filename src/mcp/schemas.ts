@@ -1,21 +1,21 @@
-/** What the tools take and give (the reference, Agent tools), as schemas. */
+/** Schemas of the tools' input and output (reference, Agent tools). */
 import { z } from 'zod';
 import { SEARCH_TEXT_MAX } from '../sdk/search.js';
 import { ULID } from '../protocol/ids.js';
 import { CONTENT_TYPES } from '../protocol/item.js';
 
-/** Items that a list shows where the agent does not say, and at most. A search shows as many. */
-export const LIST_DEFAULT = 20;
-/** Items in one answer, at most, and bins. */
+/** Items of a list without `limit`. */
+const LIST_DEFAULT = 20;
+/** Most items and most bins in one answer. */
 export const LIST_MAX = 200;
 
 const bin = z.string().min(1).max(200).describe('Name, slug or id of a bin.');
 const id = z.string().regex(ULID, 'must be a ULID: 26 upper-case characters').describe('ULID of an item.');
 
-/** A date alone, or with a time; without a zone it is UTC. */
+/** A date, or a date with a time; UTC if no zone is given. */
 const ISO = /^\d{4}-\d{2}-\d{2}(?:[Tt ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d{2}:?\d{2})?)?$/;
 
-/** ms since 1970 of a text that fits `ISO`; NaN for one that is no time. */
+/** ms since 1970 of a text that fits `ISO`; NaN if there is no such time. */
 export const timeOf = (text: string): number =>
   Date.parse(/[Tt ].*(?:[Zz]|[+-]\d{2}:?\d{2})$/.test(text) || text.length === 10 ? text : `${text}Z`);
 
@@ -89,7 +89,7 @@ const item = z.object({
   onServer: z.literal(false).optional().describe("The server's history does not have the item any more."),
 });
 
-/** One item as a list or a search gives it. */
+/** One item of a list or a search. */
 export type ItemOutput = z.infer<typeof item>;
 
 const listing = {

@@ -1,7 +1,7 @@
-/** `service-mcp serve`: the tools over standard input and output, until either side ends it. */
+/** `service-mcp serve`: the tools over standard input and output, until either side closes them. */
 import { once } from 'node:events';
 import { Socket } from 'node:net';
-import { Readable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { setFlagsFromString } from 'node:v8';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { serverAddress } from '../sdk/address.js';
@@ -17,35 +17,33 @@ import { McpError } from './errors.js';
 import { failureOf } from './failure.js';
 import { holdInstance } from './lock.js';
 import { readPolicy, type Policy } from './policy.js';
-import { createServer, type ToolServer } from './server.js';
-import { guarded } from './stdio.js';
+import { ToolServer } from './server.js';
 import { toolsOf } from './tools.js';
 import { Vault } from './vault.js';
 
-/** Standard input and output as the transport takes them. */
-export interface ServeOptions extends Context {
+interface ServeOptions extends Context {
   readonly input: NodeJS.ReadableStream;
   readonly output: NodeJS.WritableStream;
 }
 
-/** A message that is longer ends the conversation. */
+/** A longer message ends the connection. */
 const MESSAGE_MAX = 20 * 1024 * 1024;
-/** How long calls under way are waited for when nobody listens any more. */
+/** How long running calls may take to finish after the client has closed its end. */
 const GRACE_MS = 5_000;
 
 /**
- * Speaks MCP until `input` ends, `output` breaks or `interrupted` is aborted; calls under way are finished first, within
- * a grace. Resolves with the exit code; throws `McpError` where it cannot begin.
+ * Speaks MCP until `input` ends, `output` breaks or `interrupted` is aborted, then lets running calls finish within
+ * `GRACE_MS`. Resolves with the exit code. Throws `McpError` if it cannot start or lost its lock.
  */
 export async function serve(options: ServeOptions): Promise<ExitCode> {
-  const { place, platform } = options;
+  const { paths, platform } = options;
   const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
-  const context = { place, platform, note };
+  const context = { paths, platform, note };
   keepSmall();
   const policy = readPolicy(options.env);
   const ending = new AbortController();
   let lost = false;
-  const lock = await holdInstance(place, () => {
+  const lock = await holdInstance(paths, () => {
     lost = true;
     ending.abort();
   });
@@ -62,7 +60,7 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
       const passwords = passwordsOf(context, { policy, identity });
       const tools = toolsOf({ vault, passwords, now });
       const record = audit.write.bind(audit);
-      const server = createServer({ version: options.version, tools, policy, audit: record, note, now });
+      const server = new ToolServer({ version: options.version, tools, policy, audit: record, note, now });
       note(`${identity.name} serves ${described(policy, first)}`);
       await converse(options, server, ending);
     } finally {
@@ -76,22 +74,22 @@ export async function serve(options: ServeOptions): Promise<ExitCode> {
 }
 
 /**
- * Lets the heap grow by little before it is collected: the program runs beside an editor all day. A first reading makes several times the garbage of what stays, and
- * with the usual factors a vault of 50,000 items takes 400 MB for a moment instead of 200, for a third less of its
- * processor time. An engine that does not know a flag goes on without it.
+ * Makes V8 collect earlier: the program runs beside an editor all day. The first reading allocates several times what
+ * it keeps; with V8's default factors a vault of 50,000 items peaks at 400 MB instead of 200, for a third less CPU
+ * time. V8 ignores flags that it does not know.
  */
 function keepSmall(): void {
   for (const flag of ['--heap-growing-percent=30', '--max-semi-space-size=4', '--semi-space-growth-factor=1'])
     setFlagsFromString(flag);
 }
 
-/** Agents must not read and write at another server than the one that the person named. Throws `bad_setting`. */
+/** Agents must not use a server other than the one that SERVICE_HOST names. Throws `bad_setting`. */
 function expectServer(env: Env, { serverUrl }: Identity): void {
   const named = (env['SERVICE_HOST'] ?? '').trim();
   try {
     if (named === '' || serverAddress(named) === serverUrl) return;
   } catch {
-    // No address at all: as little that server's as another one.
+    // Not an address: refused like another server's.
   }
   const what = `SERVICE_HOST is another server than ${serverUrl}, with which this machine is paired`;
   const hint = 'Correct it or leave it out; to change the server run `service-mcp pair --force`.';
@@ -99,8 +97,8 @@ function expectServer(env: Env, { serverUrl }: Identity): void {
 }
 
 /**
- * Whether agents may read the secrets of passwords, read anew for each answer: who withholds them means from now on. A
- * pairing that does not open, or is another device's, allows nothing.
+ * Whether agents may read the secrets of passwords. Reads the pairing for each answer, so that `passwords withhold`
+ * takes effect at once. A pairing that does not open, or is another device's, allows nothing.
  */
 function passwordsOf(
   keeper: Keeper,
@@ -136,7 +134,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
   input.once('end', stop);
   input.once('close', stop);
   mcp.server.onclose = stop;
-  // The parser's message would quote what was sent.
+  // Not the parser's message: it would quote what was sent.
   mcp.server.onerror = ({ name }) => options.note(`service-mcp: a message could not be taken (${name})`);
   try {
     await mcp.connect(transport);
@@ -144,7 +142,7 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
     const patience = new AbortController();
     await Promise.race([server.idle(), delay(platform.clock, GRACE_MS, patience.signal).catch(() => undefined)]);
     patience.abort();
-    // The answers of those calls are handed to the transport a turn later.
+    // The results of those calls reach the transport one turn later.
     await breathe();
     await mcp.close();
     await new Promise<void>((resolve) => guard.output.end(resolve));
@@ -152,8 +150,34 @@ async function converse(options: ServeOptions, server: ToolServer, ending: Abort
     input.off('end', stop);
     input.off('close', stop);
     guard.release();
-    // A pipe that is read keeps the process alive.
+    // A pipe that is being read keeps the process alive.
     input.pause();
     if (input instanceof Socket) input.unref();
   }
+}
+
+type Write = NodeJS.WritableStream['write'];
+
+/**
+ * Reserves `output` for the protocol: one stray line there breaks it. Only the returned stream writes to it; what a
+ * library or the console writes to `output` goes to `strays`. `onBroken`: the reader is gone (EPIPE). `release`
+ * restores `output`.
+ */
+function guarded(output: NodeJS.WritableStream, strays: NodeJS.WritableStream, onBroken: () => void) {
+  const original = output.write.bind(output) as (chunk: Buffer, done: (error?: Error | null) => void) => boolean;
+  const protocol = new Writable({
+    write: (chunk: Buffer, _encoding, done) => void original(chunk, done),
+  });
+  protocol.on('error', onBroken);
+  output.on('error', onBroken);
+  const own = Object.getOwnPropertyDescriptor(output, 'write');
+  output.write = ((...args: Parameters<Write>) => strays.write(...args)) as Write;
+  return {
+    output: protocol,
+    release: () => {
+      if (own === undefined) Reflect.deleteProperty(output, 'write');
+      else Object.defineProperty(output, 'write', own);
+      output.off('error', onBroken);
+    },
+  };
 }

@@ -1,6 +1,6 @@
 /**
- * Items as agents get them: structured, and as text that a model reads. Secrets are withheld unless the person allowed
- * them, and an answer has a bound: what passes it is cut, and said to be.
+ * Items as agents get them: structured, and as text. Secrets are withheld unless the user allowed them. The size of an
+ * answer is bounded: what exceeds it is cut, and listed as cut.
  */
 import type { ItemView } from '../sdk/events.js';
 import { SEARCHED } from '../sdk/search.js';
@@ -11,29 +11,29 @@ import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';
 
-/** Characters of payload JSON in one answer; the first item is whole whatever its size, at most 64 KB. */
+/** Characters of payload JSON in one answer. The first item is never cut; it has at most 64 KB. */
 export const ANSWER_MAX = 100_000;
-/** Characters of each text of an item that is past the bound. */
+/** Characters left of each text of an item past the bound. */
 const CUT_TO = 300;
 
-/** What stands in the place of a secret that is withheld. As a secret of a new item it is refused. */
+/** Replaces a withheld secret. Refused as the secret of a new item. */
 export const MASK = '********';
-/** Of a password that is withheld these alone are shown: what another program put beside the secret may repeat it. */
+/** The only fields shown of a withheld password: any other field may repeat the secret. */
 const OPEN: ReadonlySet<string> = new Set(SEARCHED.password);
-/** Later times cannot be written as ISO 8601; only a server that lies, or a broken clock, tells one. */
+/** The latest time of ISO 8601; only a lying server or a broken clock gives a later one. */
 const TIME_MAX = 8.64e15;
 
 /** ms as ISO 8601. */
 export const isoOf = (ms: number): string => new Date(Math.min(ms, TIME_MAX)).toISOString();
 
-/** What is told of an item that was opened when it came and does not open now. */
+/** An item that opened when it arrived and does not open now. */
 const DAMAGED = {
   reason: 'damaged_item',
   meaning: 'The copy in memory does not open any more.',
   whatToDo: 'Restart this program: it reads everything anew.',
 };
 
-/** One answer's items. */
+/** The items of one answer. */
 export class Sheet {
   private readonly items: ItemOutput[] = [];
   private left = ANSWER_MAX;
@@ -58,7 +58,7 @@ export class Sheet {
     });
   }
 
-  /** An item that does not verify, or does not open any more. */
+  /** An item that does not verify or does not open any more. */
   addUnreadable(card: Card): void {
     const reason = card.reason === null ? undefined : reasonOf(card.reason);
     const unreadable =
@@ -68,7 +68,6 @@ export class Sheet {
     this.items.push({ ...this.head(card), payload: null, unreadable });
   }
 
-  /** Structured. */
   get output(): ItemOutput[] {
     return this.items;
   }
@@ -85,7 +84,7 @@ export class Sheet {
     return { payload: { ...payload, ...Object.fromEntries(redacted.map((field) => [field, MASK])) }, redacted };
   }
 
-  /** A payload as far as there is room in this answer. */
+  /** The payload, cut to the room left in this answer. */
   private fitted(payload: JsonObject | null): { readonly payload: ItemOutput['payload']; readonly cut: string[] } {
     if (payload === null) return { payload, cut: [] };
     const size = JSON.stringify(payload).length;
@@ -103,11 +102,14 @@ export class Sheet {
   }
 }
 
-/** Names of fields, which another device chose. */
+/** Names of fields, quoted where needed: another device chose them. */
 const namesText = (names: readonly string[]): string =>
   names.map((name) => (/^\w{1,32}$/.test(name) ? name : jsonLine(name.slice(0, 32)))).join(', ');
 
-/** One item as a model reads it: a line on it, and its content as JSON on the next, so that no content passes for a line. */
+/**
+ * One item as text: a line of facts, then its content as one line of JSON, so that content cannot imitate a line of
+ * facts.
+ */
 export function itemText(item: ItemOutput, at: number): string {
   const { id, bin, binSlug, binName, type, ts, version, payload, redacted, cut, blob, unreadable, onServer } = item;
   const where = bin === null ? 'unknown bin' : `bin ${binText({ id: bin, slug: binSlug, name: binName })}`;

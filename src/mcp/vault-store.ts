@@ -1,42 +1,41 @@
 /**
- * The companion's copy of the items, in memory only: nothing of it outlives the program.
+ * The companion's copy of the items, in memory only: it ends with the program.
  *
- * Tens of thousands of rows as objects, with a map of keys in each, fill a memory that their bytes would not. So a row
- * lies here as one record of the client's own format and is taken apart when somebody looks into it; what lists and
- * searches go by (bin, type, time, searched text) lies beside it. A deleted item is a number in a map.
+ * A row as an object, with its maps of keys, takes several times the memory of its bytes, which counts with tens of
+ * thousands of rows. So a row is kept as one record of the SDK's storage format and decoded on access; what lists and
+ * searches need (bin, type, time, searched text) is kept beside it. A deleted item is a number in a map.
  */
-import { FRESH, type Cursor } from '../sdk/cursor.js';
 import type { ItemView } from '../sdk/events.js';
 import { newestFirst } from '../sdk/query.js';
 import { fold, SEARCHED } from '../sdk/search.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
-import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../sdk/store/store.js';
+import { MemoryStore, type Batch, type Entry, type Held, type QuarantineReason } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { equalBytes } from '../protocol/bytes.js';
 import type { ContentType } from '../protocol/item.js';
 
-/** What is known of an item without opening it. Of one that does not verify it is what the server says. */
+/** What is known of an item without opening it. Of an item that does not verify it is only what the server says. */
 export interface Card {
   readonly id: string;
-  /** The server's version; 0: its history does not name the item (any more). */
+  /** The server's version; 0: its history does not have the item (any more). */
   readonly version: number;
-  /** Null: the item verified. Else why it is not shown. */
+  /** Why the item is not shown; null: it verified. */
   readonly reason: QuarantineReason | null;
   readonly binId: string | null;
   readonly type: ContentType | null;
-  /** ms; of an item of which nothing can be read the time of its id. */
+  /** ms; the time of the id if nothing of the item can be read. */
   readonly ts: number;
   readonly senderDevice: string | null;
   /** Name of the blob that the row names. */
   readonly blobRef: string | null;
-  /** The bin of the last state that verified; null where none did. */
+  /** The bin of the last state that verified; null if none did. */
   readonly provenBin: string | null;
 }
 
 interface Slot extends Card {
   version: number;
-  /** `deleted`: only where content is kept, since the delete bore no tag. */
+  /** `deleted`: a delete without a valid tag, whose content is kept. */
   readonly state: Entry['state'];
   /** The entry as `encodeEntry` writes it. */
   readonly record: Uint8Array;
@@ -44,45 +43,36 @@ interface Slot extends Card {
   text: string | undefined;
 }
 
-/** The records never leave this memory, so they bear nobody's name. */
+/** Records name the store that wrote them; these never leave it. */
 const AT = { owner: 0, generation: 0 } as const;
 
-/** The store; see above. */
-export class VaultStore implements Store {
+/** The outbox and the cursor are those of `MemoryStore`, which gets no entries here. */
+export class VaultStore extends MemoryStore {
   private readonly slots = new Map<string, Slot>();
-  /** Deleted items without content: twice the version, and one more where the delete bore its tag. */
+  /** Deleted items without content: twice the version, plus one if the delete had a valid tag. */
   private readonly gone = new Map<string, number>();
-  private readonly outbox = new Map<number, Pending>();
-  /** The same few names stand in every row: each is kept once. */
+  /** Interned ids of bins and devices: every row names one of the same few. */
   private readonly names = new Map<string, string>();
-  private at: Cursor = FRESH;
-  private itemCount = 0;
-  private versionSum = 0;
+  private counted: Held = { itemCount: 0, versionSum: 0 };
 
-  /** `onApplied`: told after each batch, with the number of live items that are here. */
-  constructor(private readonly onApplied: (items: number) => void = () => undefined) {}
-
-  cursor(): Promise<Cursor> {
-    return Promise.resolve(this.at);
+  /** `onApplied` is called after each batch with the number of live items. */
+  constructor(private readonly onApplied: (items: number) => void = () => undefined) {
+    super();
   }
 
-  get(id: string): Promise<Entry | undefined> {
+  override get(id: string): Promise<Entry | undefined> {
     return Promise.resolve(this.entry(id));
   }
 
-  async *entries(): AsyncGenerator<Entry> {
+  override async *entries(): AsyncGenerator<Entry> {
     for (const id of [...this.slots.keys(), ...this.gone.keys()]) {
       const entry = await this.get(id);
       if (entry !== undefined) yield entry;
     }
   }
 
-  pending(): Promise<readonly Pending[]> {
-    return Promise.resolve([...this.outbox.values()].sort((one, other) => one.seq - other.seq));
-  }
-
-  held(): Promise<Held> {
-    return Promise.resolve({ itemCount: this.itemCount, versionSum: this.versionSum });
+  override held(): Promise<Held> {
+    return Promise.resolve(this.counted);
   }
 
   binIds(): Promise<ReadonlySet<string>> {
@@ -91,47 +81,44 @@ export class VaultStore implements Store {
     return Promise.resolve(ids);
   }
 
-  apply(batch: Batch): Promise<void> {
-    if (batch.forgetVersions === true) this.forgetVersions();
-    for (const entry of batch.entries ?? []) this.set(entry);
-    for (const pending of batch.pending ?? []) this.outbox.set(pending.seq, pending);
-    for (const seq of batch.done ?? []) this.outbox.delete(seq);
-    if (batch.cursor !== undefined) this.at = batch.cursor;
-    this.onApplied(this.itemCount);
-    return Promise.resolve();
+  override apply({ forgetVersions, entries = [], ...rest }: Batch): Promise<void> {
+    if (forgetVersions === true) this.forgetVersions();
+    for (const entry of entries) this.put(entry);
+    this.onApplied(this.counted.itemCount);
+    return super.apply(rest);
   }
 
-  /** All items that are here and not deleted, in no order that matters. A deleted one whose content is kept is not here. */
+  /** All items that are not deleted, in no particular order. */
   *cards(): Generator<Card> {
     for (const slot of this.slots.values()) if (slot.state !== 'deleted') yield slot;
   }
 
-  /** Of one item; undefined where it is not here. */
+  /** Undefined for an item that is deleted or unknown. */
   card(id: string): Card | undefined {
     const slot = this.slots.get(id);
     return slot?.state === 'deleted' ? undefined : slot;
   }
 
-  /** True of an item that was deleted, with or without a tag. */
+  /** True for a deleted item, with or without a valid tag. */
   isDeleted(id: string): boolean {
     const slot = this.slots.get(id);
     return this.gone.has(id) || slot?.state === 'deleted';
   }
 
-  /** Items that were here and were deleted by somebody who did not prove to be one of the user's devices. */
+  /** Number of items whose delete no device of the user has signed. */
   get unproven(): number {
     let count = 0;
     for (const slot of this.slots.values()) if (slot.state === 'deleted') count++;
     return count;
   }
 
-  /** Remembers what is searched in an item that was opened just now. */
+  /** Keeps the searched text of an item that was just opened. */
   read(view: ItemView): void {
     const slot = this.slots.get(view.id);
     if (slot?.state === 'live') slot.text = searchedText(view.type, view.payload);
   }
 
-  /** What is searched in an item; undefined: it was not opened yet. */
+  /** The searched text of an item; undefined: it was not opened yet. */
   textOf(id: string): string | undefined {
     return this.slots.get(id)?.text;
   }
@@ -144,10 +131,10 @@ export class VaultStore implements Store {
     return { id, version: Math.floor(gone / 2), state: 'deleted', tagged: gone % 2 === 1, kept: null };
   }
 
-  private set(entry: Entry): void {
+  private put(entry: Entry): void {
     const { id, version } = entry;
     const before = this.slots.get(id);
-    this.tally(before, -1);
+    this.count(before, -1);
     if (entry.state === 'deleted' && entry.kept === null) {
       this.slots.delete(id);
       this.gone.set(id, version * 2 + Number(entry.tagged));
@@ -158,7 +145,7 @@ export class VaultStore implements Store {
     const slot: Slot = { ...this.cardOf(entry), state: entry.state, record, text: undefined };
     if (before !== undefined && sameContent(before, entry)) slot.text = before.text;
     this.slots.set(id, slot);
-    this.tally(slot, 1);
+    this.count(slot, 1);
   }
 
   private cardOf(entry: Entry): Card {
@@ -180,7 +167,7 @@ export class VaultStore implements Store {
   private shared(name: string): string {
     const known = this.names.get(name);
     if (known !== undefined) return known;
-    // A server may name ever new ones: then this is only a cache that begins anew.
+    // Bounded: a hostile server could name new ids for ever.
     if (this.names.size >= NAMES_MAX) this.names.clear();
     this.names.set(name, name);
     return name;
@@ -189,14 +176,13 @@ export class VaultStore implements Store {
   private forgetVersions(): void {
     for (const slot of this.slots.values()) slot.version = 0;
     for (const [id, gone] of this.gone) this.gone.set(id, gone % 2);
-    this.itemCount = 0;
-    this.versionSum = 0;
+    this.counted = { itemCount: 0, versionSum: 0 };
   }
 
-  private tally(slot: Slot | undefined, sign: 1 | -1): void {
+  private count(slot: Slot | undefined, sign: 1 | -1): void {
     if (slot === undefined || slot.state === 'deleted' || slot.version === 0) return;
-    this.itemCount += sign;
-    this.versionSum += sign * slot.version;
+    const { itemCount, versionSum } = this.counted;
+    this.counted = { itemCount: itemCount + sign, versionSum: versionSum + sign * slot.version };
   }
 }
 
@@ -204,17 +190,17 @@ const NAMES_MAX = 10_000;
 
 const decoded = (slot: Slot): Entry => decodeEntry(entryKey(slot.id), slot.record, AT);
 
-/** The tag covers all that a user sees. */
+/** Compares tags: they cover all content. */
 function sameContent(before: Slot, entry: Entry): boolean {
   if (before.state !== 'live' || entry.state !== 'live' || entry.row.sig === null) return false;
   const known = decoded(before);
   return known.state === 'live' && known.row.sig !== null && equalBytes(known.row.sig, entry.row.sig);
 }
 
-/** Between two fields: folding leaves no line break in a text, so no match goes over it. */
+/** Separates two fields. Folded text contains no line break, so that no match spans two fields. */
 const BREAK = '\n';
 
-/** The searched fields of a payload, folded. Secrets are not among them. */
+/** The searched fields of a payload, folded. The secret of a password is not one of them. */
 const searchedText = (type: ContentType, payload: JsonObject | null): string =>
   payload === null
     ? ''
@@ -225,10 +211,10 @@ const searchedText = (type: ContentType, payload: JsonObject | null): string =>
         })
         .join(BREAK);
 
-/** The newest of many, without keeping them all. */
+/** Selects the newest cards, and holds at most twice as many. */
 export class Newest {
   private found: Card[] = [];
-  /** How many were offered. */
+  /** Number of cards offered. */
   total = 0;
 
   constructor(private readonly most: number) {}

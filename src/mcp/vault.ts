@@ -1,6 +1,6 @@
 /**
- * The user's items as the companion has them: a device of the client library that polls and holds no socket, over a copy
- * in memory. Before each look it catches up, and compares what it holds with what the server counts.
+ * The user's items: a device of the SDK that polls and opens no socket, over a store in memory. Before each answer it
+ * catches up and compares its count with the server's.
  */
 import { Device } from '../sdk/device.js';
 import { QueuedError } from '../sdk/errors.js';
@@ -20,53 +20,51 @@ import { toolFailure } from './failure.js';
 import type { Policy } from './policy.js';
 import { VaultStore, type Card } from './vault-store.js';
 
-/** What a vault stands on. */
-export interface VaultOptions {
+interface VaultOptions {
   readonly platform: Platform;
   readonly identity: Identity;
   readonly policy: Policy;
-  /** A line for the person. */
+  /** Prints a line for the user. */
   readonly note: (text: string) => void;
-  /** Keeps a renewed token. */
+  /** Saves a renewed token. */
   readonly keep: (identity: Identity) => Promise<unknown>;
 }
 
-/** How far a first reading is: items here, of those that the server counts. */
+/** Progress of the first reading: items read, and items that the server counts. */
 export type Progress = (done: number, total: number) => void;
 
-/** How things stand after catching up. */
+/** The state after catching up. */
 export interface Fresh {
   readonly bins: Bins;
   /**
-   * True: what is here is what the server counts. False: it is not, and reading everything again did not help. Null: the
-   * history moved on too fast to compare, or the server does not say.
+   * True: the copy has all items that the server counts. False: it has not, also after reading everything again. Null:
+   * the history moved on too fast to compare, or the server does not report its count.
    */
   readonly complete: boolean | null;
 }
 
-/** A history that moves on between every two looks is not compared for ever. */
+/** Attempts to compare while the history keeps moving on. */
 const COMPARE_MAX = 3;
-/** For the same lack everything is read again this seldom. */
+/** Least time between two full readings for the same difference. */
 const LOOK_AGAIN_MS = 5 * 60_000;
-/** Sentences that wait for the next answer. */
+/** Sentences kept for the next answer. */
 const NEWS_MAX = 20;
-/** Changes without an answer that are remembered. */
+/** Unacknowledged changes whose ids are kept. */
 const WAITING_MAX = 1_000;
 
-/** See above. */
 export class Vault {
-  /** What the server counts and does not hand out, as of the last comparison; null: nothing. */
+  /** The difference found by the last comparison; null: none. */
   missing: DeviceEvents['missing'] | null = null;
   readonly store: VaultStore;
   private readonly scope: BinScope;
   private readonly watchers = new Set<Progress>();
-  /** Ids of changes that wait for the server. */
+  /** Ids of changes that the server has not acknowledged. */
   private readonly waiting = new Set<string>();
   private news: string[] = [];
   private readonly reading = new SingleFlight(() => this.round());
-  /** How many items the first reading is about; null: it is over, or has not begun. */
+  /** Number of items that the first reading will bring; null: it has ended, or has not begun. */
   private expected: number | null = null;
-  /** When everything was read again for the last time, ms. */
+  /** Time of the last full reading, ms. */
   private lookedAt = -Infinity;
   private lastProblem = '';
   private readonly saver: Saver<Identity>;
@@ -78,13 +76,13 @@ export class Vault {
     this.saver = tokenSaver({
       save: options.keep,
       clock: options.platform.clock,
-      // A start without it renews it by the device's key.
+      // Not fatal: without it the next start renews the token with the device's key.
       failed: (error) => `The renewed token is not saved: ${toolFailure(error).message}. It is tried again.`,
       note: options.note,
     });
   }
 
-  /** Nothing is asked of the server before the first call. */
+  /** Sends no request before the first call. */
   static async open(options: VaultOptions): Promise<Vault> {
     const vault = new Vault(options);
     const { platform, identity } = options;
@@ -99,7 +97,7 @@ export class Vault {
     return vault;
   }
 
-  /** Ends the device. Changes that were not sent are told: they are in no other place. */
+  /** Closes the device. Reports unacknowledged changes: they exist nowhere else. */
   async close(): Promise<void> {
     if (this.waiting.size > 0)
       this.options.note(
@@ -109,7 +107,7 @@ export class Vault {
     await this.saver.end();
   }
 
-  /** Sentences on what happened since they were last asked for. */
+  /** Sentences on what happened since the last call. */
   takeNews(): readonly string[] {
     const { news } = this;
     this.news = [];
@@ -117,8 +115,8 @@ export class Vault {
   }
 
   /**
-   * Catches up and compares. A call during a reading shares the one after it, since what it was made for may be too new
-   * for the one under way. Rejects with the client library's errors.
+   * Catches up and compares. A call during a reading shares the next one, since the running one may miss the newest
+   * changes. Rejects with the SDK's errors.
    */
   async refresh(progress?: Progress): Promise<Fresh> {
     if (progress !== undefined) this.watchers.add(progress);
@@ -129,17 +127,17 @@ export class Vault {
     }
   }
 
-  /** The bins, without looking at any item. */
+  /** The bins, without reading any item. */
   async bins(): Promise<Bins> {
     return this.scope.of(await this.device.bins.list());
   }
 
-  /** An item with its content; undefined where it is gone meanwhile. Throws `ClientError` `damaged_item`. */
+  /** An item with its content; undefined if it is gone. Throws `ClientError` `damaged_item`. */
   view(id: string): Promise<ItemView | undefined> {
     return this.device.get(id);
   }
 
-  /** What is searched in an item, opened where that has not happened yet. */
+  /** The searched text of an item, which is opened if it was not yet. */
   async textOf({ id }: Card): Promise<string> {
     const known = this.store.textOf(id);
     if (known !== undefined) return known;
@@ -148,12 +146,12 @@ export class Vault {
     return this.store.textOf(id) ?? '';
   }
 
-  /** Where the content of a blob item is to be had. Throws as `Device.blobUrl`. */
+  /** The URL of a blob item's content. Throws as `Device.blobUrl`. */
   blobUrl(id: string): Promise<DownloadUrl> {
     return this.device.blobUrl(id);
   }
 
-  /** A new item. `signal` ends an upload, and nothing after it. Throws as `Writer.put`. */
+  /** Writes a new item. `signal` aborts its upload, nothing later. Throws as `Writer.put`. */
   put(item: Pick<PutRequest, 'binId' | 'type' | 'payload' | 'signal'>): Promise<Stored> {
     const { clock, sodium } = this.options.platform;
     const id = ulid(clock.now(), (length) => sodium.random(length));
@@ -182,12 +180,12 @@ export class Vault {
       this.expected = null;
     }
     const [complete, bins] = await Promise.all([this.compared(), this.bins()]);
-    // Keys for devices that join are added by a timer that this stops: nothing is written where nothing may be.
+    // Stops the timer that adds keys for new devices: read-only mode writes nothing.
     if (this.options.policy.readOnly) this.device.disconnect();
     return { bins, complete };
   }
 
-  /** See `Fresh.complete`. For the same lack everything is not read again at once: it did not help the last time. */
+  /** `Fresh.complete`. Does not read everything again for a difference that the last full reading did not remove. */
   private async compared(): Promise<boolean | null> {
     for (let tries = 0; tries < COMPARE_MAX; tries++) {
       const { server } = await this.device.me();
@@ -227,22 +225,22 @@ export class Vault {
       this.missing = event;
     });
     device.on('reset', () =>
-      this.tell("The server's history was replaced (a restored backup). All items were read again."),
+      this.report("The server's history was replaced (a restored backup). All items were read again."),
     );
     device.on('sent', ({ id }) => void this.waiting.delete(id));
     device.on('rejected', ({ id, error }) => {
       this.waiting.delete(id);
-      this.tell(`The change of ${id} that waited was refused (${toolFailure(error).code}) and is not made.`);
+      this.report(`The change of ${id} that waited was refused (${toolFailure(error).code}) and is not made.`);
     });
     device.on('revoked', () => this.options.note('This machine was revoked.'));
   }
 
-  private tell(sentence: string): void {
+  private report(sentence: string): void {
     this.news = [...this.news, sentence].slice(-NEWS_MAX);
     this.options.note(sentence);
   }
 
-  /** What fails in the background. The same again and again is said once. */
+  /** Notes an error of background work; a repeated one only once. */
   private problem(error: Error): void {
     const text = `${error.name}: ${harmless(error.message)}`;
     if (text !== this.lastProblem) this.options.note(text);

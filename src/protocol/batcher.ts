@@ -1,8 +1,8 @@
-/** Many callers, one call for all of them: those who come while a batch is under way gather for the next. */
+/** Batches calls: those made while a batch runs form the next one. */
 import { unavailable } from './errors.js';
 import { SingleFlight } from './single-flight.js';
 
-/** Callers that may wait: a crowd that comes back after an outage fits, a database that stands still fills no memory. */
+/** Queued calls: enough for a reconnect storm after an outage, bounded if the database hangs. */
 const WAITING_MAX = 50_000;
 
 interface Waiting<K, R> {
@@ -11,34 +11,33 @@ interface Waiting<K, R> {
   reject(error: unknown): void;
 }
 
-/** How a batcher goes about it. */
-export interface BatcherOptions {
-  /** Callers beyond these are refused. */
+interface BatcherOptions {
+  /** Further calls are refused. */
   readonly maxWaiting?: number;
-  /** What lies between a batch of so many and the next; undefined: nothing does. `waiting`: how many wait for that. */
+  /** A pause after a batch of `answered` calls; undefined: none. `waiting` counts the queued calls. */
   readonly pause?: (answered: number, waiting: () => number) => Promise<void> | undefined;
 }
 
-/** After the current turn of the event loop: what comes in with it goes into one batch. */
+/** Resolves after the current turn of the event loop, whose calls form one batch. */
 export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /**
- * Batches calls without a timer: the first goes at once, after the current turn of the event loop; the rest while it
- * is under way. A call never joins a batch that has started, so its answer is from after the call. Whatever `run` does,
- * every call is answered when it ends. On servers only: browsers have no `setImmediate`.
+ * Batches calls without a timer: the first batch starts after the current turn of the event loop, the next when it
+ * ends. A call never joins a batch that has started, so that its answer is not older than the call. Whatever `run`
+ * does, every call is settled when it ends. Servers only: browsers have no `setImmediate`.
  */
 export class Batcher<K, R> {
   private waiting: Waiting<K, R>[] = [];
   private readonly working = new SingleFlight(() => this.work());
 
-  /** @param run answers each key of a batch (at most `max`), in order; a rejection is every caller's. */
+  /** @param run answers each key of a batch (at most `max`), in order; a rejection rejects every call of the batch. */
   constructor(
     private readonly max: number,
     private readonly run: (keys: readonly K[]) => Promise<readonly R[]>,
     private readonly options: BatcherOptions = {},
   ) {}
 
-  /** The answer to `key`. Rejects with what the batch fails with, and with `unavailable` when too many wait already. */
+  /** The answer to `key`. Rejects with the error of its batch, and with `unavailable` if the queue is full. */
   ask(key: K): Promise<R> {
     if (this.waiting.length >= (this.options.maxWaiting ?? WAITING_MAX))
       return Promise.reject(unavailable('too many reads wait for the database'));

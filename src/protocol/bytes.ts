@@ -1,11 +1,10 @@
-/** Bytes and text without any platform's built-ins, so that server, Node client and browser share them. */
+/** Helpers for bytes and text that run in Node and in browsers. */
 
 const utf8 = new TextEncoder();
 
 /** Text as UTF-8 bytes. */
 export const text = (value: string): Uint8Array => utf8.encode(value);
 
-/** One byte string out of several. */
 export function concat(parts: readonly Uint8Array[]): Uint8Array {
   const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
@@ -18,7 +17,7 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array {
 
 /**
  * LP(x1..xn): each part as a u32 big-endian length, then its bytes (reference, Cryptography).
- * Two different lists never give the same bytes, so nothing signed over an LP can be read as something else.
+ * Injective: a signature over an LP cannot be valid for another list.
  */
 export function lengthPrefixed(...parts: readonly (string | Uint8Array)[]): Uint8Array {
   const raw = parts.map((part) => (typeof part === 'string' ? text(part) : part));
@@ -33,14 +32,14 @@ export function lengthPrefixed(...parts: readonly (string | Uint8Array)[]): Uint
   return out;
 }
 
-/** True when both hold the same bytes. Not constant time: for public values only. */
+/** Not constant time: for public values only. */
 export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
 }
 
-/** Order of raw bytes, as `sort` takes it: the order of device ids inside a blob item's tag (reference, Cryptography). */
+/** Compares raw bytes, for `sort`: the order of device ids in a blob item's tag (reference, Cryptography). */
 export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   const shared = Math.min(a.length, b.length);
   for (let i = 0; i < shared; i++) {

@@ -1,11 +1,9 @@
-/** Time as a thing that is handed in, so that tests can turn it. */
+/** An injectable clock, so that tests control time. */
 
-/** Something that is waited for. */
 export interface Timer {
   cancel(): void;
 }
 
-/** The time, and waiting for it. */
 export interface Clock {
   /** Milliseconds since 1970. */
   now(): number;
@@ -22,7 +20,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Waits `ms`; rejects with the signal's reason when it is aborted first. */
+/** Waits `ms`; rejects with the signal's reason if it is aborted first. */
 export function delay(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) {

@@ -1,24 +1,25 @@
-/** Fields that describe a device, from text to bytes, checked alike wherever a device comes to be (reference, Pairing). */
+/** Decoding and validation of a device's fields, for every way in which a device is registered (reference, Pairing). */
 import { bytesField } from './item-codec.js';
 import { invalid } from './errors.js';
 import { isDisplayName } from './ids.js';
 import { KEY_BYTES, NAME_MAX, SIG_BYTES } from './limits.js';
+import type { Device } from './replies.js';
 import type { Glyph } from './requests.js';
 
-/** What a new device says of itself. */
+/** A new device as it describes itself. */
 export interface NewDevice {
   readonly id: string;
   readonly name: string;
   readonly glyph: Glyph;
   /** X25519 public key, 32 bytes. */
   readonly pubkey: Uint8Array;
-  /** 32 bytes, made by whoever holds the master key; the server does not care whether it is there. */
+  /** 32 bytes, made by a holder of the master key; the server does not require it. */
   readonly cert: Uint8Array | null;
 }
 
 /**
- * X25519 points of low order (RFC 7748, section 7; libsodium's list), little-endian hex without the top bit: a shared
- * secret with one is known to everybody, and nobody can seal to it, so such a device would stop all writes.
+ * X25519 points of low order (RFC 7748, section 7; libsodium's list), little-endian hex without the top bit. A shared
+ * secret with one is public, and no client can seal to it: such a device would block all writes.
  */
 const LOW_ORDER = new Set([
   '00'.repeat(32),
@@ -46,12 +47,12 @@ export function publicKeyField(path: string, value: string): Uint8Array {
   return key;
 }
 
-/** A device certificate of 32 bytes, or null where none is given. Throws `validation`. */
+/** A device certificate of 32 bytes, or null if absent. Throws `validation`. */
 export function certField(path: string, value: string | null | undefined): Uint8Array | null {
   return value === null || value === undefined ? null : bytesField(path, value, SIG_BYTES);
 }
 
-/** A device's name as it is shown. Throws `validation`. */
+/** A device's name. Throws `validation`. */
 export function nameField(path: string, value: string): string {
   if (!isDisplayName(value)) {
     throw invalid(
@@ -62,16 +63,10 @@ export function nameField(path: string, value: string): string {
   return value;
 }
 
-/** A device as replies show it (reference, Pairing). `pairedAt` is milliseconds since 1970. */
-export interface DeviceReply {
-  readonly id: string;
-  readonly name: string;
-  readonly glyph: Glyph;
-  readonly pubkey: Uint8Array;
-  readonly pairedAt: number;
-}
+/** A device as replies show it (reference, Pairing). */
+export type DeviceReply = Device<Uint8Array>;
 
-/** Just the fields that replies show of a device, whatever else is known of it. */
+/** Drops all fields that replies do not show. */
 export const deviceReply = ({ id, name, glyph, pubkey, pairedAt }: DeviceReply): DeviceReply => ({
   id,
   name,

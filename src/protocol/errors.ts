@@ -1,6 +1,6 @@
 /**
- * The error catalogue (reference, Errors). Every refusal of every endpoint, upgrade and frame is
- * one of these. A code is stable; the message is for people; `details` helps programs.
+ * The error catalogue (reference, Errors): every refusal of an endpoint, upgrade or frame is one of these. The code is
+ * stable, the message is for users, `details` is for programs.
  */
 
 interface Entry {
@@ -21,7 +21,7 @@ const entry = (status: number, a: string, when: string, more: { b?: string; stat
   ...more,
 });
 
-/** Internal name to wire form. The names are ours; only `a` and `b` reach the wire. */
+/** Internal name to wire form. Only `a` and `b` reach the wire. */
 export const CATALOGUE = {
   validation: entry(400, 'validation', 'The request does not fit its schema; the message names path and rule.', {
     b: 'invalid_payload',
@@ -83,13 +83,10 @@ export const CATALOGUE = {
 
 export type ErrorName = keyof typeof CATALOGUE;
 
-/**
- * What helps a program: field path and rule, missing device ids, current version. Values that are bytes are encoded by
- * shape.
- */
-export type ErrorDetails = Readonly<Record<string, unknown>>;
+/** For programs: field path and rule, missing device ids, current version. Bytes are encoded by shape. */
+type ErrorDetails = Readonly<Record<string, unknown>>;
 
-/** A refusal. Thrown or returned anywhere inside; only the edge turns it into a reply. */
+/** A refusal. Only the HTTP and socket layers turn it into a reply. */
 export class ServiceError extends Error {
   override readonly name = 'ServiceError';
 
@@ -104,19 +101,19 @@ export class ServiceError extends Error {
   }
 }
 
-/** A `validation` error that names the field and the rule it breaks. */
+/** A `validation` error that names the field and the violated rule. */
 export function invalid(path: string, rule: string, details: ErrorDetails = {}): ServiceError {
   return new ServiceError('validation', `${path}: ${rule}`, { path, rule, ...details });
 }
 
-/** Whole seconds after which a client comes back to a server that cannot serve it now. */
+/** Retry-After of a server that cannot serve a client now, in whole seconds. */
 export const COME_BACK_S = 2;
 
-/** The database is down or a queue is full: the client should come back after `retryAfter` seconds. */
+/** The database is down or a queue is full: the client should retry after `retryAfter` seconds. */
 export const unavailable = (message?: string, retryAfter = COME_BACK_S): ServiceError =>
   new ServiceError('unavailable', message, undefined, retryAfter);
 
-/** The object store, or what it lies on, cannot do its work: 503, with the cause for the log. */
+/** The object store fails: 503, with the cause for the log. */
 export function storageUnavailable(cause: unknown): ServiceError {
   const error = new ServiceError('storage_unavailable', undefined, undefined, COME_BACK_S);
   error.cause = cause;

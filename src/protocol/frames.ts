@@ -1,14 +1,23 @@
 /**
- * Every frame of the real-time channel, by its keys (reference, Sockets): as the server builds it,
- * and as each shape spells it. The encoders are held to these types, so a wrong key does not compile.
+ * Every frame of the real-time channel, by its keys (reference, Sockets): as the server builds it, and as each shape
+ * spells it. The encoders are typed by these, so a wrong key does not compile.
  */
 import type { Shape } from './shape.js';
-import type { ContentType } from './item.js';
+import type {
+  ContentTypeName,
+  DeletedRowA,
+  DeletedRowB,
+  EnvelopeReply,
+  LiveRowA,
+  LiveRowB,
+  MasterReply,
+  WrappedKeyReply,
+} from './item-replies.js';
 import type { HelloFrame } from './requests.js';
 
 // What clients send. Both shapes spell these frames alike.
 
-/** Asks for a `pong`. Any frame proves life; this is the one for it. */
+/** Asks for a `pong`. Any frame counts as a sign of life; this one has no other purpose. */
 export interface PingFrame {
   readonly type: 'ping';
 }
@@ -18,10 +27,10 @@ export interface PongFrame {
   readonly type: 'pong';
 }
 
-/** What a client may send. `hello` comes first; its keys are checked as a request's are. */
+/** What a client may send. `hello` comes first; its keys are validated like a request's. */
 export type ClientFrame = HelloFrame | PingFrame | PongFrame;
 
-// What the server sends beside items: built once with camelCase keys and raw bytes, then spelled by shape.
+// What the server sends besides items: built once with camelCase keys and raw bytes, then spelled by shape.
 
 /** The backlog is sent: what a client must hold now (reference, Sockets). */
 export interface CaughtUpFrame {
@@ -36,7 +45,7 @@ export interface CaughtUpFrame {
   readonly versionSum: number;
 }
 
-/** The history is another one: the client forgets every version and gets everything from 0. */
+/** Another history begins: the client forgets every version and gets everything from 0. */
 export interface ResetFrame {
   readonly type: 'reset';
   readonly epoch: string;
@@ -93,7 +102,7 @@ export interface BinDeletedFrame {
 }
 
 /**
- * A new device asks to be let in; only the device that began the pairing gets this (reference, Pairing, Pairing a new
+ * A new device asks to join; only the device that began the pairing gets this (reference, Pairing, Pairing a new
  * device).
  */
 export interface PairRequestFrame {
@@ -133,7 +142,58 @@ export type PlainFrame =
   | PingFrame
   | PongFrame;
 
-// Items. Their texts are joined by the item codec, once per shape and change: these are the keys it may write.
+/** A camelCase key as shape B spells it; what `toSnake` does to its text. */
+export type SnakeKey<K extends string> = K extends `${infer First}${infer Rest}`
+  ? `${First extends Lowercase<First> ? First : `_${Lowercase<First>}`}${SnakeKey<Rest>}`
+  : '';
+
+/** A reply or frame as `encode` spells it: keys by shape, bytes as text, everything else unchanged. */
+export type Wire<S extends Shape, T> = T extends Uint8Array
+  ? string
+  : T extends string | number
+    ? T
+    : T extends readonly (infer Entry)[]
+      ? readonly Wire<S, Entry>[]
+      : T extends object
+        ? { readonly [K in keyof T as S extends 'b' ? SnakeKey<K & string> : K]: Wire<S, T[K]> }
+        : T;
+
+// Items. Their texts are joined by the item codec, once per shape and change: these types hold the keys it may write.
+
+/** A row that is live or deleted: the keys of a live one, each null where a deletion or the purge took it. */
+type EitherRow<Live, Deleted> = {
+  [K in keyof Live]: Live[K] | (K extends keyof Deleted ? Deleted[K] : never);
+};
+
+/** Shape A's envelope; base64url without padding. */
+export type EnvelopeA = EnvelopeReply<string>;
+
+/** The item key under the master key; base64 in the shape's spelling. */
+export type MasterText = MasterReply<string>;
+
+/** An item as a row of `GET /items`, shape A. */
+export type ItemRowA = EitherRow<LiveRowA<string>, DeletedRowA<string>>;
+
+/** What a row and a frame of shape A have in common. */
+export type ItemFieldsA = Omit<ItemRowA, 'type'>;
+
+/** An item's latest state, shape A. The row's `type` is `itemType` here. */
+export interface ItemFrameA extends ItemFieldsA {
+  readonly type: 'item';
+  readonly itemType: ContentTypeName;
+}
+
+/** A sealed key of shape B; standard base64. */
+export type WrappedKeyB = Wire<'b', WrappedKeyReply<string>>;
+
+/** An item as a row of `GET /items`, shape B. */
+export type ItemRowB = Wire<'b', EitherRow<LiveRowB<string>, DeletedRowB<string>>>;
+
+/** An item's latest state, shape B. */
+export interface ItemFrameB {
+  readonly type: 'item';
+  readonly item: ItemRowB;
+}
 
 /** An item's deletion. The tag is there where the deleting client gave one. */
 export interface DeleteFrame {
@@ -144,109 +204,14 @@ export interface DeleteFrame {
   readonly sig?: string;
 }
 
-/** The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor). */
+/**
+ * The device's own change in its place of the order; only after `hello` with `acks` (reference, Sockets, The cursor).
+ */
 export interface AckFrame {
   readonly type: 'ack';
   readonly id: string;
   readonly version: number;
 }
-
-/** The item key under the master key; base64 in the shape's spelling. */
-export interface MasterText {
-  readonly nonce: string;
-  readonly ct: string;
-}
-
-/** Shape A's envelope; base64url without padding. */
-export interface EnvelopeA {
-  readonly ct: string;
-  readonly nonce: string;
-  /** Device id to sealed key. */
-  readonly keys: Readonly<Record<string, string>>;
-  readonly master?: MasterText;
-  readonly sig?: string;
-}
-
-/** What a row and a frame of shape A have in common. What a deletion or the purge took is null. */
-export interface ItemFieldsA {
-  readonly id: string;
-  readonly binId: string;
-  readonly senderDevice: string | null;
-  readonly ts: number | null;
-  readonly version: number;
-  readonly deletedAt: number | null;
-  /** Null for a blob without metadata, and for a deleted item. */
-  readonly payloadEnc: EnvelopeA | null;
-  readonly blobRef: string | null;
-  readonly blobNonce: string | null;
-  readonly blobKeys: Readonly<Record<string, string>> | null;
-  /** Here only beside a `payloadEnc` that is null (reference, HTTP, Writing an item). */
-  readonly master?: MasterText;
-  /** Here only beside a `payloadEnc` that is null: the item's tag, or its deletion's. */
-  readonly sig?: string;
-}
-
-/** An item as a row of `GET /items`, shape A. */
-export interface ItemRowA extends ItemFieldsA {
-  readonly type: ContentType | null;
-}
-
-/** An item's latest state, shape A. The row's `type` is `itemType` here. */
-export interface ItemFrameA extends ItemFieldsA {
-  readonly type: 'item';
-  readonly itemType: ContentType;
-}
-
-/** A sealed key of shape B; standard base64. */
-export interface WrappedKeyB {
-  readonly device_id: string;
-  readonly key: string;
-}
-
-/** An item as a row of `GET /items`, shape B. What a deletion or the purge took is null. */
-export interface ItemRowB {
-  readonly id: string;
-  readonly version: number;
-  readonly bin_id: string;
-  readonly type: ContentType | null;
-  readonly sender_device: string | null;
-  readonly ts: number | null;
-  readonly deleted_at: number | null;
-  /**
-   * Empty for a blob without metadata; its nonce and keys stand in `nonce` and `wrapped` then (reference, HTTP, The two
-   * shapes).
-   */
-  readonly ct: string | null;
-  readonly nonce: string | null;
-  readonly wrapped: readonly WrappedKeyB[] | null;
-  readonly master: MasterText | null;
-  readonly sig: string | null;
-  readonly blob_ref: string | null;
-  readonly blob_nonce: string | null;
-  readonly blob_keys: readonly WrappedKeyB[] | null;
-}
-
-/** An item's latest state, shape B. */
-export interface ItemFrameB {
-  readonly type: 'item';
-  readonly item: ItemRowB;
-}
-
-// The wire.
-
-/** A camelCase key as shape B spells it; what `toSnake` does to its text. */
-export type SnakeKey<K extends string> = K extends `${infer First}${infer Rest}`
-  ? `${First extends Lowercase<First> ? First : `_${Lowercase<First>}`}${SnakeKey<Rest>}`
-  : '';
-
-/** A reply or frame as `encode` spells it: keys by shape, bytes as text, everything else as it is. */
-export type Wire<S extends Shape, T> = T extends Uint8Array
-  ? string
-  : T extends readonly (infer Entry)[]
-    ? readonly Wire<S, Entry>[]
-    : T extends object
-      ? { readonly [K in keyof T as S extends 'b' ? SnakeKey<K & string> : K]: Wire<S, T[K]> }
-      : T;
 
 /** Every frame that the server sends to a socket of shape A. */
 export type ServerFrameA = ItemFrameA | DeleteFrame | AckFrame | Wire<'a', PlainFrame>;
@@ -254,11 +219,11 @@ export type ServerFrameA = ItemFrameA | DeleteFrame | AckFrame | Wire<'a', Plain
 /** Every frame that the server sends to a socket of shape B. */
 export type ServerFrameB = ItemFrameB | DeleteFrame | AckFrame | Wire<'b', Exclude<PlainFrame, ErrorFrame>>;
 
-// Checking the keys of texts that are joined by hand.
+// Type checks for the keys of JSON text that is joined by hand.
 
 type LastOf<S extends string> = S extends `${string}"${infer Rest}` ? LastOf<Rest> : S;
 
-/** The keys in a piece of JSON text: what stands in quotes before a colon. */
+/** The keys in a piece of JSON text: the quoted texts before a colon. */
 export type KeysIn<S extends string> = S extends `${infer Head}":${infer Rest}` ? LastOf<Head> | KeysIn<Rest> : never;
 
 /**

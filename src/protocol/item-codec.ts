@@ -1,4 +1,4 @@
-/** Items of shape A, in which clients and server speak, as the model has them (SHAPE-14 to 24); and fields of bytes. */
+/** Decoding of items of shape A into the model (SHAPE-14 to 24), and of fields of bytes. */
 import { decodeBase64 } from './base64.js';
 import { invalid, ServiceError } from './errors.js';
 import { isUlid, ULID } from './ids.js';
@@ -23,24 +23,25 @@ import {
 } from './limits.js';
 import type { EnvelopeBody, ItemBodyA, MasterBody } from './requests.js';
 
-/**
- * `always`: every write carries a sig. `a`: every shape A payloadEnc does. `never`: nobody has to (reference, HTTP, The
- * two shapes).
- */
+/** Which writes need a sig: all, those with a payloadEnc of shape A, or none (reference, HTTP, The two shapes). */
 export type RequireSig = 'always' | 'a' | 'never';
 
-/** Decodes base64 of exactly `length` bytes, or says which field is wrong. */
-export function bytesField(path: string, value: string, length: number): Uint8Array {
+function decoded(path: string, value: string): Uint8Array {
   const bytes = decodeBase64(value);
   if (bytes === undefined) throw invalid(path, 'must be base64 or base64url without white space');
+  return bytes;
+}
+
+/** Decodes base64 of exactly `length` bytes. Throws `validation`. */
+export function bytesField(path: string, value: string, length: number): Uint8Array {
+  const bytes = decoded(path, value);
   if (bytes.length !== length) throw invalid(path, `must be ${length} bytes, got ${bytes.length}`);
   return bytes;
 }
 
-/** Decodes base64 of `min` to `max` bytes, or says which field is wrong. */
+/** Decodes base64 of `min` to `max` bytes. Throws `validation`. */
 export function bytesWithin(path: string, value: string, min: number, max: number): Uint8Array {
-  const bytes = decodeBase64(value);
-  if (bytes === undefined) throw invalid(path, 'must be base64 or base64url without white space');
+  const bytes = decoded(path, value);
   if (bytes.length < min || bytes.length > max)
     throw invalid(path, `must be ${min} to ${max} bytes, got ${bytes.length}`);
   return bytes;
@@ -52,8 +53,7 @@ function contentType(type: string): ContentType {
 }
 
 function ciphertext(path: string, value: string): Uint8Array {
-  const ct = decodeBase64(value);
-  if (ct === undefined) throw invalid(path, 'must be base64 or base64url without white space');
+  const ct = decoded(path, value);
   if (ct.length > INLINE_CIPHERTEXT_MAX) throw new ServiceError('item_too_large', undefined, { path });
   if (ct.length < AEAD_TAG_BYTES) throw invalid(path, `must be at least ${AEAD_TAG_BYTES} bytes, got ${ct.length}`);
   return ct;
@@ -83,14 +83,14 @@ function sealedKeys(path: string, map: Record<string, string>): SealedKeys {
 }
 
 function blobRef(value: string): string {
-  // The name is opaque to clients; a name that could never have been handed out is simply not there.
+  // The name is opaque to clients: a malformed one is reported as missing.
   if (!/^[0-9A-Za-z._-]{1,64}$/.test(value)) throw new ServiceError('blob_not_found', undefined, { path: 'blobRef' });
   return value;
 }
 
 /**
- * An envelope. Beside a blob (`mayBeEmpty`) an empty ct is allowed and means: no metadata (reference, HTTP, Writing an
- * item); its nonce and keys are not kept then, but have to fit all the same.
+ * An envelope. Beside a blob (`mayBeEmpty`) an empty ct means: no metadata (reference, HTTP, Writing an item). Its
+ * nonce and keys are dropped then, but still validated.
  */
 function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
   const nonce = bytesField('payloadEnc.nonce', body.nonce, NONCE_BYTES);
@@ -98,7 +98,7 @@ function inlineA(body: EnvelopeBody, mayBeEmpty: boolean): Inline | null {
   return mayBeEmpty && body.ct === '' ? null : { ct: ciphertext('payloadEnc.ct', body.ct), nonce, keys };
 }
 
-/** A shape A body that fits its schema as an internal write. Throws `validation`, `item_too_large`, `unknown_type`. */
+/** Decodes a shape A body that fits its schema. Throws `validation`, `item_too_large`, `unknown_type`. */
 export function decodeWriteA(body: ItemBodyA, requireSig: RequireSig): ItemWrite {
   const type = contentType(body.type);
   const envelope = body.payloadEnc ?? null;

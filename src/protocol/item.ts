@@ -1,6 +1,6 @@
 /**
- * The one internal model of an item. Shapes A and B are spellings of it (reference, HTTP, The two shapes); nothing past
- * the codecs knows them.
+ * The internal model of an item. Shapes A and B are spellings of it (reference, HTTP, The two shapes) that only the
+ * codecs know.
  */
 
 /** The ten content types (reference, Content types). */
@@ -17,11 +17,10 @@ export const CONTENT_TYPES = [
   'location',
 ] as const;
 
-/** What an item is; the server only keeps it. */
+/** What an item is; opaque to the server. */
 export type ContentType = (typeof CONTENT_TYPES)[number];
 
 const known: ReadonlySet<string> = new Set(CONTENT_TYPES);
-/** True for one of the ten. */
 export const isContentType = (value: string): value is ContentType => known.has(value);
 
 /** Device id to the item key sealed to that device. */
@@ -33,7 +32,7 @@ export interface MasterWrap {
   readonly ct: Uint8Array;
 }
 
-/** The encrypted payload as it lies in the row: ciphertext with its tag, nonce 24 bytes, a sealed key per device. */
+/** An encrypted payload in the row: ciphertext with its tag, nonce 24 bytes, a sealed key per device. */
 export interface Inline {
   readonly ct: Uint8Array;
   readonly nonce: Uint8Array;
@@ -47,44 +46,43 @@ export interface Blob {
   readonly keys: SealedKeys;
 }
 
-/** What an item carries: inline, blob, or a blob with small metadata inline. At least one of the two is set. */
+/** The content of an item: inline, a blob, or a blob with small metadata inline. At least one of the two is set. */
 export interface Payload {
   readonly inline: Inline | null;
   readonly blob: Blob | null;
   readonly master: MasterWrap | null;
-  /** 32 bytes, made by the client; the server can only check that it is there. */
+  /** 32 bytes, made by the client; the server can only check that it is present. */
   readonly sig: Uint8Array | null;
 }
 
-/** A write as a client asks for it. */
-export interface ItemWrite extends Payload {
+/** What names an item, beside its payload. */
+export interface ItemHead {
   readonly id: string;
   readonly binId: string;
   readonly type: ContentType;
   /** Client clock, ms. */
   readonly ts: number;
+}
+
+/** A write as a client requests it. */
+export interface ItemWrite extends ItemHead, Payload {
   /**
-   * The version this write was made against; 0 means the item must not exist; null means not asked (reference, HTTP,
-   * Writing an item).
+   * The version this write was made on top of; 0: the item must not exist; null: any (reference, HTTP, Writing an
+   * item).
    */
   readonly ifVersion: number | null;
 }
 
-/** A live item as it is stored and handed out. */
-export interface LiveItem extends Payload {
-  readonly id: string;
-  readonly binId: string;
-  readonly type: ContentType;
-  /** Who wrote the content; a re-wrap or a move does not change it. */
+/** A live item as it is stored and returned. */
+export interface LiveItem extends ItemHead, Payload {
+  /** The device that wrote the content; a re-wrap or a move does not change it. */
   readonly senderDevice: string;
-  readonly ts: number;
   readonly version: number;
   readonly deletedAt: null;
 }
 
 /**
- * A deleted item: payload gone. After the hard delete `type`, `ts` and `senderDevice` are gone too (reference, HTTP,
- * Writing an item).
+ * A deleted item. After the hard delete `type`, `ts` and `senderDevice` are null (reference, HTTP, Writing an item).
  */
 export interface DeletedItem {
   readonly id: string;
@@ -94,14 +92,14 @@ export interface DeletedItem {
   readonly ts: number | null;
   readonly version: number;
   readonly deletedAt: number;
-  /** The delete's tag, where the deleting client gave one. */
+  /** The delete's tag, if the deleting client gave one. */
   readonly sig: Uint8Array | null;
 }
 
-/** An item as it is stored: there is no other state. */
+/** An item as it is stored. */
 export type Item = LiveItem | DeletedItem;
 
-/** Where a tenant's history stands: its head, and the count and version sum of its live items at exactly that head. */
+/** The head of a tenant's history, and the count and version sum of its live items at exactly that head. */
 export interface Summary {
   readonly version: number;
   readonly itemCount: number;

@@ -1,7 +1,7 @@
-/** The one place for the service's name; every context string is built from it (reference, Cryptography). */
+/** The service's name. Every context string is built from it (reference, Cryptography). */
 export const SERVICE_NAME = 'service';
 
-// Sizes are bytes, times are milliseconds, unless it is said otherwise (reference, Limits).
+// Sizes are in bytes and times in milliseconds unless stated otherwise (reference, Limits).
 
 /** Ciphertext of an item, with its tag. */
 export const INLINE_CIPHERTEXT_MAX = 65_536;
@@ -11,11 +11,11 @@ export const BODY_MAX_ITEM = 256 * 1024;
 export const BODY_MAX_BATCH = 1024 * 1024;
 /** Body of every other request with a token, and of claiming and recovery. */
 export const BODY_MAX = 64 * 1024;
-/** Body of every other request without a token: whoever has none may not have the server hold much. */
-export const BODY_MAX_STRANGER = 8 * 1024;
-/** A billing webhook, as it comes (reference, Billing, Webhooks). */
+/** Body of every other request without a token: the memory that an unauthenticated client can occupy. */
+export const BODY_MAX_UNAUTHENTICATED = 8 * 1024;
+/** Body of a billing webhook (reference, Billing, Webhooks). */
 export const BODY_MAX_WEBHOOK = 1024 * 1024;
-/** So long does a name that was signed up wait for its owner and, where it costs something, for its payment. */
+/** How long a signed-up name is reserved until its owner claims it and, if it costs something, pays for it. */
 export const UNCLAIMED_MS = 86_400_000;
 /** Writes in a batch. */
 export const BATCH_WRITES_MAX = 100;
@@ -33,53 +33,50 @@ export const MASTER_WRAP_BYTES = 48;
 /** An item key sealed to a device: a sealed box is 80; room for other wraps (reference, HTTP, Writing an item). */
 export const SEALED_KEY_MIN = 32;
 export const SEALED_KEY_MAX = 256;
-/** Devices that an item may have keys for. */
+/** Most devices that an item has keys for. */
 export const SEALED_KEYS_PER_ITEM = 1_000;
 /** The master key sealed to a device: a sealed box of 32 bytes is 80; room for other wraps (reference, Pairing). */
 export const WRAPPED_MASTER_KEY_MIN = 32;
 export const WRAPPED_MASTER_KEY_MAX = 1_024;
-/** Seconds are ten digits today; anything below 10^12 is not milliseconds (reference, HTTP, Writing an item). */
+/** Least `ts`: anything below 10^12 is seconds, not milliseconds (reference, HTTP, Writing an item). */
 export const TS_MIN = 1_000_000_000_000;
 
-/** Items of a page where the client names no number: in shape A, in shape B, and at most. */
+/** Items of a page if the client gives no limit, in shape A and in shape B, and the largest limit. */
 export const PAGE_DEFAULT_A = 500;
 export const PAGE_DEFAULT_B = 200;
 export const PAGE_MAX = 1_000;
-/** A page ends before it passes this. */
+/** A page ends before it exceeds this. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
-/**
- * What the reply of such a page has at most, as JSON: base64 makes four bytes of three, and the last item may pass the
- * end.
- */
+/** Largest reply of a page as JSON: base64 makes four bytes of three, and the last item may exceed `PAGE_BYTES`. */
 export const PAGE_REPLY_MAX = 6 * 1024 * 1024;
 
-/** Bytes a second of a device, and what it may save up: of bodies, and of replies. */
+/** Rate and burst of a device, in bytes a second: of bodies, and of replies. */
 export const BODY_BYTES_PER_S = 4 * 1024 * 1024;
 export const BODY_BYTES_BURST = 8 * 1024 * 1024;
 export const REPLY_BYTES_PER_S = 16 * 1024 * 1024;
 export const REPLY_BYTES_BURST = 32 * 1024 * 1024;
 
-/** Bin meta, as sent. */
+/** Bin meta. */
 export const BIN_META_MAX = 4 * 1024;
 /** Bins of a tenant. */
 export const BINS_MAX = 1_000;
-/** The bin that every tenant has, and keeps. */
+/** The bin that every tenant has and that cannot be deleted. */
 export const DEFAULT_BIN = 'inbox';
 /** Characters of a device name. */
 export const NAME_MAX = 64;
-/** Characters of `claimToken` (BootstrapBody); a longer BOOTSTRAP_TOKEN could never be given. */
+/** Characters of `claimToken` (BootstrapBody), and so of BOOTSTRAP_TOKEN. */
 export const CLAIM_TOKEN_MAX = 256;
-/** Characters of a token or ticket. The longest ids make 180; anything longer is refused unread. */
+/** Characters of a token or ticket. The longest has 180; anything over the limit is refused unparsed. */
 export const TOKEN_TEXT_MAX = 256;
 
-/** A pairing session, and how long a call waits in it before it says `pending`. */
+/** Lifetime of a pairing session, and how long a call waits in it before the reply `pending`. */
 export const PAIR_SESSION_MS = 5 * 60_000;
 export const PAIR_HOLD_MS = 25_000;
-/** From a proven password to the call that needs it. */
+/** Lifetime of a password ticket. */
 export const PASSWORD_TICKET_MS = 10 * 60_000;
-/** Challenges of re-authentication and recovery. */
+/** Lifetime of a challenge of re-authentication or recovery. */
 export const CHALLENGE_MS = 2 * 60_000;
-/** From a ticket to the socket that it opens. */
+/** Lifetime of a socket ticket. */
 export const WS_TICKET_MS = 60_000;
 
 /** Lifetimes of blob URLs (reference, Limits). */
@@ -90,24 +87,24 @@ export const DOWNLOAD_URL_MS = 5 * 60_000;
 export const FRAME_MAX = 16 * 1024;
 /** From the upgrade to `hello`. */
 export const HELLO_TIMEOUT_MS = 30_000;
-/** Between two `hello` of a socket, at least. */
+/** Least time between two `hello` of a socket. */
 export const HELLO_INTERVAL_MS = 5_000;
-/** Sockets that a device may hold at once. */
+/** Concurrent sockets of a device. */
 export const SOCKETS_PER_DEVICE = 16;
-/** Frames of a client on one socket: so many a second, after so many at once, and so many bytes a second. */
+/** Limits of client frames on one socket: rate, burst, and bytes a second. */
 export const FRAMES_PER_S = 20;
 export const FRAME_BURST = 60;
 export const FRAME_BYTES_PER_S = 256 * 1024;
-/** No frame of our clients is as large. */
+/** The SDK sends no frame as large. */
 export const LARGE_FRAME_MIN = 1024;
-/** Bytes of large frames that the process parses in a second. */
+/** Bytes of large frames that the process parses each second. */
 export const LARGE_FRAME_BYTES_PER_S = 4 * 1024 * 1024;
-/** How long a device whose socket sent too much opens no new one. */
+/** How long a device whose socket exceeded these limits cannot open a new one. */
 export const FRAMES_PENALTY_MS = 10_000;
-/** Bytes that sockets were sent and that their readers have not taken, in the process. */
+/** Unsent bytes of all sockets of the process. */
 export const UNSENT_MAX = 128 * 1024 * 1024;
-/** The same of one socket: more than a page of a replay or a commit leaves unsent. */
+/** Unsent bytes of one socket; more than a page of a replay or a commit leaves unsent. */
 export const SOCKET_UNSENT_MAX = 2 * 1024 * 1024;
 
-/** Every instance compares heads with the database this often, so a lost notification costs at most this. */
+/** Interval at which every instance compares heads with the database: the most that a lost notification costs. */
 export const HEAD_COMPARE_MS = 5_000;

@@ -1,14 +1,14 @@
-/** What parts tell of their work while it happens. A port: with METRICS_PORT unset nobody listens. */
+/** Metrics as the server's parts report them; without METRICS_PORT there is no implementation. */
 
-/** Each call is cheap, and is made once a batch, page or refusal, never once an item or socket. */
+/** Each call is cheap and made once per batch, page or refusal, never per item or socket. */
 export interface Meter {
-  /** A batch of changes was answered: `waitMs` after its oldest change came in, of which `commitMs` in the database. */
+  /** A batch of changes was answered, `waitMs` after its oldest change arrived; `commitMs` of that in the database. */
   committed(changes: number, commitMs: number, waitMs: number): void;
-  /** Frames of changes that were made here were handed to sockets, `ms` after the oldest of them came in. */
+  /** Frames of changes of this instance were written to sockets, `ms` after the oldest change arrived. */
   pushed(ms: number): void;
   /** A page of a replay, a gap or a listing was read. */
   read(rows: number): void;
-  /** Notifications of tenants that changed, to or from other instances. */
+  /** Notifications of changed tenants, to or from other instances. */
   notified(direction: 'sent' | 'received', tenants: number): void;
   /** A request was refused, with a code of the catalogue as shape A spells it. */
   refused(code: string): void;

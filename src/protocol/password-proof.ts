@@ -1,11 +1,11 @@
-/** The second factor of pairing and recovery, as far as both know of it (reference, Pairing, Account password). */
+/** The second factor of pairing and recovery (reference, Pairing, Account password). */
 
-/** A password ticket whose signature holds for the tenant and key it was shown with, and what spending it takes. */
+/** A password ticket whose signature is valid for the tenant and key it was presented with. */
 export interface PasswordProof {
-  /** Hexadecimal; names the ticket in the list of spent ones. */
+  /** Hexadecimal; names the ticket in the list of used ones. */
   readonly ticketId: string;
   /** Milliseconds since 1970. */
   readonly expiresAt: number;
-  /** `password_set_at` of the password that was shown: a ticket dies with its password. */
+  /** `password_set_at` of its password: a new password invalidates the ticket. */
   readonly setAt: number;
 }

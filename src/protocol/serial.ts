@@ -1,33 +1,26 @@
-/** Tasks one after the other, each begun when the one before it has ended. */
-
-/** How many may wait, and what the next one is told. */
-export interface SerialBound {
-  readonly maxWaiting: number;
-  readonly refuse: () => Error;
-}
+/** A queue of tasks that run one after the other. */
 
 const nothing = (): void => undefined;
 
 /**
- * Runs tasks in the order of the calls. A task that fails, also by throwing at once, is its own caller's affair: the next
- * one runs all the same. None begins before the call that gave it has returned. A task must not wait for another one
- * that it gave to the same `Serial`: that one would wait for it.
+ * Runs tasks in the order of the calls. A failure, also a synchronous one, rejects only its own call: the next task
+ * runs. No task begins before its call has returned. A task that awaits another task of the same `Serial` deadlocks.
  */
 export class Serial {
   private last: Promise<unknown> = Promise.resolve();
   private count = 0;
 
-  /** @param bound wanted where callers come from outside: what waits is memory. */
-  constructor(private readonly bound?: SerialBound) {}
+  /** @param bound limits the queue and makes the error of a refused call; needed if clients can fill the queue. */
+  constructor(private readonly bound?: { readonly maxWaiting: number; readonly refuse: () => Error }) {}
 
-  /** Tasks that were given and have not ended. */
+  /** Queued and running tasks. */
   get size(): number {
     return this.count;
   }
 
-  /** What becomes of `task`. Rejects with the bound's error where too many wait; the task is not run then. */
+  /** The result of `task`. Rejects with the bound's error if the queue is full; the task is not run then. */
   run<T>(task: () => T | PromiseLike<T>): Promise<T> {
-    // One that is under way does not wait.
+    // The running task does not count as waiting.
     if (this.bound !== undefined && this.count > this.bound.maxWaiting) return Promise.reject(this.bound.refuse());
     this.count++;
     const end = this.last.then(task).finally(() => {
@@ -37,7 +30,7 @@ export class Serial {
     return end;
   }
 
-  /** Resolves when every task that was given so far has ended. */
+  /** Resolves when every task queued so far has ended. */
   idle(): Promise<void> {
     return this.last.then(nothing);
   }

@@ -2,14 +2,12 @@
  * What shapes A and B share: the spelling of keys and of bytes (reference, HTTP, The two shapes).
  * Replies and frames are built once as plain objects with camelCase keys and raw bytes; `encode` spells them.
  */
+import type typiaLibrary from 'typia';
 import { toBase64, toBase64Url } from './base64.js';
 import { invalid } from './errors.js';
 import type { SpelledBody } from './requests.js';
 
-/**
- * One of the two spellings of the wire: A is camelCase and base64url, B snake_case and base64 (reference, HTTP, The two
- * shapes).
- */
+/** The two spellings of the wire: A is camelCase and base64url, B snake_case and base64. */
 export type Shape = 'a' | 'b';
 
 /** Bytes as a shape spells them. */
@@ -20,9 +18,8 @@ export const bytesOut = (shape: Shape, bytes: Uint8Array): string =>
 export const toSnake = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B).
- * Values do not change. No reply has keys that are data (a map keyed by device id), so renaming keys is safe;
- * items, which do, have codecs of their own.
+ * A reply or frame in its wire form: keys snake_case in B, bytes base64url (A) or base64 (B). No reply has keys that
+ * are data (a map keyed by device id), so renaming keys is safe; items, which do, have codecs of their own.
  */
 export function encode(shape: Shape, value: unknown): unknown {
   if (value instanceof Uint8Array) return bytesOut(shape, value);
@@ -35,68 +32,26 @@ export function encode(shape: Shape, value: unknown): unknown {
   return out;
 }
 
+/** Only while building, as in src/server/http/validators.ts. */
+declare const typia: typeof typiaLibrary;
+
 type FieldOf<T> = T extends unknown ? keyof T & string : never;
 
-/** Every field that a request can have. One that is missing here does not compile. */
-const FIELDS: Readonly<Record<FieldOf<SpelledBody>, true>> = {
-  answer: true,
-  attestation: true,
-  binId: true,
-  blobKeys: true,
-  blobNonce: true,
-  blobRef: true,
-  cert: true,
-  challengeId: true,
-  claimToken: true,
-  code: true,
-  confirmation: true,
-  contentType: true,
-  ct: true,
-  currentPassword: true,
-  deviceCert: true,
-  deviceId: true,
-  email: true,
-  epk: true,
-  force: true,
-  glyph: true,
-  host: true,
-  id: true,
-  ifVersion: true,
-  items: true,
-  key: true,
-  master: true,
-  meta: true,
-  name: true,
-  nonce: true,
-  password: true,
-  passwordTicket: true,
-  pubkey: true,
-  recoveryPubkey: true,
-  reject: true,
-  sig: true,
-  signature: true,
-  size: true,
-  slug: true,
-  subdomain: true,
-  ts: true,
-  type: true,
-  version: true,
-  wrapped: true,
-  wrappedMasterKey: true,
-};
+/** Every field that a request can have. */
+const FIELDS: readonly FieldOf<SpelledBody>[] = typia.misc.literals<FieldOf<SpelledBody>>();
 
 /** Either spelling of a field to its camelCase one. */
 const SPELLINGS: ReadonlyMap<string, string> = new Map(
-  Object.keys(FIELDS).flatMap((name): [string, string][] => [
+  FIELDS.flatMap((name): [string, string][] => [
     [name, name],
     [toSnake(name), name],
   ]),
 );
 
 /**
- * A request body with camelCase keys. In B either spelling is read; both spellings of one key are refused. Only the
- * keys of this object are renamed: callers rename nested objects where the schema has them. Unknown keys are left out:
- * renaming 16,000 of them took longer than parsing them (FAIR-41).
+ * A request body with camelCase keys. B accepts either spelling, but not both of one key. Renames only the keys of this
+ * object; callers rename nested objects where the schema has them. Unknown keys are dropped: renaming 16,000 of them
+ * took longer than parsing them (FAIR-41).
  */
 export function camelKeys(body: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const out: Record<string, unknown> = {};
@@ -113,8 +68,8 @@ const MARKS_B = ['bin_id', 'ct', 'wrapped', 'size', 'content_type'];
 const MARKS_A = ['binId', 'payloadEnc', 'blobRef', 'contentLength', 'contentType'];
 
 /**
- * The shape a body itself shows, or undefined when it shows none (reference, HTTP, The two shapes).
- * A body with marks of both is refused. Where query or header name a shape, it is not asked.
+ * The shape that the keys of a body show, or undefined if they show none. A body with keys of both is refused. Only
+ * used for requests whose query and header name no shape.
  */
 export function shapeOfBody(body: Record<string, unknown>): Shape | undefined {
   const b = MARKS_B.find((key) => Object.hasOwn(body, key));

@@ -1,8 +1,8 @@
-/** Work that many ask for and that is done once at a time. */
+/** Shared runs: concurrent callers share one run of the same work. */
 
 const nothing = (): void => undefined;
 
-/** A run that is due after the one under way. */
+/** A run queued behind the current one. */
 interface Due<T, A extends unknown[]> {
   readonly promise: Promise<T>;
   readonly args: A;
@@ -10,31 +10,31 @@ interface Due<T, A extends unknown[]> {
 }
 
 /**
- * One run at a time. A run begins after the call that asked for it has returned, and it is over in the very step in which
- * its promise settles: nobody can join one that has nothing more to do, and one that fails, also by throwing at once,
- * leaves nothing behind. Work that asks for itself gets the next run, and must not wait for it.
+ * One run at a time. A run begins after the call that requested it has returned, and ends in the step in which its
+ * promise settles: no caller can join a finished run, and a failure, also a synchronous one, leaves no state behind.
+ * Work that requests itself gets the next run, and must not await it.
  */
 export class SingleFlight<T = void, A extends unknown[] = []> {
   private current: Promise<T> | undefined;
-  /** The one under way has called `work`: what it sees may be older than a call that comes now. */
+  /** The current run has called `work`: it may have read state older than a call made now. */
   private begun = false;
   private due: Due<T, A> | undefined;
 
   constructor(private readonly work: (...args: A) => T | PromiseLike<T>) {}
 
-  /** True from the call that asks for a run until none is under way or due. */
+  /** True while a run is current or queued. */
   get busy(): boolean {
     return this.current !== undefined;
   }
 
-  /** Shares the run that is under way, which may have begun before this call; where there is none, begins one. */
+  /** Joins the current run, which may have begun before this call; begins one if there is none. */
   join(...args: A): Promise<T> {
     return this.current ?? this.begin(args);
   }
 
   /**
-   * A run that begins after this call: what was true at the call is seen by it. Of a run that is under way that cannot be
-   * said, so it is the one after it, which everybody shares who asks meanwhile; it gets the first one's arguments.
+   * A run that begins after this call, and so sees everything before it. While a run has begun that is the next one,
+   * which all callers share meanwhile; it gets the arguments of the first.
    */
   fresh(...args: A): Promise<T> {
     if (this.current === undefined || !this.begun) return this.join(...args);
@@ -42,14 +42,14 @@ export class SingleFlight<T = void, A extends unknown[] = []> {
     return this.due.promise;
   }
 
-  /** Resolves when nothing is under way or due, whatever became of it. */
+  /** Resolves when no run is current or queued, whatever their results. */
   async idle(): Promise<void> {
     while (this.current !== undefined) await this.current.then(nothing, nothing);
   }
 
   private begin(args: A): Promise<T> {
     this.begun = false;
-    // The promise stands before `work` is called: it may throw, or come back here.
+    // `current` is set before `work` is called: it may throw synchronously, or call `fresh`.
     const run = Promise.resolve()
       .then(() => {
         this.begun = true;
@@ -76,18 +76,18 @@ function dueWith<T, A extends unknown[]>(args: A): Due<T, A> {
   return { promise, args, begin };
 }
 
-/** The same for many keys, each of which is for itself. What is kept of a key goes with the end of its run. */
+/** One run at a time for each key. The state of a key is dropped when its run ends. */
 export class KeyedFlight<K, T> {
   private readonly runs = new Map<K, Promise<T>>();
 
   constructor(private readonly work: (key: K) => T | PromiseLike<T>) {}
 
-  /** The run under way for `key`, if there is one. */
+  /** The current run of `key`, if any. */
   underWay(key: K): Promise<T> | undefined {
     return this.runs.get(key);
   }
 
-  /** Shares the run that is under way for `key`, which may have begun before this call; else begins one. */
+  /** Joins the current run of `key`, which may have begun before this call; begins one if there is none. */
   join(key: K): Promise<T> {
     const before = this.runs.get(key);
     if (before !== undefined) return before;

@@ -1,7 +1,7 @@
 /** A file that appears whole under its name, 0600 and durable, or not at all. */
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { besides, FILE_MODE, syncFolder } from '../files/durable.js';
+import { tempSibling, FILE_MODE, syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
@@ -35,7 +35,7 @@ export class NewFile {
   static async create(name: string, force: boolean): Promise<NewFile> {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
-    const temporary = besides(path, '.part');
+    const temporary = tempSibling(path, '.part');
     try {
       return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
     } catch (error) {

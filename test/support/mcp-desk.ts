@@ -3,10 +3,9 @@ import type { Identity } from '../../src/sdk/identity.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import { runCommand } from '../../src/mcp/command.js';
 import { loadIdentity, savePairing, type Keeper } from '../../src/mcp/config-file.js';
-import type { Place, Terminal } from '../../src/mcp/context.js';
 import { McpError } from '../../src/mcp/errors.js';
 import { machineOf } from '../../src/mcp/machine.js';
-import { placeOf } from '../../src/mcp/place.js';
+import { pathsOf, type Paths, type Terminal } from '../../src/mcp/context.js';
 import { PassThrough, Readable } from 'node:stream';
 import { wiretap, type Wiretap } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -40,7 +39,7 @@ export interface Call {
 
 export interface Desk {
   readonly tap: Wiretap;
-  readonly place: Place;
+  readonly paths: Paths;
   readonly keeper: Keeper;
   start(argv: readonly string[], options?: DeskOptions): Call;
   call(argv: readonly string[], options?: DeskOptions): Promise<Outcome>;
@@ -59,10 +58,10 @@ export async function desk(
     userName: () => 'me',
     systemRoot: '',
   });
-  const place = placeOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, machine);
-  const start: Desk['start'] = (argv, options = {}) => started({ place, platform }, argv, options);
-  const keeper: Keeper = { place, platform, note: () => undefined };
-  return { tap, place, keeper, start, call: (argv, options) => start(argv, options).result };
+  const paths = pathsOf({ XDG_CONFIG_HOME: await temporaryFolder(t) }, machine);
+  const start: Desk['start'] = (argv, options = {}) => started({ paths, platform }, argv, options);
+  const keeper: Keeper = { paths, platform, note: () => undefined };
+  return { tap, paths, keeper, start, call: (argv, options) => start(argv, options).result };
 }
 
 interface DeskSetup {
@@ -78,7 +77,7 @@ export const saveIdentity = (keeper: Keeper, identity: Identity) => savePairing(
 export const pairingOf = (desk: Desk) => loadIdentity(desk.keeper);
 
 function started(
-  { place, platform }: { readonly place: Place; readonly platform: Platform },
+  { paths, platform }: { readonly paths: Paths; readonly platform: Platform },
   argv: readonly string[],
   options: DeskOptions,
 ): Call {
@@ -110,7 +109,7 @@ function started(
     openInput: () => Readable.from([Buffer.from(options.input ?? '')]),
   };
   const result = runCommand(argv, {
-    ...{ place, platform, env: options.env ?? {}, version: '1.2.3', interrupted: interruption.signal, note, terminal },
+    ...{ paths, platform, env: options.env ?? {}, version: '1.2.3', interrupted: interruption.signal, note, terminal },
     ...{ input: new PassThrough(), output: new PassThrough() },
   }).then((code) => ({ code, out: out.join('\n'), notes: notes.join('\n'), questions, progress }));
   const noted = async (fits: RegExp): Promise<RegExpExecArray> => {

@@ -9,8 +9,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import type { Identity } from '../../src/sdk/identity.js';
 import { savePairing } from '../../src/mcp/config-file.js';
-import type { Place } from '../../src/mcp/context.js';
-import { placeOf } from '../../src/mcp/place.js';
+import { pathsOf, type Paths } from '../../src/mcp/context.js';
 import { nodeSodium } from '../../src/crypto/sodium-node.js';
 import { world, type World } from './client-world.js';
 import { temporaryFolder, type WithTeardown } from './postgres.js';
@@ -22,7 +21,7 @@ export const PROGRAM = fileURLToPath(new URL('../../src/mcp/main.js', import.met
 
 /** A machine's folder with a pairing in it, and the environment that leads there. */
 export interface Home {
-  readonly place: Place;
+  readonly paths: Paths;
   readonly env: Record<string, string>;
 }
 
@@ -30,10 +29,10 @@ export interface Home {
 export async function home(t: WithTeardown, identity: Identity, more: Record<string, string> = {}): Promise<Home> {
   const folder = await temporaryFolder(t);
   const env = { PATH: process.env['PATH'] ?? '', HOME: folder, XDG_CONFIG_HOME: join(folder, 'config'), ...more };
-  const place = placeOf(env);
-  const keeper = { place, note: () => undefined, platform: { sodium: nodeSodium } };
+  const paths = pathsOf(env);
+  const keeper = { paths, note: () => undefined, platform: { sodium: nodeSodium } };
   await savePairing(keeper, { identity, passwords: false });
-  return { place, env };
+  return { paths, env };
 }
 
 /** A server, its first device, and a machine that was paired with it. */

@@ -5,10 +5,10 @@ import type { CallToolResult, Progress } from '@modelcontextprotocol/sdk/types.j
 import type { Identity } from '../../src/sdk/identity.js';
 import type { Platform } from '../../src/sdk/platform.js';
 import type { AuditEntry } from '../../src/mcp/audit.js';
-import { mcpPlatform } from '../../src/mcp/platform.js';
+import { mcpPlatform } from '../../src/mcp/context.js';
 import { readPolicy } from '../../src/mcp/policy.js';
 import type { ItemOutput } from '../../src/mcp/schemas.js';
-import { createServer } from '../../src/mcp/server.js';
+import { ToolServer } from '../../src/mcp/server.js';
 import { toolsOf } from '../../src/mcp/tools.js';
 import { Vault } from '../../src/mcp/vault.js';
 import type { World } from './client-world.js';
@@ -70,7 +70,7 @@ export async function companion(t: WithTeardown, options: CompanionOptions): Pro
   const now = (): number => platform.clock.now();
   const vault = await Vault.open({ platform, identity, policy, note, keep });
   t.teardown(async () => vault.close());
-  const { mcp } = createServer({
+  const { mcp } = new ToolServer({
     ...{ version: '1.2.3', policy, note, now },
     tools: toolsOf({ vault, passwords, now }),
     audit: (entry) => void audit.push(entry),

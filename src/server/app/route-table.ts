@@ -3,7 +3,7 @@ import {
   BODY_MAX,
   BODY_MAX_BATCH,
   BODY_MAX_ITEM,
-  BODY_MAX_STRANGER,
+  BODY_MAX_UNAUTHENTICATED,
   BODY_MAX_WEBHOOK,
   PAGE_REPLY_MAX,
 } from '../../protocol/limits.js';
@@ -70,21 +70,21 @@ const ROUTES: readonly Columns[] = [
   ['PATCH',  '/devices/:id',                 'device', 'read',      'read',  BODY_MAX,          devices.patchDevice],
   ['POST',   '/devices/:id/revoke',          'device', 'read',      'read',  BODY_MAX,          devices.revokeDevice],
   ['POST',   '/devices/pair-init',           'device', 'read',      'read',  BODY_MAX,          pairing.initPairing],
-  ['POST',   '/devices/pair-fetch-epk',      'none',   'pair',      'read',  BODY_MAX_STRANGER, pairing.fetchEpk],
-  ['POST',   '/devices/pair-fetch-npk',      'none',   'none',      'read',  BODY_MAX_STRANGER, pairing.fetchNpk],
+  ['POST',   '/devices/pair-fetch-epk',      'none',   'pair',      'read',  BODY_MAX_UNAUTHENTICATED, pairing.fetchEpk],
+  ['POST',   '/devices/pair-fetch-npk',      'none',   'none',      'read',  BODY_MAX_UNAUTHENTICATED, pairing.fetchNpk],
   ['GET',    '/devices/pair-requests',       'device', 'read',      'read',  0,                 pairing.pairRequests],
   ['POST',   '/devices/pair-wrap',           'device', 'read',      'read',  BODY_MAX,          pairing.wrapKey],
   ['POST',   '/devices/bootstrap',           'none',   'none',      'any',   BODY_MAX,          devices.claim],
   ['POST',   '/devices/bootstrap/restart',   'admin',  'none',      'any',   BODY_MAX,          devices.restartBootstrap],
-  ['POST',   '/devices/reauth/challenge',    'none',   'challenge', 'any',   BODY_MAX_STRANGER, devices.challengeReauth],
-  ['POST',   '/devices/reauth',              'none',   'none',      'any',   BODY_MAX_STRANGER, devices.answerReauth],
-  ['POST',   '/devices/recover/challenge',   'none',   'challenge', 'read',  BODY_MAX_STRANGER, devices.challengeRecovery],
+  ['POST',   '/devices/reauth/challenge',    'none',   'challenge', 'any',   BODY_MAX_UNAUTHENTICATED, devices.challengeReauth],
+  ['POST',   '/devices/reauth',              'none',   'none',      'any',   BODY_MAX_UNAUTHENTICATED, devices.answerReauth],
+  ['POST',   '/devices/recover/challenge',   'none',   'challenge', 'read',  BODY_MAX_UNAUTHENTICATED, devices.challengeRecovery],
   ['POST',   '/devices/recover',             'none',   'none',      'read',  BODY_MAX,          devices.recover],
   ['POST',   '/ws-ticket',                   'device', 'read',      'read',  BODY_MAX,          devices.issueTicket],
 
   ['POST',   '/password/set',                'device', 'read',      'read',  BODY_MAX,          devices.setPassword],
   ['DELETE', '/password',                    'device', 'read',      'read',  BODY_MAX,          devices.removePassword],
-  ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX_STRANGER, devices.verifyPassword],
+  ['POST',   '/password/verify',             'none',   'password',  'read',  BODY_MAX_UNAUTHENTICATED, devices.verifyPassword],
   ['GET',    '/password/exists',             'none',   'none',      'read',  0,                 devices.passwordExists],
 
   ['GET',    '/me',                          'device', 'read',      'any',   0,                 devices.me],
@@ -120,8 +120,8 @@ const PROCESS: readonly Columns[] = [
 
 // prettier-ignore
 const HOSTED: readonly Columns[] = [
-  ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_STRANGER, hosting.signUp,       APEX],
-  ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_STRANGER, hosting.signUpByForm, APEX_FORM],
+  ['POST', '/api/signup',    'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUp,       APEX],
+  ['POST', '/signup',        'none', 'signup', 'any', BODY_MAX_UNAUTHENTICATED, hosting.signUpByForm, APEX_FORM],
   ['GET',  '/api/tls-check', 'none', 'none',   'any', 0,                 hosting.tlsCheck,     TENANTLESS],
   ['GET',  '/',              'none', 'none',   'any', 0,                 hosting.welcome,      TENANTLESS],
 ];
@@ -131,7 +131,7 @@ const BILLED: readonly Columns[] = [
   ['POST', '/api/billing/webhook', 'none',   'none',    'any', BODY_MAX_WEBHOOK,  billing.webhook, { tenantless: true, raw: true }],
   ['GET',  '/api/billing/portal',  'device', 'read',    'any', 0,                 billing.portal],
   ['GET',  '/signup/done',         'none',   'return',  'any', 0,                 billing.returned, APEX],
-  ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_STRANGER, billing.resume,   APEX_FORM],
+  ['POST', '/signup/pay',          'none',   'payment', 'any', BODY_MAX_UNAUTHENTICATED, billing.resume,   APEX_FORM],
 ];
 
 /** Blobs of the local store, by signed URLs; with another store clients reach it directly (reference, Blobs). */

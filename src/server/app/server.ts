@@ -169,7 +169,7 @@ interface AppParts {
 
 async function listen(parts: Parts, { options, tenants, services, hosting, blobs }: AppParts): Promise<Listener> {
   const { log, config, clock, database, tenantId } = parts;
-  const docs = await openReference({ folder: DOCS_FOLDER, version: SERVER_VERSION, routes: ALL_ROWS });
+  const docs = await openReference(DOCS_FOLDER, SERVER_VERSION, ALL_ROWS);
   const byHost = (host: string): string | undefined => hosting?.hosts.tenantOf(host);
   const app: App = {
     ...services,

@@ -2,7 +2,7 @@
 import type { Clock, Timer } from '../../protocol/clock.js';
 import type { Received } from '../../protocol/replies.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { factOf, nameOf } from './rules.js';
 import type { BillingStore } from './store.js';
 import type { StripePayments } from './stripe.js';
@@ -12,7 +12,7 @@ const SWEEP_MS = 30_000;
 /** Tenants of one statement; a full one is followed by the next at once. */
 const SWEEP_BATCH = 200;
 
-interface WebhooksOptions extends Pick<ChangeTeller, 'changed'> {
+interface WebhooksOptions extends Pick<ChangeNotifier, 'changed'> {
   readonly store: BillingStore;
   readonly payments: StripePayments;
   readonly clock: Clock;
@@ -59,7 +59,7 @@ export class Webhooks {
     if (fact === undefined) return { received: true };
     const { verdict, tenantId } = await store.apply(fact, graceMs, now);
     if (verdict === 'unknown') onUnknown(nameOf(event));
-    if (verdict === 'changed' && tenantId !== null) await tellChange(this.options, tenantId);
+    if (verdict === 'changed' && tenantId !== null) await notifyChange(this.options, tenantId);
     return { received: true };
   }
 
@@ -67,7 +67,7 @@ export class Webhooks {
     const { store, clock, graceMs } = this.options;
     for (let full = true; full && !this.closed;) {
       const changed = await store.sweep(graceMs, SWEEP_BATCH, clock.now());
-      for (const tenantId of changed) await tellChange(this.options, tenantId);
+      for (const tenantId of changed) await notifyChange(this.options, tenantId);
       full = changed.length === SWEEP_BATCH;
     }
   }

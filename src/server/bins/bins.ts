@@ -5,11 +5,11 @@ import { bytesWithin } from '../../protocol/item-codec.js';
 import { BIN_META_MAX, BINS_MAX, DEFAULT_BIN } from '../../protocol/limits.js';
 import type { BinList, BinReply, Ok } from '../../protocol/replies.js';
 import type { BinCreateBody, BinDeleteBody, BinPatchBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import { binOf, type BinOutcome, type BinStore } from './store.js';
 
 /** What the service is made of. */
-export interface BinsOptions extends ChangeTeller {
+export interface BinsOptions extends ChangeNotifier {
   readonly store: BinStore;
   readonly clock: Clock;
 }
@@ -102,7 +102,7 @@ export class Bins {
         throw new ServiceError('conflict', 'The bin holds items: delete them first, or use force.');
       if (verdict === 'bin_not_found') throw new ServiceError('bin_not_found', undefined, { binId: id });
       if (verdict !== 'closed' && verdict !== 'deleted') throw new ServiceError(verdict);
-      await tellChange(this.options, tenantId);
+      await notifyChange(this.options, tenantId);
       if (verdict === 'closed') await this.empty({ tenantId, id, by, goesOn: () => true });
     });
     return { ok: true };
@@ -116,7 +116,7 @@ export class Bins {
 
   private async changed(tenantId: string, outcome: BinOutcome): Promise<BinReply<Uint8Array>> {
     if (outcome.verdict !== 'ok') throw new ServiceError(outcome.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { bin: binOf(outcome) };
   }
 
@@ -137,7 +137,7 @@ export class Bins {
     let after = 0;
     for (let done = false; !done && goesOn();) {
       ({ last: after, done } = await store.deleteItems({ ...bin, after, limit: DELETE_BATCH, now: clock.now() }));
-      await tellChange(this.options, bin.tenantId);
+      await notifyChange(this.options, bin.tenantId);
     }
   }
 

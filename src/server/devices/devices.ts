@@ -5,11 +5,11 @@ import { ServiceError } from '../../protocol/errors.js';
 import type { DeviceList, KnownDevice, KnownDeviceReply } from '../../protocol/replies.js';
 import type { DevicePatchBody } from '../../protocol/requests.js';
 import { SingleFlight } from '../../protocol/single-flight.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { AccountStore, DeviceRecord, Sighting } from './store.js';
 
 /** What the service is made of. `onFault` also gets failures to store when devices were last seen. */
-export interface DevicesOptions extends ChangeTeller {
+export interface DevicesOptions extends ChangeNotifier {
   readonly store: Pick<AccountStore, 'devices' | 'patchDevice' | 'revokeDevice' | 'touch'>;
   readonly clock: Clock;
   /** Devices of a tenant that hold a socket, on any instance. */
@@ -121,7 +121,7 @@ export class Devices {
     outcome: Awaited<ReturnType<AccountStore['patchDevice']>>,
   ): Promise<KnownDeviceReply<Uint8Array>> {
     if (outcome.verdict !== 'ok') throw new ServiceError(outcome.verdict);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
     return { device: known(outcome) };
   }
 }

@@ -16,12 +16,12 @@ import {
 } from '../../protocol/limits.js';
 import type * as replies from '../../protocol/replies.js';
 import type { BootstrapBody, RecoverBody } from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import type { Tickets } from './credentials.js';
 import type { AccountStore } from './store.js';
 
-interface EnrolmentOptions extends ChangeTeller {
+interface EnrolmentOptions extends ChangeNotifier {
   readonly store: AccountStore;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
@@ -46,7 +46,7 @@ async function enrolled(
   tenantId: string,
   { device, pairedAt, epoch }: { device: NewDevice; pairedAt: number; epoch: number },
 ): Promise<replies.Recovered<Uint8Array>> {
-  await tellChange(options, tenantId);
+  await notifyChange(options, tenantId);
   const { token } = options.issueToken({ tenantId, deviceId: device.id, epoch });
   return { device: deviceReply({ ...device, pairedAt }), token };
 }
@@ -97,7 +97,7 @@ export class Bootstrap {
   async restart(tenantId: string): Promise<replies.Ok> {
     if (!(await this.options.store.restart(tenantId))) throw new ServiceError('tenant_not_found');
     // The change is durable, so a failure here is no refusal: sockets left open close at the next comparison of heads.
-    await tellChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
+    await notifyChange({ changed: this.options.reset, onFault: this.options.onFault }, tenantId);
     return { ok: true };
   }
 

@@ -19,12 +19,12 @@ import {
 import type { PasswordProof } from '../../protocol/password-proof.js';
 import type * as replies from '../../protocol/replies.js';
 import type * as requests from '../../protocol/requests.js';
-import { tellChange, type ChangeTeller } from '../../protocol/tell.js';
+import { notifyChange, type ChangeNotifier } from '../../protocol/change-notifier.js';
 import type { TokenIssuer } from '../http/tokens.js';
 import type { OpenPair, PairingStore, PairRelease, PairStatus, PairWrap } from './store.js';
 import { Waiters, type Waiter } from './waiting.js';
 
-interface PairingOptions extends ChangeTeller {
+interface PairingOptions extends ChangeNotifier {
   readonly store: PairingStore;
   readonly clock: Clock;
   readonly issueToken: TokenIssuer;
@@ -199,7 +199,7 @@ export class Pairing {
   /** Held calls here need not wait until the other instances are notified, so they are woken first. */
   private async announce(tenantId: string): Promise<void> {
     this.changed(tenantId);
-    await tellChange(this.options, tenantId);
+    await notifyChange(this.options, tenantId);
   }
 
   private async hold(
