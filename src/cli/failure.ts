@@ -14,7 +14,7 @@ import { networkReason } from '../sdk/network-reason.js';
 import { StoreError } from '../sdk/store/error.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { failureFrom, type Failure } from '../terminal/failure.js';
-import { harmless } from '../terminal/output.js';
+import { sanitizeText } from '../terminal/output.js';
 import { EXIT } from '../terminal/terminal.js';
 
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
@@ -112,7 +112,7 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof NetworkError) return ofNetwork(error);
   if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
   if (error instanceof UncertifiedDeviceError) {
-    return { exitCode: EXIT.untrusted, code: error.code, message: harmless(error.message), hint: CERTIFY };
+    return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
   }
   if (error instanceof ClientError) return { ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);
@@ -124,7 +124,7 @@ function ofClient(error: Error): Failure | undefined {
     return {
       exitCode: EXIT.failure,
       code: 'bad_answer',
-      message: `the server's answer is not one of this service: ${harmless(error.message)}`,
+      message: `the server's answer is not one of this service: ${sanitizeText(error.message)}`,
       hint: 'Is the address right? A newer or older server, or a proxy in between, answers like this too.',
     };
   }
@@ -134,8 +134,8 @@ function ofClient(error: Error): Failure | undefined {
 function ofApi(error: ApiError): Failure {
   // The code is the server's: `constructor` must not find what every object has, and with it no exit code.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
-  const said = harmless(error.message.replace(`${error.code}: `, ''));
-  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
+  const said = sanitizeText(error.message.replace(`${error.code}: `, ''));
+  const request = error.requestId === null ? '' : ` (request ${sanitizeText(error.requestId)})`;
   const message = known?.message ?? (said === '' ? 'the server refused' : said);
   const code = /^[a-z0-9_]{1,64}$/.test(error.code) ? error.code : 'refused';
   if (error.code === 'rate_limited' && error.retryAfter !== null) {
@@ -164,7 +164,7 @@ function ofCrypto(error: CryptoRefusal): Failure {
   return {
     exitCode: typed ? EXIT.usage : EXIT.untrusted,
     code: error.reason,
-    message: harmless(error.message),
+    message: sanitizeText(error.message),
     hint: typed ? undefined : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
   };
 }

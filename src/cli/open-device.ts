@@ -18,7 +18,7 @@ import type { Context, OpenDevice, Profile, Sync } from './context.js';
 import { failureOf } from './failure.js';
 import { readKnown, writeKnown } from './known.js';
 import { exclusively } from './lock.js';
-import { counted, harmless } from '../terminal/output.js';
+import { counted, sanitizeText } from '../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
 /** The local copy, in a profile's folder. */
@@ -337,7 +337,7 @@ class Session {
     device.on('uncertified', ({ devices }) => {
       for (const { id, name } of devices) {
         terminal.note(
-          `Warning: the server lists ${JSON.stringify(harmless(name))} (${id}), which no device of yours vouches for. ` +
+          `Warning: the server lists ${JSON.stringify(sanitizeText(name))} (${id}), which no device of yours vouches for. ` +
             'Nothing is written until it is certified or revoked (`service-device devices`).',
         );
       }

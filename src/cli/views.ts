@@ -4,7 +4,7 @@ import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
-import { counted, harmless, paletteOf, relative, show, table } from '../terminal/output.js';
+import { counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
 import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { sizeText } from './transfer.js';
@@ -97,5 +97,7 @@ export async function noteHidden(terminal: Terminal, { device }: OpenDevice): Pr
   const hidden = await device.hidden();
   if (hidden.length === 0) return;
   const reasons = [...new Set(hidden.map(({ reason }) => reason))].join(', ');
-  terminal.note(`${counted(hidden.length, 'item')} not shown: not verified (${harmless(reasons)}). See \`doctor\`.`);
+  terminal.note(
+    `${counted(hidden.length, 'item')} not shown: not verified (${sanitizeText(reasons)}). See \`doctor\`.`,
+  );
 }

@@ -5,7 +5,7 @@ import { ApiError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { decodeWords } from '../crypto/words.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
@@ -18,7 +18,7 @@ const TRIES = 3;
 
 /** This machine's name with `suffix`, as the other devices will see it; `otherwise` where it has none that can be shown. */
 export function ownName(suffix: string, otherwise: string): string {
-  const host = harmless(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - suffix.length);
+  const host = sanitizeText(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - suffix.length);
   return isDisplayName(host) ? `${host}${suffix}` : otherwise;
 }
 

@@ -4,7 +4,7 @@
  * name is sealed by the user's devices for its bin. What is in a bin is proven by item tags.
  */
 import type { BinView } from '../sdk/events.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { BIN_SLUG } from '../protocol/ids.js';
 import { McpError } from './errors.js';
 import { BINS_VARIABLE } from './policy.js';
@@ -43,7 +43,7 @@ const TOLD_MAX = 20;
 
 /** A name as it is told. What steers or hides in it is shown instead of done. */
 const told = (name: string): string | null => {
-  const shown = Array.from(harmless(name)).slice(0, NAME_SHOWN_MAX).join('').trim();
+  const shown = Array.from(sanitizeText(name)).slice(0, NAME_SHOWN_MAX).join('').trim();
   return shown === '' ? null : shown;
 };
 

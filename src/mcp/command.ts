@@ -2,7 +2,7 @@
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { errorCode } from '../protocol/error-code.js';
 import type { CommandContext } from './context.js';
 import { McpError } from './errors.js';
@@ -77,7 +77,10 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return serve(context);
     }
     default:
-      throw new McpError('usage', command === '' ? 'a command is missing' : `there is no command ${harmless(command)}`);
+      throw new McpError(
+        'usage',
+        command === '' ? 'a command is missing' : `there is no command ${sanitizeText(command)}`,
+      );
   }
 }
 
@@ -112,7 +115,7 @@ function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: rea
     // Not its message: that quotes arguments, and the six words may be among them.
     const odd = rest.find((each) => each.startsWith('-') && !Object.hasOwn(options, each.replace(/^-+|=.*$/g, '')));
     const what =
-      odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${harmless(odd)}`;
+      odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${sanitizeText(odd)}`;
     throw new McpError('usage', what, { cause });
   }
 }

@@ -2,7 +2,7 @@
 import type { Identity } from '../sdk/identity.js';
 import type { Me } from '../sdk/replies.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { loadPairing, readConfig, renewIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
 import type { McpError } from './errors.js';
@@ -49,13 +49,17 @@ async function looked(context: CommandContext): Promise<{ readonly found: Status
   try {
     const file = await readConfig(place, note);
     if (file !== undefined) {
-      const device = { id: harmless(file.deviceId), name: harmless(file.name) };
-      found = { ...found, server: harmless(file.server), device, boundTo: file.machine };
+      const device = { id: sanitizeText(file.deviceId), name: sanitizeText(file.name) };
+      found = { ...found, server: sanitizeText(file.server), device, boundTo: file.machine };
     }
     const { identity, passwords } = await loadPairing(context);
     found = { ...found, paired: true, tokenExpiresAt: iso(identity), passwords };
     const { server } = await asked(context, identity);
-    const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
+    const account = {
+      serverVersion: sanitizeText(server.version),
+      items: server.itemCount,
+      devices: server.deviceCount,
+    };
     return { found: { ...found, account } };
   } catch (error) {
     const failure = failureOf(error);

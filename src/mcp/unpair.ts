@@ -1,6 +1,6 @@
 /** `service-mcp unpair`: this machine gives up its access, then forgets it. */
 import { existsSync } from 'node:fs';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { auditPath } from './audit.js';
 import { forgetIdentity, loadIdentity } from './config-file.js';
 import type { CommandContext } from './context.js';
@@ -29,7 +29,7 @@ export async function unpair(context: CommandContext, { force }: { readonly forc
         const instead = code === 'last_device' ? hint : `${hint} To forget the pairing all the same add --force.`;
         throw new McpError(code, `nothing was removed: ${message}`, { cause: error, hint: instead });
       }
-      const name = JSON.stringify(harmless(identity.name));
+      const name = JSON.stringify(sanitizeText(identity.name));
       context.note(`Warning: ${name} could not be revoked (${message}). Revoke it on another device.`);
     });
   }

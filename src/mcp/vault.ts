@@ -13,7 +13,7 @@ import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
 import { tokenSaver } from '../device/identity.js';
 import type { Saver } from '../files/saver.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
 import { toolFailure } from './failure.js';
@@ -244,7 +244,7 @@ export class Vault {
 
   /** What fails in the background. The same again and again is said once. */
   private problem(error: Error): void {
-    const text = `${error.name}: ${harmless(error.message)}`;
+    const text = `${error.name}: ${sanitizeText(error.message)}`;
     if (text !== this.lastProblem) this.options.note(text);
     this.lastProblem = text;
   }

@@ -1,7 +1,7 @@
 /** What went wrong, as a person or a script is told: one message, a way on, and an exit code. No stack, no secret. */
 import { CommanderError } from 'commander';
 import { asError, errorCode } from '../protocol/error-code.js';
-import { harmless, harmlessLines } from './output.js';
+import { sanitizeText, sanitizeLines } from './output.js';
 import { CommandError, EXIT, type ExitCode } from './terminal.js';
 
 /** How a command ended. `code` is what scripts match on (the reference, Command line). */
@@ -32,7 +32,7 @@ const ROOM = 'Nothing was changed. Make room, and run it again; `service-device 
  */
 export function failureFrom(thrown: unknown, known: (error: Error) => Failure | undefined): Failure {
   const { exitCode, code, message, hint } = found(asError(thrown), known);
-  return { exitCode, code, message: harmlessLines(message), ...(hint === undefined ? {} : { hint }) };
+  return { exitCode, code, message: sanitizeLines(message), ...(hint === undefined ? {} : { hint }) };
 }
 
 function found(error: Error, known: (error: Error) => Failure | undefined): Failure {
@@ -45,7 +45,7 @@ function ofSystem(error: Error): Failure | undefined {
   const code = errorCode(error);
   const said = SYSTEM[code];
   if (said === undefined) return undefined;
-  const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';
+  const path = 'path' in error && typeof error.path === 'string' ? `${sanitizeText(error.path)}: ` : '';
   const hint = code === 'ENOSPC' ? ROOM : undefined;
   return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}`, hint };
 }
@@ -53,9 +53,9 @@ function ofSystem(error: Error): Failure | undefined {
 const unexpected = (error: Error): Failure => ({
   exitCode: EXIT.failure,
   code: 'failure',
-  message: `something unexpected happened: ${harmless(error.message)}`,
+  message: `something unexpected happened: ${sanitizeText(error.message)}`,
   hint: 'Run it again with SERVICE_DEBUG=1 to see where, and report it.',
 });
 
 /** Commander begins its messages with `error: `. */
-const plain = (message: string): string => harmless(message.replace(/^error: /, ''));
+const plain = (message: string): string => sanitizeText(message.replace(/^error: /, ''));

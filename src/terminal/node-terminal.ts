@@ -1,6 +1,6 @@
 /** The real terminal: standard input, output and error of this process. */
 import { askLine } from './ask.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { fitted, jsonLine } from './text.js';
 import { CommandError, endInterrupted, EXIT, type Terminal } from './terminal.js';
 
@@ -24,7 +24,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
   const { input, output, errors } = streams;
   const interactive = input.isTTY && output.isTTY;
   let shown = false;
-  const lines = progressLines((line) => errors.write(`${harmless(line)}\n`));
+  const lines = progressLines((line) => errors.write(`${sanitizeText(line)}\n`));
   const clear = (): void => {
     if (shown) errors.write(CLEAR_LINE);
     shown = false;
@@ -60,7 +60,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       if (!errors.isTTY) return lines(text);
       clear();
       if (text === '') return;
-      errors.write(fitted(harmless(text), (errors.columns || WIDTH_DEFAULT) - 1));
+      errors.write(fitted(sanitizeText(text), (errors.columns || WIDTH_DEFAULT) - 1));
       shown = true;
     },
     ask: async (question, { hidden = false } = {}) => {

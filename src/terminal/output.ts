@@ -1,10 +1,10 @@
 /** How results look: aligned tables, times as people say them, and text of others made harmless. */
-import { harmless, harmlessLines } from '../protocol/harmless.js';
+import { sanitizeText, sanitizeLines } from '../protocol/sanitize.js';
 import { fitted, widthOf } from './text.js';
 import { paletteFor, type Palette } from './palette.js';
 import type { Terminal } from './terminal.js';
 
-export { harmless, harmlessLines };
+export { sanitizeText, sanitizeLines };
 
 /** Colours where the terminal has them. */
 export const paletteOf = (terminal: Pick<Terminal, 'colours'>): Palette => paletteFor({ isTTY: terminal.colours }, {});
@@ -23,7 +23,7 @@ const LAST_MIN = 12;
 
 /** Rows under their titles. Cells are made harmless here. On a screen the last column is cut to the line. */
 export function table(terminal: Terminal, columns: readonly Column[], rows: readonly (readonly string[])[]): string[] {
-  const cells = rows.map((row) => row.map(harmless));
+  const cells = rows.map((row) => row.map(sanitizeText));
   const last = columns.length - 1;
   const widths = columns.map(({ title }, at) =>
     Math.max(widthOf(title), ...cells.map((row) => widthOf(row[at] ?? ''))),

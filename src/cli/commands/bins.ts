@@ -7,7 +7,7 @@ import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
-import { counted, harmless, show, table } from '../../terminal/output.js';
+import { counted, sanitizeText, show, table } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName } from '../views.js';
 
@@ -100,7 +100,7 @@ async function add(
   await context.withDevice(async (open) => {
     const id = ulid(platform.clock.now(), (length) => platform.sodium.random(length));
     const bin = await open.device.bins.create(id, label, slug);
-    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
   });
 }
 
@@ -114,7 +114,7 @@ async function rename(
   await context.withDevice(async (open) => {
     const before = findBin(await open.device.bins.list(), typed);
     const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
-    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
   });
 }
 
@@ -124,7 +124,7 @@ async function remove(context: Context, typed: string, { yes }: { readonly yes?:
     const bins = await open.device.bins.list();
     const bin = findBin(bins, typed);
     const items = (await open.device.list({ binId: bin.id })).length;
-    const name = harmless(binName(bins, bin.id));
+    const name = sanitizeText(binName(bins, bin.id));
     await confirmed(terminal, `Remove ${name} and ${counted(items, 'item')} in it, on all devices?`, yes);
     await open.device.bins.remove(bin.id);
     show(terminal, { id: bin.id, removed: true, items }, () => [`Removed: ${name} and ${counted(items, 'item')}`]);

@@ -11,7 +11,7 @@ import type { Context } from '../context.js';
 import { findDevice } from '../find.js';
 import { readKnown } from '../known.js';
 import { alone } from '../open-device.js';
-import { harmless, paletteOf, relative, show } from '../../terminal/output.js';
+import { sanitizeText, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 
 /** A device as its user should see it, with what this device itself finds out about it. Times are ms. */
@@ -56,13 +56,13 @@ function linesOf({ terminal, platform }: Context, device: ReturnType<typeof devi
   const { online, lastSeenAt, revokedAt, thisDevice, certified } = device;
   const seen = lastSeenAt === null ? 'never seen' : `seen ${relative(lastSeenAt, now)}`;
   const marks = [
-    harmless(device.glyph),
+    sanitizeText(device.glyph),
     ...(thisDevice ? [good('this device')] : [online ? good('online') : seen]),
     ...(revokedAt === null ? [] : [bad(`revoked ${relative(revokedAt, now)}`)]),
     ...(certified ? [] : [bad('not certified')]),
   ];
   return [
-    `${bold(harmless(device.name))}  ${marks.join(', ')}`,
+    `${bold(sanitizeText(device.name))}  ${marks.join(', ')}`,
     `  ${dim('id')}           ${device.id}`,
     `  ${dim('fingerprint')}  ${device.fingerprint}`,
   ];
@@ -85,7 +85,7 @@ async function certify(context: Context, typed: string, fingerprint: readonly st
   await context.withDevice(async ({ device }) => {
     const { id, name } = findDevice(await device.roster.refresh(), typed);
     await device.roster.certify(id, fingerprint.join(''));
-    show(context.terminal, { id, certified: true }, () => [`Certified: "${harmless(name)}" (${id})`]);
+    show(context.terminal, { id, certified: true }, () => [`Certified: "${sanitizeText(name)}" (${id})`]);
   });
 }
 
@@ -110,15 +110,15 @@ async function revoke(context: Context, typed: string, { yes }: { readonly yes?:
     const found = findDevice(active, typed);
     const self = found.id === device.id;
     const question = self
-      ? `Sign out this device, "${harmless(found.name)}", and forget what is here?`
-      : `Revoke "${harmless(found.name)}" (${found.id})? It loses access at once.`;
+      ? `Sign out this device, "${sanitizeText(found.name)}", and forget what is here?`
+      : `Revoke "${sanitizeText(found.name)}" (${found.id})? It loses access at once.`;
     await confirmed(terminal, question, yes);
     await device.revoke(found.id);
     return { id: found.id, name: found.name, own: self };
   });
   if (own) await alone(context, () => profile.forget());
   show(terminal, { id, revoked: true, thisDevice: own }, () => [
-    own ? 'Signed out; nothing is left here.' : `Revoked: "${harmless(name)}" (${id})`,
+    own ? 'Signed out; nothing is left here.' : `Revoked: "${sanitizeText(name)}" (${id})`,
   ]);
 }
 
@@ -145,6 +145,6 @@ async function rename(context: Context, typed: string, wanted: string): Promise<
     const { id, name: before } = findDevice(await device.roster.refresh(), typed);
     await device.roster.rename(id, name);
     if (id === device.id) await profile.keep({ ...((await profile.identity()) ?? identity), name });
-    show(terminal, { id, name }, () => [`Renamed: "${harmless(before)}" is "${harmless(name)}" now`]);
+    show(terminal, { id, name }, () => [`Renamed: "${sanitizeText(before)}" is "${sanitizeText(name)}" now`]);
   });
 }

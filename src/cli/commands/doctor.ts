@@ -10,7 +10,7 @@ import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doc
 import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
-import { harmless } from '../../terminal/output.js';
+import { sanitizeText } from '../../terminal/output.js';
 import { EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 const IDLE_DEFAULT_S = 5;
@@ -122,6 +122,6 @@ function show({ terminal }: Context, { check, status, what, do: mend }: Finding)
   const [word, colour] = WORDS[status];
   const padded = word.padEnd(8);
   const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;
-  terminal.print(`${shown} ${check.padEnd(12)} ${harmless(what)}`);
-  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${harmless(mend)}`);
+  terminal.print(`${shown} ${check.padEnd(12)} ${sanitizeText(what)}`);
+  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${sanitizeText(mend)}`);
 }

@@ -7,7 +7,7 @@ import type { DeviceCommand } from '../command.js';
 import type { Context, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
+import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
@@ -92,7 +92,7 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [
-    `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
+    `${paletteOf(terminal).good('Saved')}: ${sanitizeText(file)}  ${sizeText(size)}`,
   ]);
 }
 
@@ -115,7 +115,7 @@ function printField(
   }
   const hidden = masked && isSecretField(type, field);
   if (terminal.json) terminal.data({ id: item.id, field, value: hidden ? null : payload?.[field] });
-  else terminal.print(hidden ? MASK : onScreen(terminal) ? harmlessLines(value) : value);
+  else terminal.print(hidden ? MASK : onScreen(terminal) ? sanitizeLines(value) : value);
   if (hidden) terminal.note('It is masked. Add --show to see it.');
 }
 
@@ -153,14 +153,14 @@ function printCard(
   const rows = fieldsOf(type).flatMap((field): [string, string][] => {
     const value = fieldText(payload, field);
     if (value === undefined || value === '' || field === main) return [];
-    return [[field, masked && isSecretField(type, field) ? MASK : harmlessLines(value)]];
+    return [[field, masked && isSecretField(type, field) ? MASK : sanitizeLines(value)]];
   });
   const { sender } = itemFacts(item, around);
   const when = relative(item.ts, platform.clock.now());
   const about = `${type} in ${binName(around.bins, item.binId)}, written ${when} by ${sender}`;
-  terminal.print(dim(harmlessLines(`${item.id}  ${about}${item.pending ? ' (queued)' : ''}`)));
+  terminal.print(dim(sanitizeLines(`${item.id}  ${about}${item.pending ? ' (queued)' : ''}`)));
   for (const line of facts(terminal, rows)) terminal.print(line);
-  if (main !== undefined) terminal.print(harmlessLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
+  if (main !== undefined) terminal.print(sanitizeLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
   if (item.blob?.holds === 'file') terminal.note('Add --output <path> to save the file.');
   if (masked && rows.some(([field]) => isSecretField(type, field))) terminal.note('Masked. Add --show to see it.');
 }

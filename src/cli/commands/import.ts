@@ -7,7 +7,7 @@ import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
 import { paced } from '../../terminal/progress.js';
-import { counted, harmless } from '../../terminal/output.js';
+import { counted, sanitizeText } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
@@ -176,7 +176,7 @@ export function report({ terminal }: Context, { file }: ImportOptions, counts: I
     ...several(counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'),
     ...several(counts.blobs, 'items are files whose content is not in this export, and were left out.'),
     ...several(counts.waiting, 'items wait here and go out when the server is back: run any command then.'),
-    ...refused.map(({ code, items }) => `${items} items were refused: ${harmless(code)}.`),
+    ...refused.map(({ code, items }) => `${items} items were refused: ${sanitizeText(code)}.`),
   ];
   for (const note of notes) terminal.note(note);
   if (refused.length > 0) return EXIT.refused;

@@ -7,7 +7,7 @@ import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { findAnyId, findBin, findItem, folding } from '../find.js';
 import { binsOf } from '../known.js';
-import { counted, harmless, show } from '../../terminal/output.js';
+import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../payloads.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
@@ -122,7 +122,7 @@ async function move(context: Context, typed: string, bin: string): Promise<void>
       item.binId === binId
         ? { id: item.id, version: item.version, queued: item.pending }
         : await written(open.device.move(item.id, binId));
-    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${harmless(binName(bins, binId))}`]);
+    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${sanitizeText(binName(bins, binId))}`]);
     noteQueued(terminal, [outcome]);
   });
 }
@@ -147,7 +147,9 @@ async function rm(context: Context, typed: readonly string[], options: { readonl
     if (terminal.interactive && options.yes !== true) {
       for (const id of ids) {
         const item = items.find((one) => one.id === id);
-        terminal.note(`  ${id}  ${item === undefined ? '(not shown)' : harmless(titleOf(item.type, item.payload))}`);
+        terminal.note(
+          `  ${id}  ${item === undefined ? '(not shown)' : sanitizeText(titleOf(item.type, item.payload))}`,
+        );
       }
     }
     await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, options.yes);

@@ -6,7 +6,7 @@ import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
-import { counted, harmless, paletteOf } from '../../terminal/output.js';
+import { counted, sanitizeText, paletteOf } from '../../terminal/output.js';
 import { qrLines } from '../pair-text.js';
 import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
 import { joinCommand } from './enrol.js';
@@ -89,7 +89,7 @@ class Gate {
     if (terminal.json) terminal.data({ event: 'request', deviceId, name, glyph, digits });
     else {
       const { bold } = paletteOf(terminal);
-      terminal.print(`\nA ${harmless(glyph)} called ${bold(`"${harmless(name)}"`)} knows the words.`);
+      terminal.print(`\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`);
       terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
     }
     if (this.options.digits !== undefined) {
@@ -148,7 +148,7 @@ async function waited(
         items === null
           ? 'Its keys are still under way; `sync` finishes that.'
           : `${counted(items, 'item')} opened to it.`;
-      terminal.print(`${paletteOf(terminal).good('Done.')} "${harmless(name)}" is one of your devices. ${keys}`);
+      terminal.print(`${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`);
     }
   } catch (error) {
     if (gate.declined) {

@@ -16,7 +16,7 @@ import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf, readKnown } from '../known.js';
-import { counted, harmless, paletteOf, show } from '../../terminal/output.js';
+import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
@@ -123,8 +123,8 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
         const failure = failureOf(error);
         failed.push({ file, failure });
         // The system's own errors name the file themselves.
-        const named = failure.message.startsWith(`${harmless(file)}: `);
-        terminal.note(`Not written: ${named ? '' : `${harmless(file)}: `}${failure.message}`);
+        const named = failure.message.startsWith(`${sanitizeText(file)}: `);
+        terminal.note(`Not written: ${named ? '' : `${sanitizeText(file)}: `}${failure.message}`);
       }
     }
   });
@@ -154,7 +154,7 @@ interface Put extends Written {
 const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
   `${queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${id}  ${type}` +
   (size === undefined ? '' : `  ${sizeText(size)}`) +
-  (file === undefined ? '' : `  ${harmless(file)}`);
+  (file === undefined ? '' : `  ${sanitizeText(file)}`);
 
 async function sent(context: Context, { found, open, one }: Writing): Promise<Put> {
   const { terminal, platform } = context;

@@ -6,7 +6,7 @@ import type { Me } from '../../sdk/replies.js';
 import { fingerprintOfDevice } from '../../sdk/roster.js';
 import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { counted, facts, harmless, paletteOf, show } from '../../terminal/output.js';
+import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
@@ -37,7 +37,7 @@ async function status(context: Context): Promise<void> {
     show(terminal, { ...told, reachable: current, items, hidden, pending, account: server }, () => {
       const { good, bad } = paletteOf(terminal);
       return facts(terminal, [
-        ['device', `${harmless(name)} (${glyph})`],
+        ['device', `${sanitizeText(name)} (${glyph})`],
         ['id', deviceId],
         ['fingerprint', fingerprint],
         ['server', `${serverUrl}  ${current ? good('reachable') : bad('out of reach')}`],

@@ -5,7 +5,7 @@ import { isRevoked, ClientError } from '../../sdk/errors.js';
 import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { withCopy } from '../open-device.js';
-import { harmless, paletteOf } from '../../terminal/output.js';
+import { sanitizeText, paletteOf } from '../../terminal/output.js';
 import { widthOf } from '../../terminal/text.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
@@ -120,7 +120,7 @@ class Printer {
       terminal.data({ event, ...itemFacts(item, this.around), payload });
       return;
     }
-    const what = `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`;
+    const what = `${sanitizeText(item.type)}  ${sanitizeText(titleOf(item.type, item.payload))}`;
     this.print(item.ts, binName(this.around.bins, item.binId), what, item.id);
   }
 
@@ -133,7 +133,7 @@ class Printer {
     const { terminal } = this.context;
     const { dim, accent } = paletteOf(terminal);
     const clock = new Date(time).toTimeString().slice(0, 8);
-    const where = harmless(bin);
+    const where = sanitizeText(bin);
     const gap = ' '.repeat(Math.max(0, BIN_WIDTH - widthOf(where)));
     terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${what}`);
   }

@@ -9,7 +9,7 @@ import type { Config } from '../config/config.js';
 import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
 import { PostgresObjectLedger } from './backup/object-ledger.js';
-import { counted, harmless, table } from '../../terminal/output.js';
+import { counted, sanitizeText, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { ADMIN_NAME, goOn } from './context.js';
 import { adminFailureOf } from './failure.js';
@@ -30,7 +30,7 @@ export async function* listingOf(store: ObjectStore, hint: string): AsyncGenerat
     yield* store.list();
   } catch (error) {
     const reason = faultOf(error)?.message ?? 'unknown error';
-    throw new CommandError(EXIT.unavailable, `the blob store cannot be listed: ${harmless(reason)}`, hint, {
+    throw new CommandError(EXIT.unavailable, `the blob store cannot be listed: ${sanitizeText(reason)}`, hint, {
       code: 'storage_unavailable',
       cause: error,
     });
@@ -97,7 +97,7 @@ export function exitOf(found: Compared | undefined): ExitCode {
 
 /** `S3 bucket photos, below of/mine`. */
 const nameOf = ({ store, bucket, prefix }: BucketName): string =>
-  `${store === 'gcs' ? 'Google' : 'S3'} bucket ${harmless(bucket)}${prefix === null ? '' : `, below ${harmless(prefix)}`}`;
+  `${store === 'gcs' ? 'Google' : 'S3'} bucket ${sanitizeText(bucket)}${prefix === null ? '' : `, below ${sanitizeText(prefix)}`}`;
 
 /** `list of 3 objects (1.5 MiB) of the S3 bucket photos`. */
 export const aboutList = (list: ObjectList): string =>
