@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import type { BlobSource } from '../sdk/blobs/source.js';
 import { BlobDecryptor, BlobEncryptor, streamNonce } from '../crypto/blob-stream.js';
 import type { Sodium } from '../crypto/sodium.js';
-import { besides, FILE_MODE, POSIX } from '../files/durable.js';
+import { FILE_MODE, POSIX, tempSibling } from '../files/durable.js';
 import { KEY_BYTES } from '../protocol/limits.js';
-import { told } from '../terminal/new-file.js';
+import { toUserError } from '../terminal/new-file.js';
 
 const READ_BYTES = 256 * 1024;
 
@@ -33,7 +33,7 @@ export class Spool implements BlobSource {
 
   /** Reads `input` to its end. Rejects with what it rejects with, and `CommandError` where the disk is full. */
   static async of(sodium: Sodium, input: AsyncIterable<Uint8Array>): Promise<Spool> {
-    const path = besides(join(tmpdir(), 'spool'), '.part');
+    const path = tempSibling(join(tmpdir(), 'spool'), '.part');
     const secret = { key: sodium.random(KEY_BYTES), nonce: streamNonce(sodium), aad: new Uint8Array(0) };
     const handle = await open(path, 'wx+', FILE_MODE);
     try {
@@ -85,6 +85,6 @@ async function written(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   try {
     await handle.appendFile(bytes);
   } catch (error) {
-    throw told('a temporary file', error);
+    throw toUserError('a temporary file', error);
   }
 }

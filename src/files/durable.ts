@@ -38,7 +38,7 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 /** A name beside `path` that nobody else draws: what is written there becomes `path` when it is whole. */
-export const besides = (path: string, ending: string): string =>
+export const tempSibling = (path: string, ending: string): string =>
   join(dirname(path), `.${basename(path)}.${randomBytes(8).toString('hex')}${ending}`);
 
 /**
@@ -48,7 +48,7 @@ export const besides = (path: string, ending: string): string =>
  * replaces, so of two who create it at once one wins.
  */
 export async function writeWhole(path: string, bytes: Uint8Array, place: 'replace' | 'keep'): Promise<void> {
-  const temporary = besides(path, '.tmp');
+  const temporary = tempSibling(path, '.tmp');
   const handle = await open(temporary, 'wx', FILE_MODE);
   try {
     try {

@@ -1,7 +1,7 @@
 /** A file that appears whole under its name, 0600 and durable, or not at all. */
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { besides, FILE_MODE, syncFolder } from '../files/durable.js';
+import { FILE_MODE, syncFolder, tempSibling } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
@@ -13,7 +13,7 @@ const taken = (path: string): CommandError =>
   new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
 
 /** The system's error as what the user can do about it. */
-export function told(path: string, error: unknown): unknown {
+export function toUserError(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
   if (code === 'ENOENT' || code === 'ENOTDIR')
@@ -35,11 +35,11 @@ export class NewFile {
   static async create(name: string, force: boolean): Promise<NewFile> {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
-    const temporary = besides(path, '.part');
+    const temporary = tempSibling(path, '.part');
     try {
       return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
     } catch (error) {
-      throw told(path, error);
+      throw toUserError(path, error);
     }
   }
 
@@ -56,7 +56,7 @@ export class NewFile {
     try {
       await this.handle.appendFile(bytes);
     } catch (error) {
-      throw told(this.path, error);
+      throw toUserError(this.path, error);
     }
   };
 
@@ -69,7 +69,7 @@ export class NewFile {
       await syncFolder(dirname(this.path));
     } catch (error) {
       await this.abandon();
-      throw told(this.path, error);
+      throw toUserError(this.path, error);
     }
   }
 
