@@ -4,7 +4,7 @@ import { InvalidArgumentError } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
 import type { DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
-import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
+import { about, CHECKS, isProblem, type CheckName, type Finding, type DoctorContext } from '../doctor/finding.js';
 import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
 import { checkSocket } from '../doctor/socket.js';
@@ -34,7 +34,7 @@ export function registerDoctor(program: DeviceCommand): void {
 }
 
 /** A look at one thing, over the net or not. */
-type Probe = (patient: Patient) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
 /** The way to the server, each step with what the next one needs; a problem of the check that it is named by ends it. */
 const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
@@ -88,28 +88,28 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
 
 /** Everything that needs a device: the way to its server as far as it leads, then the local copy. */
 async function examine(
-  patient: Patient,
+  doctor: DoctorContext,
   checks: readonly Finding[],
   add: (found: Finding | readonly Finding[]) => void,
 ): Promise<void> {
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
   // Plain http is a problem, and no hindrance.
-  add(checkAddress(patient));
+  add(checkAddress(doctor));
   for (const [check, probe] of WAY) {
-    add(await probe(patient));
+    add(await probe(doctor));
     if (failed(check)) break;
   }
-  const { session } = patient;
+  const { session } = doctor;
   for (const [check, probe] of session === undefined ? [] : QUESTIONS) {
     try {
-      add(await probe(patient));
+      add(await probe(doctor));
     } catch (error) {
       // A server that answers nonsense to one question is no reason not to ask the others.
       const what = `The server did not answer as it should (${asError(error).name}).`;
       add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
     }
   }
-  add(await checkVault(patient, failed('upgrade') ? undefined : session?.figures));
+  add(await checkVault(doctor, failed('upgrade') ? undefined : session?.figures));
 }
 
 const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: number]>> = {

@@ -46,7 +46,7 @@ interface TimeProbe {
 }
 
 /** What the checks that need a device are given, and what the earlier ones found out for the later. */
-export interface Patient {
+export interface DoctorContext {
   readonly context: Context;
   readonly platform: Platform;
   readonly identity: Identity;

@@ -8,7 +8,7 @@ import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sd
 import { nullable, object, record, string } from '../../sdk/reader.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
-import { about, span, within, type CheckName, type Finding, type Patient } from './finding.js';
+import { about, span, within, type CheckName, type Finding, type DoctorContext } from './finding.js';
 
 const WITHIN_MS = 10_000;
 const ANSWER_WITHIN_MS = 15_000;
@@ -27,7 +27,7 @@ const DATE_RESOLUTION_MS = 1_000;
 type Said = readonly [what: string, mend: string];
 
 /** Host and port that are dialled. */
-function targetOf({ identity }: Patient) {
+function targetOf({ identity }: DoctorContext) {
   const { hostname, port, protocol } = new URL(identity.serverUrl);
   const tls = protocol === 'https:';
   return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
@@ -37,10 +37,10 @@ const isLoopback = (host: string): boolean =>
   host === 'localhost' || host.endsWith('.localhost') || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 
 /** Plain http is for this machine only. */
-export function checkAddress(patient: Patient): Finding {
+export function checkAddress(doctor: DoctorContext): Finding {
   const { ok, problem } = about('address');
-  const { host, tls } = targetOf(patient);
-  const { serverUrl } = patient.identity;
+  const { host, tls } = targetOf(doctor);
+  const { serverUrl } = doctor.identity;
   if (tls) return ok(`The address is ${serverUrl}.`);
   if (isLoopback(host)) return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
   return problem(
@@ -50,13 +50,13 @@ export function checkAddress(patient: Patient): Finding {
 }
 
 /** Does the name have an address? */
-export async function checkName(patient: Patient): Promise<Finding> {
+export async function checkName(doctor: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('dns');
-  const { host } = targetOf(patient);
+  const { host } = targetOf(doctor);
   if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
   const mend = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
   try {
-    const found = await within(patient.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
+    const found = await within(doctor.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
     if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, mend);
     return ok(`${host} is ${found.map(({ address }) => address).join(', ')}.`);
   } catch (error) {
@@ -83,9 +83,9 @@ function connectFinding(check: CheckName, place: string, code: string): Finding 
 }
 
 /** Does anything listen there? */
-export async function checkConnection(patient: Patient): Promise<Finding> {
-  const { clock } = patient.platform;
-  const { host, port } = targetOf(patient);
+export async function checkConnection(doctor: DoctorContext): Promise<Finding> {
+  const { clock } = doctor.platform;
+  const { host, port } = targetOf(doctor);
   const place = `${host}, port ${port}`;
   const socket = connect({ host, port });
   const began = clock.now();
@@ -99,11 +99,11 @@ export async function checkConnection(patient: Patient): Promise<Finding> {
 }
 
 /** Does the certificate hold? Every fault is named: mending one of two brings nobody further. */
-export async function checkTls(patient: Patient): Promise<readonly Finding[]> {
-  const target = targetOf(patient);
+export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const target = targetOf(doctor);
   if (!target.tls) return [];
   const { host, port } = target;
-  const { clock } = patient.platform;
+  const { clock } = doctor.platform;
   const { done, end } = handshake(target);
   const shown = done.catch((error: unknown) => errorCode(error) || 'EPROTO');
   const outcome = await within<Shown | string, string>(clock, WITHIN_MS, shown, 'ETIMEDOUT').finally(end);
@@ -113,7 +113,7 @@ export async function checkTls(patient: Patient): Promise<readonly Finding[]> {
     return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, mend)];
   }
   const now = clock.now();
-  const trusted = patient.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+  const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
   return faults.length === 0
     ? [sound(outcome, now)]
@@ -168,7 +168,7 @@ const readStatus = object({
   database: string,
 });
 
-async function statusReply({ platform, identity }: Patient) {
+async function statusReply({ platform, identity }: DoctorContext) {
   const { clock } = platform;
   const stop = new AbortController();
   const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
@@ -189,10 +189,10 @@ async function statusReply({ platform, identity }: Patient) {
 }
 
 /** Asks for the server's status, and for its time, where the reply names it. */
-export async function checkServer(patient: Patient): Promise<readonly Finding[]> {
+export async function checkServer(doctor: DoctorContext): Promise<readonly Finding[]> {
   let reply: Awaited<ReturnType<typeof statusReply>>;
   try {
-    reply = await statusReply(patient);
+    reply = await statusReply(doctor);
   } catch (error) {
     const cause = error instanceof Error ? errorCode(error.cause) || error.name : '';
     const what = `The connection opens, but a request gets no answer (${cause}).`;
@@ -202,22 +202,22 @@ export async function checkServer(patient: Patient): Promise<readonly Finding[]>
   const at = Date.parse(response.headers.get('date') ?? '');
   // The time was anywhere within that second: its middle is off by half of it at most.
   if (!Number.isNaN(at))
-    patient.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
-  return [...serverFindings(patient, response, text), ...checkClock(patient)];
+    doctor.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
+  return [...serverFindings(doctor, response, text), ...checkClock(doctor)];
 }
 
-function serverFindings(patient: Patient, response: Response, text: string): readonly Finding[] {
+function serverFindings(doctor: DoctorContext, response: Response, text: string): readonly Finding[] {
   let status: ReturnType<typeof readStatus>;
   try {
     status = readStatus(record(JSON.parse(text), ''), '');
   } catch {
-    return [about('server').problem(...otherServer(patient, response))];
+    return [about('server').problem(...otherServer(doctor, response))];
   }
-  return judged(patient, status);
+  return judged(doctor, status);
 }
 
 /** Something answers, and it is not our server. */
-function otherServer({ identity: { serverUrl } }: Patient, { status, headers }: Response): Said {
+function otherServer({ identity: { serverUrl } }: DoctorContext, { status, headers }: Response): Said {
   if (status >= 300 && status < 400)
     return [
       `${serverUrl} redirects to ${headers.get('location') ?? 'nowhere'}.`,
@@ -242,7 +242,7 @@ function otherServer({ identity: { serverUrl } }: Patient, { status, headers }: 
   return [`Something answers at ${serverUrl} (${status}), but it is not this service.`, wrongPath];
 }
 
-function judged({ identity }: Patient, status: ReturnType<typeof readStatus>): readonly Finding[] {
+function judged({ identity }: DoctorContext, status: ReturnType<typeof readStatus>): readonly Finding[] {
   const { ok, problem } = about('server');
   const { version, database, claimed, tenantId } = status;
   const faults: Said[] = [];
@@ -266,7 +266,7 @@ function judged({ identity }: Patient, status: ReturnType<typeof readStatus>): r
 }
 
 /** How far this machine's clock is from the server's, the time on the way left out of account. */
-export function checkClock({ time }: Patient): readonly Finding[] {
+export function checkClock({ time }: DoctorContext): readonly Finding[] {
   if (time === undefined) return [];
   const { ok, warning, problem } = about('clock');
   const skew = (time.sentAt + time.receivedAt) / 2 - time.serverTime;

@@ -9,19 +9,19 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
 import { failureOf } from '../failure.js';
 import { CommandError } from '../../terminal/terminal.js';
-import { about, within, type Figures, type Finding, type Patient } from './finding.js';
+import { about, within, type Figures, type Finding, type DoctorContext } from './finding.js';
 
 const COMPLETE_WITHIN_MS = 120_000;
 const SEND_WITHIN_MS = 15_000;
 
 /** All checks of the local copy. `figures`: undefined where live changes do not come, so only what is here is looked at. */
-export async function checkVault(patient: Patient, figures: Figures | undefined): Promise<readonly Finding[]> {
+export async function checkVault(doctor: DoctorContext, figures: Figures | undefined): Promise<readonly Finding[]> {
   const { problem } = about('store');
   try {
-    return await patient.context.withDevice(
+    return await doctor.context.withDevice(
       async (open) => {
         const store = await checkStore(open.store);
-        const live = figures === undefined ? [] : await checkLive(patient, open, figures);
+        const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
         return [store, ...live, ...unverifiable(await open.device.hidden())];
       },
       { sync: 'local' },
@@ -87,11 +87,11 @@ function listen(device: Device): Told {
 
 /** Connects as a device does, so that what is missing is found and mended by the same code. */
 async function checkLive(
-  patient: Patient,
+  doctor: DoctorContext,
   { device, store }: OpenDevice,
   figures: Figures,
 ): Promise<readonly Finding[]> {
-  const { clock } = patient.platform;
+  const { clock } = doctor.platform;
   const { itemCount, versionSum } = await store.held();
   // It stood at the server's head and did not hold what is counted there.
   const short =
