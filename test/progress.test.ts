@@ -10,13 +10,13 @@ import { gzipBlocks } from '../src/server/admin/backup/blocks.js';
 import type { BlobContent } from '../src/server/admin/backup/ports.js';
 import { progressOf } from '../src/server/admin/progress.js';
 import { nodeTerminal, progressLines } from '../src/terminal/node-terminal.js';
-import { paced } from '../src/terminal/progress.js';
+import { throttledProgress } from '../src/terminal/output.js';
 import { temporaryFolder } from './support/postgres.js';
 
 t.test('OPER-26: a line that is written over at most ten times a second', (t) => {
   let now = 0;
   const shown: string[] = [];
-  const tell = paced({ progress: (text) => void shown.push(text) }, () => now);
+  const tell = throttledProgress({ progress: (text) => void shown.push(text) }, () => now);
   for (; now < 1_000; now += 10) tell(() => `at ${now}`);
   t.same(
     shown,

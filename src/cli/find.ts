@@ -1,4 +1,4 @@
-/** From what a person typed to the one item, bin or device that is meant. */
+/** Resolves what the user typed to one item, bin or device. */
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
@@ -26,7 +26,7 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   );
 }
 
-/** An item by id, or by the beginning of one that no other has. Throws `CommandError` `notFound` or `ambiguous`. */
+/** An item by id or by an unambiguous prefix. Throws `CommandError` `notFound` or `ambiguous`. */
 export function findItem(items: readonly ItemView[], typed: string): ItemView {
   const wanted = typed.trim().toUpperCase();
   const found = wanted === '' ? [] : items.filter(({ id }) => id.startsWith(wanted));
@@ -38,7 +38,7 @@ export function findItem(items: readonly ItemView[], typed: string): ItemView {
   );
 }
 
-/** The id of something that may be deleted: also of an item that does not verify and is shown nowhere. */
+/** The id of an item to delete: also one that does not verify and is not listed. */
 export async function findAnyId({ device }: OpenDevice, items: readonly ItemView[], typed: string): Promise<string> {
   const wanted = typed.trim().toUpperCase();
   if (wanted.length === ULID_LENGTH && !items.some(({ id }) => id === wanted)) {
@@ -58,7 +58,7 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
   return only(named, 'bin', typed, ({ slug, label }) => `${slug}  ${sanitizeText(label?.name ?? '')}`);
 }
 
-/** A device by id, by the beginning of one, or by name. Throws `CommandError` `notFound` or `ambiguous`. */
+/** A device by id, by a prefix of it, or by name. Throws `CommandError` `notFound` or `ambiguous`. */
 export function findDevice(devices: readonly DeviceEntry[], typed: string): DeviceEntry {
   const wanted = typed.trim();
   const byId = wanted === '' ? [] : devices.filter(({ id }) => id.startsWith(wanted.toUpperCase()));
@@ -66,11 +66,11 @@ export function findDevice(devices: readonly DeviceEntry[], typed: string): Devi
   return only(found, 'device', typed, ({ id, name }) => `${id}  ${sanitizeText(name)}`);
 }
 
-/** Case and accents folded away: `Café` and `cafe` are one. */
+/** Folds case, accents and white space: `Café` and `cafe` are equal. */
 export const folding = (text: string): string =>
   text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase().replace(/ß/g, 'ss').replace(/\s+/gu, ' ').trim();
 
-/** How much of an id tells each of these apart. */
+/** Shortens ids to the length at which all of these differ. */
 export function shortIds(ids: readonly string[]): (id: string) => string {
   const sorted = [...ids].sort();
   let length = SHORT_MIN;

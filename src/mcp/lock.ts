@@ -1,16 +1,15 @@
 /** One running companion a machine and user, and one writer of the pairing's file at a time. */
 import { join } from 'node:path';
-import { heldLock, underLock, type Patience } from '../terminal/lock.js';
+import { waitForLock, withFileLock, type LockOptions } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
-import { systemClock } from '../protocol/clock.js';
 import type { Place } from './context.js';
 import { McpError } from './errors.js';
 
 const instancePath = ({ folder }: Place): string => join(folder, 'mcp.lock');
 
 /** An MCP client that restarts ends its old instance while it starts the new one; the old one may take its grace. */
-const RESTART: Pick<Patience, 'clock' | 'patienceMs'> = { clock: systemClock, patienceMs: 6_000 };
+const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { timeoutMs: 6_000 };
 
 /**
  * Makes this process the one that runs. One that died is taken over, one that is ending is waited for. Throws `McpError`
@@ -23,7 +22,7 @@ export async function holdInstance(place: Place, onLost: () => void, patience = 
     const who = heldBy === undefined ? 'another instance' : `another instance (process ${heldBy})`;
     return new McpError('already_running', `${who} runs on this machine`);
   };
-  return heldLock(instancePath(place), { ...patience, refusal, onLost });
+  return waitForLock(instancePath(place), { ...patience, refusal, onLost });
 }
 
 /** Process id of the instance that runs on this machine; undefined where none does. */
@@ -33,5 +32,5 @@ export const runningInstance = (place: Place): number | undefined => lockHolder(
 export async function alone<T>(place: Place, work: () => Promise<T>): Promise<T> {
   await privateFolder(place.folder, () => undefined);
   const refusal = () => new McpError('already_running', `another command is at work with ${place.configPath}`);
-  return underLock(`${place.configPath}.lock`, refusal, work);
+  return withFileLock(`${place.configPath}.lock`, { refusal }, work);
 }

@@ -6,7 +6,7 @@ import type { AskPassword } from '../sdk/enrol.js';
 import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
-import { isYes } from '../terminal/confirm.js';
+import { isYes } from '../terminal/ask.js';
 import { askedWords, forgiving, ownName, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';

@@ -2,9 +2,8 @@
 import type { BinLabel, BinView } from '../../sdk/events.js';
 import { BIN_SLUG, isDisplayName } from '../../protocol/ids.js';
 import { ulid } from '../../sdk/ulid.js';
-import { confirmed } from '../../terminal/confirm.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, sanitizeText, show, table } from '../../terminal/output.js';

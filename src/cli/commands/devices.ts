@@ -5,13 +5,12 @@ import type { DeviceEntry } from '../../sdk/replies.js';
 import { fingerprintOfDevice } from '../../sdk/roster.js';
 import { isCertified } from '../../crypto/device.js';
 import { isDisplayName } from '../../protocol/ids.js';
-import { confirmed } from '../../terminal/confirm.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findDevice } from '../find.js';
 import { readKnown } from '../known.js';
-import { alone } from '../open-device.js';
-import { sanitizeText, paletteOf, relative, show } from '../../terminal/output.js';
+import { withLock } from '../profile.js';
+import { paletteOf, relative, sanitizeText, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 
 /** A device as its user should see it, with what this device itself finds out about it. Times are ms. */
@@ -116,7 +115,7 @@ async function revoke(context: Context, typed: string, { yes }: { readonly yes?:
     await device.revoke(found.id);
     return { id: found.id, name: found.name, own: self };
   });
-  if (own) await alone(context, () => profile.forget());
+  if (own) await withLock(context, () => profile.forget());
   show(terminal, { id, revoked: true, thisDevice: own }, () => [
     own ? 'Signed out; nothing is left here.' : `Revoked: "${sanitizeText(name)}" (${id})`,
   ]);

@@ -2,8 +2,7 @@
 import { asError } from '../../protocol/error-code.js';
 import { InvalidArgumentError } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { about, CHECKS, isProblem, type CheckName, type Finding, type DoctorContext } from '../doctor/finding.js';
 import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';

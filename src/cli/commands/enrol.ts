@@ -5,9 +5,8 @@ import { prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
-import { confirmed } from '../../terminal/confirm.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { askedWords, forgiving } from '../../device/newcomer.js';
 import {
   expectNobody,
@@ -19,7 +18,8 @@ import {
   secretFrom,
   type NewcomerOptions,
 } from '../newcomer.js';
-import { alone, noDevice } from '../open-device.js';
+import { noDevice } from '../open-device.js';
+import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
@@ -73,7 +73,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
     );
   }
   const device = await newcomer(context, url, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
     const prepared = await prepareClaim({ ...device, claimToken });
@@ -155,7 +155,7 @@ export async function joinCommand(
   const { terminal } = context;
   const offer = given === undefined ? undefined : readOfferText(given);
   const device = await newcomer(context, offer?.url ?? given, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const request = {
       ...device,
@@ -216,7 +216,7 @@ export function registerRecover(program: DeviceCommand): void {
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
   const { terminal, platform } = context;
   const device = await newcomer(context, url, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const phrase = await phraseOf(context, options.phraseFile);
     decodeWords(platform.sodium, phrase, PHRASE_WORDS);
@@ -258,6 +258,6 @@ async function forget(context: Context, { yes }: { readonly yes?: boolean }): Pr
   const { terminal, profile } = context;
   if (!existsSync(profile.folder)) throw noDevice(profile);
   await confirmed(terminal, `Forget profile ${profile.name}? Without another device only the twelve words help.`, yes);
-  await alone(context, () => profile.forget());
+  await withLock(context, () => profile.forget());
   show(terminal, { profile: profile.name, forgotten: true }, () => [`Forgotten: profile ${profile.name}`]);
 }

@@ -1,13 +1,11 @@
 /** `service-device import`: brings an archive or a plain export into the vault. */
 import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../sdk/archive/records.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
-import { paced } from '../../terminal/progress.js';
-import { counted, sanitizeText } from '../../terminal/output.js';
+import { counted, sanitizeText, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
@@ -62,7 +60,7 @@ export async function importVault(context: Context, options: ImportOptions): Pro
 }
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
-  const tell = paced(terminal);
+  const tell = throttledProgress(terminal);
   const survey = await source.survey(platform.sodium, seed, (share) => {
     tell(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
@@ -102,7 +100,7 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
   try {
     await importer.bins(survey.bins);
     let taken = 0;
-    const tell = paced(terminal);
+    const tell = throttledProgress(terminal);
     let read = 0;
     const said = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
     const records = source.records(platform.sodium, seed, (share) => {

@@ -2,9 +2,8 @@
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
-import { confirmed } from '../../terminal/confirm.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findAnyId, findBin, findItem, folding } from '../find.js';
 import { binsOf } from '../known.js';
 import { counted, sanitizeText, show } from '../../terminal/output.js';

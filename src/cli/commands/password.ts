@@ -1,7 +1,6 @@
 /** `password`: the account password, which pairing and recovery then need. */
 import { ApiError } from '../../sdk/errors.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';

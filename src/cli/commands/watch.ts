@@ -2,11 +2,9 @@
 import type { Device } from '../../sdk/device.js';
 import type { ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { withCopy } from '../open-device.js';
-import { sanitizeText, paletteOf } from '../../terminal/output.js';
-import { widthOf } from '../../terminal/text.js';
+import { paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';

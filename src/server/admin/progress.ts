@@ -1,6 +1,6 @@
 /** How far a command is, on one line of the terminal. */
 import type { Progress } from './backup/archive.js';
-import { paced } from '../../terminal/progress.js';
+import { throttledProgress } from '../../terminal/output.js';
 import type { Terminal } from '../../terminal/terminal.js';
 import { goOn } from './context.js';
 
@@ -16,7 +16,7 @@ export const stoppable =
 
 /** A bar, and how much it is of. */
 export function progressOf(terminal: Terminal, verb: string): Progress {
-  const tell = paced(terminal);
+  const tell = throttledProgress(terminal);
   return (done, total) =>
     tell(() => {
       // The size of a database is an estimate, and what is written may be more.
