@@ -3,17 +3,17 @@ import { Option } from 'commander';
 import type { Platform } from '../sdk/platform.js';
 import { newProgram, type ProgramCall, type Run, runCall } from '../terminal/program.js';
 import { registerBins } from './commands/bins.js';
-import { registerDevices, registerCertify, registerRename, registerRevoke } from './commands/devices.js';
+import { registerDevices } from './commands/devices.js';
 import { registerDoctor } from './commands/doctor.js';
 import { registerClaim, registerForget, registerJoin, registerRecover } from './commands/enrol.js';
 import { registerExport } from './commands/export.js';
 import { registerGet } from './commands/get.js';
 import { registerImport } from './commands/import.js';
-import { registerList, registerMove, registerRm, registerSearch } from './commands/items.js';
+import { registerChanges, registerLists } from './commands/items.js';
 import { registerPair } from './commands/pair.js';
 import { registerPassword } from './commands/password.js';
 import { registerPut } from './commands/put.js';
-import { registerStatus, registerSync } from './commands/status.js';
+import { registerStatus } from './commands/status.js';
 import { registerWatch } from './commands/watch.js';
 import { registerCompletion } from './completions.js';
 import { type Context, type DeviceCommand, PROGRAM_NAME } from './context.js';
@@ -25,9 +25,9 @@ import type { ExitCode } from '../terminal/terminal.js';
 /** Every command, in the order of the help. */
 const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerClaim, registerPair, registerJoin, registerRecover],
-  ...[registerPut, registerGet, registerList, registerSearch, registerWatch, registerMove, registerRm, registerBins],
-  ...[registerDevices, registerCertify, registerRevoke, registerRename, registerPassword, registerStatus, registerSync],
-  ...[registerExport, registerImport, registerDoctor, registerForget, registerCompletion],
+  ...[registerPut, registerGet, registerLists, registerWatch, registerChanges, registerBins],
+  ...[registerDevices, registerPassword, registerStatus, registerExport, registerImport, registerDoctor],
+  ...[registerForget, registerCompletion],
 ];
 
 /** The program with all its commands. */
