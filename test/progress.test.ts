@@ -1,4 +1,4 @@
-/** How far a long command is (src/terminal/progress.ts). */
+/** How far a long command is (src/terminal/output.ts, src/server/admin/progress.ts). */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';

@@ -2,16 +2,14 @@
  * `npm run demo`: two real clients and a real server of their own, in a terminal. Each claim is checked before it is
  * printed; the exit code is 0 only if all of them hold.
  */
-import { nodeSodium } from '../crypto/sodium-node.js';
 import { Device } from '../sdk/device.js';
 import { prepareClaim } from '../sdk/enrol.js';
 import { ApiError } from '../sdk/errors.js';
 import type { Identity } from '../sdk/identity.js';
-import { nodeSockets } from '../sdk/node-socket.js';
+import { nodePlatform } from '../sdk/node-platform.js';
 import { join } from '../sdk/pairing.js';
-import type { Platform, SocketPort } from '../sdk/platform.js';
+import type { SocketPort } from '../sdk/platform.js';
 import { CLOSE } from '../protocol/close-codes.js';
-import { systemClock } from '../protocol/clock.js';
 import { startDemoServer, type DemoServer } from './server.js';
 import { next } from './expecting.js';
 import { hasColours, paletteOf } from '../terminal/output.js';
@@ -24,6 +22,7 @@ const MORE_PUSHES = 25;
 const colour = paletteOf({ colours: hasColours(process.stdout, process.env) });
 const narrator = new Narrator((text) => void process.stdout.write(text), colour);
 const problems: Error[] = [];
+const platform = nodePlatform();
 
 /** A device with the close codes of its sockets and its current token. */
 interface Actor {
@@ -32,36 +31,23 @@ interface Actor {
   readonly closes: readonly number[];
 }
 
-function watched(sockets: SocketPort, closes: number[]): SocketPort {
-  return {
-    open: (url, events) =>
-      sockets.open(url, {
-        ...events,
-        closed: (code, reason) => {
-          closes.push(code);
-          events.closed(code, reason);
-        },
-      }),
-  };
-}
-
-const platform = (sockets: SocketPort = nodeSockets): Platform => ({
-  sodium: nodeSodium,
-  fetch: (url, init) => fetch(url, init),
-  sockets,
-  clock: systemClock,
-  random: Math.random,
-});
-
 async function actor(identity: Identity): Promise<Actor> {
   const closes: number[] = [];
   let current = identity;
+  const sockets: SocketPort = {
+    open: (url, events) =>
+      platform.sockets.open(url, {
+        ...events,
+        closed: (code, reason, retryAfter) => {
+          closes.push(code);
+          events.closed(code, reason, retryAfter);
+        },
+      }),
+  };
   const device = await Device.open({
-    platform: platform(watched(nodeSockets, closes)),
+    platform: { ...platform, sockets },
     identity,
-    onIdentity: (next) => {
-      current = next;
-    },
+    onIdentity: (next) => (current = next),
     onProblem: (error) => problems.push(error),
   });
   return { device, identity: () => current, closes };
@@ -84,14 +70,14 @@ async function startServer(): Promise<DemoServer> {
 }
 
 async function claimServer(url: string): Promise<Actor> {
-  const claim = await prepareClaim({ platform: platform(), serverUrl: url, name: 'Laptop', glyph: 'laptop' });
+  const claim = await prepareClaim({ platform, serverUrl: url, name: 'Laptop', glyph: 'laptop' });
   const identity = await claim.register();
   const { phrase } = claim;
   narrator.say(
     `Its twelve words, shown once, kept nowhere: ${colour.accent(phrase.split(' ').slice(0, 3).join(' '))} ...`,
   );
   narrator.check(phrase.split(' ').length === 12, 'the master key came from the words, not from the server');
-  const second = prepareClaim({ platform: platform(), serverUrl: url, name: 'Stranger', glyph: 'phone' });
+  const second = prepareClaim({ platform, serverUrl: url, name: 'Stranger', glyph: 'phone' });
   const refused = await second.then(
     () => 'nothing',
     (error: unknown) => (error instanceof ApiError ? error.code : String(error)),
@@ -108,19 +94,17 @@ async function pair(laptop: Actor, url: string): Promise<Actor> {
   let shownByPhone = '';
   const offer = await laptop.device.offerPairing(({ name, digits }) => {
     shownByLaptop = digits;
-    // The user's part: is it my phone, and do both screens show the same?
+    // What the user would compare: the name, and the digits on both screens.
     return name === 'Phone' && digits === shownByPhone;
   });
   narrator.say(`The laptop shows six words: ${colour.accent(offer.words)}`);
   const joining = join({
-    platform: platform(),
+    platform,
     serverUrl: url,
     name: 'Phone',
     glyph: 'phone',
     words: offer.words,
-    onDigits: (digits) => {
-      shownByPhone = digits;
-    },
+    onDigits: (digits) => (shownByPhone = digits),
   });
   const [identity] = await Promise.all([joining, offer.joined]);
   narrator.say(`Both screens show ${colour.accent(shownByPhone)}; the user compared them and said yes.`);

@@ -1,4 +1,4 @@
-/** `service-device doctor`: what is wrong, and how to mend it. What builds on a check that failed is named as not made. */
+/** `service-device doctor`: finds problems and says how to fix them. Checks that depend on a failed one are skipped and named. */
 import { asError } from '../../protocol/error-code.js';
 import { InvalidArgumentError } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
@@ -32,10 +32,10 @@ export function registerDoctor(program: DeviceCommand): void {
     .does(runDoctor);
 }
 
-/** A look at one thing, over the net or not. */
+/** One check. */
 type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
-/** The way to the server, each step with what the next one needs; a problem of the check that it is named by ends it. */
+/** The path to the server. Each step depends on the one before: a problem of the named check ends it. */
 const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['dns', checkName],
   ['connection', checkConnection],
@@ -44,16 +44,16 @@ const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['token', checkToken],
 ];
 
-/** What is asked of a server that knows this device, each by itself. */
+/** Independent checks of a server that accepts this device. */
 const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['devices', checkDevices],
   ['upgrade', checkSocket],
 ];
 
-/** Checks of which nothing is said where there is nothing to say. */
+/** Checks without a finding are not reported as skipped. */
 const SILENT: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
 
-/** Runs all checks and prints them as they are made. `ok` only where there is no problem. */
+/** Runs all checks and prints each at once. `EXIT.ok` only without a problem. */
 export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
   const { terminal, platform } = context;
   const checks: Finding[] = [];
@@ -85,14 +85,14 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
   return here ? EXIT.failure : EXIT.notFound;
 }
 
-/** Everything that needs a device: the way to its server as far as it leads, then the local copy. */
+/** The checks of a device: the path to its server up to the first problem, then the local copy. */
 async function examine(
   doctor: DoctorContext,
   checks: readonly Finding[],
   add: (found: Finding | readonly Finding[]) => void,
 ): Promise<void> {
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
-  // Plain http is a problem, and no hindrance.
+  // Plain http is a problem, but does not stop the other checks.
   add(checkAddress(doctor));
   for (const [check, probe] of WAY) {
     add(await probe(doctor));
@@ -103,7 +103,7 @@ async function examine(
     try {
       add(await probe(doctor));
     } catch (error) {
-      // A server that answers nonsense to one question is no reason not to ask the others.
+      // An invalid response to one check does not stop the others.
       const what = `The server did not answer as it should (${asError(error).name}).`;
       add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
     }

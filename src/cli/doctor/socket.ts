@@ -1,4 +1,4 @@
-/** Live changes come over a WebSocket: does it open, does it carry, and how long does an idle one live? */
+/** The WebSocket of live changes: does it open, does it transport frames, and how long does an idle one last? */
 import { once } from 'node:events';
 import { count, object, record, string } from '../../sdk/reader.js';
 import type { OpenSocket } from '../../sdk/platform.js';
@@ -23,10 +23,10 @@ interface Closed {
   readonly at: number;
 }
 
-/** A connection under trial: what came, when, and how it ended. */
+/** A connection under test: its frames, their times, and how it ended. */
 class Trial {
   readonly closed: Promise<Closed>;
-  /** When the last frame came, and when each ping of the server did. */
+  /** Time of the last frame, and of each ping of the server. */
   heardAt: number;
   readonly pings: number[] = [];
   private readonly socket: OpenSocket;
@@ -54,7 +54,7 @@ class Trial {
     this.socket.send(JSON.stringify(frame));
   }
 
-  /** The opening, or the next frame of a type; or the end of the connection, or neither in time. */
+  /** Waits for the opening or a frame of `type`, for the end of the connection, or for the time-out. */
   next(type: string, withinMs = ANSWER_WITHIN_MS): Promise<'here' | 'late' | Closed> {
     const here = new Promise<'here'>((resolve) => this.waiting.set(type, () => resolve('here')));
     return within(this.doctor.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
@@ -84,7 +84,7 @@ class Trial {
   }
 }
 
-/** Gets a ticket, opens a connection, and lets it idle for as long as was asked. */
+/** Gets a ticket, opens a connection, and leaves it idle for `idleMs`. */
 export async function checkSocket(doctor: DoctorContext): Promise<readonly Finding[]> {
   const { platform, identity, session } = doctor;
   if (session === undefined) return [];
@@ -93,7 +93,7 @@ export async function checkSocket(doctor: DoctorContext): Promise<readonly Findi
   const { ticket, expiresAt } = readTicket(reply.body, '/ws-ticket');
   const clock: Finding[] = [];
   if (doctor.time === undefined) {
-    // A ticket ends a known time after it was made.
+    // A ticket's lifetime is known, so its expiry gives the server's time.
     const serverTime = expiresAt - WS_TICKET_MS;
     doctor.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
     clock.push(...checkClock(doctor));
@@ -126,7 +126,7 @@ async function upgraded(trial: Trial): Promise<Finding> {
   return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
 }
 
-/** Holds the connection as a device that has nothing to say, and measures when it is cut. */
+/** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
 async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
   const { idleMs, context, platform } = doctor;

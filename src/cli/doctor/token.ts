@@ -1,4 +1,4 @@
-/** Does the server still know this device, and whom else does it list? */
+/** The token and the device list: does the server still accept this device, and are all devices certified? */
 import { DeviceApi } from '../../sdk/api.js';
 import { ApiError, isPassing, isRevoked } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
@@ -15,7 +15,7 @@ import { about, AGAIN, readFigures, span, type Finding, type DoctorContext } fro
 const ME = { method: 'GET', path: '/me', repeatable: true } as const;
 const { ok, warning, problem } = about('token');
 
-/** Tries the token as it is; where it is refused, renews it by the device's own key, and keeps the new one. */
+/** Tries the stored token. A refused one is renewed with the device's key, and the new one is stored. */
 export async function checkToken(doctor: DoctorContext): Promise<readonly Finding[]> {
   const { platform, identity } = doctor;
   const { sodium, clock } = platform;
@@ -36,7 +36,7 @@ export async function checkToken(doctor: DoctorContext): Promise<readonly Findin
   }
 }
 
-/** Nothing to say where the token is saved. Where the keychain is away everything works until the command ends. */
+/** No finding where the token is stored. Without the keychain it works until the command ends. */
 async function saved({ context }: DoctorContext, identity: Identity): Promise<readonly Finding[]> {
   try {
     await context.profile.renew(identity);
@@ -48,7 +48,7 @@ async function saved({ context }: DoctorContext, identity: Identity): Promise<re
   }
 }
 
-/** The refusal of the token itself; anything else is thrown. */
+/** The refusal of the token; rethrows other errors. */
 function tokenRefusal(error: unknown): ApiError {
   if (error instanceof ApiError && error.status === 401) return error;
   throw error;
@@ -96,7 +96,7 @@ function refusal(error: unknown): Finding {
   return problem(`The server refuses this device (${code}).`, AGAIN);
 }
 
-/** Every device in the server's list must bear a certificate of this vault. */
+/** Every device in the server's list must have a certificate of this vault. */
 export async function checkDevices({ platform, identity, session }: DoctorContext): Promise<readonly Finding[]> {
   if (session === undefined) return [];
   const { ok, warning, problem } = about('devices');
