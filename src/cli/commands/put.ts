@@ -166,7 +166,7 @@ async function sent(
   await open.catchUp('brief');
   const outcome = await change
     .catch((error: unknown) => {
-      // Judged by the devices of last time: the list of now may say something else.
+      // Decided by the stored device list: the current one may differ.
       if (error instanceof UncertifiedDeviceError && content === undefined) return put();
       throw error;
     })
