@@ -63,8 +63,8 @@ export function systemKeychain(options: KeychainOptions): Keychain {
   };
   return {
     get: async (account) => (await call({ op: 'get', account })) ?? undefined,
-    set: async (account, secret) => void (await call({ op: 'set', account, secret })),
-    delete: async (account) => void (await call({ op: 'delete', account })),
+    set: (account, secret) => call({ op: 'set', account, secret }).then(() => undefined),
+    delete: (account) => call({ op: 'delete', account }).then(() => undefined),
   };
 }
 

@@ -7,17 +7,14 @@ const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
 const LINE_EVERY_MS = 10_000;
 
-/** A terminal on a process's streams. */
-export function nodeTerminal({
-  json,
-  env,
-  streams: { input, output, errors },
-  interrupted,
-  interrupt,
-}: Pick<Terminal, 'json' | 'env'> &
+type Options = Pick<Terminal, 'json' | 'env'> &
   Pick<Asking, 'interrupted' | 'interrupt'> & {
     readonly streams: Pick<Asking, 'input' | 'errors'> & { readonly output: NodeJS.WriteStream };
-  }): Terminal {
+  };
+
+/** A terminal on a process's streams. */
+export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Options): Terminal {
+  const { input, output, errors } = streams;
   const interactive = input.isTTY && output.isTTY;
   let shown = false;
   const lines = progressLines((line) => errors.write(`${sanitizeText(line)}\n`));
