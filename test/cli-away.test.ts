@@ -97,7 +97,7 @@ t.test('CLI-39: who would become a device is told as much', async (t) => {
 });
 
 t.test('CLI-39: a command of which nothing is left says so', async (t) => {
-  const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/terminal/program-process.js')).href;
+  const module = pathToFileURL(join(PROJECT_ROOT, 'build/src/terminal/process.js')).href;
   const failure = pathToFileURL(join(PROJECT_ROOT, 'build/src/cli/failure.js')).href;
   const text = `
     const { runProcess } = await import(${JSON.stringify(module)});

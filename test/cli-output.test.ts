@@ -11,9 +11,8 @@ import { failureOf } from '../src/cli/failure.js';
 import { findBin, findItem, folding, shortIds } from '../src/cli/find.js';
 import { addressOf } from '../src/device/newcomer.js';
 import { readKnown, writeKnown } from '../src/cli/known.js';
-import { harmless, harmlessLines, relative, table } from '../src/terminal/output.js';
-import { fitted, jsonLine, widthOf } from '../src/terminal/text.js';
-import { qrLines } from '../src/cli/pair-text.js';
+import { fitted, jsonLine, relative, sanitizeLines, sanitizeText, table, widthOf } from '../src/terminal/output.js';
+import { qrLines } from '../src/cli/commands/pair.js';
 import { offerText, readOfferText } from '../src/sdk/address.js';
 import { assigned, shaped } from '../src/cli/payloads.js';
 import { CommandError, EXIT, type Terminal } from '../src/terminal/terminal.js';
@@ -24,11 +23,11 @@ const ESC = '\u001b';
 const HOSTILE = `a${ESC}[2J${ESC}]0;x\u0007b\u202ec\u200bd\u0085e\ud800f\u2028g`;
 
 t.test('CLI-14: text of others cannot steer the terminal', async (t) => {
-  const shown = harmless(HOSTILE);
+  const shown = sanitizeText(HOSTILE);
   t.equal(shown, 'a<U+001B>[2J<U+001B>]0;x<U+0007>b<U+202E>c<U+200B>d<U+0085>e<U+D800>f g');
-  t.equal(harmless('two\r\nlines\tand a tab'), 'two lines and a tab', 'one line stays one line');
-  t.equal(harmlessLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'lines stay where lines are shown');
-  t.equal(harmless('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'nothing is taken from honest text');
+  t.equal(sanitizeText('two\r\nlines\tand a tab'), 'two lines and a tab', 'one line stays one line');
+  t.equal(sanitizeLines(`one\r\ntwo\tx${ESC}[1m`), 'one\ntwo\tx<U+001B>[1m', 'lines stay where lines are shown');
+  t.equal(sanitizeText('👩‍👩‍👧 é 日本'), '👩‍👩‍👧 é 日本', 'nothing is taken from honest text');
   const line = jsonLine({ text: HOSTILE });
   t.notMatch(line, /[\p{Cc}\u202e\u200b\u2028]/u, 'nor from JSON');
   t.equal((JSON.parse(line) as { text: string }).text, HOSTILE, 'which still says the same');

@@ -2,24 +2,24 @@
 import t from 'tap';
 import { next } from '../src/demo/expecting.js';
 import { CheckFailed, Narrator } from '../src/demo/narrator.js';
-import { paletteFor } from '../src/terminal/palette.js';
+import { paletteOf } from '../src/terminal/output.js';
 import { Emitter } from '../src/sdk/events.js';
 
-const plain = paletteFor({ isTTY: false }, {});
+const plain = paletteOf({ colours: false });
 
 t.test('a line is printed as it is told, under the title of its step', async (t) => {
   let shown = '';
   const narrator = new Narrator((text) => {
     shown += text;
   }, plain);
-  const result = await narrator.play('A step', async (told) => {
+  const result = await narrator.play('A step', async () => {
     t.match(shown, /1 {2}A step\n$/, 'the title first');
-    told.say('something is under way');
+    narrator.say('something is under way');
     t.match(shown, /something is under way\n$/, 'not when the step is over');
     await Promise.resolve();
-    told.check(true, 'it holds');
+    narrator.check(true, 'it holds');
     t.match(shown, /✓ it holds\n$/);
-    told.measured('it took', 12);
+    narrator.measured('it took', 12);
     return 7;
   });
   t.equal(result, 7);
@@ -32,8 +32,8 @@ t.test('a check that does not hold ends its step, and says so', async (t) => {
   const narrator = new Narrator((text) => {
     shown += text;
   }, plain);
-  const step = narrator.play('A step', (told) => {
-    told.check(false, 'it holds');
+  const step = narrator.play('A step', () => {
+    narrator.check(false, 'it holds');
     return Promise.resolve();
   });
   await t.rejects(step, CheckFailed);

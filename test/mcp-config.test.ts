@@ -270,7 +270,7 @@ t.test(
   },
 );
 
-const PATIENCE = { clock: new TestClock(), patienceMs: 0 };
+const PATIENCE = { clock: new TestClock(), timeoutMs: 0 };
 const hold = (paths: Paths, onLost: () => void = () => undefined) => holdInstance(paths, onLost, PATIENCE);
 
 t.test('MCP-12: one instance runs; a second names it, and takes over from one that died', async (t) => {
@@ -280,7 +280,7 @@ t.test('MCP-12: one instance runs; a second names it, and takes over from one th
   const message = `another instance (process ${process.pid}) runs on this machine`;
   t.match(await refusal(hold(paths)), { code: 'already_running', message });
   const clock = new TestClock();
-  const waiting = holdInstance(paths, () => undefined, { clock, patienceMs: 6_000 });
+  const waiting = holdInstance(paths, () => undefined, { clock, timeoutMs: 6_000 });
   await until('it waits', () => clock.waiting > 0);
   lock.release();
   clock.advance(100);

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import t from 'tap';
 import { ApiError } from '../src/sdk/errors.js';
 import { checkVault } from '../src/cli/doctor/vault.js';
-import type { Patient } from '../src/cli/doctor/finding.js';
+import type { DoctorContext } from '../src/cli/doctor/finding.js';
 import { sizeText } from '../src/cli/transfer.js';
 import { failureOf } from '../src/cli/failure.js';
 import { repairNote } from '../src/cli/open-device.js';
@@ -65,7 +65,7 @@ t.test('CLI-34 DOCTOR-19: a full disk is told as that, with what to do, also by 
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
   t.match(failureOf(full), { message: 'the disk is full', hint: /Make room/ });
   const context = { withDevice: () => Promise.reject(full) };
-  const [finding, ...more] = await checkVault({ context } as unknown as Patient, undefined);
+  const [finding, ...more] = await checkVault({ context } as unknown as DoctorContext, undefined);
   t.match(finding, { check: 'store', status: 'problem', what: /the disk is full/, do: /Make room/ });
   t.notMatch(finding?.do, /rebuilt/);
   t.same(more, []);

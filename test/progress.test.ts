@@ -1,4 +1,4 @@
-/** How far a long command is (src/terminal/progress.ts). */
+/** How far a long command is (src/terminal/output.ts, src/server/admin/progress.ts). */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -10,13 +10,13 @@ import type { BlobContent } from '../src/server/blobs/objects/local.js';
 import { gzipBlocks } from '../src/server/admin/backup/blocks.js';
 import { progressOf } from '../src/server/admin/progress.js';
 import { nodeTerminal, progressLines } from '../src/terminal/node-terminal.js';
-import { paced } from '../src/terminal/progress.js';
+import { throttledProgress } from '../src/terminal/output.js';
 import { temporaryFolder } from './support/postgres.js';
 
 t.test('OPER-26: a line that is written over at most ten times a second', (t) => {
   let now = 0;
   const shown: string[] = [];
-  const tell = paced({ progress: (text) => void shown.push(text) }, () => now);
+  const tell = throttledProgress({ progress: (text) => void shown.push(text) }, () => now);
   for (; now < 1_000; now += 10) tell(() => `at ${now}`);
   t.same(
     shown,

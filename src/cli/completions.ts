@@ -1,19 +1,19 @@
-/** Shell completion, made from the program itself at each call: it cannot know other commands than there are. */
+/** Shell completion, generated from the program, so that it always has the program's commands and options. */
 import { Argument, type Command } from 'commander';
-import type { DeviceCommand } from './command.js';
+import type { DeviceCommand } from './context.js';
 import { show } from '../terminal/output.js';
 
-/** The shells that completion is made for. */
+/** The supported shells. */
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 type Shell = (typeof SHELLS)[number];
 
 /** One command as completion sees it. */
 interface Node {
-  /** From the program's name on, which is left out: '' for the program, `bins add` for a sub-command. */
+  /** '' for the program, `bins add` for a sub-command. */
   readonly path: string;
   readonly commands: readonly { readonly name: string; readonly summary: string }[];
   readonly options: readonly { readonly flags: readonly string[]; readonly description: string }[];
-  /** Values of options that take one of a few. */
+  /** Options with a fixed set of values. */
   readonly choices: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -59,7 +59,7 @@ const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const wordsOf = ({ commands, options }: Node): string =>
   [...commands.map((command) => command.name), ...options.flatMap(({ flags }) => flags)].join(' ');
 
-/** The parts that bash and zsh have in common: which command we are at, and what may follow there. */
+/** The `case` branches that bash and zsh share: the command on the line, its words, the values of an option. */
 function cases(nodes: readonly Node[]): { readonly paths: string; readonly words: string; readonly values: string } {
   const paths = nodes.filter(({ path }) => path !== '').map(({ path }) => `"${path}"`);
   const choices = new Map(nodes.flatMap((node) => [...node.choices]));

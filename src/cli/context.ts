@@ -1,38 +1,43 @@
-/** What every command of `service-device` is given. */
+/** What the commands of `service-device` are given, and the types that they are registered with. */
+import { SERVICE_NAME } from '../protocol/limits.js';
 import type { Device } from '../sdk/device.js';
 import type { Identity } from '../sdk/identity.js';
 import type { Platform } from '../sdk/platform.js';
 import type { Store } from '../sdk/store/store.js';
+import type { ProgramCommand } from '../terminal/program.js';
 import type { Terminal } from '../terminal/terminal.js';
 
+/** The program's name, as it is typed. */
+export const PROGRAM_NAME = `${SERVICE_NAME}-device`;
+
+/** The program, or one of its commands. */
+export type DeviceCommand = ProgramCommand<Context>;
+
 /**
- * A device's place on this machine: a folder with the identity (encrypted, see `secrets`) and the local copy.
+ * The files of one device on this machine: a folder with the encrypted identity (`secrets.ts`) and the local copy.
  * Default `~/.config/service/device/<profile>` (`XDG_CONFIG_HOME`, `%APPDATA%` respected), mode 0700.
  */
 export interface Profile {
   readonly name: string;
   readonly folder: string;
-  /** The stored identity, or undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
+  /** The stored identity, undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
   identity(): Promise<Identity | undefined>;
   /** Stores the identity: encrypted, atomically, durable when it resolves. */
   keep(identity: Identity): Promise<void>;
-  /** Stores a renewed token; false where the profile is no longer this device's. Rejects as `keep`, and changes nothing then. */
+  /** Stores a renewed token; false where the profile belongs to another device by now. Rejects as `keep`, without change. */
   renew(identity: Identity): Promise<boolean>;
   /** Removes identity, key and local copy. */
   forget(): Promise<void>;
 }
 
-/** See `OpenOptions`. */
-export type Sync = 'catch up' | 'local' | 'later';
-
 /** How a command opens its device. */
 export interface OpenOptions {
   /**
-   * `catch up` (default): pulls before the command runs; where the server is out of reach the command goes on with what
-   * is here and says so. `local`: asks the server nothing. `later`: the command begins at once, and calls `catchUp` when
-   * it may; what it writes before is kept in the outbox, and sent by then.
+   * `catch up` (default): pulls before the command runs; without a server the command goes on with the local copy and
+   * says so. `local`: sends no request. `later`: the command begins at once and calls `catchUp` itself; what it writes
+   * before is queued in the outbox.
    */
-  readonly sync?: Sync;
+  readonly sync?: 'catch up' | 'local' | 'later';
 }
 
 /** The device of this profile, opened for one command. */
@@ -41,25 +46,24 @@ export interface OpenDevice {
   readonly identity: Identity;
   /** The local copy that `device` works on. */
   readonly store: Store;
-  /** False: the server could not be reached, or was not asked yet, and what is shown may be old. */
+  /** False: the server was not reached or not asked yet, and the local copy may be out of date. */
   readonly current: boolean;
   /**
-   * Brings the local copy up to date and sends what waits, once a command; true: the server is in reach. Where it is
-   * not, says so, and what is written waits. Rejects with what does not pass by itself, such as a revocation. `brief`:
-   * something is kept already, and all that is left of the command shall not be waited for longer than 20 s.
+   * Brings the local copy up to date and sends the outbox, once for each command. True: the server was reached;
+   * otherwise it says so, and writes stay in the outbox. Rejects with errors that are not transient, such as a revocation.
+   * `brief`: the command's result is stored already, so the rest may take 20 s at most.
    */
   readonly catchUp: (brief?: 'brief') => Promise<boolean>;
 }
 
-/** See above. */
+/** The context of one command. */
 export interface Context {
   readonly terminal: Terminal;
   readonly platform: Platform;
   readonly profile: Profile;
   /**
-   * Runs a command's work with the device. The profile is locked meanwhile: one process writes at a time, others wait
-   * a few seconds for it. Afterwards the device is closed and the lock released, also when `work` throws.
-   * Throws `CommandError` `notFound` where nobody has claimed or paired here.
+   * Runs `work` with the device of the profile, under the profile's lock: commands that write run one after another.
+   * Device and lock are released also when `work` throws. Throws `CommandError` `notFound` where there is no device yet.
    */
   withDevice<T>(work: (open: OpenDevice) => Promise<T>, options?: OpenOptions): Promise<T>;
 }

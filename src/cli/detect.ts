@@ -1,11 +1,11 @@
-/** What kind of content something is that was put without `--type`. */
+/** Detects the type of a file from its name and its bytes. */
 import { extname } from 'node:path';
 import mime from 'mime';
 import type { Detected } from '../sdk/payloads/detect.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
 
-/** The names that `lang` takes, each with the extensions of its files. */
+/** Values of `lang`, each with its file extensions. */
 const LANGUAGES = `
   typescript: ts mts; tsx: tsx; javascript: js mjs cjs; jsx: jsx; python: py; ruby: rb; go: go; rust: rs;
   java: java; kotlin: kt; swift: swift; scala: scala; c: c h; cpp: cc cpp hpp; csharp: cs; objectivec: m;
@@ -21,10 +21,10 @@ const LANGUAGE_OF: ReadonlyMap<string, string> = new Map(
 );
 const NAMES: Readonly<Record<string, string>> = { dockerfile: 'dockerfile', makefile: 'makefile' };
 
-/** A byte order mark is part of the content: what is put comes back as it was. */
+/** Keeps a byte order mark: a file must come back byte for byte. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Bytes as the text that they are; undefined: they are none. */
+/** UTF-8 without NUL as text; undefined for other bytes. */
 export function textOf(bytes: Uint8Array): string | undefined {
   try {
     const text = utf8.decode(bytes);
@@ -35,27 +35,27 @@ export function textOf(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** A text that has a file's name: code, in no language where none is known, since a `text` has no room for the name. */
+/** A text file. It is `code`, perhaps without a language, since a `text` has no field for the name. */
 export const textFile = (name: string, text: string): Detected => ({
   type: 'code',
   payload: { lang: languageOf(name) ?? '', label: name, text },
 });
 
-/** What a file is by its name, where that is a picture, a recording or a film. */
+/** The media type of a file by its name, if it is one. */
 export function mediaType(name: string): ContentType | undefined {
   const [kind] = (mime.getType(name) ?? '').split('/');
   const media = kind === 'image' || kind === 'audio' || kind === 'video' ? kind : undefined;
   return languageOf(name) === undefined ? media : undefined;
 }
 
-/** The payload of a file: what can be told without reading it. */
+/** The payload of a file, without reading it. */
 export function describeFile(type: ContentType, name: string, size: number): JsonObject {
   const kind = mime.getType(name) ?? 'application/octet-stream';
   if (type === 'file') return { name, size, mime: kind };
   return type === 'video' ? { title: name, mime: kind } : { label: name, mime: kind };
 }
 
-/** The language of a source file by its name. `.ts` is TypeScript here, not a video. */
+/** The language of a source file by its name. `.ts` is TypeScript, not a video. */
 export function languageOf(name: string): string | undefined {
   const lower = name.toLowerCase();
   const extension = extname(lower).slice(1);

@@ -1,4 +1,4 @@
-/** What went wrong, as a person or a script is told: one message, a way on, and an exit code. No stack, no secret. */
+/** Errors of the client library as failures of a command: message, hint and exit code. */
 import {
   ApiError,
   ClientError,
@@ -14,7 +14,7 @@ import { networkReason } from '../sdk/network-reason.js';
 import { StoreError } from '../sdk/store/error.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { failureFrom, type Failure } from '../terminal/failure.js';
-import { harmless } from '../terminal/output.js';
+import { sanitizeText } from '../terminal/output.js';
 import { EXIT } from '../terminal/terminal.js';
 
 const CERTIFY = 'Look at `service-device devices`; then `certify ID FINGERPRINT` or `revoke ID`.';
@@ -22,7 +22,7 @@ const GONE = 'Forget this profile (`service-device forget`); to come back, pair 
 
 const ASKED = 'At a terminal it is asked for; scripts give it by --password-file.';
 
-/** Refusals of the server that have a meaning of their own for a person; `message` absent: the server's. */
+/** Refusals with a message or a hint of their own. `message` absent: the server's. */
 const API: Readonly<Record<string, Omit<Failure, 'code' | 'message'> & { readonly message?: string }>> = {
   device_revoked: { exitCode: EXIT.refused, message: 'this device was revoked', hint: GONE },
   device_not_found: { exitCode: EXIT.notFound, message: 'the server does not know this device', hint: GONE },
@@ -83,8 +83,8 @@ const PAIRING: Readonly<Record<PairingFailure, Omit<Failure, 'code'>>> = {
   password_required: { exitCode: EXIT.refused, message: 'an account password is set, and none was given', hint: ASKED },
 };
 
-const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>> = {
-  closed: { exitCode: EXIT.failure },
+/** The others end with `EXIT.failure`. */
+const CLIENT: Readonly<Partial<Record<ClientError['code'], Omit<Failure, 'code' | 'message'>>>> = {
   revoked: { exitCode: EXIT.refused, hint: GONE },
   reset: { exitCode: EXIT.refused, hint: "The server's history was replaced: run `service-device sync`, then repeat." },
   unknown_item: { exitCode: EXIT.notFound },
@@ -93,9 +93,6 @@ const CLIENT: Readonly<Record<ClientError['code'], Omit<Failure, 'code' | 'messa
     hint: 'Run `service-device sync`: the item is read again from the server.',
   },
   cancelled: { exitCode: EXIT.interrupted },
-  too_many: { exitCode: EXIT.failure },
-  bad_identity: { exitCode: EXIT.failure },
-  wrong_platform: { exitCode: EXIT.failure },
   no_blob: { exitCode: EXIT.notFound },
   source_changed: { exitCode: EXIT.failure, hint: 'Run it again when nobody writes to the file.' },
   deleted_item: { exitCode: EXIT.notFound },
@@ -112,9 +109,10 @@ function ofClient(error: Error): Failure | undefined {
   if (error instanceof NetworkError) return ofNetwork(error);
   if (error instanceof PairingError) return { ...PAIRING[error.code], code: `pairing_${error.code}` };
   if (error instanceof UncertifiedDeviceError) {
-    return { exitCode: EXIT.untrusted, code: error.code, message: harmless(error.message), hint: CERTIFY };
+    return { exitCode: EXIT.untrusted, code: error.code, message: sanitizeText(error.message), hint: CERTIFY };
   }
-  if (error instanceof ClientError) return { ...CLIENT[error.code], code: error.code, message: error.message };
+  if (error instanceof ClientError)
+    return { exitCode: EXIT.failure, ...CLIENT[error.code], code: error.code, message: error.message };
   if (error instanceof CryptoRefusal) return ofCrypto(error);
   if (error instanceof StoreError) {
     const exitCode = error.code === 'locked' ? EXIT.unavailable : EXIT.failure;
@@ -124,7 +122,7 @@ function ofClient(error: Error): Failure | undefined {
     return {
       exitCode: EXIT.failure,
       code: 'bad_answer',
-      message: `the server's answer is not one of this service: ${harmless(error.message)}`,
+      message: `the server's answer is not one of this service: ${sanitizeText(error.message)}`,
       hint: 'Is the address right? A newer or older server, or a proxy in between, answers like this too.',
     };
   }
@@ -132,20 +130,18 @@ function ofClient(error: Error): Failure | undefined {
 }
 
 function ofApi(error: ApiError): Failure {
-  // The code is the server's: `constructor` must not find what every object has, and with it no exit code.
+  // The code comes from the server: `constructor` must not match a property that every object inherits.
   const known = Object.hasOwn(API, error.code) ? API[error.code] : undefined;
-  const said = harmless(error.message.replace(`${error.code}: `, ''));
-  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
-  const message = known?.message ?? (said === '' ? 'the server refused' : said);
+  const request = error.requestId === null ? '' : ` (request ${sanitizeText(error.requestId)})`;
+  const message =
+    known?.message ?? (sanitizeText(error.message.replace(`${error.code}: `, '')) || 'the server refused');
   const code = /^[a-z0-9_]{1,64}$/.test(error.code) ? error.code : 'refused';
-  if (error.code === 'rate_limited' && error.retryAfter !== null) {
-    return { ...known, exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
-  }
+  if (error.code === 'rate_limited' && error.retryAfter !== null)
+    return { exitCode: EXIT.unavailable, code, message, hint: `Try again in ${error.retryAfter} s.` };
   if (known !== undefined) return { ...known, code, message };
   const passing: boolean = isPassing(error);
-  if (passing) {
+  if (passing)
     return { exitCode: EXIT.unavailable, code, message: `the server is in trouble: ${message}${request}`, hint: LATER };
-  }
   const exitCode = error.status === 404 ? EXIT.notFound : error.status === 400 ? EXIT.failure : EXIT.refused;
   return { exitCode, code, message: `${message}${request}` };
 }
@@ -164,7 +160,7 @@ function ofCrypto(error: CryptoRefusal): Failure {
   return {
     exitCode: typed ? EXIT.usage : EXIT.untrusted,
     code: error.reason,
-    message: harmless(error.message),
+    message: sanitizeText(error.message),
     hint: typed ? undefined : 'Something does not verify, so nothing was done. `service-device doctor` says more.',
   };
 }

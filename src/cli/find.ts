@@ -1,8 +1,8 @@
-/** From what a person typed to the one item, bin or device that is meant. */
+/** Resolves what the user typed to one item, bin or device. */
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { OpenDevice } from './context.js';
-import { harmless } from '../terminal/output.js';
+import { sanitizeText } from '../terminal/output.js';
 import { titleOf } from '../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
@@ -10,7 +10,7 @@ const SHOWN_MAX = 5;
 const ULID_LENGTH = 26;
 const SHORT_MIN = 8;
 
-const quoted = (text: string): string => `"${harmless(text).slice(0, 80)}"`;
+const quoted = (text: string): string => `"${sanitizeText(text).slice(0, 80)}"`;
 
 function only<T>(found: readonly T[], what: string, typed: string, say: (one: T) => string): T {
   const [first] = found;
@@ -26,14 +26,19 @@ function only<T>(found: readonly T[], what: string, typed: string, say: (one: T)
   );
 }
 
-/** An item by id, or by the beginning of one that no other has. Throws `CommandError` `notFound` or `ambiguous`. */
+/** An item by id or by an unambiguous prefix. Throws `CommandError` `notFound` or `ambiguous`. */
 export function findItem(items: readonly ItemView[], typed: string): ItemView {
   const wanted = typed.trim().toUpperCase();
   const found = wanted === '' ? [] : items.filter(({ id }) => id.startsWith(wanted));
-  return only(found, 'item', typed, ({ id, type, payload }) => `${id}  ${type}  ${harmless(titleOf(type, payload))}`);
+  return only(
+    found,
+    'item',
+    typed,
+    ({ id, type, payload }) => `${id}  ${type}  ${sanitizeText(titleOf(type, payload))}`,
+  );
 }
 
-/** The id of something that may be deleted: also of an item that does not verify and is shown nowhere. */
+/** The id of an item to delete: also one that does not verify and is not listed. */
 export async function findAnyId({ device }: OpenDevice, items: readonly ItemView[], typed: string): Promise<string> {
   const wanted = typed.trim().toUpperCase();
   if (wanted.length === ULID_LENGTH && !items.some(({ id }) => id === wanted)) {
@@ -50,22 +55,22 @@ export function findBin(bins: readonly BinView[], typed: string): BinView {
   if (exact !== undefined) return exact;
   const folded = folding(wanted);
   const named = bins.filter((bin) => folding(bin.label?.name ?? bin.slug) === folded);
-  return only(named, 'bin', typed, ({ slug, label }) => `${slug}  ${harmless(label?.name ?? '')}`);
+  return only(named, 'bin', typed, ({ slug, label }) => `${slug}  ${sanitizeText(label?.name ?? '')}`);
 }
 
-/** A device by id, by the beginning of one, or by name. Throws `CommandError` `notFound` or `ambiguous`. */
+/** A device by id, by a prefix of it, or by name. Throws `CommandError` `notFound` or `ambiguous`. */
 export function findDevice(devices: readonly DeviceEntry[], typed: string): DeviceEntry {
   const wanted = typed.trim();
   const byId = wanted === '' ? [] : devices.filter(({ id }) => id.startsWith(wanted.toUpperCase()));
   const found = byId.length > 0 ? byId : devices.filter(({ name }) => folding(name) === folding(wanted));
-  return only(found, 'device', typed, ({ id, name }) => `${id}  ${harmless(name)}`);
+  return only(found, 'device', typed, ({ id, name }) => `${id}  ${sanitizeText(name)}`);
 }
 
-/** Case and accents folded away: `Café` and `cafe` are one. */
+/** Folds case, accents and white space: `Café` and `cafe` are equal. */
 export const folding = (text: string): string =>
   text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase().replace(/ß/g, 'ss').replace(/\s+/gu, ' ').trim();
 
-/** How much of an id tells each of these apart. */
+/** Shortens ids to the length at which all of these differ. */
 export function shortIds(ids: readonly string[]): (id: string) => string {
   const sorted = [...ids].sort();
   let length = SHORT_MIN;

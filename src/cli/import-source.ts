@@ -1,4 +1,4 @@
-/** A file to be imported: an archive or a plain export, read as often as needed, one record at a time. */
+/** A file to import, archive or plain export: read record by record, as often as needed. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { isArchive, readArchive, type ByteSource } from '../sdk/archive/archive.js';
 import {
@@ -13,19 +13,19 @@ import { BINS_MAX } from '../protocol/limits.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
-/** A plain export is parsed as one document, so it must fit into memory. */
+/** A plain export is parsed as one JSON document in memory. */
 const PLAIN_MAX = 256 * 1024 * 1024;
 const MAGIC_BYTES = 8;
 
-/** What a file holds, told by reading all of it. */
+/** The content of a file, after one complete read. */
 export interface Survey {
   readonly manifest: ArchiveManifest;
-  /** By id: those recorded, and those that only an item names (undefined). */
+  /** By id; undefined for bins without a record, which only items refer to. */
   readonly bins: ReadonlyMap<string, ArchivedBin | undefined>;
   readonly items: number;
 }
 
-/** Told how much of the file was read, from 0 to 1. */
+/** Called with the share of the file that was read, from 0 to 1. */
 type OnRead = (share: number) => void;
 
 /** An open file of either form. */
@@ -37,7 +37,7 @@ export class ImportSource {
     readonly encrypted: boolean,
   ) {}
 
-  /** Opens a file. Throws `CommandError` where that cannot be, or it is neither form. */
+  /** Opens a file. Throws `CommandError` where it cannot be read or has neither form. */
   static async open(path: string): Promise<ImportSource> {
     const handle = await open(path, 'r').catch((error: unknown) => {
       const why = errorCode(error) === 'ENOENT' ? 'does not exist' : `cannot be read (${errorCode(error)})`;
@@ -58,13 +58,13 @@ export class ImportSource {
     }
   }
 
-  /** All records from the start. Throws `ArchiveError`. `seed`: of the words, of an archive. */
+  /** All records. Throws `ArchiveError`. `seed`: of the archive's words. */
   async *records(sodium: Sodium, seed: Uint8Array, onRead: OnRead): AsyncGenerator<ArchiveRecord> {
     if (this.encrypted) yield* readArchive(sodium, seed, this.bytes(onRead));
     else yield* readPlain(await this.whole());
   }
 
-  /** Reads everything once: only then is it known that all of it is there and holds. Throws `ArchiveError`. */
+  /** Reads the whole file: only its end proves that it is complete and intact. Throws `ArchiveError`. */
   async survey(sodium: Sodium, seed: Uint8Array, onRead: OnRead): Promise<Survey> {
     let manifest: ArchiveManifest | undefined;
     const bins = new Map<string, ArchivedBin | undefined>();
@@ -81,7 +81,7 @@ export class ImportSource {
     return { manifest, bins, items };
   }
 
-  /** Once, at the end. */
+  /** Closes the file. */
   async close(): Promise<void> {
     await this.handle.close();
   }

@@ -1,6 +1,6 @@
 /**
- * Brings the records of an export into a vault. What it does to an item depends on the item's state here and on the
- * record alone, so that running it again after an interruption goes on where it stopped.
+ * Writes the records of an export into a vault. The result for an item depends only on the record and on the item's
+ * present state, so that an interrupted import can be repeated and continues where it stopped.
  */
 import { asError, errorCode } from '../protocol/error-code.js';
 import { BINS_MAX, DEFAULT_BIN, SERVICE_NAME } from '../protocol/limits.js';
@@ -18,45 +18,46 @@ import type { Sodium } from '../crypto/sodium.js';
 import type { Context, OpenDevice } from './context.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
-/** What became of the items, by number. */
+/** Number of items by outcome. */
 const noCounts = () => ({
-  /** With the server now. */
+  /** Stored by the server. */
   written: 0,
-  /** Of those, and of `same`: under a new id, since the old one was deleted here. */
+  /** Part of `written` and `same`: under a new id, since the old one is deleted in this vault. */
   renamed: 0,
-  /** Here already. */
+  /** Present already. */
   same: 0,
-  /** Kept as it is here, since it is newer. */
+  /** Left unchanged, since the present item is newer. */
   newer: 0,
-  /** Left out: its content is a file that this export does not hold. */
+  /** Left out: files whose content is not in the export. */
   blobs: 0,
-  /** In the outbox: sent when the server is back. */
+  /** Queued in the outbox. */
   waiting: 0,
-  /** Refused for good, by code. */
+  /** Refused permanently, by code. */
   refused: new Map<string, number>(),
   bins: 0,
 });
 
-/** See above. */
+/** Number of items by outcome, and of bins that were created. */
 export type ImportCounts = ReturnType<typeof noCounts>;
 
 type Outcome = 'written' | 'same' | 'newer';
 
-/** Enough for two full batches: one under way, one gathering. */
+/** Writes in flight: two full batches, one on its way and one being filled. */
 const WINDOW = 200;
-/** Without a server nothing is acknowledged, so there is no use in waiting for the first before the next. */
+/** Writes in flight without a server, which only go into the outbox. */
 const WINDOW_OFFLINE = 5_000;
-/** How long a server that asks for patience is waited for before the rest is left to the outbox. */
-const PATIENCE_MS = 2 * 60_000;
+/** How long a rate-limited import waits for progress before the rest is left in the outbox. */
+const STALL_MS = 2 * 60_000;
 const UNREACHABLE = [
   'The server cannot be reached.',
   'Run the same command again when it is back: it goes on where it stopped.',
 ] as const;
-/** How often a deleted item may have come back and been deleted again. */
-const ROUNDS = 50;
-const SLUGS = 20;
+/** New ids tried for an item that was deleted, imported and deleted again. */
+const ID_TRIES = 50;
+/** Slugs tried for a bin whose own slug is taken. */
+const SLUG_TRIES = 20;
 
-/** Refusals of one item, which say nothing of the next. */
+/** Refusals that concern one item only: the import continues. */
 const OF_ONE_ITEM: ReadonlySet<string> = new Set([
   'validation',
   'unknown_type',
@@ -69,13 +70,13 @@ const OF_ONE_ITEM: ReadonlySet<string> = new Set([
   'conflict',
 ]);
 
-/** The id under which a deleted item comes back: the same at each run, with the old one's time. */
+/** The new id of a deleted item: deterministic, and with the time part of the old one. */
 export function renewedId(sodium: Sodium, id: string, round: number): string {
   const hash = sodium.blake2b(16, lengthPrefixed(`${SERVICE_NAME}-archive-id-v1`, id, String(round)));
   return timePart(id) + randomPart(hash);
 }
 
-/** JSON with its keys in order: equal for equal content. */
+/** JSON with sorted keys, so that equal content gives equal text. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
@@ -83,7 +84,7 @@ function canonical(value: unknown): string {
   return `{${fields.map(([key, field]) => `${JSON.stringify(key)}:${canonical(field)}`).join(',')}}`;
 }
 
-/** Of a blob the time decides too: files of one name and size may differ. */
+/** For a blob the time counts too: files of the same name and size may differ. */
 const isSame = (item: ArchivedItem, here: ItemView): boolean =>
   item.bin === here.binId &&
   item.type === here.type &&
@@ -91,7 +92,7 @@ const isSame = (item: ArchivedItem, here: ItemView): boolean =>
   (!item.blob || item.ts === here.ts) &&
   canonical(item.payload) === canonical(here.payload);
 
-/** One import; see above. */
+/** One import. */
 export class Importer {
   readonly counts = noCounts();
   private readonly underWay = new Set<Promise<void>>();
@@ -99,7 +100,7 @@ export class Importer {
   private readonly queued = new Set<string>();
   private stopped: Error | undefined;
   private offline = false;
-  private patience: Promise<void> | undefined;
+  private rateLimited: Promise<void> | undefined;
   private readonly movers: (() => void)[] = [];
   private readonly ends: readonly (() => void)[];
 
@@ -114,7 +115,7 @@ export class Importer {
     ];
   }
 
-  /** Makes the bins that are missing. Throws `CommandError` where they cannot be made now: then nothing was written. */
+  /** Creates the missing bins. Throws `CommandError` where that is not possible now; nothing was written then. */
   async bins(wanted: ReadonlyMap<string, ArchivedBin | undefined>): Promise<void> {
     const { bins } = this.open.device;
     const existing = await bins.list().catch((error: unknown) => {
@@ -136,8 +137,8 @@ export class Importer {
   }
 
   /**
-   * Takes an item, and its content where `wants` said so: that is used until this resolves. Resolves when there is room
-   * for the next; throws what ends the whole import.
+   * Writes an item, with its content where `wants` returned true; the content is in use until this resolves. Resolves when
+   * there is room for the next item. Throws errors that end the whole import.
    */
   async take(item: ArchivedItem, content?: BlobSource): Promise<void> {
     const { terminal } = this.context;
@@ -145,7 +146,7 @@ export class Importer {
       this.counts.blobs++;
       return;
     }
-    await this.patience;
+    await this.rateLimited;
     const room = (): boolean => this.underWay.size < (this.offline ? WINDOW_OFFLINE : WINDOW);
     while (!room() && this.stopped === undefined) await Promise.race(this.underWay);
     if (this.stopped !== undefined) throw this.stopped;
@@ -158,7 +159,7 @@ export class Importer {
     if (item.blob) await work;
   }
 
-  /** Waits for what is under way, and for what the server will take in a while. Throws what ends the import. */
+  /** Waits for writes in flight, and for the outbox while it shrinks. Throws errors that end the import. */
   async finish(): Promise<void> {
     await Promise.all(this.underWay);
     for (let moves = !this.offline; moves && this.queued.size > 0;) moves = await this.untilMoved();
@@ -166,7 +167,7 @@ export class Importer {
     if (this.stopped !== undefined) throw this.stopped;
   }
 
-  /** Ends the listening, in any case. */
+  /** Removes the listeners. Called in every case. */
   close(): void {
     for (const end of this.ends) end();
   }
@@ -174,7 +175,7 @@ export class Importer {
   private async put(item: ArchivedItem, content: BlobSource | undefined): Promise<void> {
     const { device } = this.open;
     const { sodium } = this.context.platform;
-    for (let round = 0; round < ROUNDS; round++) {
+    for (let round = 0; round < ID_TRIES; round++) {
       const id = round === 0 ? item.id : renewedId(sodium, item.id, round);
       const renamed = round > 0 ? 1 : 0;
       try {
@@ -199,9 +200,9 @@ export class Importer {
     { item, content }: { readonly item: ArchivedItem; readonly content: BlobSource | undefined },
     here: ItemView | undefined,
   ): Promise<Outcome> {
-    const standing = this.standing(item, here);
-    if (standing !== undefined) return standing;
-    // It was here when its content was asked for, and is not any more: the next run brings it.
+    const outcome = this.unwritten(item, here);
+    if (outcome !== undefined) return outcome;
+    // It was present when `wants` was called, and has been removed since: the next run imports it.
     if (item.blob && content === undefined) return 'same';
     const { bin: binId, type, ts } = item;
     const what =
@@ -213,30 +214,30 @@ export class Importer {
     return 'written';
   }
 
-  /** What becomes of an item that is here already; undefined: it is written. */
-  private standing(item: ArchivedItem, here: ItemView | undefined): Outcome | undefined {
+  /** The outcome for an item that need not be written; undefined: it is written. */
+  private unwritten(item: ArchivedItem, here: ItemView | undefined): Outcome | undefined {
     if (here === undefined) return undefined;
     if (isSame(item, here)) return 'same';
     return !this.overwrite && here.ts >= item.ts ? 'newer' : undefined;
   }
 
-  /** True where an item's content will be needed: what is here already need not be put aside again. */
+  /** True where the item will be written, and so needs its content. */
   async wants(item: ArchivedItem): Promise<boolean> {
-    return item.content !== null && this.standing(item, await this.open.device.get(item.id)) === undefined;
+    return item.content !== null && this.unwritten(item, await this.open.device.get(item.id)) === undefined;
   }
 
-  /** It is in the outbox. A server that is there and asks for patience gets it; one that is not is not waited for. */
+  /** The write is queued. A server that limits the rate is waited for, one that cannot be reached is not. */
   private wait({ id, cause }: QueuedError): void {
     this.queued.add(id);
     this.offline = cause instanceof NetworkError;
-    if (this.offline || this.patience !== undefined) return;
+    if (this.offline || this.rateLimited !== undefined) return;
     this.context.terminal.note('The server asks for patience. Waiting.');
-    this.patience = this.untilMoved().then(() => {
-      this.patience = undefined;
+    this.rateLimited = this.untilMoved().then(() => {
+      this.rateLimited = undefined;
     });
   }
 
-  /** A change of the outbox is with the server, or was refused for good. */
+  /** A change has left the outbox: sent, or refused permanently. */
   private settled(id: string, error: Error | undefined): void {
     this.offline = false;
     for (const moved of this.movers.splice(0)) moved();
@@ -245,13 +246,13 @@ export class Importer {
     else this.refused(errorCode(error) || error.name);
   }
 
-  /** True at the next change that leaves the outbox; false when none does for long, or the user has had enough. */
+  /** True at the next change that leaves the outbox; false after `STALL_MS`, or when the user interrupts. */
   private untilMoved(): Promise<boolean> {
     const { terminal, platform } = this.context;
     const stop = new AbortController();
     const limits = AbortSignal.any([stop.signal, terminal.interrupted]);
     const moved = new Promise<boolean>((resolve) => this.movers.push(() => resolve(true)));
-    const late = delay(platform.clock, PATIENCE_MS, limits).then(
+    const late = delay(platform.clock, STALL_MS, limits).then(
       () => false,
       () => false,
     );
@@ -285,13 +286,13 @@ export class Importer {
         await this.open.device.bins.create(id, label, tried === '' ? undefined : tried);
         return;
       } catch (error) {
-        // The slug is another bin's here: the name is what people see, and the id is what items name.
-        if (!(error instanceof ApiError && error.code === 'conflict') || attempt >= SLUGS) throw error;
+        // Another bin has the slug. Items refer to the id and users see the name, so the slug may change.
+        if (!(error instanceof ApiError && error.code === 'conflict') || attempt >= SLUG_TRIES) throw error;
       }
     }
   }
 
-  /** Without a server no bin can be made, and an item for a bin that is not there would be refused later, unseen. */
+  /** Without a server no bin can be created, and items of a missing bin would be refused later, unnoticed. */
   private async expectKnown(wanted: readonly string[]): Promise<void> {
     const known = new Set([DEFAULT_BIN]);
     for await (const entry of this.open.store.entries()) if (entry.state === 'live') known.add(entry.row.binId);
@@ -305,7 +306,7 @@ export class Importer {
   }
 }
 
-/** A payload that lay in a blob, as JSON. */
+/** The JSON of a payload that was stored as a blob. */
 async function payloadIn(content: BlobSource): Promise<Uint8Array> {
   if (content.size > PAYLOAD_MAX) throw new CryptoRefusal('too_large', `a payload may have ${PAYLOAD_MAX} bytes`);
   const parts: Uint8Array[] = [];

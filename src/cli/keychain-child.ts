@@ -1,12 +1,12 @@
-/** The process that asks the system's keychain (see `keychain.ts`): one request on standard input, one answer, the end. */
+/** The child process that calls the system's keychain (see `keychain.ts`): one request on standard input, one answer. */
 import { text } from 'node:stream/consumers';
 import { SERVICE_NAME } from '../protocol/limits.js';
 import type { KeychainAnswer, KeychainRequest } from './keychain.js';
 
 async function answer({ op, account, secret }: KeychainRequest): Promise<KeychainAnswer> {
   const { AsyncEntry } = await import('@napi-rs/keyring');
-  // On Linux the library would fall back on the kernel's key ring, which forgets everything when the machine restarts:
-  // the device would be lost with it. Only the secret service keeps.
+  // On Linux the library falls back on the kernel's key ring, which is emptied by a restart: the device would be lost.
+  // Only the secret service is persistent.
   const entry = new AsyncEntry(`${SERVICE_NAME}-device`, account, { linux: { store: 'secret-service' } });
   if (op === 'set') await entry.setPassword(secret ?? '');
   if (op === 'delete') await entry.deletePassword();

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-/** `service-device`: a device in the terminal. Puts the parts together. */
+/** `service-device`: a device in the terminal. Wires the program to this process. */
 import { nodePlatform } from '../sdk/node-platform.js';
 import { SERVER_VERSION } from '../root.js';
-import { runProcess } from '../terminal/program-process.js';
+import { runProcess } from '../terminal/process.js';
 import { failureOf } from './failure.js';
 import { runProgram } from './program.js';
 

@@ -1,7 +1,6 @@
-/** What `claim`, `join` and `recover` have in common: where, under which name, and keeping the identity they end with. */
+/** What `claim`, `join` and `recover` share: address, name and password of the new device, and its registration. */
 import { readFile, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
-import type { Command } from 'commander';
 import { Option } from 'commander';
 import { delay } from '../protocol/clock.js';
 import { backoffMs, RECONNECT } from '../sdk/platform.js';
@@ -12,14 +11,13 @@ import { ownName, serverFrom } from '../device/newcomer.js';
 import { isDisplayName } from '../protocol/ids.js';
 import type { Glyph } from '../protocol/requests.js';
 import { errorCode } from '../protocol/error-code.js';
-import type { Context } from './context.js';
+import type { Context, DeviceCommand } from './context.js';
 import { failureOf } from './failure.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
-/** The pictures that a device can have. */
-export const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
+const GLYPHS: readonly Glyph[] = ['laptop', 'phone', 'tablet', 'globe'];
 
-/** Options of every newcomer. */
+/** Options of every new device. */
 export interface NewcomerOptions {
   readonly name?: string;
   readonly glyph: Glyph;
@@ -27,20 +25,20 @@ export interface NewcomerOptions {
 }
 
 const SECRET_FILE_MAX = 4_096;
-/** Tries of a registration whose outcome is not known: about ten minutes. */
+/** Retries of a registration with an unknown outcome: about ten minutes. */
 const REGISTER_TRIES = 14;
 
-/** Adds what `NewcomerOptions` holds. */
-export const newcomerOptions = (command: Command): Command =>
+/** Adds name and glyph. */
+export const newcomerOptions = (command: DeviceCommand): DeviceCommand =>
   command
     .option('--name <name>', "this device's name, as the others see it (default: this machine's name)")
     .addOption(new Option('--glyph <glyph>', 'its picture').choices(GLYPHS).default('laptop'));
 
-/** Adds the password of scripts. */
-export const passwordOption = (command: Command): Command =>
+/** Adds the account password for scripts. */
+export const passwordOption = (command: DeviceCommand): DeviceCommand =>
   command.option('--password-file <path>', 'the account password, for scripts ("-": standard input)');
 
-/** Client options of a new device. Throws `CommandError` where address or name cannot be. */
+/** The client's options of a new device. Throws `CommandError` for an invalid address or name. */
 export async function newcomer(
   context: Context,
   url: string | undefined,
@@ -49,17 +47,19 @@ export async function newcomer(
   const { terminal, platform } = context;
   const missing = () => new CommandError(EXIT.usage, 'which server?', 'Give its address, or set SERVICE_HOST.');
   const serverUrl = await serverFrom(terminal, url ?? terminal.env['SERVICE_HOST'], missing);
-  const name = options.name?.trim() ?? ownName('', 'terminal');
-  if (!isDisplayName(name)) {
-    throw new CommandError(
-      EXIT.usage,
-      'a device name is 1 to 64 characters, something to see among them, and no control characters',
-    );
-  }
+  const name = checkedName('device', options.name ?? ownName('', 'terminal'));
   return { platform, serverUrl, name, glyph: options.glyph };
 }
 
-/** Throws where this profile is a device already: its identity would be lost. */
+/** The name without white space around it. Throws `CommandError` for an invalid one. */
+export function checkedName(of: 'device' | 'bin', typed: string): string {
+  const name = typed.trim();
+  if (isDisplayName(name)) return name;
+  const rule = 'name is 1 to 64 characters, something to see among them, and no control characters';
+  throw new CommandError(EXIT.usage, `a ${of} ${rule}`);
+}
+
+/** Throws where the profile is a device already, whose identity would be lost. */
 export async function expectNobody({ profile }: Context): Promise<void> {
   const there = await profile.identity();
   if (there === undefined) return;
@@ -72,8 +72,8 @@ export async function expectNobody({ profile }: Context): Promise<void> {
 }
 
 /**
- * Registers as often as it takes: while nobody can tell whether the server has registered this device, the same keys are
- * tried again. `stands` is said where it gives up: what the user should then do.
+ * Registers the device. While it is unknown whether the server has registered it, the same keys are tried again. `stands`:
+ * the hint when it gives up, since the registration may have succeeded.
  */
 export async function registered(
   { terminal, platform }: Context,
@@ -96,7 +96,7 @@ export async function registered(
   }
 }
 
-/** How the account password is got, where one is set. */
+/** Asks for the account password, or reads it from `file`. */
 export const passwordFrom =
   ({ terminal }: Pick<Context, 'terminal'>, file: string | undefined): AskPassword =>
   async () => {
@@ -105,21 +105,21 @@ export const passwordFrom =
     return terminal.ask('Account password: ', { hidden: true });
   };
 
-/** The first line of a file, or of standard input: for scripts, which cannot be asked. */
+/** The first line of a file, or of standard input (`-`). */
 export async function secretFrom(terminal: Terminal, path: string): Promise<string> {
-  const bytes = path === '-' ? await terminal.readInput(SECRET_FILE_MAX) : await readWhole(path, SECRET_FILE_MAX);
-  const line = bytes?.toString('utf8').split(/\r?\n/)[0] ?? '';
+  const bytes = path === '-' ? await terminal.readInput(SECRET_FILE_MAX) : await readSecretFile(path);
+  const line = bytes.toString('utf8').split(/\r?\n/)[0] ?? '';
   if (line.trim() === '') throw new CommandError(EXIT.usage, 'the file with the secret is missing or empty');
   return line;
 }
 
-/** A file's bytes, undefined where there is none. Rejects for one over `max` bytes: a file of a few words is not. */
-async function readWhole(path: string, max: number): Promise<Buffer | undefined> {
+/** Empty where there is no such file. */
+async function readSecretFile(path: string): Promise<Buffer> {
   try {
-    if ((await stat(path)).size > max) throw new Error(`${basename(path)} is larger than any secret`);
+    if ((await stat(path)).size > SECRET_FILE_MAX) throw new Error(`${basename(path)} is larger than any secret`);
     return await readFile(path);
   } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined;
+    if (errorCode(error) === 'ENOENT') return Buffer.alloc(0);
     throw error;
   }
 }

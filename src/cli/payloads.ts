@@ -1,4 +1,4 @@
-/** Payloads as they are typed on a command line: read, held against the shapes of the reference (Content types), refused in its words. */
+/** Payloads from the command line: parsed, and validated against the shapes of the reference (Content types). */
 import { PAYLOAD_MAX } from '../sdk/payloads/large.js';
 import {
   fieldsOf,
@@ -20,7 +20,7 @@ import { CommandError, EXIT } from '../terminal/terminal.js';
 const bad = (message: string, hint?: string): CommandError =>
   new CommandError(EXIT.usage, message, hint, { code: 'bad_payload' });
 
-/** Said of what cannot be the text of an item. */
+/** The error of content that cannot be the text of an item. */
 export const notText = (what: string): CommandError =>
   new CommandError(
     EXIT.usage,
@@ -29,13 +29,13 @@ export const notText = (what: string): CommandError =>
     { code: 'no_text' },
   );
 
-/** A type as typed. Throws `CommandError` `usage` for one outside the ten. */
+/** A content type. Throws `CommandError` `usage` for an unknown one. */
 export function contentType(text: string): ContentType {
   if (isContentType(text)) return text;
   throw bad(`there is no type "${text.slice(0, 40)}"`, `Types: ${CONTENT_TYPES.join(', ')}.`);
 }
 
-/** `name=value` pairs as a payload's fields, numbers read as such. */
+/** `name=value` pairs as a payload's fields; numbers are parsed. */
 export function assigned(type: ContentType, pairs: readonly string[]): JsonObject {
   const fields: [string, unknown][] = pairs.map((pair) => {
     const at = pair.indexOf('=');
@@ -51,8 +51,8 @@ export function assigned(type: ContentType, pairs: readonly string[]): JsonObjec
 }
 
 /**
- * A payload in its type's shape (`shapedPayload`). `of.file`: a file comes with it. Throws `CommandError` code
- * `bad_payload`, naming the field and never its value, `needs_file` or `no_text`.
+ * Validates a payload against its type's shape (`shapedPayload`). `of.file`: it describes a file. Throws `CommandError` with
+ * code `bad_payload` (naming the field, never its value), `needs_file` or `no_text`.
  */
 export function shaped(type: ContentType, given: JsonObject, of: { readonly file?: boolean } = {}): JsonObject {
   const file = holdsFile(type);

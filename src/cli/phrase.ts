@@ -1,26 +1,24 @@
-/** Asking for the twelve words: unseen, checked, and never kept. */
+/** Asking for the twelve words: without echo, validated, and never stored. */
 import { masterKeyOfSeed, phraseSeed } from '../crypto/master-key.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
-/** How the words are got. */
-export interface PhraseRequest {
+interface PhraseRequest {
   readonly question: string;
-  /** Read standard input instead of asking: for a password manager that pipes them. */
+  /** Reads standard input instead, for password managers. */
   readonly fromInput?: boolean;
-  /** Throws `CommandError` for a seed that is not the one wanted; then it is asked again. */
+  /** Throws `CommandError` for the wrong seed; the user is asked again. */
   readonly check?: (seed: Uint8Array) => Promise<void>;
 }
 
-/** A typing error is likely in twelve unseen words. */
 const TRIES = 3;
-/** Twelve words of at most eight letters, and room for white space. */
+/** Twelve words of eight letters at most, with white space. */
 const INPUT_MAX = 1024;
 
 /**
- * The seed of the twelve words; the caller erases it. Throws `CommandError` where they cannot be asked for, or were
- * wrong each time. No message repeats a word.
+ * The seed of the twelve words; the caller erases it. Throws `CommandError` without a terminal, or when they were wrong
+ * three times. No message contains a word.
  */
 export async function askSeed(sodium: Sodium, terminal: Terminal, request: PhraseRequest): Promise<Uint8Array> {
   for (let tries = 1; ; tries++) {

@@ -1,17 +1,19 @@
-/** A profile's folder: where it is, and the identity in it (see `secrets.ts`). */
+/** A profile: its folder, the identity in it (`secrets.ts`), and the lock that lets one command at a time write to it. */
 import { readdir, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { privateFolder } from '../files/private.js';
 import { SERVICE_NAME } from '../protocol/limits.js';
+import { waitForLock } from '../terminal/lock.js';
+import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 import type { Context, Profile } from './context.js';
 import { systemKeychain } from './keychain.js';
-import { LOCK_FILE } from './lock.js';
 import { keychainSetting, Secrets } from './secrets.js';
-import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
 const PROFILE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-/** The profile where none is named. */
-export const DEFAULT_PROFILE = 'default';
+const LOCK_FILE = 'lock';
+/** A wait longer than this is reported. */
+const REPORT_AFTER_MS = 1_000;
 
 /** The folder of all profiles: `XDG_CONFIG_HOME`, `%APPDATA%`, else `~/.config`. */
 function profilesFolder(env: Terminal['env']): string {
@@ -20,13 +22,12 @@ function profilesFolder(env: Terminal['env']): string {
   return join(base, SERVICE_NAME, 'device');
 }
 
-/** The profile of a name. Throws `CommandError` `usage` for a name that is no folder's. */
+/** The profile of a name. Throws `CommandError` `usage` for a name that cannot be a folder's. */
 export function profileOf(name: string, { platform, terminal }: Pick<Context, 'platform' | 'terminal'>): Profile {
   if (!PROFILE_NAME.test(name)) {
     throw new CommandError(EXIT.usage, 'a profile name is 1 to 64 letters, digits, dots, hyphens and underscores');
   }
-  const { env } = terminal;
-  const folder = join(profilesFolder(env), name);
+  const folder = join(profilesFolder(terminal.env), name);
   const secrets = new Secrets({
     sodium: platform.sodium,
     folder,
@@ -34,7 +35,7 @@ export function profileOf(name: string, { platform, terminal }: Pick<Context, 'p
       clock: platform.clock,
       onWait: () => terminal.note('Waiting for the keychain; it may be asking for its password in another window.'),
     }),
-    setting: keychainSetting(env),
+    setting: keychainSetting(terminal.env),
     warn: (text) => terminal.note(`Warning: ${text}`),
   });
   return {
@@ -44,11 +45,38 @@ export function profileOf(name: string, { platform, terminal }: Pick<Context, 'p
     keep: (identity) => secrets.keep(identity),
     renew: (identity) => secrets.renew(identity),
     forget: async () => {
-      // The identity first: what is cut off in the middle must not leave a device that can still write.
+      // The identity first: an interruption must not leave a device that can still write.
       await secrets.forget();
-      // The lock is held for just this.
+      // The caller holds the lock: its file stays.
       for (const each of await readdir(folder))
         if (each !== LOCK_FILE) await rm(join(folder, each), { recursive: true, force: true });
     },
   };
+}
+
+/**
+ * Runs `work` while no other command works on the profile, whose folder is created. The store has a lock of its own, which
+ * fails at once; this one makes the next command wait. Throws `CommandError` with code `busy` after 30 s, `interrupted`
+ * when the user interrupts the wait.
+ */
+export async function withLock<T>(
+  { terminal, platform, profile }: Pick<Context, 'terminal' | 'platform' | 'profile'>,
+  work: () => Promise<T>,
+): Promise<T> {
+  await privateFolder(profile.folder, () => undefined);
+  const lock = await waitForLock(join(profile.folder, LOCK_FILE), {
+    clock: platform.clock,
+    signal: terminal.interrupted,
+    refusal: () =>
+      new CommandError(
+        EXIT.unavailable,
+        'another command is at work with this profile',
+        'Wait for it to end, or use another profile (--profile NAME).',
+        { code: 'busy' },
+      ),
+    onWait: (ms) => {
+      if (ms >= REPORT_AFTER_MS) terminal.progress('Waiting for another command of this profile to finish ...');
+    },
+  }).finally(() => terminal.progress(''));
+  return work().finally(() => lock.release());
 }

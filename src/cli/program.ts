@@ -1,44 +1,36 @@
-/** The command line as a whole: every command, what they have in common, and how a call of it ends. */
-import { Option, type OptionValues } from 'commander';
+/** The program `service-device`: its commands, its global options, and one call of it. */
+import { Option } from 'commander';
 import type { Platform } from '../sdk/platform.js';
-import { runCall, type ProgramCall } from '../terminal/call.js';
-import { newProgram, type Run } from '../terminal/command.js';
+import { newProgram, type ProgramCall, type Run, runCall } from '../terminal/program.js';
 import { registerBins } from './commands/bins.js';
-import { registerDevices, registerCertify, registerRename, registerRevoke } from './commands/devices.js';
+import { registerDevices } from './commands/devices.js';
 import { registerDoctor } from './commands/doctor.js';
 import { registerClaim, registerForget, registerJoin, registerRecover } from './commands/enrol.js';
 import { registerExport } from './commands/export.js';
 import { registerGet } from './commands/get.js';
 import { registerImport } from './commands/import.js';
-import { registerList, registerMove, registerRm, registerSearch } from './commands/items.js';
+import { registerChanges, registerLists } from './commands/items.js';
 import { registerPair } from './commands/pair.js';
 import { registerPassword } from './commands/password.js';
 import { registerPut } from './commands/put.js';
-import { registerStatus, registerSync } from './commands/status.js';
+import { registerStatus } from './commands/status.js';
 import { registerWatch } from './commands/watch.js';
 import { registerCompletion } from './completions.js';
-import { PROGRAM_NAME, type DeviceCommand } from './command.js';
-import type { Context } from './context.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from './context.js';
 import { failureOf } from './failure.js';
 import { contextOf } from './open-device.js';
-import { DEFAULT_PROFILE, profileOf } from './profile.js';
-import type { ExitCode, Terminal } from '../terminal/terminal.js';
+import { profileOf } from './profile.js';
+import type { ExitCode } from '../terminal/terminal.js';
 
-/** What a call of the program is given. */
-export interface Call extends ProgramCall {
-  readonly platform: Platform;
-  readonly version: string;
-}
-
-/** Every command, in the order in which help lists them. */
+/** Every command, in the order of the help. */
 const COMMANDS: readonly ((program: DeviceCommand) => void)[] = [
   ...[registerClaim, registerPair, registerJoin, registerRecover],
-  ...[registerPut, registerGet, registerList, registerSearch, registerWatch, registerMove, registerRm, registerBins],
-  ...[registerDevices, registerCertify, registerRevoke, registerRename, registerPassword, registerStatus, registerSync],
-  ...[registerExport, registerImport, registerDoctor, registerForget, registerCompletion],
+  ...[registerPut, registerGet, registerLists, registerWatch, registerChanges, registerBins],
+  ...[registerDevices, registerPassword, registerStatus, registerExport, registerImport, registerDoctor],
+  ...[registerForget, registerCompletion],
 ];
 
-/** The program with all its commands. `run` as in `Run`; completion and the reference's test read it too. */
+/** The program with all its commands. */
 export function programOf(run: Run<Context>, version = ''): DeviceCommand {
   const about = 'Notes, links and secrets that only your own devices can read, from the terminal.';
   const program = newProgram(PROGRAM_NAME, about, run)
@@ -56,16 +48,15 @@ export function programOf(run: Run<Context>, version = ''): DeviceCommand {
   return program;
 }
 
-/** Runs one call to its end. Never rejects: whatever happens is told on the terminal and in the exit code. */
-export const runProgram = (call: Call): Promise<ExitCode> =>
+/** Runs one call to its end. Never rejects: errors are reported on the terminal and in the exit code. */
+export const runProgram = (
+  call: ProgramCall & { readonly platform: Platform; readonly version: string },
+): Promise<ExitCode> =>
   runCall<Context>(call, {
     failureOf,
     programOf: (run) => programOf(run, call.version),
-    contextOf: (terminal, options) => contextFor(call, terminal, options),
+    contextOf: (terminal, { profile }: { readonly profile?: string }) => {
+      const { platform } = call;
+      return contextOf({ terminal, platform, profile: profileOf(profile || 'default', { platform, terminal }) });
+    },
   });
-
-function contextFor({ platform }: Call, terminal: Terminal, options: OptionValues): Context {
-  const { profile } = options as { readonly profile?: string };
-  const name = profile === undefined || profile === '' ? DEFAULT_PROFILE : profile;
-  return contextOf({ terminal, platform, profile: profileOf(name, { platform, terminal }) });
-}

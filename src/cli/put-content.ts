@@ -1,4 +1,4 @@
-/** What `put` is given, as content of a type: a text, or a file of any size, which is read when it is sent and never held. */
+/** The content that `put` writes: a text, or a file of any size, which is streamed and never held in memory. */
 import { createReadStream } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
@@ -9,35 +9,31 @@ import { holdsFile, PAYLOAD_INLINE_MAX } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { isVisible } from '../protocol/ids.js';
 import type { ContentType } from '../protocol/item.js';
-import { PROGRAM_NAME } from './command.js';
-import type { Context } from './context.js';
+import { type Context, PROGRAM_NAME } from './context.js';
 import { describeFile, mediaType, textFile, textOf } from './detect.js';
 import { notText } from './payloads.js';
 import { Spool } from './spool.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
 
-/** A type, the fields that follow from the content, and the file where it is one. Whoever gets it closes `content`. */
+/** A type, the fields that follow from the content, and the file if it is one. The caller closes `content`. */
 export interface Found extends Detected {
   readonly content?: HeldSource;
 }
 
-/** How a file that came by a pipe is called where nobody says. */
+/** Name of a file from standard input. */
 const NAMELESS = 'stdin';
 
-/** The content of a path, or of standard input (`-`). `type`: as the user said; absent: as it is seen from the content. */
+/** The content of a path, or of standard input (`-`). `type`: as given by the user; absent: detected. */
 export async function foundIn(context: Context, path: string, type: ContentType | undefined): Promise<Found> {
   if (path === '-') return piped(context, context.terminal.openInput(), { type, name: NAMELESS });
   const source = await FileSource.open(path);
   const name = basename(path);
   try {
-    if (!source.isFile) {
-      const found = await piped(context, source.open(), { type, name });
-      await source.close();
-      return found;
-    }
-    const detected = await ofFile(source, name, type);
-    if (detected.content === undefined) await source.close();
-    return detected;
+    const found = source.isFile
+      ? await ofFile(source, name, type)
+      : await piped(context, source.open(), { type, name });
+    if (found.content !== source) await source.close();
+    return found;
   } catch (error) {
     await source.close();
     throw error;
@@ -47,23 +43,24 @@ export async function foundIn(context: Context, path: string, type: ContentType 
 async function ofFile(source: FileSource, name: string, type: ContentType | undefined): Promise<Found> {
   const { size } = source;
   const media = mediaType(name);
-  if (type !== undefined && holdsFile(type)) return { ...asFile(type, name, size), content: source };
+  if (type !== undefined && holdsFile(type)) return asFile(type, name, source);
   if (type === undefined && (media !== undefined || size > PAYLOAD_INLINE_MAX))
-    return { ...asFile(media ?? 'file', name, size), content: source };
+    return asFile(media ?? 'file', name, source);
   if (size > PAYLOAD_MAX) throw notText(`${name} is ${size} bytes`);
   const text = textOf(await source.start(PAYLOAD_MAX));
-  // Where there is nothing to see, the bytes and the name are the content.
+  // A text without visible characters is a file: its bytes and its name are the content.
   if (text !== undefined && (type !== undefined || isVisible(text))) return textFile(name, text);
   if (type !== undefined) throw notText(`${name} is no text`);
-  return { ...asFile('file', name, size), content: source };
+  return asFile('file', name, source);
 }
 
-const asFile = (type: ContentType, name: string, size: number): Detected => ({
+const asFile = (type: ContentType, name: string, content: HeldSource): Found => ({
   type,
-  payload: describeFile(type, name, size),
+  payload: describeFile(type, name, content.size),
+  content,
 });
 
-/** A pipe: a text where it is one that an item can hold, else a file, which is put aside to know how long it is. */
+/** A pipe: a text if it is one that an item can hold, otherwise a file, which is spooled to find out its length. */
 async function piped(
   { platform }: Context,
   input: AsyncIterable<Uint8Array>,
@@ -90,17 +87,14 @@ async function piped(
     await iterator.return?.();
     throw notText('standard input');
   }
-  const rest = { [Symbol.asyncIterator]: () => iterator };
-  const content = await Spool.of(platform.sodium, all(taken, ended ? undefined : rest));
-  return { ...asFile(type ?? 'file', name, content.size), content };
+  const all = async function* () {
+    yield* taken;
+    if (!ended) yield* { [Symbol.asyncIterator]: () => iterator };
+  };
+  return asFile(type ?? 'file', name, await Spool.of(platform.sodium, all()));
 }
 
-async function* all(taken: readonly Uint8Array[], rest: AsyncIterable<Uint8Array> | undefined) {
-  yield* taken;
-  if (rest !== undefined) yield* rest;
-}
-
-/** Said of a text in which there is nothing to see. */
+/** The error of a text without visible characters. */
 export const nothing = (what: string): CommandError =>
   new CommandError(
     EXIT.usage,
@@ -108,27 +102,27 @@ export const nothing = (what: string): CommandError =>
     `For example: ${PROGRAM_NAME} put "milk, bread"`,
   );
 
-/** A file's description with the user's own fields in it; its size is what it is. */
+/** A file's fields with those of the user; the size is always the real one. */
 export const described = (found: Found, fields: JsonObject): JsonObject =>
   found.type === 'file' && found.content !== undefined
     ? { ...found.payload, ...fields, size: found.content.size }
     : { ...found.payload, ...fields };
 
-/** Bytes that are handed on in portions, and a place to put back in order. */
+/** A stream of bytes with resources to release. */
 interface HeldSource extends BlobSource {
-  /** Once, at the end. */
+  /** Releases them. Called once. */
   close(): Promise<void>;
 }
 
 const READ_BYTES = 256 * 1024;
 
-/** An open file; what takes its name meanwhile is not sent in its place. */
+/** An open file. It is read through its handle: another file that takes its name meanwhile is not sent. */
 class FileSource implements HeldSource {
   private constructor(
     private readonly handle: FileHandle,
     private readonly path: string,
     readonly size: number,
-    /** False: a pipe or a device, which can be read once, and has no size. */
+    /** False: a pipe or a device, which has no size and can be read once. */
     readonly isFile: boolean,
   ) {}
 
@@ -150,7 +144,7 @@ class FileSource implements HeldSource {
     return createReadStream(this.path, { fd: this.handle, autoClose: false, highWaterMark: READ_BYTES, ...from });
   }
 
-  /** Its first bytes, at most so many. Of a file only. */
+  /** Its first bytes, at most `most`. Regular files only. */
   async start(most: number): Promise<Uint8Array> {
     const bytes = Buffer.alloc(Math.min(most, this.size));
     const { bytesRead } = await this.handle.read(bytes, 0, bytes.length, 0);

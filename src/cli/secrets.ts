@@ -1,70 +1,54 @@
 /**
  * A device's secrets at rest: its token, its X25519 secret key and the master key, encrypted in one file.
  *
- * The key is 32 random bytes, in the system's keychain where one works, else in a 0600 file beside it. Which of the two
- * is decided once, when the profile becomes a device; the encrypted file records it. Whatever is written later is
- * encrypted under the same key, or is not written: while the keychain is away a key in a file would hand the secrets to
- * whoever reads this folder. Only `SERVICE_KEYCHAIN=on` moves a key, from the file into the keychain.
+ * The key is 32 random bytes, in the system's keychain where one works, otherwise in a 0600 file beside it. The choice is
+ * made once, when the profile becomes a device, and recorded in the encrypted file. Later writes use the same key or
+ * fail: falling back to a key file while the keychain is locked would expose the secrets to every reader of the folder.
+ * Only `SERVICE_KEYCHAIN=on` moves a key, from its file into the keychain.
  *
- * The phrase is never here: no device keeps it. A new key has a new name, and the file that names it is replaced last,
- * so that a crash at any point leaves a file whose key exists.
+ * The recovery phrase is never stored. A new key gets a new name, and the file that refers to it is replaced last: after
+ * a crash at any point the file refers to a key that exists.
  */
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Identity } from '../sdk/identity.js';
-import { bytes, count, nonEmpty, object, string } from '../sdk/reader.js';
 import type { Sodium } from '../crypto/sodium.js';
 import { identityOf, secretsOf, SECRETS } from '../device/identity.js';
-import { underLock } from '../terminal/lock.js';
 import { sealed, unsealed } from '../device/sealed.js';
-import { privateFolder, removePrivate, writePrivate, type Warn } from '../files/private.js';
+import * as files from '../files/private.js';
 import { decodeBase64, toBase64Url } from '../protocol/base64.js';
 import { lengthPrefixed, text } from '../protocol/bytes.js';
 import { KEY_BYTES, NONCE_BYTES, SERVICE_NAME } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
-import { KeychainError, type Keychain } from './keychain.js';
-import { readPrivate } from './private-file.js';
+import type { Identity } from '../sdk/identity.js';
+import { bytes, count, nonEmpty, object, string } from '../sdk/reader.js';
+import { withFileLock } from '../terminal/lock.js';
 import { CommandError, EXIT } from '../terminal/terminal.js';
+import { KeychainError, type Keychain } from './keychain.js';
 
-/** Where the key of the secrets is kept. */
-export type KeyPlace = 'keychain' | 'file';
+type KeyPlace = 'keychain' | 'file';
 
-/** `SERVICE_KEYCHAIN`: `on` insists, `off` never asks it, `auto` takes it where it works. */
+/** `SERVICE_KEYCHAIN`: `on` requires the keychain, `off` never uses it, `auto` uses it where it works. */
 export type KeychainSetting = 'on' | 'off' | 'auto';
 
-/** What the secrets of one profile need. */
-export interface SecretsOptions {
-  readonly sodium: Sodium;
-  /** The profile's folder; made where it is missing, 0700. */
-  readonly folder: string;
-  readonly keychain: Keychain;
-  readonly setting: KeychainSetting;
-  /** Told of what was too open and was closed, and of a keychain that does not work. */
-  readonly warn: Warn;
-}
-
-/** What the file says of itself, in the clear. */
+/** The file, with its secrets still encrypted. */
 interface Header {
   readonly place: KeyPlace;
-  /** The key's name: of the keychain's entry, or of the file `<name>.key`. */
+  /** Name of the keychain entry, or of the file `<name>.key`. */
   readonly keyName: string;
   readonly nonce: Uint8Array;
   readonly ct: Uint8Array;
 }
 
-/** A key, and where it is kept. */
-interface KeptKey extends Pick<Header, 'place' | 'keyName'> {
-  readonly key: Uint8Array;
-}
+type StoredKey = Pick<Header, 'place' | 'keyName'> & { readonly key: Uint8Array };
 
-/** What becomes of what is kept; undefined: nothing is to be written. */
-type Next = (kept: Identity | undefined) => Identity | undefined;
+/** Makes the identity to store of the stored one; undefined: nothing is written. */
+type Next = (stored: Identity | undefined) => Identity | undefined;
 
 const FILE = 'identity';
-/** Held for the milliseconds in which the file is replaced; a keychain that hangs is never asked under it. */
+/** Held only while the file is replaced, never during a call to the keychain, which may hang. */
 const LOCK = `${FILE}.lock`;
-/** Other processes that replace the key, again and again: one is a move into the keychain, more is a fault. */
+/** Retries after another process has replaced the key. A move into the keychain replaces it once. */
 const ROUNDS_MAX = 3;
 const FORMAT = `${SERVICE_NAME}-device-identity`;
 const VERSION = 1;
@@ -81,7 +65,7 @@ const WAY_BACK =
   `Forget what is here (\`${SERVICE_NAME}-device forget\`) and become a device anew: \`${SERVICE_NAME}-device pair\` beside ` +
   `another device of yours, or \`${SERVICE_NAME}-device recover\` with your twelve words. Then revoke the old entry in the ` +
   'device list.';
-/** A keychain gives its user's entries only: another one may be open than usual. */
+/** A keychain shows only the entries of its user: another one than usual may be open. */
 const OTHER_KEYCHAIN = "Is it the keychain that you always use, and not another user's or an older copy? If so: ";
 
 /** Reads `SERVICE_KEYCHAIN`. Throws `CommandError` `usage` for another value. */
@@ -93,23 +77,38 @@ export function keychainSetting(env: Readonly<Record<string, string | undefined>
   throw new CommandError(EXIT.usage, `${name} must be on, off or auto.`);
 }
 
-/** The secrets of one profile. Calls of `keep` take effect in the order in which they are made. */
+/** `readPrivate` of `src/files`, with its refusals as `CommandError`. */
+export async function readPrivate(path: string, max: number, warn: files.Warn): Promise<Buffer | undefined> {
+  try {
+    return await files.readPrivate(path, max, warn);
+  } catch (error) {
+    if (!(error instanceof files.PrivateFileError)) throw error;
+    throw new CommandError(EXIT.failure, error.message, `Mend it with: chmod 600 ${path}`, { cause: error });
+  }
+}
+
+/** The secrets of one profile. Writes take effect in the order of the calls. */
 export class Secrets {
   private readonly writing = new Serial();
 
-  constructor(private readonly options: SecretsOptions) {}
+  constructor(
+    private readonly options: {
+      readonly sodium: Sodium;
+      /** The profile's folder; created with mode 0700 where it is missing. */
+      readonly folder: string;
+      readonly keychain: Keychain;
+      readonly setting: KeychainSetting;
+      /** Called for permissions that were too open and were corrected, and for a keychain that does not work. */
+      readonly warn: files.Warn;
+    },
+  ) {}
 
   /** Path of the encrypted file. */
   get path(): string {
     return join(this.options.folder, FILE);
   }
 
-  /** Where the key is kept, as the file records it; undefined where there is no file. Throws as `read` for a damaged one. */
-  async place(): Promise<KeyPlace | undefined> {
-    return (await this.header())?.place;
-  }
-
-  /** The identity; undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
+  /** The stored identity, undefined where there is none yet. Throws `CommandError` where it cannot be decrypted. */
   async read(): Promise<Identity | undefined> {
     const header = await this.header();
     if (header === undefined) return undefined;
@@ -122,28 +121,30 @@ export class Secrets {
   }
 
   /**
-   * Stores the identity: encrypted, atomically, durable when it resolves. Where there is one already its key is used.
-   * Throws `CommandError` where that cannot be had, and leaves what is there; or the system's error.
+   * Stores the identity: encrypted, atomically, durable when it resolves; under the stored key where there is one. Throws
+   * `CommandError` where that key cannot be read, or the system's error; the file is unchanged then.
    */
   async keep(identity: Identity): Promise<void> {
     await this.writing.run(() => this.store(() => identity));
   }
 
   /**
-   * Stores the token of this identity with what else is kept of its device. False, and nothing is written, where the
-   * profile was forgotten or is another device's meanwhile. Throws as `keep`.
+   * Replaces the token of the stored identity. False, and nothing is written, where the profile was removed or belongs to
+   * another device by now. Throws as `keep`.
    */
   renew({ deviceId, token }: Identity): Promise<boolean> {
-    return this.writing.run(() => this.store((kept) => (kept?.deviceId === deviceId ? { ...kept, token } : undefined)));
+    return this.writing.run(() =>
+      this.store((stored) => (stored?.deviceId === deviceId ? { ...stored, token } : undefined)),
+    );
   }
 
-  /** Removes file and key. A keychain that cannot be asked is told of: an entry that opens nothing stays in it. */
+  /** Removes file and key. Where the keychain fails, its entry stays, opens nothing any more, and is reported. */
   forget(): Promise<void> {
     return this.writing.run(async () => {
       if (!existsSync(this.options.folder)) return;
       const header = await this.locked(async () => {
         const found = await this.header().catch(() => undefined);
-        await removePrivate(this.path);
+        await files.removePrivate(this.path);
         await this.dropKeyFiles(undefined);
         return found;
       });
@@ -151,15 +152,15 @@ export class Secrets {
     });
   }
 
-  /** Writes what `next` makes of what is kept; false where that is nothing. */
+  /** Writes the identity that `next` makes of the stored one; false where it makes none. */
   private async store(next: Next): Promise<boolean> {
     const { folder, sodium, warn } = this.options;
     for (let round = 1; round <= ROUNDS_MAX; round++) {
       const header = await this.header();
       const before = header === undefined ? undefined : { ...header, key: await this.keyOf(header) };
-      // Nothing of this profile is touched, and no key is made, for what is not going to be written.
+      // Checked before a key is created or the folder is touched.
       if (next(before === undefined ? undefined : this.opened(before, before.key)) === undefined) return false;
-      await privateFolder(folder, warn);
+      await files.privateFolder(folder, warn);
       const now = await this.keyForWriting(before);
       const outcome = await this.locked(() => this.replaced(before, now, next));
       if (before !== undefined) sodium.memzero(before.key);
@@ -170,8 +171,8 @@ export class Secrets {
     throw new CommandError(EXIT.unavailable, `${this.path} is being changed by other commands`, 'Run it again.', BUSY);
   }
 
-  /** Under the lock. `again`: another process has put the file under another key since it was looked at. */
-  private async replaced(before: KeptKey | undefined, now: KeptKey, next: Next): Promise<boolean | 'again'> {
+  /** Replaces the file, under the lock. `again`: another process has changed its key since it was read. */
+  private async replaced(before: StoredKey | undefined, now: StoredKey, next: Next): Promise<boolean | 'again'> {
     const { sodium, folder } = this.options;
     const header = await this.header();
     if (header?.keyName !== before?.keyName || header?.place !== before?.place) return 'again';
@@ -179,25 +180,26 @@ export class Secrets {
     if (identity === undefined) return false;
     const { place, keyName, key } = now;
     const isNew = keyName !== header?.keyName;
-    if (isNew && place === 'file') await writePrivate(join(folder, `${keyName}.key`), text(`${toBase64Url(key)}\n`));
+    if (isNew && place === 'file')
+      await files.writePrivate(join(folder, `${keyName}.key`), text(`${toBase64Url(key)}\n`));
     const { serverUrl, deviceId, name } = identity;
     const body = sealed({ sodium, key, aad: aadOf(now) }, { serverUrl, deviceId, name, ...secretsOf(identity) });
     const file = { format: FORMAT, version: VERSION, place, key: keyName, ...body };
-    await writePrivate(this.path, text(`${JSON.stringify(file)}\n`));
-    // Only now does nothing refer to the key before.
+    await files.writePrivate(this.path, text(`${JSON.stringify(file)}\n`));
+    // Last: until now the file referred to the previous key.
     await this.dropKeyFiles(place === 'file' ? keyName : undefined);
     return true;
   }
 
-  /** Runs `work` while no other process replaces the file. The folder exists. */
+  /** Runs `work` while no other process replaces the file. */
   private locked<T>(work: () => Promise<T>): Promise<T> {
     const held = `${this.path} is held by another command`;
     const refusal = (): Error => new CommandError(EXIT.unavailable, held, 'Run it again later.', BUSY);
-    return underLock(join(this.options.folder, LOCK), refusal, work);
+    return withFileLock(join(this.options.folder, LOCK), { refusal }, work);
   }
 
-  /** The key in use; a new one where there is none, or where the keychain is insisted on and the key is in a file. */
-  private async keyForWriting(before: KeptKey | undefined): Promise<KeptKey> {
+  /** The stored key; a new one where there is none, or where `on` moves it from its file into the keychain. */
+  private async keyForWriting(before: StoredKey | undefined): Promise<StoredKey> {
     const { sodium, setting } = this.options;
     if (before !== undefined && !(before.place === 'file' && setting === 'on'))
       return { place: before.place, keyName: before.keyName, key: Uint8Array.from(before.key) };
@@ -220,7 +222,7 @@ export class Secrets {
     });
   }
 
-  /** Tries the keychain with a value that does not matter, then trusts it with the key, and reads that back too. */
+  /** Stores the key in the keychain. It is tried with another value first, and both are read back. */
   private async intoKeychain(keyName: string, key: Uint8Array): Promise<boolean> {
     const { keychain, setting, warn, sodium } = this.options;
     const givesBack = async (name: string, secret: Uint8Array): Promise<boolean> => {
@@ -236,7 +238,7 @@ export class Secrets {
     } catch (error) {
       if (!(error instanceof KeychainError)) throw error;
       if (setting === 'on') throw keychainRefusal(error);
-      // Absent is the usual case of a server or a container, and nothing to worry the user with.
+      // `absent` is normal on servers and in containers: no warning.
       if (error.code === 'silent') warn('The keychain does not answer: the key goes into a file (mode 600) instead.');
       return false;
     }
@@ -251,9 +253,8 @@ export class Secrets {
         : (await readPrivate(path, KEY_FILE_MAX, warn))?.toString('utf8').trim();
     if (kept === undefined) {
       const where = place === 'keychain' ? "is not in this user's keychain" : `is not there (${path})`;
-      throw this.damaged(`cannot be opened: its key ${where}. It was copied without it, or the key was removed`, {
-        place,
-      });
+      const what = `cannot be opened: its key ${where}. It was copied without it, or the key was removed`;
+      throw this.damaged(what, { place });
     }
     const key = decodeBase64(kept);
     if (key?.length !== KEY_BYTES) throw this.damaged('cannot be opened: its key is damaged', { place });
@@ -262,11 +263,8 @@ export class Secrets {
 
   private async fromKeychain(keyName: string): Promise<string | undefined> {
     if (this.options.setting === 'off') {
-      throw new CommandError(
-        EXIT.failure,
-        `The key of ${this.path} is in the keychain, which ${SERVICE_NAME.toUpperCase()}_KEYCHAIN=off forbids to ask.`,
-        'Run the command without it.',
-      );
+      const forbidden = `The key of ${this.path} is in the keychain, which ${SERVICE_NAME.toUpperCase()}_KEYCHAIN=off forbids to ask.`;
+      throw new CommandError(EXIT.failure, forbidden, 'Run the command without it.');
     }
     try {
       return await this.options.keychain.get(keyName);
@@ -295,7 +293,7 @@ export class Secrets {
 
   private async dropKeyFiles(except: string | undefined): Promise<void> {
     for (const name of await readdir(this.options.folder).catch(() => [])) {
-      if (KEY_FILE.test(name) && name !== `${except}.key`) await removePrivate(join(this.options.folder, name));
+      if (KEY_FILE.test(name) && name !== `${except}.key`) await files.removePrivate(join(this.options.folder, name));
     }
   }
 
@@ -309,24 +307,18 @@ export class Secrets {
     }
   }
 
-  private damaged(
-    what: string,
-    { place, ...options }: ErrorOptions & { readonly place?: KeyPlace } = {},
-  ): CommandError {
+  private damaged(what: string, { place, ...options }: ErrorOptions & { place?: KeyPlace } = {}): CommandError {
     const hint = place === 'keychain' ? `${OTHER_KEYCHAIN}${WAY_BACK}` : WAY_BACK;
     return new CommandError(EXIT.failure, `${this.path} ${what}.`, hint, options);
   }
 }
 
-const keychainRefusal = (cause: KeychainError): CommandError =>
-  new CommandError(
-    EXIT.unavailable,
-    cause.code === 'silent'
-      ? "The keychain, which holds the key of this device's secrets, does not answer."
-      : "The keychain, which holds the key of this device's secrets, cannot be asked.",
-    'Unlock it (a window may be waiting for its password) and run the command again.',
-    { cause, code: 'keychain' },
-  );
+function keychainRefusal(cause: KeychainError): CommandError {
+  const how = cause.code === 'silent' ? 'does not answer' : 'cannot be asked';
+  const what = `The keychain, which holds the key of this device's secrets, ${how}.`;
+  const hint = 'Unlock it (a window may be waiting for its password) and run the command again.';
+  return new CommandError(EXIT.unavailable, what, hint, { cause, code: 'keychain' });
+}
 
 const aadOf = ({ place, keyName }: Pick<Header, 'place' | 'keyName'>): Uint8Array =>
   lengthPrefixed(`${FORMAT}-v${VERSION}`, place, keyName);

@@ -1,7 +1,7 @@
-/** How far a file is, on the line that a person watches. */
+/** Sizes, and the progress bar of a transfer. */
 import type { BlobProgress } from '../sdk/blobs/source.js';
 import type { Clock } from '../protocol/clock.js';
-import { paced } from '../terminal/progress.js';
+import { throttledProgress } from '../terminal/output.js';
 import type { Terminal } from '../terminal/terminal.js';
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'] as const;
@@ -19,16 +19,13 @@ export function sizeText(bytes: number): string {
 
 const BAR = 20;
 
-/**
- * Tells a transfer's progress as a bar, with its speed; at most ten times a second. `ended` takes it away: in every
- * case, once.
- */
+/** Shows the progress of a transfer as a bar with its speed. `ended` removes it, and must be called in every case. */
 export function meter(
   { terminal, clock }: { readonly terminal: Terminal; readonly clock: Clock },
   what: string,
 ): { readonly onProgress: (progress: BlobProgress) => void; readonly ended: () => void } {
   const begun = clock.now();
-  const tell = paced(terminal, () => clock.now());
+  const tell = throttledProgress(terminal, () => clock.now());
   return {
     ended: () => terminal.progress(''),
     onProgress: ({ done, total }) =>
@@ -42,7 +39,7 @@ export function meter(
 
 function barOf(done: number, total: number | null): string {
   if (total === null) return sizeText(done);
-  // What a server says of a size may be wrong: a bar is never longer than itself.
+  // The total comes from the server and may be wrong.
   const share = total === 0 ? 1 : Math.min(1, done / total);
   const full = Math.round(share * BAR);
   const percent = `${Math.floor(share * 100)} %`.padStart(5);

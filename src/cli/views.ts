@@ -1,28 +1,28 @@
-/** Items and devices as they are printed: in tables, and as JSON. */
+/** Items as tables and as JSON. */
 import type { BinView, ItemView } from '../sdk/events.js';
 import type { DeviceEntry } from '../sdk/replies.js';
 import type { Context, OpenDevice } from './context.js';
 import { shortIds } from './find.js';
 import { binsOf, readKnown } from './known.js';
-import { counted, harmless, paletteOf, relative, show, table } from '../terminal/output.js';
+import { counted, sanitizeText, paletteOf, relative, show, table } from '../terminal/output.js';
 import { fieldText, titleOf } from '../sdk/payloads/shapes.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { sizeText } from './transfer.js';
 
-/** What is known around items. */
+/** Bins and devices, for the names that are shown with items. */
 export interface Surroundings {
   readonly bins: readonly BinView[];
   readonly devices: readonly DeviceEntry[];
 }
 
-/** Bins and devices for the names beside items; what cannot be had is shown by its id. */
+/** Reads them from the server, or from the last command; an unknown one is shown by its id. */
 export async function surroundings(context: Context, open: OpenDevice): Promise<Surroundings> {
   const bins = await binsOf(context, open);
   const devices = open.current ? await open.device.roster.list() : (await readKnown(context.profile.folder)).devices;
   return { bins, devices: devices ?? [] };
 }
 
-/** How a bin is called: emoji and name, or its slug. */
+/** A bin's emoji and name, or its slug. */
 export const binName = (bins: readonly BinView[], id: string): string => {
   const bin = bins.find((one) => one.id === id);
   if (bin === undefined) return id;
@@ -32,7 +32,7 @@ export const binName = (bins: readonly BinView[], id: string): string => {
 const deviceName = (devices: readonly DeviceEntry[], id: string): string =>
   devices.find((one) => one.id === id)?.name ?? id;
 
-/** An item for scripts, without its content. Times are ms. */
+/** An item as JSON, without its content. Times are ms. */
 export const itemFacts = (item: ItemView, { bins, devices }: Surroundings) => ({
   id: item.id,
   binId: item.binId,
@@ -48,7 +48,7 @@ export const itemFacts = (item: ItemView, { bins, devices }: Surroundings) => ({
   size: sizeOf(item),
 });
 
-/** Bytes of an item's file or text; null where it is neither, or where that is not known here. */
+/** Size of an item's file or text; null for other types, or where it is not known locally. */
 function sizeOf({ type, payload, blob }: ItemView): number | null {
   const size = type === 'file' ? payload?.['size'] : undefined;
   if (typeof size === 'number' && Number.isSafeInteger(size) && size >= 0) return size;
@@ -56,13 +56,13 @@ function sizeOf({ type, payload, blob }: ItemView): number | null {
   return text === undefined ? null : Buffer.byteLength(text);
 }
 
-/** How large a file is said to be, behind its name. */
+/** The size of a file, to be shown after its name. */
 const sizeNote = (item: ItemView): string => {
   const size = item.type === 'file' ? sizeOf(item) : null;
   return size === null ? '' : ` (${sizeText(size)})`;
 };
 
-/** Items as a table, or `{items}`. `all`: every item there is, among which short ids must differ. */
+/** Prints items as a table, or as `{items}`. `all`: every item; short ids are unique among them. */
 export function showItems(
   { terminal, platform }: Context,
   items: readonly ItemView[],
@@ -82,20 +82,20 @@ export function showItems(
       item.type,
       `${item.pending ? '(queued) ' : ''}${titleOf(item.type, item.payload)}${sizeNote(item)}`,
     ]);
-    const columns = [
+    const painted = [
       { title: 'ID', paint: accent },
       { title: 'WHEN', paint: dim },
-      { title: 'BIN' },
-      { title: 'TYPE' },
     ];
-    return table(terminal, [...columns, { title: 'WHAT' }], rows);
+    return table(terminal, [...painted, { title: 'BIN' }, { title: 'TYPE' }, { title: 'WHAT' }], rows);
   });
 }
 
-/** What is here and not shown is said, or its absence would look like a loss. */
+/** Reports items that are hidden because they do not verify: otherwise they would look lost. */
 export async function noteHidden(terminal: Terminal, { device }: OpenDevice): Promise<void> {
   const hidden = await device.hidden();
   if (hidden.length === 0) return;
   const reasons = [...new Set(hidden.map(({ reason }) => reason))].join(', ');
-  terminal.note(`${counted(hidden.length, 'item')} not shown: not verified (${harmless(reasons)}). See \`doctor\`.`);
+  terminal.note(
+    `${counted(hidden.length, 'item')} not shown: not verified (${sanitizeText(reasons)}). See \`doctor\`.`,
+  );
 }

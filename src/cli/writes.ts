@@ -1,17 +1,17 @@
-/** A change of an item, and what is said of it: done, or waiting because the server is out of reach. */
+/** The outcome of a change: written, or queued because the server cannot be reached. */
 import { QueuedError } from '../sdk/errors.js';
 import type { Stored } from '../sdk/replies.js';
 import { failureOf } from './failure.js';
 import { CommandError, type Terminal } from '../terminal/terminal.js';
 
-/** What became of a change. `version` null: it waits in the outbox and goes out with the next command that gets through. */
+/** `version` null: the change is in the outbox and is sent by the next command that reaches the server. */
 export interface Written {
   readonly id: string;
   readonly version: number | null;
   readonly queued: boolean;
 }
 
-/** Waits for a change; one that is queued is kept, and so no failure. */
+/** Waits for a change. A queued one is no failure. */
 export async function written(change: Promise<Stored>): Promise<Written> {
   try {
     const { id, version } = await change;
@@ -22,7 +22,7 @@ export async function written(change: Promise<Stored>): Promise<Written> {
   }
 }
 
-/** Says it where something waits. */
+/** Reports queued changes. */
 export function noteQueued(
   terminal: Terminal,
   changes: readonly Written[],
@@ -32,7 +32,7 @@ export function noteQueued(
   if (waiting > 0) terminal.note(`queued: ${why}; kept here, and sent by the next command that gets through.`);
 }
 
-/** Every change to its end; then the first failure, if there is one. */
+/** Waits for all changes; then throws the first failure, with the number of those that succeeded. */
 export async function allWritten(changes: readonly Promise<Written>[]): Promise<readonly Written[]> {
   const outcomes = await Promise.allSettled(changes);
   const done = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -41,6 +41,6 @@ export async function allWritten(changes: readonly Promise<Written>[]): Promise<
   const reason: unknown = failed[0].reason;
   if (done.length === 0) throw reason;
   const { exitCode, message, hint, code } = failureOf(reason);
-  const told = `${done.length} of ${outcomes.length} were done; then: ${message}`;
-  throw new CommandError(exitCode, told, hint, { cause: reason, code });
+  const what = `${done.length} of ${outcomes.length} were done; then: ${message}`;
+  throw new CommandError(exitCode, what, hint, { cause: reason, code });
 }

@@ -1,30 +1,25 @@
-/** Waiting for what a device will tell. */
-import type { DeviceEvents, EventName, Listener } from '../sdk/events.js';
+/** Waiting for an event of a device. */
+import type { Device } from '../sdk/device.js';
+import type { DeviceEvents, EventName } from '../sdk/events.js';
 
-/** Nothing in the story takes this long; a step that does has failed. */
-const PATIENCE_MS = 10_000;
-
-/** What tells events, as `Device` does. */
-export interface Teller {
-  on<N extends EventName>(name: N, listener: Listener<N>): () => void;
-}
+/** Longer than any step takes. */
+const TIMEOUT_MS = 10_000;
 
 /**
- * The next event of a name that fits. Rejects with an error that names it when it does not come within `patienceMs` (10 s). It is
- * asked for before the step that brings it about; where that step fails, nobody waits for it any more, and its own
- * failure, which comes later, is not reported a second time.
+ * The next event `name` that fits; rejects with an error that names it after `timeoutMs`. Call it before the action that
+ * causes the event. Where that action fails, the rejection may stay unobserved: it is not reported as unhandled.
  */
 export function next<N extends EventName>(
-  device: Teller,
+  device: Pick<Device, 'on'>,
   name: N,
   fits: (event: DeviceEvents[N]) => boolean = () => true,
-  patienceMs = PATIENCE_MS,
+  timeoutMs = TIMEOUT_MS,
 ): Promise<DeviceEvents[N]> {
   const coming = new Promise<DeviceEvents[N]>((resolve, reject) => {
     const timer = setTimeout(() => {
       stop();
-      reject(new Error(`no "${name}" came within ${patienceMs / 1000} s`));
-    }, patienceMs);
+      reject(new Error(`no "${name}" came within ${timeoutMs / 1000} s`));
+    }, timeoutMs);
     const stop = device.on(name, (event) => {
       if (!fits(event)) return;
       clearTimeout(timer);

@@ -1,4 +1,4 @@
-/** A server of the demo's own: a process on a free port, with its data in a temporary folder that goes with it. */
+/** The demo's server: a process on a free port, with its data in a temporary folder. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
@@ -7,14 +7,14 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const MAIN = fileURLToPath(new URL('../server/main.js', import.meta.url));
-/** The first start makes a PostgreSQL cluster; a slow disk needs a while for it. */
+/** Time for creating a PostgreSQL cluster on a slow disk. */
 const READY_WITHIN_MS = 60_000;
 const STOP_WITHIN_MS = 15_000;
-/** Kept for the case that the server does not start. */
+/** Length of the log that is kept for error messages. */
 const LOG_CHARS = 4_000;
-/** PostgreSQL does not run as root: the user it runs as must be able to enter the folder, which mkdtemp closes. */
+/** When started by root, PostgreSQL runs as another user, which must be able to enter the folder; mkdtemp makes it 0700. */
 const FOLDER_MODE = 0o755;
-/** Of this process's environment the server gets these; a DATABASE_URL that happens to be set is none of the demo's business. */
+/** Variables that the server inherits. DATABASE_URL is not among them: the demo must not use an existing database. */
 const PASSED_ON = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR'];
 
 /** A running server of the demo. */
@@ -31,7 +31,6 @@ export interface DemoServer {
 export async function startDemoServer(): Promise<DemoServer> {
   const folder = await mkdtemp(join(tmpdir(), 'service-demo-'));
   await chmod(folder, FOLDER_MODE);
-  // Limits on writes are not part of the story, and the story is quick.
   const own = {
     PORT: '0',
     HOST: '127.0.0.1',
@@ -49,7 +48,7 @@ export async function startDemoServer(): Promise<DemoServer> {
   };
   child.stdout.on('data', keep);
   child.stderr.on('data', keep);
-  // However the demo ends, its server does not outlive it.
+  // The server must not outlive the demo, however that ends.
   const orphaned = (): void => void child.kill('SIGTERM');
   process.once('exit', orphaned);
   const stop = async (): Promise<void> => {
@@ -66,7 +65,7 @@ export async function startDemoServer(): Promise<DemoServer> {
   }
 }
 
-/** The port that the server's own greeting names. */
+/** The port in the server's start message. */
 function listening(child: ChildProcess, log: () => string): Promise<number> {
   return new Promise((resolve, reject) => {
     const fail = (what: string): void => {
@@ -85,7 +84,7 @@ function listening(child: ChildProcess, log: () => string): Promise<number> {
   });
 }
 
-/** Asks the process to stop, insists after a while, and waits until it is gone. */
+/** SIGTERM, then SIGKILL after a time-out; resolves when the process has exited. */
 async function ended(child: ChildProcess): Promise<void> {
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
   const gone = once(child, 'exit');

@@ -1,4 +1,4 @@
-/** A device's identity as it is kept at rest, and how a renewed token gets there. */
+/** A device's identity at rest, and saving renewed tokens. */
 import { isGlyph } from '../sdk/api.js';
 import { baseOf } from '../sdk/http.js';
 import type { Identity } from '../sdk/identity.js';
@@ -7,7 +7,7 @@ import { Saver, type SaverOptions } from '../files/saver.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { KEY_BYTES } from '../protocol/limits.js';
 
-/** Readers of what `secretsOf` wrote. */
+/** Readers of the fields of `secretsOf`. */
 export const SECRETS = {
   tenantId: nonEmpty,
   glyph: string,
@@ -19,7 +19,7 @@ export const SECRETS = {
 
 type Secrets = { readonly [K in keyof typeof SECRETS]: Read<(typeof SECRETS)[K]> };
 
-/** What of an identity lies encrypted at rest everywhere: without address, id and name. */
+/** The part of an identity that every program stores encrypted: all but address, id and name. */
 export const secretsOf = ({ tenantId, glyph, keys, masterKey, token }: Identity) => ({
   tenantId,
   glyph,
@@ -29,7 +29,7 @@ export const secretsOf = ({ tenantId, glyph, keys, masterKey, token }: Identity)
   token,
 });
 
-/** The identity of what was read. Throws `TypeError` for a glyph or an address that is none. */
+/** The identity of fields that were read. Throws `TypeError` for an invalid glyph or address. */
 export function identityOf(
   { tenantId, glyph, publicKey, secretKey, masterKey, token }: Secrets,
   { serverUrl, deviceId, name }: Pick<Identity, 'serverUrl' | 'deviceId' | 'name'>,
@@ -43,7 +43,7 @@ export function identityOf(
   };
 }
 
-/** Keeps renewed tokens. A failure is told as `failed` has it, the same one once: the work goes on with what is in memory. */
+/** Saves renewed tokens. A failure is reported as `failed` words it, once in a row: the token in memory stays in use. */
 export function tokenSaver({
   failed,
   note,
@@ -52,13 +52,13 @@ export function tokenSaver({
   readonly failed: (error: unknown) => string;
   readonly note: (text: string) => void;
 }): Saver<Identity> {
-  let told = '';
+  let reported = '';
   return new Saver({
     ...how,
     onFailure: (error) => {
       const text = failed(error);
-      if (text !== told) note(text);
-      told = text;
+      if (text !== reported) note(text);
+      reported = text;
     },
     onRecovery: () => note('The renewed token is saved now.'),
   });

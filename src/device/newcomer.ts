@@ -1,28 +1,27 @@
-/** What a person is asked before a machine becomes a device: which server, which words, which password; and its name. */
+/** Questions before a machine becomes a device: server, words and password; and the default for its name. */
 import { hostname } from 'node:os';
 import { isLocalHost, serverAddress } from '../sdk/address.js';
 import { ApiError } from '../sdk/errors.js';
 import type { Platform } from '../sdk/platform.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { decodeWords } from '../crypto/words.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX } from '../protocol/limits.js';
 import { CommandError, EXIT, type Terminal } from '../terminal/terminal.js';
 
-/** Who is asked. */
 type Asked = Pick<Terminal, 'interactive' | 'note' | 'ask'>;
 
-/** Words and passwords may be mistyped so often, less one. */
+/** Attempts at words and passwords. */
 const TRIES = 3;
 
-/** This machine's name with `suffix`, as the other devices will see it; `otherwise` where it has none that can be shown. */
+/** This machine's name with `suffix`, as the other devices will show it; `otherwise` where it has no valid one. */
 export function ownName(suffix: string, otherwise: string): string {
-  const host = harmless(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - suffix.length);
+  const host = sanitizeText(hostname().split('.')[0] ?? '').slice(0, NAME_MAX - suffix.length);
   return isDisplayName(host) ? `${host}${suffix}` : otherwise;
 }
 
-/** The server's address, given or asked for, in the client's form. Throws `missing()` where nobody can be asked. */
+/** The server's address, given or asked for, normalized. Throws `missing()` without an address and without a terminal. */
 export async function serverFrom(terminal: Asked, given: string | undefined, missing: () => Error): Promise<string> {
   let typed = given ?? '';
   if (typed.trim() === '' && terminal.interactive) typed = await terminal.ask('Address of the server: ');
@@ -46,7 +45,7 @@ export function addressOf(typed: string): string {
   }
 }
 
-/** Words with a checksum, as typed: asked for until they hold, before anything is sent. */
+/** Words as typed; asked for again while their checksum is wrong. Nothing is sent before. */
 export function askedWords(
   { terminal, platform }: { readonly terminal: Asked; readonly platform: Pick<Platform, 'sodium'> },
   asking: { readonly count: number; readonly question: string; readonly hidden: boolean },
@@ -56,23 +55,23 @@ export function askedWords(
     decodeWords(platform.sodium, typed, asking.count);
     return typed;
   };
-  return oftener(terminal, attempt, (error) =>
+  return retried(terminal, attempt, (error) =>
     error instanceof CryptoRefusal ? `${error.message}. Once more.` : undefined,
   );
 }
 
-/** Lets a person who mistyped the account password try again. A wrong password spends neither words nor phrase. */
+/** Lets the user retry a wrong account password, which uses up neither words nor phrase. */
 export const forgiving = <T>(
   { terminal }: { readonly terminal: Asked },
   attempt: () => Promise<T>,
   mistyped = 'That is not the account password. Once more.',
 ): Promise<T> =>
-  oftener(terminal, attempt, (error) =>
+  retried(terminal, attempt, (error) =>
     error instanceof ApiError && error.code === 'password_invalid' && terminal.interactive ? mistyped : undefined,
   );
 
-/** Another attempt after a failure of which `mistyped` has something to say to the person. */
-async function oftener<T>(
+/** Retries after failures for which `mistyped` has a message for the user. */
+async function retried<T>(
   terminal: Asked,
   attempt: () => Promise<T>,
   mistyped: (error: unknown) => string | undefined,
@@ -81,9 +80,9 @@ async function oftener<T>(
     try {
       return await attempt();
     } catch (error) {
-      const said = tries < TRIES ? mistyped(error) : undefined;
-      if (said === undefined) throw error;
-      terminal.note(said);
+      const message = tries < TRIES ? mistyped(error) : undefined;
+      if (message === undefined) throw error;
+      terminal.note(message);
     }
   }
 }

@@ -1,11 +1,11 @@
-/** Secrets at rest: a text that is encrypted, and erased from memory as soon as it is. */
+/** Encryption of secrets at rest. The plaintext is erased from memory at once. */
 import type { Sodium } from '../crypto/sodium.js';
 import { toBase64Url } from '../protocol/base64.js';
 import { text } from '../protocol/bytes.js';
 import { NONCE_BYTES } from '../protocol/limits.js';
 
-/** Under which key, and to what else the text is bound. */
-export interface Seal {
+/** The key, and the data that the ciphertext is bound to. */
+interface Seal {
   readonly sodium: Sodium;
   readonly key: Uint8Array;
   readonly aad: Uint8Array;
@@ -20,7 +20,7 @@ export function sealed({ sodium, ...by }: Seal, value: unknown): { readonly nonc
   return { nonce: toBase64Url(nonce), ct: toBase64Url(ct) };
 }
 
-/** What `read` makes of the JSON. Throws `changed()` where it does not open, `unreadable()` where `read` throws. */
+/** The decrypted JSON, parsed by `read`. Throws `changed()` where decryption fails, `unreadable()` where `read` throws. */
 export function unsealed<T>(
   { sodium, ...by }: Seal,
   { nonce, ct }: { readonly nonce: Uint8Array; readonly ct: Uint8Array },
@@ -31,7 +31,7 @@ export function unsealed<T>(
   try {
     return how.read(JSON.parse(new TextDecoder().decode(message)));
   } catch {
-    // No cause: the parser's message would quote the plaintext.
+    // Without a cause: the message of the parser quotes the plaintext.
     throw how.unreadable();
   } finally {
     sodium.memzero(message);

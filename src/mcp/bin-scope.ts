@@ -4,7 +4,7 @@
  * user's devices for its bin. Item tags prove which bin an item is in.
  */
 import type { BinView } from '../sdk/events.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { BIN_SLUG } from '../protocol/ids.js';
 import { McpError } from './errors.js';
 import { BINS_VARIABLE } from './policy.js';
@@ -28,7 +28,7 @@ const LISTED_MAX = 20;
 
 /** A name as it is shown, with control and invisible characters escaped; null if nothing is left. */
 const shownName = (name: string): string | null => {
-  const shown = Array.from(harmless(name)).slice(0, NAME_SHOWN_MAX).join('').trim();
+  const shown = Array.from(sanitizeText(name)).slice(0, NAME_SHOWN_MAX).join('').trim();
   return shown === '' ? null : shown;
 };
 

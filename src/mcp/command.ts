@@ -4,7 +4,7 @@ import type { Readable, Writable } from 'node:stream';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import type { Identity } from '../sdk/identity.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { errorCode } from '../protocol/error-code.js';
 import { auditPath } from './audit.js';
 import { forgetIdentity, loadIdentity, loadPairing, readConfig, renewIdentity, savePasswords } from './config-file.js';
@@ -79,7 +79,10 @@ async function dispatched(argv: readonly string[], context: ProcessContext): Pro
       return serve(context);
     }
     default:
-      throw new McpError('usage', command === '' ? 'a command is missing' : `there is no command ${harmless(command)}`);
+      throw new McpError(
+        'usage',
+        command === '' ? 'a command is missing' : `there is no command ${sanitizeText(command)}`,
+      );
   }
 }
 
@@ -114,7 +117,7 @@ function read<const T extends NonNullable<ParseArgsConfig['options']>>(rest: rea
     // Not the parser's message: it quotes arguments, and the six words may be among them.
     const odd = rest.find((each) => each.startsWith('-') && !Object.hasOwn(options, each.replace(/^-+|=.*$/g, '')));
     const what =
-      odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${harmless(odd)}`;
+      odd === undefined ? 'an argument is missing, or one is too many' : `there is no option ${sanitizeText(odd)}`;
     throw new McpError('usage', what, { cause });
   }
 }
@@ -146,7 +149,7 @@ async function unpair(context: CommandContext, force: boolean): Promise<void> {
         const instead = code === 'last_device' ? hint : `${hint} To forget the pairing all the same add --force.`;
         throw new McpError(code, `nothing was removed: ${message}`, { cause: error, hint: instead });
       }
-      const name = JSON.stringify(harmless(identity.name));
+      const name = JSON.stringify(sanitizeText(identity.name));
       context.note(`Warning: ${name} could not be revoked (${message}). Revoke it on another device.`);
     });
   }
@@ -196,8 +199,8 @@ async function statusOf(context: CommandContext): Promise<{ readonly found: Stat
   try {
     const file = await readConfig(paths, note);
     if (file !== undefined) {
-      const device = { id: harmless(file.deviceId), name: harmless(file.name) };
-      found = { ...found, server: harmless(file.server), device, boundTo: file.machine };
+      const device = { id: sanitizeText(file.deviceId), name: sanitizeText(file.name) };
+      found = { ...found, server: sanitizeText(file.server), device, boundTo: file.machine };
     }
     const { identity, passwords } = await loadPairing(context);
     const { expiresAt } = identity.token;
@@ -208,7 +211,11 @@ async function statusOf(context: CommandContext): Promise<{ readonly found: Stat
     const onIdentity = (renewed: Identity): unknown => saving.push(renewIdentity(context, renewed));
     const me = withDevice(context, { identity, onIdentity }, (device) => device.me());
     const { server } = await me.finally(() => Promise.all(saving));
-    const account = { serverVersion: harmless(server.version), items: server.itemCount, devices: server.deviceCount };
+    const account = {
+      serverVersion: sanitizeText(server.version),
+      items: server.itemCount,
+      devices: server.deviceCount,
+    };
     return { found: { ...found, account } };
   } catch (error) {
     const failure = failureOf(error);

@@ -6,7 +6,7 @@ import { PayloadError } from '../sdk/payloads/shapes.js';
 import { CryptoRefusal } from '../crypto/refusal.js';
 import { CommandError } from '../terminal/terminal.js';
 import { asError, errorCode } from '../protocol/error-code.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { ERRORS, McpError, type McpCode } from './errors.js';
 
 const TOO_LARGE = 'the content is larger than the server takes';
@@ -73,7 +73,7 @@ function failure(error: Error, quoted: boolean): McpError {
     return new McpError(error.code as McpCode, error.message, { cause: error, hint: error.hint });
   const found = ofClient(error, quoted) ?? ofSystem(error);
   if (found !== undefined && (quoted || found.code !== 'internal')) return found;
-  const says = quoted ? harmless(error.message) : 'something went wrong in the companion: standard error has it';
+  const says = quoted ? sanitizeText(error.message) : 'something went wrong in the companion: standard error has it';
   return new McpError('internal', says, { cause: error });
 }
 
@@ -86,9 +86,9 @@ function ofClient(error: Error, quoted: boolean): McpError | undefined {
     return as('unreachable', `the server cannot be reached${why === '' ? '' : ` (${why})`}`);
   }
   if (error instanceof PairingError) return as(PAIRING[error.code].code, PAIRING[error.code].says);
-  if (error instanceof UncertifiedDeviceError) return as('uncertified_device', harmless(error.message));
+  if (error instanceof UncertifiedDeviceError) return as('uncertified_device', sanitizeText(error.message));
   if (error instanceof ClientError) {
-    const { code, says = harmless(error.message) } = CLIENT[error.code] ?? { code: 'internal' };
+    const { code, says = sanitizeText(error.message) } = CLIENT[error.code] ?? { code: 'internal' };
     return as(code, says);
   }
   if (error instanceof PayloadError) return as('bad_payload', error.message, error.hint);
@@ -97,14 +97,14 @@ function ofClient(error: Error, quoted: boolean): McpError | undefined {
     return as('queued', `${kept}, as long as this program runs (${failure(asError(error.cause), quoted).message})`);
   }
   if (error instanceof CryptoRefusal) {
-    if (error.reason === 'bad_words') return as('bad_words', harmless(error.message));
+    if (error.reason === 'bad_words') return as('bad_words', sanitizeText(error.message));
     if (error.reason === 'empty_password') return as('password_invalid', 'an empty password is none');
     if (error.reason === 'too_large') return as('too_large', error.message);
-    return as('untrusted', `something does not verify: ${harmless(error.message)}`);
+    return as('untrusted', `something does not verify: ${sanitizeText(error.message)}`);
   }
   if (error instanceof ProtocolError) {
     if (!quoted) return as('bad_answer', `the server's answer breaks the protocol (${error.code})`);
-    return as('bad_answer', `the server's answer is not one of this service: ${harmless(error.message)}`);
+    return as('bad_answer', `the server's answer is not one of this service: ${sanitizeText(error.message)}`);
   }
   return undefined;
 }
@@ -122,12 +122,12 @@ function ofApi(error: ApiError, quoted: boolean): McpError {
     const hint = code === 'refused' ? "The code stands in the service's reference, under Errors." : undefined;
     return as(code, `${says} (${CODE.test(error.code) ? error.code : 'a code that is none'})`, hint);
   }
-  const said = harmless(error.message).slice(0, 500);
-  const request = error.requestId === null ? '' : ` (request ${harmless(error.requestId)})`;
+  const said = sanitizeText(error.message).slice(0, 500);
+  const request = error.requestId === null ? '' : ` (request ${sanitizeText(error.requestId)})`;
   return as(code, known === undefined ? `${says}: ${said}${request}` : said);
 }
 
 function ofSystem(error: Error): McpError | undefined {
   if (!DISK.includes(errorCode(error))) return undefined;
-  return new McpError('disk', harmless(error.message), { cause: error });
+  return new McpError('disk', sanitizeText(error.message), { cause: error });
 }

@@ -1,6 +1,6 @@
 /** Locks: one running companion per machine and user, and one writer of the pairing's file at a time. */
 import { join } from 'node:path';
-import { heldLock, underLock, type Patience } from '../terminal/lock.js';
+import { waitForLock, withFileLock, type LockOptions } from '../terminal/lock.js';
 import { lockHolder, type FileLock } from '../files/lock.js';
 import { privateFolder } from '../files/private.js';
 import { systemClock } from '../protocol/clock.js';
@@ -10,7 +10,7 @@ import { McpError } from './errors.js';
 const instancePath = ({ folder }: Paths): string => join(folder, 'mcp.lock');
 
 /** A restarting MCP client starts the new instance while the old one still ends its calls (`GRACE_MS` in serve.ts). */
-const RESTART: Pick<Patience, 'clock' | 'patienceMs'> = { clock: systemClock, patienceMs: 6_000 };
+const RESTART: Pick<LockOptions, 'clock' | 'timeoutMs'> = { clock: systemClock, timeoutMs: 6_000 };
 
 /**
  * Takes the instance lock: takes over from an instance that died, waits for one that is ending. Throws `McpError`
@@ -23,7 +23,7 @@ export async function holdInstance(paths: Paths, onLost: () => void, patience = 
     const who = heldBy === undefined ? 'another instance' : `another instance (process ${heldBy})`;
     return new McpError('already_running', `${who} runs on this machine`);
   };
-  return heldLock(instancePath(paths), { ...patience, refusal, onLost });
+  return waitForLock(instancePath(paths), { ...patience, refusal, onLost });
 }
 
 /** Process id of the running instance; undefined if none runs. */
@@ -33,5 +33,5 @@ export const runningInstance = (paths: Paths): number | undefined => lockHolder(
 export async function withLock<T>(paths: Paths, work: () => Promise<T>): Promise<T> {
   await privateFolder(paths.folder, () => undefined);
   const refusal = () => new McpError('already_running', `another command is at work with ${paths.configPath}`);
-  return underLock(`${paths.configPath}.lock`, refusal, work);
+  return withFileLock(`${paths.configPath}.lock`, { refusal }, work);
 }

@@ -8,11 +8,11 @@ import type { AskPassword } from '../sdk/enrol.js';
 import type { Identity } from '../sdk/identity.js';
 import { join, type JoinRequest } from '../sdk/pairing.js';
 import { decodeWords } from '../crypto/words.js';
-import { isYes } from '../terminal/confirm.js';
+import { isYes } from '../terminal/ask.js';
 import { askedWords, forgiving, ownName, serverFrom } from '../device/newcomer.js';
 import type { Timer } from '../protocol/clock.js';
 import { errorCode } from '../protocol/error-code.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { isDisplayName } from '../protocol/ids.js';
 import { NAME_MAX, PAIR_SESSION_MS } from '../protocol/limits.js';
 import { createPairing, loadIdentity, readConfig, savePairing, type Pairing } from './config-file.js';
@@ -82,7 +82,7 @@ async function expectUnpaired(context: CommandContext): Promise<void> {
   const { serverUrl, name } = await loadIdentity(context);
   throw new McpError(
     'already_paired',
-    `this machine is ${JSON.stringify(harmless(name))}, a device of ${serverUrl}, already`,
+    `this machine is ${JSON.stringify(sanitizeText(name))}, a device of ${serverUrl}, already`,
   );
 }
 
@@ -227,7 +227,7 @@ async function kept(context: CommandContext, pairing: Pairing, keep: typeof save
 }
 
 async function replaced(context: CommandContext, before: Identity): Promise<void> {
-  const old = JSON.stringify(harmless(before.name));
+  const old = JSON.stringify(sanitizeText(before.name));
   await revokeDevice(context, before).then(
     () => context.note(`The pairing before, ${old}, is revoked.`),
     (error: unknown) =>

@@ -9,7 +9,7 @@ import type { Identity } from '../sdk/identity.js';
 import { delay } from '../protocol/clock.js';
 import { breathe } from '../sdk/platform.js';
 import { EXIT, type ExitCode } from '../terminal/terminal.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { Audit } from './audit.js';
 import { loadPairing, renewIdentity, type Keeper } from './config-file.js';
 import type { Context, Env } from './context.js';
@@ -37,7 +37,7 @@ const GRACE_MS = 5_000;
  */
 export async function serve(options: ServeOptions): Promise<ExitCode> {
   const { paths, platform } = options;
-  const note = (text: string): void => options.note(`service-mcp: ${harmless(text)}`);
+  const note = (text: string): void => options.note(`service-mcp: ${sanitizeText(text)}`);
   const context = { paths, platform, note };
   keepSmall();
   const policy = readPolicy(options.env);

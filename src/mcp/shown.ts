@@ -6,7 +6,7 @@ import type { ItemView } from '../sdk/events.js';
 import { SEARCHED } from '../sdk/search.js';
 import { reasonOf } from '../sdk/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
-import { jsonLine } from '../terminal/text.js';
+import { jsonLine } from '../terminal/output.js';
 import { binText, type Bins } from './bin-scope.js';
 import type { ItemOutput } from './schemas.js';
 import type { Card } from './vault-store.js';

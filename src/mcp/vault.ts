@@ -13,7 +13,7 @@ import { ulid } from '../sdk/ulid.js';
 import type { PutRequest } from '../sdk/writer.js';
 import { tokenSaver } from '../device/identity.js';
 import type { Saver } from '../files/saver.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { BinScope, type Bins } from './bin-scope.js';
 import { toolFailure } from './failure.js';
@@ -242,7 +242,7 @@ export class Vault {
 
   /** Notes an error of background work; a repeated one only once. */
   private problem(error: Error): void {
-    const text = `${error.name}: ${harmless(error.message)}`;
+    const text = `${error.name}: ${sanitizeText(error.message)}`;
     if (text !== this.lastProblem) this.options.note(text);
     this.lastProblem = text;
   }

@@ -11,7 +11,7 @@ import {
   type TLSSocket,
 } from 'node:tls';
 import { asError, errorCode } from '../protocol/error-code.js';
-import { harmless } from '../protocol/harmless.js';
+import { sanitizeText } from '../protocol/sanitize.js';
 import { CertificateError, isCertificateCode, TRUST_IT } from './network-reason.js';
 import type { Platform } from './platform.js';
 
@@ -46,7 +46,7 @@ const SHOWN_MAX = 120;
 const CHAIN_MAX = 10;
 
 /** A server's words on one line, bounded. */
-const said = (text: string | undefined): string => harmless(text ?? '').slice(0, SHOWN_MAX);
+const said = (text: string | undefined): string => sanitizeText(text ?? '').slice(0, SHOWN_MAX);
 
 /** Node gives an array where a name has several of a kind. */
 const one = (value: string | readonly string[] | undefined): string | undefined =>

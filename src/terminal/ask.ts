@@ -1,35 +1,36 @@
-/** Asking a person at a terminal for one line. */
+/** Questions to the user at a terminal: a line of text, or a confirmation. */
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
+import { CommandError, Declined, EXIT, type Terminal } from './terminal.js';
 
-/** Where a person is asked. Both are terminals. */
+/** A terminal to ask at: both streams are TTYs. */
 export interface Asking {
   readonly input: NodeJS.ReadStream;
-  /** Where question and echo go: standard output is left to results. */
+  /** Takes question and echo: standard output is for results. */
   readonly errors: NodeJS.WriteStream;
-  /** Aborted by a signal; Ctrl-C at a question calls `interrupt`, since a terminal that is being read sends none. */
+  /** Aborted by a signal. A terminal in raw mode sends none for Ctrl-C: `interrupt` is called instead. */
   readonly interrupted: AbortSignal;
   readonly interrupt: () => void;
 }
 
-/** What Ctrl-C is where the terminal is read key by key. */
+/** Ctrl-C as a byte of a terminal in raw mode. */
 const CTRL_C = 0x03;
-/** Without input for so long, nothing waits any more: what the system holds of a terminal is heard of at once. */
+/** Input that the system has buffered arrives at once: a pause of this length means that none is left. */
 const QUIET_MS = 50;
-/** A key that is held down never ends; what it does after so many rounds is typed at the question. */
+/** Bounds the wait for that pause while a key is held down. */
 const ROUNDS_MAX = 20;
 
 /**
- * The line that was typed after the question was shown. What was typed before is thrown away: a yes must not answer a
- * question that nobody has read (CLI-37). `hidden`: without echo. From the first question on the terminal shows nothing
- * of what is typed between questions either. Rejects where the person interrupts, or ends the input (Ctrl-D).
+ * The line typed after the question was shown. Earlier input is discarded: a yes must not answer a question that the
+ * user has not read (CLI-37). `hidden`: no echo. From the first question on, input between questions is neither echoed
+ * nor kept. Rejects when the user interrupts or ends the input (Ctrl-D).
  */
 export async function askLine(
   { input, errors, interrupted, interrupt }: Asking,
   question: string,
   hidden: boolean,
 ): Promise<string> {
-  await emptied(input, interrupt);
+  await drain(input, interrupt);
   let silent = false;
   const echo = new Writable({
     write: (chunk: Buffer, _encoding, done) => {
@@ -39,7 +40,7 @@ export async function askLine(
   });
   const lines = createInterface({ input, output: echo, terminal: true, historySize: 0 });
   const stop = new AbortController();
-  // The end of input (Ctrl-D) is no answer, and would otherwise be waited for for ever.
+  // Without this, `question` never settles when the input ends (Ctrl-D).
   lines.once('close', () => stop.abort());
   lines.once('SIGINT', () => {
     interrupt();
@@ -56,17 +57,17 @@ export async function askLine(
   }
 }
 
-/** What throws away the input of a terminal between two questions; of each terminal at most one. */
+/** Ends the discarding of a terminal's input between two questions; at most one entry for each terminal. */
 const discarding = new WeakMap<NodeJS.ReadStream, () => void>();
 
 /**
- * From now on, what is typed is neither shown nor kept; Ctrl-C interrupts. The process may end meanwhile: this alone
- * keeps it from nothing, and the system gives the terminal back as it was.
+ * From now on input is neither echoed nor kept; Ctrl-C interrupts. It does not keep the process alive: the system
+ * restores the terminal's mode at exit.
  */
-function discard(input: NodeJS.ReadStream, interrupt: () => void, typed: () => void = () => undefined): void {
+function discard(input: NodeJS.ReadStream, interrupt: () => void, onInput: () => void = () => undefined): void {
   discarding.get(input)?.();
   const onData = (bytes: Buffer | string): void => {
-    typed();
+    onInput();
     if (Buffer.from(bytes).includes(CTRL_C)) interrupt();
   };
   discarding.set(input, () => {
@@ -81,8 +82,8 @@ function discard(input: NodeJS.ReadStream, interrupt: () => void, typed: () => v
   input.unref();
 }
 
-/** Reads and throws away until nothing waits, neither in this process nor in the system. */
-async function emptied(input: NodeJS.ReadStream, interrupt: () => void): Promise<void> {
+/** Discards all input that this process or the system has buffered. */
+async function drain(input: NodeJS.ReadStream, interrupt: () => void): Promise<void> {
   let typed = true;
   discard(input, interrupt, () => {
     typed = true;
@@ -93,3 +94,18 @@ async function emptied(input: NodeJS.ReadStream, interrupt: () => void): Promise
   }
   discarding.get(input)?.();
 }
+
+/**
+ * Asks before an irreversible action, unless `yes` is set. Throws `Declined` for any answer but yes, and `CommandError`
+ * `usage` where the program cannot ask.
+ */
+export async function confirmed(terminal: Terminal, question: string, yes: boolean | undefined): Promise<void> {
+  if (yes === true) return;
+  if (!terminal.interactive) {
+    throw new CommandError(EXIT.usage, 'nobody can be asked here', 'Add --yes if you are sure.');
+  }
+  if (!isYes(await terminal.ask(`${question} [y/N] `))) throw new Declined('Nothing was done.');
+}
+
+/** True for `y` and `yes` only. */
+export const isYes = (answer: string): boolean => /^y(es)?$/i.test(answer.trim());

@@ -1,6 +1,4 @@
-/** The body of an answer that may come from anybody. */
-
-/** The first bytes of a body, at most about so many; the rest is not read. */
+/** Reading the body of an untrusted response: its first `max` bytes, plus the rest of a chunk; no more is read. */
 export async function cappedBody({ body }: Response, max: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let size = 0;

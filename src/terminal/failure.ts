@@ -1,10 +1,10 @@
-/** What went wrong, as a person or a script is told: one message, a way on, and an exit code. No stack, no secret. */
+/** Errors as a user or a script sees them: a message, a hint and an exit code, without stack and secrets. */
 import { CommanderError } from 'commander';
 import { asError, errorCode } from '../protocol/error-code.js';
-import { harmless, harmlessLines } from './output.js';
+import { sanitizeLines, sanitizeText } from '../protocol/sanitize.js';
 import { CommandError, EXIT, type ExitCode } from './terminal.js';
 
-/** How a command ended. `code` is what scripts match on (the reference, Command line). */
+/** How a command failed. `code` is for scripts (the reference, Command line). */
 export interface Failure {
   readonly exitCode: ExitCode;
   readonly code: string;
@@ -12,7 +12,7 @@ export interface Failure {
   readonly hint?: string;
 }
 
-/** Codes of the file system, as a person knows them. */
+/** Codes of the file system in plain words. */
 const SYSTEM: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
   EACCES: 'access is denied',
@@ -27,35 +27,33 @@ const SYSTEM: Readonly<Record<string, string>> = {
 const ROOM = 'Nothing was changed. Make room, and run it again; `service-device status` shows the folder.';
 
 /**
- * Any error as a failure; `known`: those that a program's own parts throw. Whatever of a server's words is in its message
- * is made harmless here, for every caller.
+ * Any error as a failure. `known` translates the errors of the program's own parts. The message is sanitized here, since
+ * parts of it may come from a server.
  */
 export function failureFrom(thrown: unknown, known: (error: Error) => Failure | undefined): Failure {
-  const { exitCode, code, message, hint } = found(asError(thrown), known);
-  return { exitCode, code, message: harmlessLines(message), ...(hint === undefined ? {} : { hint }) };
+  const error = asError(thrown);
+  const { exitCode, code, message, hint } = ofCommand(error) ?? known(error) ?? ofSystem(error) ?? unexpected(error);
+  return { exitCode, code, message: sanitizeLines(message), ...(hint === undefined ? {} : { hint }) };
 }
 
-function found(error: Error, known: (error: Error) => Failure | undefined): Failure {
+function ofCommand(error: Error): Failure | undefined {
   if (error instanceof CommandError) return error;
-  if (error instanceof CommanderError) return { exitCode: EXIT.usage, code: 'usage', message: plain(error.message) };
-  return known(error) ?? ofSystem(error) ?? unexpected(error);
+  if (!(error instanceof CommanderError)) return undefined;
+  return { exitCode: EXIT.usage, code: 'usage', message: sanitizeText(error.message.replace(/^error: /, '')) };
 }
 
 function ofSystem(error: Error): Failure | undefined {
   const code = errorCode(error);
-  const said = SYSTEM[code];
-  if (said === undefined) return undefined;
-  const path = 'path' in error && typeof error.path === 'string' ? `${harmless(error.path)}: ` : '';
+  const reason = SYSTEM[code];
+  if (reason === undefined) return undefined;
+  const path = 'path' in error && typeof error.path === 'string' ? `${sanitizeText(error.path)}: ` : '';
   const hint = code === 'ENOSPC' ? ROOM : undefined;
-  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${said}`, hint };
+  return { exitCode: EXIT.failure, code: code.toLowerCase(), message: `${path}${reason}`, hint };
 }
 
 const unexpected = (error: Error): Failure => ({
   exitCode: EXIT.failure,
   code: 'failure',
-  message: `something unexpected happened: ${harmless(error.message)}`,
+  message: `something unexpected happened: ${sanitizeText(error.message)}`,
   hint: 'Run it again with SERVICE_DEBUG=1 to see where, and report it.',
 });
-
-/** Commander begins its messages with `error: `. */
-const plain = (message: string): string => harmless(message.replace(/^error: /, ''));

@@ -1,44 +1,42 @@
-/** Waiting for a lock that another process holds (see `files/lock.ts`). */
+/** Waiting for a lock file that another process holds (see `files/lock.ts`). */
 import { tryLock, type FileLock } from '../files/lock.js';
 import { delay, systemClock, type Clock } from '../protocol/clock.js';
 import { endInterrupted } from './terminal.js';
 
-/** How a lock is waited for. */
-export interface Patience {
-  readonly clock: Clock;
-  /** How long; then the attempt ends with `refusal`. */
-  readonly patienceMs: number;
-  /** `heldBy`: process id of who holds it; undefined where nobody can say. */
+/** How to wait for a lock. */
+export interface LockOptions {
+  /** The error after the time-out. `heldBy`: process id of the holder, where it is known. */
   readonly refusal: (heldBy: number | undefined) => Error;
-  readonly lookEveryMs?: number;
-  /** Ends the waiting with `CommandError` `interrupted`. */
+  readonly clock?: Clock;
+  readonly timeoutMs?: number;
+  /** Ends the wait with `CommandError` `interrupted`. */
   readonly signal?: AbortSignal;
-  /** Told before each look but the first: how long it was waited. */
+  /** Called before each retry with the time waited so far. */
   readonly onWait?: (ms: number) => void;
   /** See `tryLock`. */
   readonly onLost?: () => void;
 }
 
-const LOOK_EVERY_MS = 50;
-/** What is done under a lock that is held for so long takes milliseconds: whoever has it was stopped in the middle. */
-const BRIEFLY_MS = 30_000;
+const RETRY_EVERY_MS = 50;
+/** Locks are held for moments or for one command: a holder that takes longer is stopped or stuck. */
+const TIMEOUT_MS = 30_000;
 
-/** Holds the lock `path`, in a folder that exists. */
-export async function heldLock(path: string, patience: Patience): Promise<FileLock> {
-  const { clock, patienceMs, refusal, lookEveryMs = LOOK_EVERY_MS, signal, onWait, onLost } = patience;
+/** Acquires the lock `path`, whose folder exists. */
+export async function waitForLock(path: string, options: LockOptions): Promise<FileLock> {
+  const { refusal, clock = systemClock, timeoutMs = TIMEOUT_MS, signal, onWait, onLost } = options;
   const began = clock.now();
   for (;;) {
     const attempt = tryLock(path, onLost === undefined ? {} : { onLost });
     if ('lock' in attempt) return attempt.lock;
     const waited = clock.now() - began;
-    if (waited >= patienceMs) throw refusal(attempt.heldBy);
+    if (waited >= timeoutMs) throw refusal(attempt.heldBy);
     onWait?.(waited);
-    await delay(clock, lookEveryMs, signal).catch(endInterrupted);
+    await delay(clock, RETRY_EVERY_MS, signal).catch(endInterrupted);
   }
 }
 
-/** Runs `work` of milliseconds while no other process holds the lock. The folder exists. */
-export async function underLock<T>(path: string, refusal: () => Error, work: () => Promise<T>): Promise<T> {
-  const lock = await heldLock(path, { clock: systemClock, patienceMs: BRIEFLY_MS, refusal });
+/** Runs `work` while this process holds the lock. */
+export async function withFileLock<T>(path: string, options: LockOptions, work: () => Promise<T>): Promise<T> {
+  const lock = await waitForLock(path, options);
   return work().finally(() => lock.release());
 }

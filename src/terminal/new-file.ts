@@ -1,19 +1,19 @@
-/** A file that appears whole under its name, 0600 and durable, or not at all. */
+/** Writing a file atomically: it appears under its name when it is complete, mode 0600 and durable. */
 import { link, lstat, open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { tempSibling, FILE_MODE, syncFolder } from '../files/durable.js';
 import { errorCode } from '../protocol/error-code.js';
 import { CommandError, EXIT } from './terminal.js';
 
-/** File systems without hard links (memory sticks) say one of these. */
+/** Errors of file systems without hard links, such as FAT. */
 const NO_LINKS: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 const FULL: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
 
 const taken = (path: string): CommandError =>
   new CommandError(EXIT.usage, `${path} exists already.`, 'Give another name, or --force to replace it.');
 
-/** The system's error as what the user can do about it. */
-export function told(path: string, error: unknown): unknown {
+/** The system's error as a `CommandError`, where the user can do something about it. */
+export function toUserError(path: string, error: unknown): unknown {
   const code = errorCode(error);
   if (FULL.has(code)) return new CommandError(EXIT.failure, `There is no room for ${path}. Nothing was left behind.`);
   if (code === 'ENOENT' || code === 'ENOTDIR')
@@ -22,7 +22,7 @@ export function told(path: string, error: unknown): unknown {
   return error;
 }
 
-/** Writing one; exactly one of `finish` and `abandon` ends it. */
+/** A file being written; ended by exactly one of `finish` and `abandon`. */
 export class NewFile {
   private constructor(
     private readonly path: string,
@@ -31,7 +31,7 @@ export class NewFile {
     private readonly force: boolean,
   ) {}
 
-  /** Begins. `force`: a file of that name is replaced at the end. Throws `CommandError` where there is one otherwise. */
+  /** Opens a temporary file. `force`: `finish` replaces an existing file; otherwise an existing one is a `CommandError`. */
   static async create(name: string, force: boolean): Promise<NewFile> {
     const path = resolve(name);
     await NewFile.expectFree(path, force);
@@ -39,11 +39,11 @@ export class NewFile {
     try {
       return new NewFile(path, temporary, await open(temporary, 'wx', FILE_MODE), force);
     } catch (error) {
-      throw told(path, error);
+      throw toUserError(path, error);
     }
   }
 
-  /** Throws `CommandError` where the name is taken by a file that may not be replaced, or by no file at all. */
+  /** Throws `CommandError` where the name is taken by something that may not be replaced. */
   static async expectFree(name: string, force: boolean): Promise<void> {
     const found = await lstat(resolve(name)).catch(() => undefined);
     if (found === undefined) return;
@@ -51,16 +51,16 @@ export class NewFile {
     if (!force) throw taken(name);
   }
 
-  /** Adds bytes. */
+  /** Appends bytes. */
   readonly write = async (bytes: Uint8Array): Promise<void> => {
     try {
       await this.handle.appendFile(bytes);
     } catch (error) {
-      throw told(this.path, error);
+      throw toUserError(this.path, error);
     }
   };
 
-  /** Makes it durable, and gives it its name. */
+  /** Makes the file durable and gives it its name. */
   async finish(): Promise<void> {
     try {
       await this.handle.sync();
@@ -69,11 +69,11 @@ export class NewFile {
       await syncFolder(dirname(this.path));
     } catch (error) {
       await this.abandon();
-      throw told(this.path, error);
+      throw toUserError(this.path, error);
     }
   }
 
-  /** Leaves nothing behind. */
+  /** Removes the temporary file. */
   async abandon(): Promise<void> {
     await this.handle.close().catch(() => undefined);
     await rm(this.temporary, { force: true });
@@ -85,7 +85,7 @@ export class NewFile {
       return;
     }
     try {
-      // A link never replaces: whoever made a file of this name meanwhile keeps it.
+      // Unlike `rename`, `link` never replaces a file that another process has created meanwhile.
       await link(this.temporary, this.path);
     } catch (error) {
       if (errorCode(error) === 'EEXIST') throw taken(this.path);

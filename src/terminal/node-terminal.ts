@@ -1,30 +1,23 @@
 /** The real terminal: standard input, output and error of this process. */
-import { askLine } from './ask.js';
-import { harmless } from '../protocol/harmless.js';
-import { fitted, jsonLine } from './text.js';
+import { askLine, type Asking } from './ask.js';
+import { fitted, hasColours, jsonLine, sanitizeText } from './output.js';
 import { CommandError, endInterrupted, EXIT, type Terminal } from './terminal.js';
 
 const WIDTH_DEFAULT = 80;
 const CLEAR_LINE = '\r\u001b[2K';
 const LINE_EVERY_MS = 10_000;
 
-/** What the real terminal is made of. */
-export interface TerminalOptions {
-  readonly json: boolean;
-  readonly env: Terminal['env'];
-  readonly streams: { readonly input: NodeJS.ReadStream } & Readonly<Record<'output' | 'errors', NodeJS.WriteStream>>;
-  /** Aborted by a signal; Ctrl-C at a question calls `interrupt`, since a terminal that is being read sends none. */
-  readonly interrupted: AbortSignal;
-  readonly interrupt: () => void;
-}
+type Options = Pick<Terminal, 'json' | 'env'> &
+  Pick<Asking, 'interrupted' | 'interrupt'> & {
+    readonly streams: Pick<Asking, 'input' | 'errors'> & { readonly output: NodeJS.WriteStream };
+  };
 
-/** Binds the port to a process's streams. */
-export function nodeTerminal(options: TerminalOptions): Terminal {
-  const { json, env, streams, interrupted, interrupt } = options;
+/** A terminal on a process's streams. */
+export function nodeTerminal({ json, env, streams, interrupted, interrupt }: Options): Terminal {
   const { input, output, errors } = streams;
   const interactive = input.isTTY && output.isTTY;
   let shown = false;
-  const lines = progressLines((line) => errors.write(`${harmless(line)}\n`));
+  const lines = progressLines((line) => errors.write(`${sanitizeText(line)}\n`));
   const clear = (): void => {
     if (shown) errors.write(CLEAR_LINE);
     shown = false;
@@ -35,7 +28,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
     interrupted,
     interactive,
     outputIsTerminal: output.isTTY,
-    colours: output.isTTY && !json && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb',
+    colours: !json && hasColours(output, env),
     get width() {
       return output.columns || WIDTH_DEFAULT;
     },
@@ -60,7 +53,7 @@ export function nodeTerminal(options: TerminalOptions): Terminal {
       if (!errors.isTTY) return lines(text);
       clear();
       if (text === '') return;
-      errors.write(fitted(harmless(text), (errors.columns || WIDTH_DEFAULT) - 1));
+      errors.write(fitted(sanitizeText(text), (errors.columns || WIDTH_DEFAULT) - 1));
       shown = true;
     },
     ask: async (question, { hidden = false } = {}) => {
@@ -91,7 +84,10 @@ async function readAll(input: NodeJS.ReadStream, max: number): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Progress where the line cannot be written over; '' ends the work that the lines are of. */
+/**
+ * Progress on an output that cannot overwrite a line: a line every ten seconds, the first after ten seconds. An empty text
+ * ends the work that the lines belong to.
+ */
 export function progressLines(
   write: (line: string) => void,
   now: () => number = () => performance.now(),

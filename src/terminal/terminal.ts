@@ -1,29 +1,29 @@
-/** The terminal as a command sees it: a port, so that commands run in tests without one. */
+/** The terminal as an interface, so that tests run commands without one; exit codes, and errors that have them. */
 
-/** What a command ends with (documented in the reference, Command line). */
+/** Exit codes (the reference, Command line). */
 export const EXIT = {
   ok: 0,
-  /** Something failed that fits no other line; or the person said no. */
+  /** A failure of no other kind, or an action that the user declined. */
   failure: 1,
   /** Wrong arguments. */
   usage: 2,
-  /** No item, bin or device of that name, or no device here yet. */
+  /** No such item, bin or device, or no device in this profile yet. */
   notFound: 3,
-  /** The server cannot be reached, or is in trouble: try again later. What was written waits in the outbox. */
+  /** The server cannot be reached or fails: try again later. Writes stay in the outbox. */
   unavailable: 4,
-  /** The server refused: revoked, forbidden, conflict. */
+  /** Refused by the server: revoked, forbidden, conflict. */
   refused: 5,
-  /** Something does not verify: an item, a device, a server that lies. */
+  /** An item, a device or the server does not verify. */
   untrusted: 6,
   /** Interrupted by the user. */
   interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** An end that the user caused or can mend: its message is all that is printed. `hint`: what to type next. */
+/** A failure that the user caused or can fix: message and hint are printed, no stack. `hint`: what to type next. */
 export class CommandError extends Error {
   override readonly name: string = 'CommandError';
-  /** `error.code` of the JSON form. */
+  /** `error.code` in the JSON output. */
   readonly code: string;
 
   constructor(
@@ -37,19 +37,19 @@ export class CommandError extends Error {
   }
 }
 
-/** The person said no: that is told as what it is, not as an error (CLI-41). */
+/** The user declined. It is reported as a note, not as an error (CLI-41). */
 export class Declined extends CommandError {
   constructor(message: string, exitCode: ExitCode = EXIT.failure, options: ErrorOptions & { code?: string } = {}) {
     super(exitCode, message, undefined, { code: 'declined', ...options });
   }
 }
 
-/** For what was waited for until the person interrupted it. Throws `CommandError`. */
+/** Rejection handler of an interrupted wait. Throws `CommandError`. */
 export function endInterrupted(cause: unknown): never {
   throw new CommandError(EXIT.interrupted, 'interrupted', undefined, { cause });
 }
 
-/** What a script reads as `error.code` where nothing more exact is known. */
+/** The default `error.code` of each exit code. */
 const KINDS: Readonly<Record<ExitCode, string>> = {
   [EXIT.ok]: 'ok',
   [EXIT.failure]: 'failure',
@@ -61,32 +61,32 @@ const KINDS: Readonly<Record<ExitCode, string>> = {
   [EXIT.interrupted]: 'interrupted',
 };
 
-/** Where a command reads and prints. With `json` nothing but JSON goes to standard output, one document a command, or one a line. */
+/** Input and output of a command. With `json`, standard output has JSON only: one document, or one a line. */
 export interface Terminal {
   readonly json: boolean;
-  /** True where a person sits at both ends: questions may be asked. */
+  /** Input and output are terminals: the user can be asked. */
   readonly interactive: boolean;
   readonly colours: boolean;
-  /** True where standard output is a screen: what must not be seen there is refused or masked. Absent: as `interactive`. */
+  /** Standard output is a screen: secrets are masked or refused. Absent: as `interactive`. */
   readonly outputIsTerminal?: boolean;
   /** Columns. */
   readonly width: number;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** A line of the result, on standard output. */
   print(text: string): void;
-  /** Bytes of the result, on standard output; resolves when there is room for more. */
+  /** Bytes of the result, on standard output; resolves when the stream takes more. */
   write(bytes: Uint8Array): Promise<void>;
-  /** A JSON document of the result, on standard output; called with `json` only. */
+  /** A JSON document of the result, on standard output; with `json` only. */
   data(value: unknown): void;
-  /** A line for the person, on standard error: progress, warnings, what to type next. */
+  /** A line on standard error: progress, warnings, what to type next. */
   note(text: string): void;
-  /** Overwrites its own last text on a terminal; elsewhere prints nothing. An empty text ends it. */
+  /** Progress on standard error: overwrites its last text on a terminal, a line now and then elsewhere. '' ends it. */
   progress(text: string): void;
-  /** Asks for a line; what was typed before the question was shown is no answer. Throws `CommandError` `usage` where nobody can be asked. `hidden`: not echoed. */
+  /** Asks for a line; earlier input is discarded. Throws `CommandError` `usage` without a terminal. `hidden`: no echo. */
   ask(question: string, options?: { readonly hidden?: boolean }): Promise<string>;
-  /** All of standard input, at most `max` bytes; throws `CommandError` above. */
+  /** All of standard input. Throws `CommandError` for more than `max` bytes. */
   readInput(max: number): Promise<Buffer>;
-  /** Standard input as it comes, once. */
+  /** Standard input as a stream, once. */
   openInput(): AsyncIterable<Uint8Array>;
   /** Aborted by SIGINT or SIGTERM. */
   readonly interrupted: AbortSignal;

@@ -5,10 +5,10 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
-import type { ProgramCall } from '../../src/terminal/call.js';
+import type { ProgramCall } from '../../src/terminal/program.js';
 import { systemKeychain } from '../../src/cli/keychain.js';
 import { nodeTerminal } from '../../src/terminal/node-terminal.js';
-import { jsonLine } from '../../src/terminal/text.js';
+import { jsonLine } from '../../src/terminal/output.js';
 import { runProgram } from '../../src/cli/program.js';
 import { Secrets } from '../../src/cli/secrets.js';
 import { CommandError, EXIT, type Terminal } from '../../src/terminal/terminal.js';

@@ -1,14 +1,14 @@
-/** `bins`: what items lie in. */
+/** `bins`: list, add, rename and remove them. */
 import type { BinLabel, BinView } from '../../sdk/events.js';
 import { BIN_SLUG, isDisplayName } from '../../protocol/ids.js';
 import { ulid } from '../../sdk/ulid.js';
-import { confirmed } from '../../terminal/confirm.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findBin } from '../find.js';
 import { binsOf } from '../known.js';
-import { counted, harmless, show, table } from '../../terminal/output.js';
+import { counted, sanitizeText, show, table } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
+import { checkedName } from '../newcomer.js';
 import { binName } from '../views.js';
 
 const EMOJI_MAX = 16;
@@ -61,11 +61,7 @@ async function list(context: Context): Promise<void> {
   await context.withDevice(async (open) => {
     const bins = await binsOf(context, open);
     show(terminal, { bins: bins.map(binFacts) }, () => {
-      const rows = bins.map((bin) => [
-        nameOf(bins, bin),
-        bin.itemCount === null ? '?' : String(bin.itemCount),
-        bin.slug,
-      ]);
+      const rows = bins.map((bin) => [nameOf(bins, bin), String(bin.itemCount ?? '?'), bin.slug]);
       return table(terminal, [{ title: 'NAME' }, { title: 'ITEMS' }, { title: 'SLUG' }], rows);
     });
   });
@@ -75,16 +71,10 @@ const nameOf = (bins: readonly BinView[], bin: BinView): string =>
   bin.readable ? binName(bins, bin.id) : '(its name does not verify)';
 
 function labelOf(name: string, emoji: string | undefined): BinLabel {
-  if (!isDisplayName(name.trim())) {
-    throw new CommandError(
-      EXIT.usage,
-      'a bin name is 1 to 64 characters, something to see among them, and no control characters',
-    );
-  }
-  if (emoji !== undefined && emoji !== '' && (!isDisplayName(emoji) || emoji.length > EMOJI_MAX)) {
-    throw new CommandError(EXIT.usage, 'that is not an emoji');
-  }
-  return { name: name.trim(), ...(emoji === undefined || emoji === '' ? {} : { emoji }) };
+  const checked = checkedName('bin', name);
+  if (emoji === undefined || emoji === '') return { name: checked };
+  if (!isDisplayName(emoji) || emoji.length > EMOJI_MAX) throw new CommandError(EXIT.usage, 'that is not an emoji');
+  return { name: checked, emoji };
 }
 
 async function add(
@@ -94,13 +84,12 @@ async function add(
 ): Promise<void> {
   const { terminal, platform } = context;
   const label = labelOf(name, emoji);
-  if (slug !== undefined && !BIN_SLUG.test(slug)) {
+  if (slug !== undefined && !BIN_SLUG.test(slug))
     throw new CommandError(EXIT.usage, 'a slug is small letters, digits and hyphens, 63 at most');
-  }
   await context.withDevice(async (open) => {
     const id = ulid(platform.clock.now(), (length) => platform.sodium.random(length));
     const bin = await open.device.bins.create(id, label, slug);
-    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+    show(terminal, { bin: binFacts(bin) }, () => [`Added: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
   });
 }
 
@@ -114,7 +103,7 @@ async function rename(
   await context.withDevice(async (open) => {
     const before = findBin(await open.device.bins.list(), typed);
     const bin = await open.device.bins.rename(before.id, labelOf(name, emoji ?? before.label?.emoji));
-    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${harmless(binName([bin], bin.id))}`]);
+    show(terminal, { bin: binFacts(bin) }, () => [`Renamed: ${bin.slug}  ${sanitizeText(binName([bin], bin.id))}`]);
   });
 }
 
@@ -124,7 +113,7 @@ async function remove(context: Context, typed: string, { yes }: { readonly yes?:
     const bins = await open.device.bins.list();
     const bin = findBin(bins, typed);
     const items = (await open.device.list({ binId: bin.id })).length;
-    const name = harmless(binName(bins, bin.id));
+    const name = sanitizeText(binName(bins, bin.id));
     await confirmed(terminal, `Remove ${name} and ${counted(items, 'item')} in it, on all devices?`, yes);
     await open.device.bins.remove(bin.id);
     show(terminal, { id: bin.id, removed: true, items }, () => [`Removed: ${name} and ${counted(items, 'item')}`]);

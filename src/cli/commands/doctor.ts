@@ -1,16 +1,15 @@
-/** `service-device doctor`: what is wrong, and how to mend it. What builds on a check that failed is named as not made. */
+/** `service-device doctor`: finds problems and says how to fix them. Checks that depend on a failed one are skipped and named. */
 import { asError } from '../../protocol/error-code.js';
 import { InvalidArgumentError } from 'commander';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
-import { about, CHECKS, isProblem, type CheckName, type Finding, type Patient } from '../doctor/finding.js';
+import type { Context, DeviceCommand } from '../context.js';
+import { about, CHECKS, isProblem, type CheckName, type Finding, type DoctorContext } from '../doctor/finding.js';
 import { checkAddress, checkConnection, checkName, checkServer, checkTls } from '../doctor/network.js';
 import { checkDisk, checkIdentity, checkPermissions, checkSecrets } from '../doctor/place.js';
 import { checkSocket } from '../doctor/socket.js';
 import { checkDevices, checkToken } from '../doctor/token.js';
 import { checkVault } from '../doctor/vault.js';
-import { harmless } from '../../terminal/output.js';
+import { sanitizeText } from '../../terminal/output.js';
 import { EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 const IDLE_DEFAULT_S = 5;
@@ -33,10 +32,10 @@ export function registerDoctor(program: DeviceCommand): void {
     .does(runDoctor);
 }
 
-/** A look at one thing, over the net or not. */
-type Probe = (patient: Patient) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+/** One check. */
+type Probe = (doctor: DoctorContext) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
-/** The way to the server, each step with what the next one needs; a problem of the check that it is named by ends it. */
+/** The path to the server. Each step depends on the one before: a problem of the named check ends it. */
 const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['dns', checkName],
   ['connection', checkConnection],
@@ -45,16 +44,16 @@ const WAY: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['token', checkToken],
 ];
 
-/** What is asked of a server that knows this device, each by itself. */
+/** Independent checks of a server that accepts this device. */
 const QUESTIONS: readonly (readonly [check: CheckName, probe: Probe])[] = [
   ['devices', checkDevices],
   ['upgrade', checkSocket],
 ];
 
-/** Checks of which nothing is said where there is nothing to say. */
+/** Checks without a finding are not reported as skipped. */
 const SILENT: ReadonlySet<CheckName> = new Set(['tls', 'secrets', 'disk', 'clock']);
 
-/** Runs all checks and prints them as they are made. `ok` only where there is no problem. */
+/** Runs all checks and prints each at once. `EXIT.ok` only without a problem. */
 export async function runDoctor(context: Context, { idle }: { readonly idle: number }): Promise<ExitCode> {
   const { terminal, platform } = context;
   const checks: Finding[] = [];
@@ -86,30 +85,30 @@ export async function runDoctor(context: Context, { idle }: { readonly idle: num
   return here ? EXIT.failure : EXIT.notFound;
 }
 
-/** Everything that needs a device: the way to its server as far as it leads, then the local copy. */
+/** The checks of a device: the path to its server up to the first problem, then the local copy. */
 async function examine(
-  patient: Patient,
+  doctor: DoctorContext,
   checks: readonly Finding[],
   add: (found: Finding | readonly Finding[]) => void,
 ): Promise<void> {
   const failed = (name: CheckName): boolean => checks.some((finding) => finding.check === name && isProblem(finding));
-  // Plain http is a problem, and no hindrance.
-  add(checkAddress(patient));
+  // Plain http is a problem, but does not stop the other checks.
+  add(checkAddress(doctor));
   for (const [check, probe] of WAY) {
-    add(await probe(patient));
+    add(await probe(doctor));
     if (failed(check)) break;
   }
-  const { session } = patient;
+  const { session } = doctor;
   for (const [check, probe] of session === undefined ? [] : QUESTIONS) {
     try {
-      add(await probe(patient));
+      add(await probe(doctor));
     } catch (error) {
-      // A server that answers nonsense to one question is no reason not to ask the others.
+      // An invalid response to one check does not stop the others.
       const what = `The server did not answer as it should (${asError(error).name}).`;
       add(about(check).problem(what, 'Run doctor again; if it stays, update this program or the server.'));
     }
   }
-  add(await checkVault(patient, failed('upgrade') ? undefined : session?.figures));
+  add(await checkVault(doctor, failed('upgrade') ? undefined : session?.figures));
 }
 
 const WORDS: Readonly<Record<Finding['status'], readonly [word: string, colour: number]>> = {
@@ -122,6 +121,6 @@ function show({ terminal }: Context, { check, status, what, do: mend }: Finding)
   const [word, colour] = WORDS[status];
   const padded = word.padEnd(8);
   const shown = terminal.colours ? `\u001b[${colour}m${padded}\u001b[0m` : padded;
-  terminal.print(`${shown} ${check.padEnd(12)} ${harmless(what)}`);
-  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${harmless(mend)}`);
+  terminal.print(`${shown} ${check.padEnd(12)} ${sanitizeText(what)}`);
+  if (mend !== undefined) terminal.print(`${' '.repeat(22)}-> ${sanitizeText(mend)}`);
 }

@@ -1,13 +1,12 @@
-/** Becoming a device, by a claim, six words or twelve, and ceasing to be one here. */
+/** `claim`, `join`, `recover` and `forget`: how a profile becomes a device, and how it is removed. */
 import { existsSync } from 'node:fs';
 import { readOfferText } from '../../sdk/address.js';
 import { prepareClaim, prepareRecovery } from '../../sdk/enrol.js';
 import type { Identity } from '../../sdk/identity.js';
 import { join as joinBy } from '../../sdk/pairing.js';
 import { decodeWords, normalizeWords } from '../../crypto/words.js';
-import { confirmed } from '../../terminal/confirm.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { askedWords, forgiving } from '../../device/newcomer.js';
 import {
   expectNobody,
@@ -19,7 +18,8 @@ import {
   secretFrom,
   type NewcomerOptions,
 } from '../newcomer.js';
-import { alone, noDevice } from '../open-device.js';
+import { noDevice } from '../open-device.js';
+import { withLock } from '../profile.js';
 import { paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
@@ -28,11 +28,11 @@ interface ClaimOptions extends NewcomerOptions {
   readonly showPhrase?: boolean;
 }
 
-/** How often a word is asked back. */
+/** Attempts at each word. */
 const TRIES = 3;
 const WORDS_A_ROW = 4;
 
-/** Keeps the identity that a command ended with, and says who this is now. */
+/** Stores the new identity and prints it. */
 async function kept(
   { terminal, profile }: Context,
   identity: Identity,
@@ -49,9 +49,7 @@ async function kept(
 
 /** `claim [url]`. */
 export function registerClaim(program: DeviceCommand): void {
-  const command = program.command('claim [url]');
-  newcomerOptions(command);
-  command
+  newcomerOptions(program.command('claim [url]'))
     .summary('claim a new server: this becomes its first device')
     .description(
       'Claims a new, empty server (default: SERVICE_HOST). Shows twelve words once: they are the only way back when ' +
@@ -73,7 +71,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
     );
   }
   const device = await newcomer(context, url, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const claimToken = options.claimToken ?? terminal.env['SERVICE_CLAIM_TOKEN'];
     const prepared = await prepareClaim({ ...device, claimToken });
@@ -86,7 +84,7 @@ async function claim(context: Context, url: string | undefined, options: ClaimOp
   });
 }
 
-/** Before anything is registered: a claim whose words nobody has seen could never be come back to. */
+/** Called before the registration: an account whose words nobody has seen could not be recovered. */
 function showPhrase(terminal: Terminal, phrase: string): void {
   if (terminal.json) {
     terminal.data({ event: 'phrase', phrase });
@@ -108,17 +106,12 @@ async function askBack({ terminal, platform }: Context, words: readonly string[]
   terminal.print('Two of them are asked back now, so that you know they are on your paper.');
   const first = Math.floor(platform.random() * words.length);
   const second = (first + 1 + Math.floor(platform.random() * (words.length - 1))) % words.length;
+  const missing = 'the words are not on your paper; nothing was claimed';
   for (const number of [first + 1, second + 1]) {
     for (let tries = 1; ; tries++) {
       const typed = await terminal.ask(`Word number ${number}: `);
       if (typed.trim().toLowerCase() === words[number - 1]) break;
-      if (tries >= TRIES) {
-        throw new CommandError(
-          EXIT.usage,
-          'the words are not on your paper; nothing was claimed',
-          'Begin again: you will be shown other words.',
-        );
-      }
+      if (tries >= TRIES) throw new CommandError(EXIT.usage, missing, 'Begin again: you will be shown other words.');
       terminal.note(`That is not word number ${number}. Look at your paper.`);
     }
   }
@@ -145,7 +138,7 @@ export function registerJoin(program: DeviceCommand): void {
   passwordOption(newcomerOptions(command));
 }
 
-/** Also `pair --join`. */
+/** Also the action of `pair --join`. */
 export async function joinCommand(
   context: Context,
   given: string | undefined,
@@ -155,7 +148,7 @@ export async function joinCommand(
   const { terminal } = context;
   const offer = given === undefined ? undefined : readOfferText(given);
   const device = await newcomer(context, offer?.url ?? given, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const request = {
       ...device,
@@ -173,13 +166,10 @@ export async function joinCommand(
   });
 }
 
-async function wordsOf(context: Context): Promise<string> {
-  const { terminal } = context;
-  if (terminal.interactive) {
-    return askedWords(context, { count: WORDS, question: 'The six words: ', hidden: false });
-  }
-  return normalizeWords((await terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
-}
+const wordsOf = async (context: Context): Promise<string> =>
+  context.terminal.interactive
+    ? askedWords(context, { count: WORDS, question: 'The six words: ', hidden: false })
+    : normalizeWords((await context.terminal.readInput(WORDS_INPUT_MAX)).toString('utf8'));
 
 function showDigits(terminal: Terminal, digits: string): void {
   if (terminal.json) {
@@ -200,9 +190,7 @@ const PHRASE_WORDS = 12;
 
 /** `recover [url]`. */
 export function registerRecover(program: DeviceCommand): void {
-  const command = program.command('recover [url]');
-  passwordOption(newcomerOptions(command));
-  command
+  passwordOption(newcomerOptions(program.command('recover [url]')))
     .summary('come back with the twelve words, when no device is left')
     .description(
       'Makes this machine a device again with the twelve words shown at `claim`. They are asked for without being shown, ' +
@@ -216,7 +204,7 @@ export function registerRecover(program: DeviceCommand): void {
 async function recover(context: Context, url: string | undefined, options: RecoverOptions): Promise<void> {
   const { terminal, platform } = context;
   const device = await newcomer(context, url, options);
-  await alone(context, async () => {
+  await withLock(context, async () => {
     await expectNobody(context);
     const phrase = await phraseOf(context, options.phraseFile);
     decodeWords(platform.sodium, phrase, PHRASE_WORDS);
@@ -258,6 +246,6 @@ async function forget(context: Context, { yes }: { readonly yes?: boolean }): Pr
   const { terminal, profile } = context;
   if (!existsSync(profile.folder)) throw noDevice(profile);
   await confirmed(terminal, `Forget profile ${profile.name}? Without another device only the twelve words help.`, yes);
-  await alone(context, () => profile.forget());
+  await withLock(context, () => profile.forget());
   show(terminal, { profile: profile.name, forgotten: true }, () => [`Forgotten: profile ${profile.name}`]);
 }

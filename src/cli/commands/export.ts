@@ -1,30 +1,28 @@
-/** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on demand. */
+/** `service-device export`: the whole vault in one file, encrypted under the twelve words, or plain on request. */
+import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
+import { text } from '../../protocol/bytes.js';
+import { BINS_MAX } from '../../protocol/limits.js';
 import { ArchiveWriter } from '../../sdk/archive/archive.js';
 import {
+  PART_BYTES,
   PLAIN_FORMAT,
-  SLUG_MAX,
   plainRecord,
+  SLUG_MAX,
   type ArchivedBin,
   type ArchivedItem,
   type ArchivedPart,
-  PART_BYTES,
   type ArchiveManifest,
 } from '../../sdk/archive/records.js';
 import { ApiError, ClientError, isPassing } from '../../sdk/errors.js';
 import type { ItemView } from '../../sdk/events.js';
-import { CryptoRefusal } from '../../crypto/refusal.js';
-import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import { text } from '../../protocol/bytes.js';
-import { BINS_MAX } from '../../protocol/limits.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context, OpenDevice } from '../context.js';
 import { NewFile } from '../../terminal/new-file.js';
+import { counted, onScreen, show, throttledProgress } from '../../terminal/output.js';
+import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
+import { PROGRAM_NAME, type Context, type DeviceCommand, type OpenDevice } from '../context.js';
 import { askSeed, expectOwnSeed } from '../phrase.js';
-import { counted, onScreen, show } from '../../terminal/output.js';
-import { paced, type Told } from '../../terminal/progress.js';
 import { Spool } from '../spool.js';
 import { sizeText } from '../transfer.js';
-import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 /** Options of `export`. */
 export interface ExportOptions {
@@ -33,13 +31,13 @@ export interface ExportOptions {
   readonly plain?: boolean;
   readonly force?: boolean;
   readonly phraseStdin?: boolean;
-  /** False: the content of files is left out, which makes a small and quick export. */
+  /** False: the content of files is left out. */
   readonly files?: boolean;
 }
 
-/** Where the records go. */
+/** A writer of records; ended by exactly one of `finish` and `abandon`. */
 interface Output {
-  /** True: takes content, as parts. */
+  /** True: takes the content of files, as parts. */
   readonly content: boolean;
   add(record: ArchivedBin | ArchivedItem | ArchivedPart): Promise<void>;
   finish(): Promise<void>;
@@ -63,7 +61,7 @@ export function registerExport(program: DeviceCommand): void {
     .does((context, file: string, options: Omit<ExportOptions, 'file'>) => exportVault(context, { ...options, file }));
 }
 
-/** Writes the vault into a file. Throws `CommandError`; then there is no file. */
+/** Writes the vault into a file. Throws `CommandError`; no file is left behind then. */
 export async function exportVault(context: Context, options: ExportOptions): Promise<ExitCode> {
   const { terminal } = context;
   expectAllowed(context, options);
@@ -72,12 +70,13 @@ export async function exportVault(context: Context, options: ExportOptions): Pro
     if (!open.current) terminal.note('The server could not be reached: what is exported is what is here.');
     const output = await outputOf(context, options, open);
     try {
-      const exporting = new Exporting(context, open, { output, files: options.files !== false });
-      await exporting.run();
+      const exporter = new Exporter(context, open, { output, files: options.files !== false });
+      await exporter.run();
       await output.finish();
-      report(context, options, { ...exporting.counts, hidden: (await open.device.hidden()).length });
-      // What is named and not there is no whole export, and a script should know.
-      return exporting.counts.lacking + exporting.counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
+      const { counts } = exporter;
+      report(context, options, { ...counts, hidden: (await open.device.hidden()).length });
+      // Scripts must see that the export is incomplete.
+      return counts.lacking + counts.damaged > 0 ? EXIT.untrusted : EXIT.ok;
     } catch (error) {
       terminal.progress('');
       await output.abandon();
@@ -103,33 +102,29 @@ function expectAllowed({ terminal }: Context, { plain, file }: ExportOptions): v
 async function outputOf(context: Context, options: ExportOptions, open: OpenDevice): Promise<Output> {
   const { sodium, clock } = context.platform;
   const { tenantId, masterKey } = open.identity;
-  const manifest: ArchiveManifest = {
-    record: 'manifest',
-    format: 1,
-    createdAt: clock.now(),
-    tenantId,
-    masterFingerprint: fingerprintOfMaster(sodium, masterKey),
-  };
+  const masterFingerprint = fingerprintOfMaster(sodium, masterKey);
+  const manifest = { record: 'manifest', format: 1, createdAt: clock.now(), tenantId, masterFingerprint } as const;
   if (options.plain === true) return plainOutput(context, options, manifest);
   const seed = await askSeed(sodium, context.terminal, {
     question: 'The twelve words of this vault: ',
     fromInput: options.phraseStdin === true,
     check: (candidate) => expectOwnSeed(sodium, candidate, masterKey),
   });
+  const file = await NewFile.create(options.file, options.force === true).catch((error: unknown) => {
+    sodium.memzero(seed);
+    throw error;
+  });
   try {
-    const file = await NewFile.create(options.file, options.force === true);
-    try {
-      const writer = await ArchiveWriter.create(sodium, seed, file.write);
-      await writer.add(manifest);
-      const finish = async (): Promise<void> => {
-        await writer.finish();
-        await file.finish();
-      };
-      return { content: true, add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
-    } catch (error) {
-      await file.abandon();
-      throw error;
-    }
+    const writer = await ArchiveWriter.create(sodium, seed, file.write);
+    await writer.add(manifest);
+    const finish = async (): Promise<void> => {
+      await writer.finish();
+      await file.finish();
+    };
+    return { content: true, add: (record) => writer.add(record), finish, abandon: () => file.abandon() };
+  } catch (error) {
+    await file.abandon();
+    throw error;
   } finally {
     sodium.memzero(seed);
   }
@@ -137,35 +132,33 @@ async function outputOf(context: Context, options: ExportOptions, open: OpenDevi
 
 async function plainOutput({ terminal }: Context, options: ExportOptions, manifest: ArchiveManifest): Promise<Output> {
   const file = options.file === '-' ? undefined : await NewFile.create(options.file, options.force === true);
-  let buffer = '';
+  const { createdAt, tenantId, masterFingerprint } = manifest;
+  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint };
+  let buffer = `${JSON.stringify(head).slice(0, -1)},\n"bins":[\n`;
+  let inItems = false;
+  let separator = '';
+  const beginItems = (): void => {
+    if (!inItems) buffer += '],"items":[\n';
+    if (!inItems) separator = '';
+    inItems = true;
+  };
   const flush = async (): Promise<void> => {
     if (file === undefined) terminal.print(buffer.replace(/\n$/, ''));
     else await file.write(text(buffer));
     buffer = '';
   };
-  const { createdAt, tenantId, masterFingerprint: fingerprint } = manifest;
-  const head = { format: PLAIN_FORMAT, version: 1, createdAt, tenantId, masterFingerprint: fingerprint };
-  let list: 'none' | 'bins' | 'items' = 'none';
-  const begin = (name: 'bins' | 'items'): void => {
-    if (list === 'none') buffer += `${JSON.stringify(head).slice(0, -1)},\n"bins":[\n`;
-    if (list !== 'items' && name === 'items') buffer += '],"items":[\n';
-    list = name;
-  };
-  let first = true;
   return {
     content: false,
     add: async (record) => {
       if (record.record === 'part') return;
-      const name = record.record === 'bin' ? 'bins' : 'items';
-      const starts = first || name !== list;
-      begin(name);
-      // The comma stands first, so that the buffer ends with a line: standard output goes line by line.
-      buffer += `${starts ? '' : ','}${JSON.stringify(plainRecord(record))}\n`;
-      first = false;
+      if (record.record === 'item') beginItems();
+      // The comma is in front so that the buffer ends with a whole line: standard output is written line by line.
+      buffer += `${separator}${JSON.stringify(plainRecord(record))}\n`;
+      separator = ',';
       if (buffer.length > BUFFER_BYTES) await flush();
     },
     finish: async () => {
-      begin('items');
+      beginItems();
       buffer += ']}\n';
       await flush();
       await file?.finish();
@@ -174,26 +167,26 @@ async function plainOutput({ terminal }: Context, options: ExportOptions, manife
   };
 }
 
-/** Ids and bins of all that is live here; ciphertext and plaintext are let go of at once. */
+/** Ids and bins of all live items. Only these are held in memory, no content. */
 async function inventoryOf({ store }: OpenDevice) {
-  const ids = new Set<string>();
-  const binIds = new Set<string>();
-  const note = (id: string, row: { readonly binId: string }): void => {
-    ids.add(id);
-    binIds.add(row.binId);
-  };
-  for await (const entry of store.entries()) if (entry.state === 'live') note(entry.id, entry.row);
-  for (const pending of await store.pending()) if (pending.kind !== 'delete') note(pending.id, pending.row);
-  return { ids: [...ids].sort(), binIds };
+  const binOf = new Map<string, string>();
+  for await (const entry of store.entries()) if (entry.state === 'live') binOf.set(entry.id, entry.row.binId);
+  const binIds = new Set(binOf.values());
+  for (const pending of await store.pending()) {
+    if (pending.kind === 'delete') continue;
+    binOf.set(pending.id, pending.row.binId);
+    binIds.add(pending.row.binId);
+  }
+  return { ids: [...binOf.keys()].sort(), binIds };
 }
 
-/** A bin with its slug as an import takes it. */
+/** A bin whose slug an import accepts. */
 const binRecord = (id: string, slug: string, label: ArchivedBin['label']): ArchivedBin => ({
   ...{ record: 'bin', id, label },
   slug: (slug === '' ? id.toLowerCase() : slug).slice(0, SLUG_MAX),
 });
 
-/** The bins with their names; where the server cannot be asked, the bins that the items name. */
+/** The bins with their names; without the server, the bins of the items. */
 async function binsOf(
   { terminal }: Context,
   { device }: OpenDevice,
@@ -201,7 +194,7 @@ async function binsOf(
 ): Promise<ArchivedBin[]> {
   try {
     const bins = await device.bins.list();
-    // The server's words: what an import would refuse must not spoil the export. Bins that items lie in come first.
+    // The server decides the length of the list, and an import refuses a longer one: bins with items come first.
     const used = bins.filter(({ id }) => binIds.has(id));
     const others = bins.filter(({ id }) => !binIds.has(id));
     return [...used, ...others].slice(0, BINS_MAX).map(({ id, slug, label }) => binRecord(id, slug, label));
@@ -212,32 +205,34 @@ async function binsOf(
   }
 }
 
-/** Everything that is here, into an output. */
-class Exporting {
+/** Writes bins and items to an output. */
+class Exporter {
   readonly counts = {
     bins: 0,
     items: 0,
-    /** Files whose content was left out, as asked. */
+    /** Files whose content was left out, as requested. */
     blobs: 0,
-    /** Blobs that the server does not have, or not as they were written. */
+    /** Blobs that the server does not have, or has in a form that does not verify. */
     lacking: 0,
-    /** Items that verified when they came and do not open now. */
+    /** Items that verified when they were received and cannot be decrypted now. */
     damaged: 0,
   };
   private bytes = 0;
-  private readonly tell: Told;
+  private total = 0;
+  private readonly progress: ReturnType<typeof throttledProgress>;
 
   constructor(
     private readonly context: Context,
     private readonly open: OpenDevice,
     private readonly to: { readonly output: Output; readonly files: boolean },
   ) {
-    this.tell = paced(context.terminal);
+    this.progress = throttledProgress(context.terminal);
   }
 
   async run(): Promise<void> {
     const { context, open, counts } = this;
     const { ids, binIds } = await inventoryOf(open);
+    this.total = ids.length;
     for (const bin of await binsOf(context, open, binIds)) {
       await this.to.output.add(bin);
       counts.bins++;
@@ -247,30 +242,30 @@ class Exporting {
         throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
       const item = await open.device.get(id).catch(unlessDamaged);
       if (item === 'damaged') counts.damaged++;
-      else if (item !== undefined) await this.item(item, ids.length);
+      else if (item !== undefined) await this.item(item);
     }
     context.terminal.progress('');
   }
 
-  /** One item, with its content where that is wanted and to be had. */
-  private async item(item: ItemView, all: number): Promise<void> {
+  private async item(item: ItemView): Promise<void> {
     const { id, binId: bin, type, ts, payload } = item;
     const record = { record: 'item', id, bin, type, ts, payload, blob: item.blob !== null, content: null } as const;
     const { output, files } = this.to;
-    const left = item.blob?.holds === 'file' && !(files && output.content);
-    if (left) this.counts.blobs++;
-    if (left || item.blob === null) await output.add(record);
-    else await this.itemWithContent(record, all);
+    const omitted = item.blob?.holds === 'file' && !(files && output.content);
+    if (omitted) this.counts.blobs++;
+    if (omitted || item.blob === null) await output.add(record);
+    else await this.itemOfBlob(record);
     this.counts.items++;
-    this.said(all);
+    this.report();
   }
 
-  private async itemWithContent(record: ArchivedItem, all: number): Promise<void> {
+  /** An item with its file, or with its large payload: an archive takes its bytes, a plain export the payload itself. */
+  private async itemOfBlob(record: ArchivedItem): Promise<void> {
     const { device } = this.open;
     const { output } = this.to;
     const options = { signal: this.context.terminal.interrupted };
     try {
-      if (output.content) await this.content(record, device.blob(record.id, options), all);
+      if (output.content) await this.content(record, device.blob(record.id, options));
       else await output.add({ ...record, payload: await device.payload(record.id, options), blob: false });
     } catch (error) {
       if (!isLacking(error)) throw outOfReach(error);
@@ -279,10 +274,10 @@ class Exporting {
     }
   }
 
-  /** Put aside first: an archive cannot take back what turns out at the end not to be the blob. */
-  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>, all: number): Promise<void> {
+  /** Spooled first: only its end shows whether the blob verifies, and an archive cannot be rewound. */
+  private async content(record: ArchivedItem, pieces: AsyncIterable<Uint8Array>): Promise<void> {
     const { output } = this.to;
-    const spool = await Spool.of(this.context.platform.sodium, this.counted(pieces, all));
+    const spool = await Spool.of(this.context.platform.sodium, this.measured(pieces));
     try {
       await output.add({ ...record, content: spool.size });
       for await (const piece of spool.open()) {
@@ -294,21 +289,21 @@ class Exporting {
     }
   }
 
-  private async *counted(pieces: AsyncIterable<Uint8Array>, all: number): AsyncGenerator<Uint8Array> {
+  private async *measured(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     for await (const piece of pieces) {
       this.bytes += piece.length;
-      this.said(all);
+      this.report();
       yield piece;
     }
   }
 
-  private said(all: number): void {
+  private report(): void {
     const content = this.bytes === 0 ? '' : `, and ${sizeText(this.bytes)} of files`;
-    this.tell(() => `Exported ${this.counts.items} of ${all} items${content}`);
+    this.progress(() => `Exported ${this.counts.items} of ${this.total} items${content}`);
   }
 }
 
-/** One item that does not open is no reason to leave the others out. */
+/** An item that cannot be decrypted does not stop the export. */
 function unlessDamaged(error: unknown): 'damaged' {
   if (error instanceof ClientError && error.code === 'damaged_item') return 'damaged';
   throw error;
@@ -330,7 +325,7 @@ const outOfReach = (error: unknown): unknown =>
 function report(
   { terminal }: Context,
   { file, plain }: ExportOptions,
-  counts: Exporting['counts'] & { readonly hidden: number },
+  counts: Exporter['counts'] & { readonly hidden: number },
 ): void {
   const { bins, items, blobs, lacking, damaged, hidden } = counts;
   const notes: readonly (readonly [count: number, note: string])[] = [

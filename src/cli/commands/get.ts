@@ -1,13 +1,12 @@
-/** `get`: one item, shown, given to a pipe, or its file written where the user wants it: whole, or not at all. */
+/** `get`: prints an item, gives its content to a pipe, or saves its file atomically. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ItemView } from '../../sdk/events.js';
 import { fieldsOf, fieldText, isSecretField, mainField } from '../../sdk/payloads/shapes.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { findItem } from '../find.js';
 import { NewFile } from '../../terminal/new-file.js';
-import { facts, harmless, harmlessLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
+import { facts, sanitizeText, sanitizeLines, onScreen, paletteOf, relative, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { meter, sizeText } from '../transfer.js';
 import { binName, itemFacts, surroundings, type Surroundings } from '../views.js';
@@ -47,15 +46,10 @@ async function get(context: Context, id: string, options: Options): Promise<void
     async (open) => {
       const item = await whole(open, findItem(await open.device.list(), id), options);
       if (options.local === true && givesFile(terminal, item, options)) throw notHere(`the file of this ${item.type}`);
-      if (options.output !== undefined) {
-        await saved(context, open, { item, output: options.output, force: options.force === true });
-        return;
-      }
+      if (options.output !== undefined)
+        return saved(context, open, { item, output: options.output, force: options.force === true });
       const masked = onScreen(terminal) && options.show !== true;
-      if (options.field !== undefined) {
-        printField(context, { item, field: options.field, masked });
-        return;
-      }
+      if (options.field !== undefined) return printField(context, { item, field: options.field, masked });
       const around = await surroundings(context, open);
       if (terminal.json) terminal.data({ ...itemFacts(item, around), payload: payloadOf(item, masked) });
       else if (onScreen(terminal)) printCard(context, { item, around, masked });
@@ -66,18 +60,18 @@ async function get(context: Context, id: string, options: Options): Promise<void
   );
 }
 
-/** Whether the bytes of the item's file are asked for: by `--output`, or by a pipe that takes the content alone. */
+/** True where the bytes of the item's file are requested: by `--output`, or by a pipe. */
 const givesFile = (terminal: Context['terminal'], { blob }: ItemView, { output, field }: Options): boolean =>
   blob?.holds === 'file' && (output !== undefined || (field === undefined && !terminal.json && !onScreen(terminal)));
 
-/** The item with its whole payload: a large text lies in the store. */
+/** The item with its whole payload: a large one is a blob of the server. */
 async function whole({ device }: OpenDevice, item: ItemView, { local }: Options): Promise<ItemView> {
   if (item.blob?.holds !== 'payload') return item;
   if (local === true) throw notHere(`the text of this ${item.type}`);
   return { ...item, payload: await device.payload(item.id) };
 }
 
-/** What `--local` cannot give: content of the store is kept on no device. */
+/** The error of `--local` for content that only the server has. */
 const notHere = (what: string): CommandError =>
   new CommandError(EXIT.unavailable, `${what} is with the server, not here`, 'Leave --local out.');
 
@@ -92,7 +86,7 @@ async function saved(context: Context, open: OpenDevice, what: Saving): Promise<
   const { file, size } = await saveItem(context, open, { ...what, text });
   if (file === null) return;
   show(terminal, { id: item.id, file, size }, () => [
-    `${paletteOf(terminal).good('Saved')}: ${harmless(file)}  ${sizeText(size)}`,
+    `${paletteOf(terminal).good('Saved')}: ${sanitizeText(file)}  ${sizeText(size)}`,
   ]);
 }
 
@@ -108,29 +102,24 @@ function printField(
 ): void {
   const { type, payload } = item;
   const value = fieldText(payload, field);
-  if (value === undefined) {
-    throw new CommandError(EXIT.notFound, `this ${type} has no such field`, `Fields: ${fieldsOf(type).join(', ')}.`, {
-      code: 'no_field',
-    });
-  }
+  const fields = `Fields: ${fieldsOf(type).join(', ')}.`;
+  if (value === undefined)
+    throw new CommandError(EXIT.notFound, `this ${type} has no such field`, fields, { code: 'no_field' });
   const hidden = masked && isSecretField(type, field);
   if (terminal.json) terminal.data({ id: item.id, field, value: hidden ? null : payload?.[field] });
-  else terminal.print(hidden ? MASK : onScreen(terminal) ? harmlessLines(value) : value);
+  else terminal.print(hidden ? MASK : onScreen(terminal) ? sanitizeLines(value) : value);
   if (hidden) terminal.note('It is masked. Add --show to see it.');
 }
 
-/** The text of an item that is one: what was put comes back byte for byte. */
+/** The text of a text item, byte for byte as it was put. */
 const textIn = ({ type, payload }: ItemView): string | undefined =>
   type === 'text' || type === 'code' ? fieldText(payload, 'text') : undefined;
 
-/** For a pipe: the content as it is, nothing around it; what is no text of its own ends its line. */
+/** The content alone, for a pipe. What is not a text of its own ends with a line break. */
 async function printContent({ terminal }: Context, item: ItemView): Promise<void> {
   const { type, payload } = item;
   const text = textIn(item);
-  if (text !== undefined) {
-    await terminal.write(Buffer.from(text));
-    return;
-  }
+  if (text !== undefined) return terminal.write(Buffer.from(text));
   const main = mainField(type);
   const value = main === undefined ? undefined : fieldText(payload, main);
   if (value !== undefined && type !== 'contact') {
@@ -153,31 +142,31 @@ function printCard(
   const rows = fieldsOf(type).flatMap((field): [string, string][] => {
     const value = fieldText(payload, field);
     if (value === undefined || value === '' || field === main) return [];
-    return [[field, masked && isSecretField(type, field) ? MASK : harmlessLines(value)]];
+    return [[field, masked && isSecretField(type, field) ? MASK : sanitizeLines(value)]];
   });
   const { sender } = itemFacts(item, around);
   const when = relative(item.ts, platform.clock.now());
   const about = `${type} in ${binName(around.bins, item.binId)}, written ${when} by ${sender}`;
-  terminal.print(dim(harmlessLines(`${item.id}  ${about}${item.pending ? ' (queued)' : ''}`)));
+  terminal.print(dim(sanitizeLines(`${item.id}  ${about}${item.pending ? ' (queued)' : ''}`)));
   for (const line of facts(terminal, rows)) terminal.print(line);
-  if (main !== undefined) terminal.print(harmlessLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
+  if (main !== undefined) terminal.print(sanitizeLines(fieldText(payload, main) ?? '').replace(/\n$/, ''));
   if (item.blob?.holds === 'file') terminal.note('Add --output <path> to save the file.');
   if (masked && rows.some(([field]) => isSecretField(type, field))) terminal.note('Masked. Add --show to see it.');
 }
 
-/** Which item goes where. */
+/** What to save, and where. */
 interface Saving {
   readonly item: ItemView;
   readonly output: string;
   readonly force: boolean;
 }
 
-/** File systems take names of 255 bytes; a temporary one beside it has some more than its own. */
+/** File systems limit names to 255 bytes, and that of the temporary file is longer. */
 const NAME_MAX_BYTES = 180;
-/** Windows takes these for devices, with any ending. */
+/** Device names of Windows, with any extension. */
 const RESERVED = /^(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\.|$)/i;
 
-/** The name, cut to what file systems take. A short ending stays: it says what the file is. */
+/** The name, truncated for the file system. A short extension is kept. */
 function shortened(name: string): string {
   if (Buffer.byteLength(name) <= NAME_MAX_BYTES) return name;
   const [ending = ''] = /\.[^.]{1,10}$/u.exec(name) ?? [];
@@ -191,12 +180,12 @@ function shortened(name: string): string {
   return kept + ending;
 }
 
-/** The name that an item's file has by its own payload, made harmless as a file's name: another device wrote it. */
+/** The name of an item's file by its payload, sanitized: another device may have chosen it. */
 export function fileNameOf({ id, type, payload }: ItemView): string {
   const field = type === 'file' ? 'name' : type === 'video' ? 'title' : 'label';
   const name = (fieldText(payload, field) ?? '')
     .replace(/^.*[/\\]/s, '')
-    // Controls, what other systems forbid, and what would hide it or turn its reading direction.
+    // Control and format characters, and characters that other systems forbid.
     .replace(/[\p{Cc}\p{Cf}\p{Cs}<>:"|?*]/gu, '_')
     .replace(/^[.\s-]+|[.\s]+$/g, '');
   if (name === '') return type === 'text' ? `${id}.txt` : id;
@@ -209,10 +198,9 @@ async function targetOf(output: string, item: ItemView): Promise<string> {
 }
 
 /**
- * Writes an item's blob, or its `text`, to `output`: a file, a folder in which it gets its own name, or `-` for standard
- * output. A file appears under its name when its last byte has authenticated; what goes to standard output is
- * authenticated piece by piece, and is whole only where this resolves. Gives the path, null for standard output.
- * Throws `CommandError`, and what `Device.blob` throws.
+ * Writes an item's blob, or its `text`, to `output`: a file, a folder, or `-` for standard output. A file appears under its
+ * name when its last byte has been authenticated; standard output is authenticated chunk by chunk and complete only where
+ * this resolves. Returns the path, null for standard output. Throws `CommandError`, and what `Device.blob` throws.
  */
 async function saveItem(
   { terminal, platform }: Context,

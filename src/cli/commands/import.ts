@@ -1,22 +1,20 @@
-/** `service-device import`: brings an archive or a plain export into the vault. */
+/** `service-device import`: writes an archive or a plain export into the vault. */
 import { type ArchivedItem, ArchiveError, type ArchiveRecord } from '../../sdk/archive/records.js';
 import { fingerprintOfMaster } from '../../crypto/fingerprint.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context, OpenDevice } from '../context.js';
+import type { Context, DeviceCommand, OpenDevice } from '../context.js';
 import { ImportSource, type Survey } from '../import-source.js';
 import { Importer, type ImportCounts } from '../importer.js';
 import { askSeed } from '../phrase.js';
-import { paced } from '../../terminal/progress.js';
-import { counted, harmless } from '../../terminal/output.js';
+import { counted, sanitizeText, throttledProgress } from '../../terminal/output.js';
 import { Spool } from '../spool.js';
 import { CommandError, EXIT, type ExitCode } from '../../terminal/terminal.js';
 
 /** Options of `import`. */
 export interface ImportOptions {
   readonly file: string;
-  /** What differs here is replaced, also where it is newer here. */
+  /** Replaces different items, also newer ones. */
   readonly overwrite?: boolean;
-  /** Takes an export of another vault. */
+  /** Accepts an export of another vault. */
   readonly foreign?: boolean;
   readonly phraseStdin?: boolean;
 }
@@ -43,14 +41,13 @@ export async function importVault(context: Context, options: ImportOptions): Pro
   try {
     if (source.encrypted) {
       const question = 'The twelve words under which this archive was made: ';
-      seed = new Uint8Array(
-        await askSeed(sodium, context.terminal, { question, fromInput: options.phraseStdin === true }),
-      );
+      const fromInput = options.phraseStdin === true;
+      seed = new Uint8Array(await askSeed(sodium, context.terminal, { question, fromInput }));
     }
     const survey = await surveyed(context, source, seed);
     return await context.withDevice(async (open) => {
       expectOwn(context, options, { survey, open });
-      return bring(context, { options, source, seed, survey, open });
+      return importRecords(context, options, { source, seed, survey, open });
     });
   } catch (error) {
     throw error instanceof ArchiveError ? refusal(options.file, error) : error;
@@ -62,7 +59,7 @@ export async function importVault(context: Context, options: ImportOptions): Pro
 }
 
 async function surveyed({ platform, terminal }: Context, source: ImportSource, seed: Uint8Array): Promise<Survey> {
-  const tell = paced(terminal);
+  const tell = throttledProgress(terminal);
   const survey = await source.survey(platform.sodium, seed, (share) => {
     tell(() => `Verifying: ${Math.floor(share * 100)} %`);
     if (terminal.interrupted.aborted) throw new CommandError(EXIT.interrupted, 'Interrupted. Nothing was written.');
@@ -85,35 +82,32 @@ function expectOwn(
   );
 }
 
-/** A plain file is read at once: its items tell how far the import is. */
+/** A plain export is read at once, so its progress is reported by items. */
 const PROGRESS_EVERY = 100;
 
-interface Bringing {
-  readonly options: ImportOptions;
-  readonly source: ImportSource;
-  readonly seed: Uint8Array;
-  readonly survey: Survey;
-  readonly open: OpenDevice;
-}
-
-async function bring(context: Context, { options, source, seed, survey, open }: Bringing): Promise<ExitCode> {
+async function importRecords(
+  context: Context,
+  options: ImportOptions,
+  from: { source: ImportSource; seed: Uint8Array; survey: Survey; open: OpenDevice },
+): Promise<ExitCode> {
   const { terminal, platform } = context;
+  const { source, seed, survey, open } = from;
   const importer = new Importer(context, open, options.overwrite === true);
   try {
     await importer.bins(survey.bins);
     let taken = 0;
-    const tell = paced(terminal);
     let read = 0;
-    const said = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
+    const progress = throttledProgress(terminal);
+    const text = (): string => `Imported ${taken} of ${survey.items} items  ${read} % of the file`;
     const records = source.records(platform.sodium, seed, (share) => {
       read = Math.floor(share * 100);
-      tell(said);
+      progress(text);
     });
-    // By hand: an item's content is taken from what follows it.
+    // Not `for await`: the records that follow an item are read as its content.
     for (let next = await records.next(); next.done !== true; next = await records.next()) {
       if (next.value.record !== 'item') continue;
-      await bringItem(context, { importer, item: next.value, records });
-      if (++taken % PROGRESS_EVERY === 0) terminal.progress(said());
+      await importItem(context, importer, { item: next.value, records });
+      if (++taken % PROGRESS_EVERY === 0) terminal.progress(text());
     }
     await importer.finish();
     terminal.progress('');
@@ -129,19 +123,12 @@ async function bring(context: Context, { options, source, seed, survey, open }: 
   }
 }
 
-async function bringItem(
+async function importItem(
   { platform }: Context,
-  from: {
-    readonly importer: Importer;
-    readonly item: ArchivedItem;
-    readonly records: AsyncGenerator<ArchiveRecord>;
-  },
+  importer: Importer,
+  { item, records }: { readonly item: ArchivedItem; readonly records: AsyncGenerator<ArchiveRecord> },
 ): Promise<void> {
-  const { importer, item, records } = from;
-  if (!(await importer.wants(item))) {
-    await importer.take(item);
-    return;
-  }
+  if (!(await importer.wants(item))) return importer.take(item);
   const content = await Spool.of(platform.sodium, contentOf(records, item.content ?? 0));
   try {
     await importer.take(item, content);
@@ -150,7 +137,7 @@ async function bringItem(
   }
 }
 
-/** The content of the item before: the order of records was checked, so that parts of so many bytes follow. */
+/** The content of the item just read: the survey has verified that parts of `length` bytes follow it. */
 async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number): AsyncGenerator<Uint8Array> {
   for (let left = length; left > 0;) {
     const next = await records.next();
@@ -161,33 +148,28 @@ async function* contentOf(records: AsyncGenerator<ArchiveRecord>, length: number
   }
 }
 
-const several = (count: number, text: string): readonly string[] => (count === 0 ? [] : [`${count} ${text}`]);
-
-/** Says what became of the items; codes of refusals are the server's words. */
+/** Prints the counts. */
 export function report({ terminal }: Context, { file }: ImportOptions, counts: ImportCounts): ExitCode {
   const refused = [...counts.refused].map(([code, items]) => ({ code, items }));
   if (terminal.json) terminal.data({ file, ...counts, refused });
   else terminal.print(`${file}: ${counted(counts.written, 'item')} imported, ${counts.same} were here already.`);
-  const notes = [
-    ...several(
-      counts.renamed,
-      'items were deleted here and came back under new ids: a deleted id cannot be used again.',
-    ),
-    ...several(counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'),
-    ...several(counts.blobs, 'items are files whose content is not in this export, and were left out.'),
-    ...several(counts.waiting, 'items wait here and go out when the server is back: run any command then.'),
-    ...refused.map(({ code, items }) => `${items} items were refused: ${harmless(code)}.`),
+  const notes: readonly (readonly [count: number, note: string])[] = [
+    [counts.renamed, 'items were deleted here and came back under new ids: a deleted id cannot be used again.'],
+    [counts.newer, 'items were changed here later and stay as they are (--overwrite replaces them).'],
+    [counts.blobs, 'items are files whose content is not in this export, and were left out.'],
+    [counts.waiting, 'items wait here and go out when the server is back: run any command then.'],
+    ...refused.map(({ code, items }) => [items, `items were refused: ${sanitizeText(code)}.`] as const),
   ];
-  for (const note of notes) terminal.note(note);
+  for (const [count, note] of notes) if (count > 0) terminal.note(`${count} ${note}`);
   if (refused.length > 0) return EXIT.refused;
   return counts.waiting > 0 ? EXIT.unavailable : EXIT.ok;
 }
 
 function refusal(file: string, error: ArchiveError): CommandError {
-  const message = `${file} is refused: ${error.message}.`;
-  if (error.code === 'wrong_words')
-    return new CommandError(EXIT.untrusted, message, 'Were they the words of the vault that was exported?');
-  if (error.code === 'unsupported')
-    return new CommandError(EXIT.untrusted, message, 'Update this program, or take another copy of the file.');
-  return new CommandError(EXIT.untrusted, message, 'Nothing was written. Take another copy of the file.');
+  const hints: Readonly<Partial<Record<ArchiveError['code'], string>>> = {
+    wrong_words: 'Were they the words of the vault that was exported?',
+    unsupported: 'Update this program, or take another copy of the file.',
+  };
+  const hint = hints[error.code] ?? 'Nothing was written. Take another copy of the file.';
+  return new CommandError(EXIT.untrusted, `${file} is refused: ${error.message}.`, hint);
 }

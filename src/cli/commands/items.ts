@@ -1,13 +1,12 @@
-/** Items: listed, found, moved and deleted. */
+/** `list`, `search`, `move` and `rm`. */
 import { InvalidArgumentError } from 'commander';
 import type { ItemView } from '../../sdk/events.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
-import { confirmed } from '../../terminal/confirm.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { confirmed } from '../../terminal/ask.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { findAnyId, findBin, findItem, folding } from '../find.js';
 import { binsOf } from '../known.js';
-import { counted, harmless, show } from '../../terminal/output.js';
+import { counted, sanitizeText, show } from '../../terminal/output.js';
 import { contentType } from '../payloads.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, noteHidden, showItems, surroundings } from '../views.js';
@@ -22,14 +21,14 @@ interface Options {
 
 const LIMIT_DEFAULT = 50;
 
-/** A number from 1 on, as an option's value. */
+/** Parses an option's value: an integer from 1 on. */
 export function positive(value: string): number {
   const number = Number(value);
   if (!Number.isSafeInteger(number) || number < 1) throw new InvalidArgumentError('A number from 1 on is needed.');
   return number;
 }
 
-/** A command that lists items. */
+/** The options that `list` and `search` share. */
 const listing = (program: DeviceCommand, name: string, description: string): DeviceCommand =>
   program
     .command(name)
@@ -39,8 +38,8 @@ const listing = (program: DeviceCommand, name: string, description: string): Dev
     .option('--limit <count>', 'at most so many', positive, LIMIT_DEFAULT)
     .option('--local', 'ask the server nothing');
 
-/** `list`. */
-export function registerList(program: DeviceCommand): void {
+/** `list` and `search <text...>`. */
+export function registerLists(program: DeviceCommand): void {
   listing(program, 'list', 'Lists items, newest first.')
     .alias('ls')
     .summary('list items, newest first')
@@ -48,10 +47,6 @@ export function registerList(program: DeviceCommand): void {
     .does((context, options: Options) =>
       listItems(context, options, { empty: 'Nothing there.', left: 'older ones are not listed', fits: () => true }),
     );
-}
-
-/** `search <text...>`. */
-export function registerSearch(program: DeviceCommand): void {
   const description =
     'Finds items that hold every word, newest first. Case and accents do not matter; secrets are not searched. The search ' +
     'happens on this machine.';
@@ -68,15 +63,15 @@ async function search(context: Context, words: readonly string[], options: Optio
   await listItems(context, options, { empty: 'Nothing found.', left: 'more are not listed', fits });
 }
 
-/** `empty`: said where there is none; `left`: of those beyond the limit. */
-interface Asked {
-  readonly empty: string;
-  readonly left: string;
-  readonly fits: (item: ItemView) => boolean;
-}
-
-/** Lists the items that fit, of the bin and the type that are named. Throws `CommandError` where there is no such. */
-async function listItems(context: Context, options: Options, { empty, left, fits }: Asked): Promise<void> {
+/**
+ * Lists the items of a bin and a type that fit. `empty`: the message where there is none; `left`: about those beyond the
+ * limit. Throws `CommandError` for an unknown bin or type.
+ */
+async function listItems(
+  context: Context,
+  options: Options,
+  { empty, left, fits }: Readonly<Record<'empty' | 'left', string>> & { readonly fits: (item: ItemView) => boolean },
+): Promise<void> {
   const type = options.type === undefined ? undefined : contentType(options.type);
   const { terminal } = context;
   await context.withDevice(
@@ -101,8 +96,8 @@ function holds({ type, payload }: ItemView, wanted: readonly string[]): boolean 
   return wanted.every((word) => text.includes(word));
 }
 
-/** `move <id> <bin>`. */
-export function registerMove(program: DeviceCommand): void {
+/** `move <id> <bin>` and `rm <id...>`. */
+export function registerChanges(program: DeviceCommand): void {
   program
     .command('move <id> <bin>')
     .alias('mv')
@@ -110,6 +105,13 @@ export function registerMove(program: DeviceCommand): void {
     .description('Moves an item to another bin, named by slug, id or name.')
     .examples('move 01J9ZC4 shopping')
     .does(move);
+  program
+    .command('rm <id...>')
+    .summary('delete items, on all devices')
+    .description('Deletes items on all devices. There is no way back.')
+    .option('-y, --yes', 'do not ask')
+    .examples('rm 01J9ZC4', 'rm --yes 01J9ZC4 01J9ZD0')
+    .does(rm);
 }
 
 async function move(context: Context, typed: string, bin: string): Promise<void> {
@@ -122,20 +124,9 @@ async function move(context: Context, typed: string, bin: string): Promise<void>
       item.binId === binId
         ? { id: item.id, version: item.version, queued: item.pending }
         : await written(open.device.move(item.id, binId));
-    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${harmless(binName(bins, binId))}`]);
+    show(terminal, { ...outcome, binId }, () => [`Moved: ${item.id} to ${sanitizeText(binName(bins, binId))}`]);
     noteQueued(terminal, [outcome]);
   });
-}
-
-/** `rm <id...>`. */
-export function registerRm(program: DeviceCommand): void {
-  program
-    .command('rm <id...>')
-    .summary('delete items, on all devices')
-    .description('Deletes items on all devices. There is no way back.')
-    .option('-y, --yes', 'do not ask')
-    .examples('rm 01J9ZC4', 'rm --yes 01J9ZC4 01J9ZD0')
-    .does(rm);
 }
 
 async function rm(context: Context, typed: readonly string[], options: { readonly yes?: boolean }): Promise<void> {
@@ -147,7 +138,9 @@ async function rm(context: Context, typed: readonly string[], options: { readonl
     if (terminal.interactive && options.yes !== true) {
       for (const id of ids) {
         const item = items.find((one) => one.id === id);
-        terminal.note(`  ${id}  ${item === undefined ? '(not shown)' : harmless(titleOf(item.type, item.payload))}`);
+        terminal.note(
+          `  ${id}  ${item === undefined ? '(not shown)' : sanitizeText(titleOf(item.type, item.payload))}`,
+        );
       }
     }
     await confirmed(terminal, `Delete ${counted(ids.size, 'item')} on all devices?`, options.yes);

@@ -1,13 +1,13 @@
-/** `pair`: shows six words to another device, and asks whether the one that knows them may come in. */
+/** `pair`: shows six words for another device, and asks the user whether the device that knows them may join. */
+import { encode } from 'uqr';
 import { offerText } from '../../sdk/address.js';
 import type { Device } from '../../sdk/device.js';
 import type { JoinApproval, PairingOffer } from '../../sdk/pairing.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { newcomerOptions, passwordOption, type NewcomerOptions } from '../newcomer.js';
 import { withCopy } from '../open-device.js';
-import { counted, harmless, paletteOf } from '../../terminal/output.js';
-import { qrLines } from '../pair-text.js';
+import { counted, sanitizeText, paletteOf } from '../../terminal/output.js';
+import { isYes } from '../../terminal/ask.js';
 import { CommandError, Declined, EXIT } from '../../terminal/terminal.js';
 import { joinCommand } from './enrol.js';
 
@@ -47,9 +47,8 @@ async function pair(context: Context, options: Options): Promise<void> {
     await joinCommand(context, options.join === true ? undefined : options.join, [], options);
     return;
   }
-  if (options.yes === true && options.digits === undefined) {
+  if (options.yes === true && options.digits === undefined)
     throw new CommandError(EXIT.usage, '--yes lets nobody in without --digits');
-  }
   if (!terminal.interactive && options.yes !== true) {
     throw new CommandError(
       EXIT.usage,
@@ -67,13 +66,13 @@ async function pair(context: Context, options: Options): Promise<void> {
   });
 }
 
-/** Decides on the one device that answers. */
+/** Decides whether the device that knows the words may join. */
 class Gate {
-  /** Who answered. */
+  /** The device that asks to join. */
   request: JoinApproval | undefined;
-  /** The digits given differ from those shown here. */
+  /** The digits of `--digits` are not those of the request. */
   differs = false;
-  /** The person here said no. */
+  /** The user said no. */
   declined = false;
 
   constructor(
@@ -89,7 +88,7 @@ class Gate {
     if (terminal.json) terminal.data({ event: 'request', deviceId, name, glyph, digits });
     else {
       const { bold } = paletteOf(terminal);
-      terminal.print(`\nA ${harmless(glyph)} called ${bold(`"${harmless(name)}"`)} knows the words.`);
+      terminal.print(`\nA ${sanitizeText(glyph)} called ${bold(`"${sanitizeText(name)}"`)} knows the words.`);
       terminal.print(`Digits: ${bold(`${digits.slice(0, 3)} ${digits.slice(3)}`)}`);
     }
     if (this.options.digits !== undefined) {
@@ -98,9 +97,8 @@ class Gate {
       if (this.differs || this.options.yes === true) return !this.differs;
     }
     const answer = await terminal.ask('Is it yours, and does it show the same digits? [y/N] ');
-    const yes = /^y(es)?$/i.test(answer.trim());
-    this.declined = !yes;
-    return yes;
+    this.declined = !isYes(answer);
+    return !this.declined;
   }
 
   private async givenDigits(given: string): Promise<string> {
@@ -131,6 +129,27 @@ function showOffer(
   terminal.progress('Waiting for the new device ...');
 }
 
+/** A text as a QR code in half-height blocks. With colours it is dark on light regardless of the terminal's theme. */
+export function qrLines(text: string, colours: boolean): string[] {
+  const { data, size } = encode(text, { border: 2 });
+  const dark = (x: number, y: number): boolean => data[y]?.[x] ?? false;
+  const lines: string[] = [];
+  for (let y = 0; y < size; y += 2) {
+    let line = '';
+    for (let x = 0; x < size; x++) line += block(dark(x, y), y + 1 < size && dark(x, y + 1), colours);
+    lines.push(colours ? `\u001b[30;107m${line}\u001b[0m` : line);
+  }
+  return lines;
+}
+
+/** `ink`: blocks are dark. Otherwise they have the terminal's foreground, assumed to be light. */
+function block(upper: boolean, lower: boolean, ink: boolean): string {
+  const [above, below] = ink ? [upper, lower] : [!upper, !lower];
+  if (above && below) return '█';
+  if (above) return '▀';
+  return below ? '▄' : ' ';
+}
+
 async function waited(
   { terminal }: Context,
   { device, offer, gate }: { readonly device: Device; readonly offer: PairingOffer; readonly gate: Gate },
@@ -148,7 +167,7 @@ async function waited(
         items === null
           ? 'Its keys are still under way; `sync` finishes that.'
           : `${counted(items, 'item')} opened to it.`;
-      terminal.print(`${paletteOf(terminal).good('Done.')} "${harmless(name)}" is one of your devices. ${keys}`);
+      terminal.print(`${paletteOf(terminal).good('Done.')} "${sanitizeText(name)}" is one of your devices. ${keys}`);
     }
   } catch (error) {
     if (gate.declined) {
@@ -168,7 +187,7 @@ async function waited(
   }
 }
 
-/** The new device's keys follow at once; null where that failed, which `sync` or another device mends. */
+/** Resolves when the keys for the new device were added: their number, or null after a failure, which `sync` repairs. */
 function rewrapping(device: Device): { readonly done: Promise<number | null>; readonly stop: () => void } {
   const stops: (() => void)[] = [];
   const done = new Promise<number | null>((resolve) => {

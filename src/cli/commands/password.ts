@@ -1,7 +1,6 @@
-/** `password`: the account password, which pairing and recovery then need. */
+/** `password`: the account password, which pairing and recovery require once it is set. */
 import { ApiError } from '../../sdk/errors.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
 import { secretFrom } from '../newcomer.js';
 import { show } from '../../terminal/output.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
@@ -42,44 +41,36 @@ function settingCommand(parent: DeviceCommand, which: 'set' | 'change'): void {
 
 async function setPassword(context: Context, which: 'set' | 'change', options: Options): Promise<void> {
   const { terminal } = context;
-  const current =
-    which === 'set' ? null : await typedOrFile(terminal, 'Current account password: ', options.currentFile);
+  const current = which === 'set' ? null : await currentPassword(terminal, options);
   const password = await newPassword(terminal, options.passwordFile);
   await context.withDevice(async ({ device }) => {
     await device.setPassword(password, current).catch((error: unknown) => {
-      // The server can only say that none (what was given) is not the right one.
-      if (which === 'set' && error instanceof ApiError && error.code === 'password_invalid') throw setAlready();
-      throw error;
+      // `set` sends no current password: the server refuses that as a wrong one where a password is set.
+      if (which !== 'set' || !(error instanceof ApiError) || error.code !== 'password_invalid') throw error;
+      const hint = `To set another one: ${PROGRAM_NAME} password change`;
+      throw new CommandError(EXIT.refused, 'an account password is set already', hint, { code: 'password_invalid' });
     });
-    show(terminal, { password: which }, () => [
-      which === 'set' ? 'The account password is set.' : 'The account password is changed.',
-    ]);
+    show(terminal, { password: which }, () => [`The account password is ${which === 'set' ? 'set' : 'changed'}.`]);
   });
 }
 
-async function removePassword(context: Context, { currentFile }: Options): Promise<void> {
+async function removePassword(context: Context, options: Options): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async ({ device }) => {
-    if (!(await device.passwordExists())) {
+    if (!(await device.passwordExists()))
       throw new CommandError(EXIT.notFound, 'no account password is set', undefined, { code: 'no_password' });
-    }
-    await device.removePassword(await typedOrFile(terminal, 'Current account password: ', currentFile));
+    await device.removePassword(await currentPassword(terminal, options));
     show(terminal, { password: 'remove' }, () => [
       'The account password is removed: devices join, and recovery works, without one.',
     ]);
   });
 }
 
-const setAlready = (): CommandError =>
-  new CommandError(
-    EXIT.refused,
-    'an account password is set already',
-    `To set another one: ${PROGRAM_NAME} password change`,
-    { code: 'password_invalid' },
-  );
-
 const typedOrFile = (terminal: Terminal, question: string, file: string | undefined): Promise<string> =>
   file === undefined ? terminal.ask(question, { hidden: true }) : secretFrom(terminal, file);
+
+const currentPassword = (terminal: Terminal, { currentFile }: Options): Promise<string> =>
+  typedOrFile(terminal, 'Current account password: ', currentFile);
 
 async function newPassword(terminal: Terminal, file: string | undefined): Promise<string> {
   const typed = await typedOrFile(terminal, 'New account password: ', file);

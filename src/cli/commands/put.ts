@@ -6,8 +6,7 @@ import type { JsonObject } from '../../crypto/payload.js';
 import type { ContentType } from '../../protocol/item.js';
 import { isUlid } from '../../protocol/ids.js';
 import { DEFAULT_BIN } from '../../protocol/limits.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context, OpenDevice } from '../context.js';
+import { type Context, type DeviceCommand, type OpenDevice, PROGRAM_NAME } from '../context.js';
 import { textDetected, type Detected } from '../../sdk/payloads/detect.js';
 import { PAYLOAD_MAX } from '../../sdk/payloads/large.js';
 import { mainField, PAYLOAD_INLINE_MAX, payloadSize } from '../../sdk/payloads/shapes.js';
@@ -16,7 +15,7 @@ import { failureOf } from '../failure.js';
 import type { Failure } from '../../terminal/failure.js';
 import { findBin, findItem } from '../find.js';
 import { binsOf, readKnown } from '../known.js';
-import { counted, harmless, paletteOf, show } from '../../terminal/output.js';
+import { counted, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { assigned, contentType, notText, shaped } from '../payloads.js';
 import { described, foundIn, type Found } from '../put-content.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
@@ -33,7 +32,7 @@ interface Options {
   readonly overwrite?: boolean;
 }
 
-/** What one item is made of. */
+/** The options of one item. */
 interface One extends Omit<Options, 'file'> {
   readonly words: readonly string[];
   readonly file?: string;
@@ -74,13 +73,10 @@ export function registerPut(program: DeviceCommand): void {
 
 async function put(context: Context, words: readonly string[], options: Options): Promise<void> {
   const { file: files = [], ...rest } = options;
-  if (files.length > 1) {
-    await putAll(context, files, { ...rest, words });
-    return;
-  }
+  if (files.length > 1) return putAll(context, files, { ...rest, words });
   const one: One = { ...rest, words, file: files[0] };
   await withContent(context, one, (found) =>
-    // What needs nothing of the server is kept before the server is looked for: it waits where that one is away (CLI-38).
+    // `later`: an item that needs nothing from the server is queued before the server is contacted (CLI-38).
     context.withDevice(
       async (open) => {
         const item = await sent(context, { found, open, one });
@@ -92,7 +88,7 @@ async function put(context: Context, words: readonly string[], options: Options)
   );
 }
 
-/** Runs `work` with the content, and closes that. */
+/** Runs `work` with the content, and closes it. */
 async function withContent<T>(context: Context, one: One, work: (found: Found) => Promise<T>): Promise<T> {
   const found = await contentOf(context, one);
   try {
@@ -102,7 +98,7 @@ async function withContent<T>(context: Context, one: One, work: (found: Found) =
   }
 }
 
-/** Several files, an item each: one that cannot be written spoils nothing for the others. */
+/** Several files, an item each. One that fails does not stop the others. */
 async function putAll(context: Context, files: readonly string[], rest: Omit<One, 'file'>): Promise<void> {
   const { terminal } = context;
   if (rest.words.length > 0 || rest.payload !== undefined) throw oneSource();
@@ -122,14 +118,14 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
         if (terminal.interrupted.aborted) throw error;
         const failure = failureOf(error);
         failed.push({ file, failure });
-        // The system's own errors name the file themselves.
-        const named = failure.message.startsWith(`${harmless(file)}: `);
-        terminal.note(`Not written: ${named ? '' : `${harmless(file)}: `}${failure.message}`);
+        // Errors of the file system name the file already.
+        const named = failure.message.startsWith(`${sanitizeText(file)}: `);
+        terminal.note(`Not written: ${named ? '' : `${sanitizeText(file)}: `}${failure.message}`);
       }
     }
   });
-  const told = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
-  show(terminal, { items, failed: told }, () => []);
+  const errors = failed.map(({ file, failure: { code, message } }) => ({ file, error: { code, message } }));
+  show(terminal, { items, failed: errors }, () => []);
   noteQueued(terminal, items);
   const [first] = failed;
   if (first === undefined) return;
@@ -137,13 +133,7 @@ async function putAll(context: Context, files: readonly string[], rest: Omit<One
   throw new CommandError(first.failure.exitCode, message, first.failure.hint, { code: first.failure.code });
 }
 
-interface Writing {
-  readonly found: Found;
-  readonly open: OpenDevice;
-  readonly one: One;
-}
-
-/** An item that was written, as it is told. */
+/** A written item, as it is printed. */
 interface Put extends Written {
   readonly type: ContentType;
   readonly binId: string;
@@ -154,12 +144,15 @@ interface Put extends Written {
 const writtenLine = (terminal: Terminal, { queued, id, type, size, file }: Put): string =>
   `${queued ? 'Kept' : paletteOf(terminal).good('Written')}: ${id}  ${type}` +
   (size === undefined ? '' : `  ${sizeText(size)}`) +
-  (file === undefined ? '' : `  ${harmless(file)}`);
+  (file === undefined ? '' : `  ${sanitizeText(file)}`);
 
-async function sent(context: Context, { found, open, one }: Writing): Promise<Put> {
+async function sent(
+  context: Context,
+  { found, open, one }: { readonly found: Found; readonly open: OpenDevice; readonly one: One },
+): Promise<Put> {
   const { terminal, platform } = context;
   const { type, payload, content } = found;
-  // An upload, and what is written over, need to know first how things stand.
+  // An upload, and a write over an existing item, need the current state first.
   const needsServer = content !== undefined || one.id !== undefined || payloadSize(payload) > PAYLOAD_INLINE_MAX;
   if (needsServer) await open.catchUp();
   const target = await targetOf(context, open, one);
@@ -168,12 +161,12 @@ async function sent(context: Context, { found, open, one }: Writing): Promise<Pu
   const transfer = { content, signal: terminal.interrupted, onProgress: bar.onProgress };
   const put = (): Promise<Written> => written(open.device.put({ ...target, type, payload, onConflict, ...transfer }));
   const change = put();
-  // Its end is looked at after the server was.
+  // Awaited only after the catch-up.
   change.catch(() => undefined);
   await open.catchUp('brief');
   const outcome = await change
     .catch((error: unknown) => {
-      // Judged by the devices of last time: the list of now may say something else.
+      // Decided by the stored device list: the current one may differ.
       if (error instanceof UncertifiedDeviceError && content === undefined) return put();
       throw error;
     })
@@ -181,7 +174,7 @@ async function sent(context: Context, { found, open, one }: Writing): Promise<Pu
   return { ...outcome, type, binId: target.binId, size: content?.size };
 }
 
-/** Which item is written, and where it lies. An item that is written over stays where it is, unless told otherwise. */
+/** The item to write and its bin. An existing item stays in its bin unless `--bin` says otherwise. */
 async function targetOf(
   context: Context,
   open: OpenDevice,
@@ -190,12 +183,12 @@ async function targetOf(
   const binId = bin === undefined || bin === DEFAULT_BIN ? bin : await binIdOf(context, open, bin);
   if (id === undefined) return { binId: binId ?? DEFAULT_BIN };
   const items = await open.device.list();
-  // A whole id that is not here yet is the caller's own: scripts name their items so that a repeat is no second one.
+  // An unknown complete id is a new item: scripts choose ids so that a repeated call does not create a second item.
   const known = isUlid(id) ? items.find((item) => item.id === id) : findItem(items, id);
   return { id: known?.id ?? id, binId: binId ?? known?.binId ?? DEFAULT_BIN };
 }
 
-/** The server is asked only for a bin that was not known here by its slug or id. */
+/** Contacts the server only for a bin that is not known by its slug or id. */
 async function binIdOf(context: Context, open: OpenDevice, typed: string): Promise<string> {
   const before = (await readKnown(context.profile.folder)).bins ?? [];
   const here = before.find(({ id, slug }) => slug === typed.trim() || id === typed.trim());
@@ -210,7 +203,10 @@ async function contentOf(context: Context, one: One): Promise<Found> {
   const { words, set, payload: json, file } = one;
   const sources = [words.length > 0, file !== undefined, json !== undefined].filter(Boolean).length;
   if (sources > 1) throw oneSource();
-  if (json !== undefined) return withFields(type ?? requiredType(), await jsonPayload(context, json), set);
+  if (json !== undefined) {
+    if (type === undefined) throw new CommandError(EXIT.usage, '--payload needs --type');
+    return withFields(type, await jsonPayload(context, json), set);
+  }
   if (type !== undefined && (type === 'contact' || type === 'location') && sources === 0)
     return withFields(type, {}, set);
   if (type === 'password') return passwordOf(context, one);
@@ -230,16 +226,12 @@ async function fileWithFields(found: Found, set: readonly string[]): Promise<Fou
   }
 }
 
-function requiredType(): never {
-  throw new CommandError(EXIT.usage, '--payload needs --type');
-}
-
 const withFields = (type: ContentType, payload: JsonObject, set: readonly string[]): Detected => ({
   type,
   payload: shaped(type, { ...payload, ...assigned(type, set) }),
 });
 
-/** Content that was taken for one type, as another: its text becomes the main field. */
+/** Content of a detected type as another type: its text becomes the main field. */
 function under(type: ContentType, found: Detected, file: string | undefined): JsonObject {
   const main = mainField(type);
   if (main === undefined) throw new CommandError(EXIT.usage, `a ${type} is given by --set or --payload`);
@@ -258,7 +250,7 @@ async function detected(context: Context, { words, file }: One, type: ContentTyp
   return foundIn(context, '-', type);
 }
 
-/** The secret is never an argument: those stand in the list of processes and in the shell's history. */
+/** The secret is never an argument: arguments are visible in the process list and in the shell's history. */
 async function passwordOf(context: Context, { words, set, file }: One): Promise<Detected> {
   const { terminal } = context;
   if (words.length > 0 || set.some((pair) => pair.startsWith('secret='))) {
@@ -268,10 +260,9 @@ async function passwordOf(context: Context, { words, set, file }: One): Promise<
       'Leave it out and it is asked for; or pipe it in.',
     );
   }
-  const hidden = { hidden: true };
   const typed =
     file === undefined && terminal.interactive
-      ? await terminal.ask('Secret: ', hidden)
+      ? await terminal.ask('Secret: ', { hidden: true })
       : await secretText(context, file ?? '-');
   return withFields('password', { secret: typed.replace(/\r?\n$/, '') }, set);
 }
@@ -291,7 +282,7 @@ async function jsonPayload({ terminal }: Context, given: string): Promise<JsonOb
   try {
     value = JSON.parse(text);
   } catch {
-    // The parser's message would quote the payload.
+    // Without a cause: the message of the parser quotes the payload.
     throw bad;
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw bad;

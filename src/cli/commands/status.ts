@@ -1,17 +1,17 @@
-/** `status`: who am I, and how things stand. `sync`: all that can be done now is done: sent, read, compared, keys of new devices added. */
+/** `status`: this device and its account. `sync`: send, read, compare, and add the keys of new devices. */
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
 import { delay } from '../../protocol/clock.js';
 import type { Me } from '../../sdk/replies.js';
 import { fingerprintOfDevice } from '../../sdk/roster.js';
-import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
-import { counted, facts, harmless, paletteOf, show } from '../../terminal/output.js';
+import type { Store } from '../../sdk/store/store.js';
+import { type Context, type DeviceCommand, PROGRAM_NAME } from '../context.js';
+import { counted, facts, sanitizeText, paletteOf, show } from '../../terminal/output.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { sizeText } from '../transfer.js';
 import { noteHidden } from '../views.js';
 
-/** `status`. */
+/** `status` and `sync`. */
 export function registerStatus(program: DeviceCommand): void {
   program
     .command('status')
@@ -19,62 +19,6 @@ export function registerStatus(program: DeviceCommand): void {
     .description('Shows this device, its server, its fingerprint, what is here and what waits to be sent.')
     .examples('status', 'status --json')
     .does(status);
-}
-
-async function status(context: Context): Promise<void> {
-  const { terminal, platform, profile } = context;
-  await context.withDevice(async (open) => {
-    const { device, identity, store, current } = open;
-    const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
-    const me = current ? await device.me() : undefined;
-    const pending = (await store.pending()).filter(({ version }) => version === null).length;
-    const items = (await device.list()).length;
-    const hidden = (await device.hidden()).length;
-    const fingerprint = fingerprintOfDevice(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
-    const name = me?.device.name ?? identity.name;
-    const told = { server: serverUrl, tenantId, deviceId, name, glyph, fingerprint, profile: profile.name };
-    const server = me?.server ?? null;
-    show(terminal, { ...told, reachable: current, items, hidden, pending, account: server }, () => {
-      const { good, bad } = paletteOf(terminal);
-      return facts(terminal, [
-        ['device', `${harmless(name)} (${glyph})`],
-        ['id', deviceId],
-        ['fingerprint', fingerprint],
-        ['server', `${serverUrl}  ${current ? good('reachable') : bad('out of reach')}`],
-        ...(server === null
-          ? []
-          : ([
-              ['account', accountLine(server)],
-              ['storage', STORAGE],
-            ] as const)),
-        ['items here', `${items}${pending === 0 ? '' : `, ${counted(pending, 'change')} waiting to be sent`}`],
-        ['profile', `${profile.name}  ${profile.folder}`],
-      ]);
-    });
-    await noteHidden(terminal, open);
-  });
-}
-
-function accountLine({
-  itemCount,
-  deviceCount,
-  devicesOnline,
-  storageUsedBytes,
-  storageCapBytes,
-}: Me['server']): string {
-  const cap = storageCapBytes === 0 ? '' : ` of ${sizeText(storageCapBytes)}`;
-  const used = `${sizeText(storageUsedBytes)}${cap}`;
-  return `${counted(itemCount, 'item')}, ${counted(deviceCount, 'device')} (${devicesOnline} connected), ${used}`;
-}
-
-/** The server's figure is for a while more than what is listed: that is said, or it would look like a fault. */
-const STORAGE = 'deleted files, and uploads that were broken off count until the night';
-
-/** How long a connection and what was missed may take. */
-const CONNECT_MS = 60_000;
-
-/** `sync`. */
-export function registerSync(program: DeviceCommand): void {
   program
     .command('sync')
     .summary('send, read and compare with the server')
@@ -87,12 +31,57 @@ export function registerSync(program: DeviceCommand): void {
     .does(sync);
 }
 
+async function status(context: Context): Promise<void> {
+  const { terminal, platform, profile } = context;
+  await context.withDevice(async (open) => {
+    const { device, identity, store, current } = open;
+    const { deviceId, serverUrl, glyph, tenantId, keys } = identity;
+    const me = current ? await device.me() : undefined;
+    const pending = await unsent(store);
+    const items = (await device.list()).length;
+    const hidden = (await device.hidden()).length;
+    const fingerprint = fingerprintOfDevice(platform.sodium, { id: deviceId, pubkey: keys.publicKey });
+    const name = me?.device.name ?? identity.name;
+    const known = { server: serverUrl, tenantId, deviceId, name, glyph, fingerprint, profile: profile.name };
+    const server = me?.server ?? null;
+    show(terminal, { ...known, reachable: current, items, hidden, pending, account: server }, () => {
+      const { good, bad } = paletteOf(terminal);
+      return facts(terminal, [
+        ['device', `${sanitizeText(name)} (${glyph})`],
+        ['id', deviceId],
+        ['fingerprint', fingerprint],
+        ['server', `${serverUrl}  ${current ? good('reachable') : bad('out of reach')}`],
+        ...(server === null ? [] : [['account', accountLine(server)] as const, ['storage', STORAGE] as const]),
+        ['items here', `${items}${pending === 0 ? '' : `, ${counted(pending, 'change')} waiting to be sent`}`],
+        ['profile', `${profile.name}  ${profile.folder}`],
+      ]);
+    });
+    await noteHidden(terminal, open);
+  });
+}
+
+/** Number of changes in the outbox. */
+const unsent = async (store: Store): Promise<number> =>
+  (await store.pending()).filter(({ version }) => version === null).length;
+
+function accountLine(server: Me['server']): string {
+  const { itemCount, deviceCount, devicesOnline, storageUsedBytes: used, storageCapBytes: cap } = server;
+  const devices = `${counted(deviceCount, 'device')} (${devicesOnline} connected)`;
+  return `${counted(itemCount, 'item')}, ${devices}, ${sizeText(used)}${cap === 0 ? '' : ` of ${sizeText(cap)}`}`;
+}
+
+/** The server's figure is temporarily larger than the sum of what is listed, which would look like a fault. */
+const STORAGE = 'deleted files, and uploads that were broken off count until the night';
+
+/** Time-out for connecting and receiving what was missed. */
+const CONNECT_MS = 60_000;
+
 async function sync(context: Context, { full }: { readonly full?: boolean }): Promise<void> {
   const { terminal } = context;
   await context.withDevice(async (open) => {
     const { device, store, current } = open;
     if (!current) {
-      const waiting = (await store.pending()).filter(({ version }) => version === null).length;
+      const waiting = await unsent(store);
       const kept = waiting === 0 ? '' : ` ${counted(waiting, 'change')} stay here until it is back.`;
       throw new CommandError(EXIT.unavailable, `the server cannot be reached.${kept}`, undefined, { code: 'network' });
     }
@@ -106,7 +95,7 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
     terminal.progress('');
     if (missing !== undefined) throw incomplete(missing);
     const items = (await device.list()).length;
-    const pending = (await store.pending()).filter(({ version }) => version === null).length;
+    const pending = await unsent(store);
     show(terminal, { items, pending, rewrapped, complete: true }, () => [
       `${paletteOf(terminal).good('Up to date.')} ${counted(items, 'item')}, nothing missing.` +
         (rewrapped === 0 ? '' : ` Keys added to ${counted(rewrapped, 'item')}.`) +
@@ -116,7 +105,7 @@ async function sync(context: Context, { full }: { readonly full?: boolean }): Pr
   });
 }
 
-/** Connects, or gives up: a proxy in between may let requests through and connections not. */
+/** Connects, with a time-out: a proxy may pass requests and block WebSockets. */
 async function connected({ terminal, platform }: Context, device: Device): Promise<void> {
   const stop = new AbortController();
   const late = delay(platform.clock, CONNECT_MS, stop.signal).then(() => {

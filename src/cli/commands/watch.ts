@@ -1,12 +1,10 @@
-/** `watch`: what the devices write, as they do. Holds no lock: other commands of the profile work meanwhile. */
+/** `watch`: prints changes as they arrive. Holds no lock, so other commands of the profile can run meanwhile. */
 import type { Device } from '../../sdk/device.js';
 import type { ItemView } from '../../sdk/events.js';
 import { isRevoked, ClientError } from '../../sdk/errors.js';
-import type { DeviceCommand } from '../command.js';
-import type { Context } from '../context.js';
+import type { Context, DeviceCommand } from '../context.js';
 import { withCopy } from '../open-device.js';
-import { harmless, paletteOf } from '../../terminal/output.js';
-import { widthOf } from '../../terminal/text.js';
+import { paletteOf, sanitizeText, widthOf } from '../../terminal/output.js';
 import { titleOf, withoutSecrets } from '../../sdk/payloads/shapes.js';
 import { CommandError, EXIT } from '../../terminal/terminal.js';
 import { binName, itemFacts, type Surroundings } from '../views.js';
@@ -41,13 +39,13 @@ async function watch(context: Context, options: Options): Promise<void> {
     const printer = new Printer(context, device, options);
     const ended = printer.follow();
     const named = printer.readNames();
-    // Rejects for a device that is revoked, which `last` and `ended` tell as well.
+    // Rejects when the device is revoked, as `last` and `ended` do.
     named.catch(() => undefined);
     if (options.last !== undefined) {
       await named;
       await printer.last(options.last);
     }
-    // Rejects when the device is closed or revoked before it is connected, which `ended` tells as well.
+    // Rejects when the device is closed or revoked before it is connected, as `ended` does.
     Promise.all([device.connect(), named]).then(
       () => printer.ready(),
       () => undefined,
@@ -66,21 +64,21 @@ class Printer {
     private readonly options: Options,
   ) {}
 
-  /** Listens until there is enough, the user has enough, or the device is revoked. */
+  /** Prints events until `--count` is reached; rejects when the user interrupts or the device is revoked. */
   follow(): Promise<void> {
     const { terminal } = this.context;
     let printed = 0;
     return new Promise((resolve, reject) => {
       const { count = Infinity } = this.options;
-      const told = (print: () => void): void => {
+      const limited = (print: () => void): void => {
         if (printed >= count) return;
         print();
         if (++printed >= count) resolve();
       };
       this.device.on('bins', ({ bins }) => (this.around = { ...this.around, bins }));
       this.device.on('devices', ({ devices }) => (this.around = { ...this.around, devices }));
-      this.device.on('item', (item) => told(() => this.item(item, 'item')));
-      this.device.on('delete', ({ id, version }) => told(() => this.deleted(id, version)));
+      this.device.on('item', (item) => limited(() => this.item(item, 'item')));
+      this.device.on('delete', ({ id, version }) => limited(() => this.deleted(id, version)));
       this.device.on('line', (line) => this.line(line));
       this.device.on('revoked', () => reject(new ClientError('revoked', 'this device was revoked')));
       const interrupted = (): void => reject(new CommandError(EXIT.interrupted, 'interrupted'));
@@ -89,20 +87,20 @@ class Printer {
     });
   }
 
-  /** The names of bins and devices: until they are here the ids are shown. Rejects for a device that is revoked. */
+  /** Reads the names of bins and devices; ids are shown before. Rejects when the device is revoked. */
   async readNames(): Promise<void> {
     const unread = (error: unknown): [] => {
-      // Names only: the line says what is wrong.
+      // Only names are missing, and a lost connection is reported by `line`.
       if (isRevoked(error)) throw error;
       return [];
     };
     const { bins, roster } = this.device;
-    // The list of devices is told as an event, as later ones are.
+    // The list of devices arrives as an event.
     const [list] = await Promise.all([bins.list().catch(unread), roster.list().catch(unread)]);
     if (this.around.bins.length === 0) this.around = { ...this.around, bins: list };
   }
 
-  /** The newest items that are here, newest last, before anything is new. */
+  /** Prints the newest local items, newest last. */
   async last(count: number): Promise<void> {
     for (const item of (await this.device.list()).slice(0, count).reverse()) this.item(item, 'known');
   }
@@ -120,7 +118,7 @@ class Printer {
       terminal.data({ event, ...itemFacts(item, this.around), payload });
       return;
     }
-    const what = `${harmless(item.type)}  ${harmless(titleOf(item.type, item.payload))}`;
+    const what = `${sanitizeText(item.type)}  ${sanitizeText(titleOf(item.type, item.payload))}`;
     this.print(item.ts, binName(this.around.bins, item.binId), what, item.id);
   }
 
@@ -133,7 +131,7 @@ class Printer {
     const { terminal } = this.context;
     const { dim, accent } = paletteOf(terminal);
     const clock = new Date(time).toTimeString().slice(0, 8);
-    const where = harmless(bin);
+    const where = sanitizeText(bin);
     const gap = ' '.repeat(Math.max(0, BIN_WIDTH - widthOf(where)));
     terminal.print(`${dim(clock)}  ${accent(id)}  ${where}${gap}  ${what}`);
   }
@@ -141,10 +139,7 @@ class Printer {
   private line(line: { readonly state: string; readonly retryInMs?: number }): void {
     const { terminal } = this.context;
     if (line.state === 'connected' && this.waiting) terminal.note('Connected again.');
-    if (line.state === 'waiting' && !this.waiting) {
-      terminal.note('The connection is lost; it is made again by itself.');
-    }
-    if (line.state === 'waiting') this.waiting = true;
-    if (line.state === 'connected') this.waiting = false;
+    if (line.state === 'waiting' && !this.waiting) terminal.note('The connection is lost; it is made again by itself.');
+    if (line.state === 'waiting' || line.state === 'connected') this.waiting = line.state === 'waiting';
   }
 }

@@ -1,4 +1,4 @@
-/** What `doctor` finds: one sentence that says what is, one that says what to do. */
+/** Findings of `doctor`: a sentence about the state, and one about what to do. */
 import type { Call } from '../../sdk/http.js';
 import type { Identity } from '../../sdk/identity.js';
 import type { Platform } from '../../sdk/platform.js';
@@ -6,7 +6,7 @@ import { count, nonEmpty, object, type Read } from '../../sdk/reader.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { Context } from '../context.js';
 
-/** The checks, in the order in which they are made (the reference, Doctor). */
+/** The checks, in the order of execution (the reference, Doctor). */
 export const CHECKS = [
   ...(['secrets', 'permissions', 'disk', 'identity', 'fingerprint', 'address', 'dns', 'connection'] as const),
   ...(['tls', 'server', 'clock', 'token', 'devices', 'upgrade', 'idle'] as const),
@@ -16,17 +16,17 @@ export const CHECKS = [
 /** Name of a check; stable, for scripts. */
 export type CheckName = (typeof CHECKS)[number];
 
-/** One outcome. A check may have several. */
+/** One result of a check, which may have several. */
 export interface Finding {
   readonly check: CheckName;
   readonly status: 'ok' | 'warning' | 'problem';
-  /** What is, in plain words. */
+  /** The state. */
   readonly what: string;
-  /** How to mend it; absent where nothing is to be done. */
+  /** How to fix it; absent where nothing is wrong. */
   readonly do?: string;
 }
 
-/** The server's figures, as `/me` gives them. */
+/** The figures of `/me`. */
 export const readFigures = object({
   headVersion: count,
   versionSum: count,
@@ -34,44 +34,36 @@ export const readFigures = object({
   server: object({ itemCount: count }),
 });
 
-/** See above. */
+/** The server's counts, for comparison with the local copy. */
 export type Figures = Read<typeof readFigures>;
 
-/** One look at the server's clock: its time, and between when and when it was read. */
-interface TimeProbe {
-  readonly serverTime: number;
-  readonly resolutionMs: number;
-  readonly sentAt: number;
-  readonly receivedAt: number;
-}
-
-/** What the checks that need a device are given, and what the earlier ones found out for the later. */
-export interface Patient {
+/** What the checks of a device are given, and what earlier checks found out for later ones. */
+export interface DoctorContext {
   readonly context: Context;
   readonly platform: Platform;
   readonly identity: Identity;
-  /** How long an idle connection is watched, ms. */
+  /** How long an idle connection is observed, ms. */
   readonly idleMs: number;
-  /** Absent where no answer has named a time yet. */
-  time?: TimeProbe;
-  /** Absent where the server lets this device do nothing. */
+  /** The server's time, and when it was requested and received. Absent until a response has one. */
+  time?: Readonly<Record<'serverTime' | 'resolutionMs' | 'sentAt' | 'receivedAt', number>>;
+  /** Absent where the server refuses this device. */
   session?: { readonly call: Call; readonly figures: Figures };
 }
 
-/** Findings of one check. `ok`: all is well. `warning`: it works, and the user should know. `problem`: it does not, or is not safe. */
+/** Findings of one check. `warning`: it works, with a caveat. `problem`: it does not work, or is not safe. */
 export const about = (check: CheckName) => ({
   ok: (what: string): Finding => ({ check, status: 'ok', what }),
   warning: (what: string, mend: string): Finding => ({ check, status: 'warning', what, do: mend }),
   problem: (what: string, mend: string): Finding => ({ check, status: 'problem', what, do: mend }),
 });
 
-/** True where a finding ends what builds on it. */
+/** True where checks that depend on this one are skipped. */
 export const isProblem = ({ status }: Finding): boolean => status === 'problem';
 
-/** How a device that the server does not take any more comes back. */
+/** How to become a device again. */
 export const AGAIN = `\`${SERVICE_NAME}-device pair\` beside another device of yours, or \`recover\` with the twelve words.`;
 
-/** A promise that must settle within `ms` of the clock; `late` otherwise. The work itself goes on: bound it elsewhere. */
+/** Resolves with `late` where `work` takes longer than `ms`. The work itself is not cancelled. */
 export function within<T, L>(clock: Platform['clock'], ms: number, work: Promise<T>, late: L): Promise<T | L> {
   return new Promise((resolve, reject) => {
     const timer = clock.setTimer(ms, () => resolve(late));
@@ -79,7 +71,7 @@ export function within<T, L>(clock: Platform['clock'], ms: number, work: Promise
   });
 }
 
-/** A time span as a person says it. */
+/** A duration in words. */
 export function span(ms: number): string {
   const seconds = Math.round(ms / 1_000);
   if (seconds < 120) return `${seconds} s`;

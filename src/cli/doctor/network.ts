@@ -1,6 +1,6 @@
 /**
- * The way to the server: address, name, connection, TLS, each tried by itself, so that the first that fails is named.
- * Then the server: is it ours, is its database up, is it this device's vault, and what time is it there?
+ * The path to the server: address, DNS, connection and TLS, each checked separately so that the first failure is named.
+ * Then the server: is it this service, is its database up, is it this device's vault, and what is its time?
  */
 import { lookup } from 'node:dns/promises';
 import { connect, isIP } from 'node:net';
@@ -8,26 +8,26 @@ import { faultsOf, handshake, type CertificateFault, type Shown } from '../../sd
 import { nullable, object, record, string } from '../../sdk/reader.js';
 import { errorCode } from '../../protocol/error-code.js';
 import { cappedBody } from '../../terminal/capped-body.js';
-import { about, span, within, type CheckName, type Finding, type Patient } from './finding.js';
+import { about, span, within, type CheckName, type Finding, type DoctorContext } from './finding.js';
 
 const WITHIN_MS = 10_000;
 const ANSWER_WITHIN_MS = 15_000;
 const REPLY_MAX = 64 * 1024;
 const SOON_MS = 14 * 24 * 3_600_000;
-/** Proxies renew when about a third of a certificate's life is left. */
+/** Proxies renew a certificate when about a third of its lifetime is left. */
 const SOON_SHARE = 0.15;
 const RENEW = 'Renew it on the server (or its proxy), and see why that did not happen by itself.';
-/** Certificates and tokens bear more than this; codes of pairing, by the minute, do not bear more than the second. */
+/** Pairing codes live for minutes and fail beyond the second limit; certificates and tokens tolerate more. */
 const SKEW_WARNING_MS = 30_000;
 const SKEW_PROBLEM_MS = 120_000;
-/** `Date` names whole seconds. */
+/** Resolution of the `Date` header. */
 const DATE_RESOLUTION_MS = 1_000;
 
-/** A sentence that says what is, and one that says what to do. */
-type Said = readonly [what: string, mend: string];
+/** What is wrong, and what to do. */
+type Fault = readonly [what: string, mend: string];
 
-/** Host and port that are dialled. */
-function targetOf({ identity }: Patient) {
+/** Host and port to connect to. */
+function targetOf({ identity }: DoctorContext) {
   const { hostname, port, protocol } = new URL(identity.serverUrl);
   const tls = protocol === 'https:';
   return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? (tls ? 443 : 80) : Number(port), tls };
@@ -36,11 +36,11 @@ function targetOf({ identity }: Patient) {
 const isLoopback = (host: string): boolean =>
   host === 'localhost' || host.endsWith('.localhost') || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 
-/** Plain http is for this machine only. */
-export function checkAddress(patient: Patient): Finding {
+/** Plain http is safe on this machine only. */
+export function checkAddress(doctor: DoctorContext): Finding {
   const { ok, problem } = about('address');
-  const { host, tls } = targetOf(patient);
-  const { serverUrl } = patient.identity;
+  const { host, tls } = targetOf(doctor);
+  const { serverUrl } = doctor.identity;
   if (tls) return ok(`The address is ${serverUrl}.`);
   if (isLoopback(host)) return ok(`The address is ${serverUrl}, on this machine: no TLS is needed.`);
   return problem(
@@ -49,14 +49,14 @@ export function checkAddress(patient: Patient): Finding {
   );
 }
 
-/** Does the name have an address? */
-export async function checkName(patient: Patient): Promise<Finding> {
+/** DNS: does the name resolve? */
+export async function checkName(doctor: DoctorContext): Promise<Finding> {
   const { ok, problem } = about('dns');
-  const { host } = targetOf(patient);
+  const { host } = targetOf(doctor);
   if (isIP(host) !== 0) return ok(`${host} is an address; no name is looked up.`);
   const mend = 'Is this machine on line, and is the name spelled right? Try another network or name server.';
   try {
-    const found = await within(patient.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
+    const found = await within(doctor.platform.clock, WITHIN_MS, lookup(host, { all: true }), undefined);
     if (found === undefined) return problem(`The name ${host} was not answered within 10 s.`, mend);
     return ok(`${host} is ${found.map(({ address }) => address).join(', ')}.`);
   } catch (error) {
@@ -69,7 +69,7 @@ export async function checkName(patient: Patient): Promise<Finding> {
   }
 }
 
-const CONNECT_CAUSES: Readonly<Record<string, Said>> = {
+const CONNECT_CAUSES: Readonly<Record<string, Fault>> = {
   ECONNREFUSED: ['refuses the connection: nothing listens there', 'Is the server running, and is the port right?'],
   ETIMEDOUT: ['does not answer', 'A firewall may drop the connection, or the machine is off.'],
   EHOSTUNREACH: ['cannot be reached from here', 'Is this machine on line? Is a VPN needed?'],
@@ -82,10 +82,10 @@ function connectFinding(check: CheckName, place: string, code: string): Finding 
   return about(check).problem(`${place}, ${what}.`, mend);
 }
 
-/** Does anything listen there? */
-export async function checkConnection(patient: Patient): Promise<Finding> {
-  const { clock } = patient.platform;
-  const { host, port } = targetOf(patient);
+/** TCP: does anything listen there? */
+export async function checkConnection(doctor: DoctorContext): Promise<Finding> {
+  const { clock } = doctor.platform;
+  const { host, port } = targetOf(doctor);
   const place = `${host}, port ${port}`;
   const socket = connect({ host, port });
   const began = clock.now();
@@ -98,12 +98,12 @@ export async function checkConnection(patient: Patient): Promise<Finding> {
   return about('connection').ok(`${place}, answers after ${clock.now() - began} ms.`);
 }
 
-/** Does the certificate hold? Every fault is named: mending one of two brings nobody further. */
-export async function checkTls(patient: Patient): Promise<readonly Finding[]> {
-  const target = targetOf(patient);
+/** TLS: is the certificate valid? Every fault is listed, since fixing one of two is not enough. */
+export async function checkTls(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const target = targetOf(doctor);
   if (!target.tls) return [];
   const { host, port } = target;
-  const { clock } = patient.platform;
+  const { clock } = doctor.platform;
   const { done, end } = handshake(target);
   const shown = done.catch((error: unknown) => errorCode(error) || 'EPROTO');
   const outcome = await within<Shown | string, string>(clock, WITHIN_MS, shown, 'ETIMEDOUT').finally(end);
@@ -113,14 +113,14 @@ export async function checkTls(patient: Patient): Promise<readonly Finding[]> {
     return [about('tls').problem(`${host}, port ${port}, does not speak TLS (${outcome}).`, mend)];
   }
   const now = clock.now();
-  const trusted = patient.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
+  const trusted = doctor.context.terminal.env['NODE_EXTRA_CA_CERTS'] ?? '';
   const faults = faultsOf(outcome, { host, now });
   return faults.length === 0
     ? [sound(outcome, now)]
     : faults.map((fault) => faultFinding(fault, { host, now, trusted }));
 }
 
-/** It holds. One that lives for hours is renewed every few of them: how much of its life is left says whether that fails. */
+/** A valid certificate. Short-lived ones are renewed often: the remaining share of the lifetime shows a failing renewal. */
 export function sound({ chain: [certificate] }: Shown, now: number): Finding {
   const [from, until] = [Date.parse(certificate.valid_from), Date.parse(certificate.valid_to)];
   if (until - now < Math.min(SOON_MS, (until - from) * SOON_SHARE))
@@ -128,7 +128,7 @@ export function sound({ chain: [certificate] }: Shown, now: number): Finding {
   return about('tls').ok(`The certificate holds, until ${certificate.valid_to}.`);
 }
 
-/** `trusted`: what `NODE_EXTRA_CA_CERTS` says. */
+/** `trusted`: the value of `NODE_EXTRA_CA_CERTS`. */
 function faultFinding(
   { kind, which, at = NaN, named }: CertificateFault,
   { host, now, trusted }: { readonly host: string; readonly now: number; readonly trusted: string },
@@ -139,7 +139,7 @@ function faultFinding(
       ? 'set NODE_EXTRA_CA_CERTS=/path/ca.pem'
       : `look at NODE_EXTRA_CA_CERTS: ${trusted} cannot be read or does not have it`;
   const root = `If the authority is your own, ${set} (its root certificate) for every program that connects`;
-  const said: Readonly<Record<CertificateFault['kind'], Said>> = {
+  const faults: Readonly<Record<CertificateFault['kind'], Fault>> = {
     expired: [`expired ${span(now - at)} ago (${date}).`, RENEW],
     not_yet_valid: [`is valid from ${date} only.`, "Is this machine's clock right?"],
     self_signed: [
@@ -157,7 +157,7 @@ function faultFinding(
     wrong_name: [`is not for ${host} but for ${named}.`, 'Is the address right? If it is, another site answers there.'],
     other: [`does not hold (${named}).`, RENEW],
   };
-  const [what, mend] = said[kind];
+  const [what, mend] = faults[kind];
   return about('tls').problem(`${which.charAt(0).toUpperCase()}${which.slice(1)} ${what}`, mend);
 }
 
@@ -168,7 +168,7 @@ const readStatus = object({
   database: string,
 });
 
-async function statusReply({ platform, identity }: Patient) {
+async function statusReply({ platform, identity }: DoctorContext) {
   const { clock } = platform;
   const stop = new AbortController();
   const timer = clock.setTimer(ANSWER_WITHIN_MS, () => stop.abort());
@@ -188,11 +188,11 @@ async function statusReply({ platform, identity }: Patient) {
   }
 }
 
-/** Asks for the server's status, and for its time, where the reply names it. */
-export async function checkServer(patient: Patient): Promise<readonly Finding[]> {
+/** Reads the server's status, and its time from the `Date` header. */
+export async function checkServer(doctor: DoctorContext): Promise<readonly Finding[]> {
   let reply: Awaited<ReturnType<typeof statusReply>>;
   try {
-    reply = await statusReply(patient);
+    reply = await statusReply(doctor);
   } catch (error) {
     const cause = error instanceof Error ? errorCode(error.cause) || error.name : '';
     const what = `The connection opens, but a request gets no answer (${cause}).`;
@@ -200,40 +200,54 @@ export async function checkServer(patient: Patient): Promise<readonly Finding[]>
   }
   const { response, text, sentAt, receivedAt } = reply;
   const at = Date.parse(response.headers.get('date') ?? '');
-  // The time was anywhere within that second: its middle is off by half of it at most.
+  // The middle of that second is off by half a second at most.
   if (!Number.isNaN(at))
-    patient.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
-  return [...serverFindings(patient, response, text), ...checkClock(patient)];
+    doctor.time = { serverTime: at + DATE_RESOLUTION_MS / 2, resolutionMs: DATE_RESOLUTION_MS, sentAt, receivedAt };
+  return [...serverFindings(doctor, response, text), ...checkClock(doctor)];
 }
 
-function serverFindings(patient: Patient, response: Response, text: string): readonly Finding[] {
+function serverFindings(doctor: DoctorContext, response: Response, text: string): readonly Finding[] {
+  const { ok, problem } = about('server');
   let status: ReturnType<typeof readStatus>;
   try {
     status = readStatus(record(JSON.parse(text), ''), '');
   } catch {
-    return [about('server').problem(...otherServer(patient, response))];
+    return [problem(...otherServer(doctor, response))];
   }
-  return judged(patient, status);
+  const { version, database, claimed, tenantId } = status;
+  const faults: Finding[] = [];
+  if (database !== 'up') {
+    const mend = 'Start PostgreSQL, or look into its log. What you write meanwhile waits here.';
+    faults.push(problem(`The server (version ${version}) is up, its database is ${database}.`, mend));
+  }
+  if (tenantId !== '' && tenantId !== doctor.identity.tenantId) {
+    const what = 'The server at this address holds another vault than the one this device belongs to.';
+    const mend =
+      'Is the address right? If the server was set up anew: `recover` with the twelve words, then `import` an archive.';
+    faults.push(problem(what, mend));
+  }
+  if (claimed === false) {
+    const mend = '`recover` with the twelve words brings a device back.';
+    faults.push(problem('Nobody has claimed this server: its devices were wiped.', mend));
+  }
+  return faults.length > 0 ? faults : [ok(`The server runs version ${version}; its database is up.`)];
 }
 
-/** Something answers, and it is not our server. */
-function otherServer({ identity: { serverUrl } }: Patient, { status, headers }: Response): Said {
-  if (status >= 300 && status < 400)
-    return [
-      `${serverUrl} redirects to ${headers.get('location') ?? 'nowhere'}.`,
-      'Redirects are not followed, since a token must not go where they point. Use the final address.',
-    ];
-  if (status === 502 || status === 504)
-    return [
-      `A proxy answers (${status}): it does not reach the server behind it.`,
-      'Is the server running? Look into its log.',
-    ];
+/** A response that is not from this service. */
+function otherServer({ identity: { serverUrl } }: DoctorContext, { status, headers }: Response): Fault {
+  if (status >= 300 && status < 400) {
+    const final = 'Redirects are not followed, since a token must not go where they point. Use the final address.';
+    return [`${serverUrl} redirects to ${headers.get('location') ?? 'nowhere'}.`, final];
+  }
+  if (status === 502 || status === 504) {
+    const what = `A proxy answers (${status}): it does not reach the server behind it.`;
+    return [what, 'Is the server running? Look into its log.'];
+  }
   if (status === 503) return ['The server is there, and not ready (503).', 'Wait a little, then look into its log.'];
-  if (status === 401 || status === 403 || status === 407)
-    return [
-      `A proxy in between asks for a login (${status}).`,
-      'Let it pass /api and /ws through: the devices have tokens of their own.',
-    ];
+  if (status === 401 || status === 403 || status === 407) {
+    const pass = 'Let it pass /api and /ws through: the devices have tokens of their own.';
+    return [`A proxy in between asks for a login (${status}).`, pass];
+  }
   const path = new URL(serverUrl).pathname;
   const wrongPath =
     path === '/'
@@ -242,31 +256,8 @@ function otherServer({ identity: { serverUrl } }: Patient, { status, headers }: 
   return [`Something answers at ${serverUrl} (${status}), but it is not this service.`, wrongPath];
 }
 
-function judged({ identity }: Patient, status: ReturnType<typeof readStatus>): readonly Finding[] {
-  const { ok, problem } = about('server');
-  const { version, database, claimed, tenantId } = status;
-  const faults: Said[] = [];
-  if (database !== 'up')
-    faults.push([
-      `The server (version ${version}) is up, its database is ${database}.`,
-      'Start PostgreSQL, or look into its log. What you write meanwhile waits here.',
-    ]);
-  if (tenantId !== '' && tenantId !== identity.tenantId)
-    faults.push([
-      'The server at this address holds another vault than the one this device belongs to.',
-      'Is the address right? If the server was set up anew: `recover` with the twelve words, then `import` an archive.',
-    ]);
-  if (claimed === false)
-    faults.push([
-      'Nobody has claimed this server: its devices were wiped.',
-      '`recover` with the twelve words brings a device back.',
-    ]);
-  if (faults.length > 0) return faults.map((fault) => problem(...fault));
-  return [ok(`The server runs version ${version}; its database is up.`)];
-}
-
-/** How far this machine's clock is from the server's, the time on the way left out of account. */
-export function checkClock({ time }: Patient): readonly Finding[] {
+/** The offset between this machine's clock and the server's, less the uncertainty of the request's duration. */
+export function checkClock({ time }: DoctorContext): readonly Finding[] {
   if (time === undefined) return [];
   const { ok, warning, problem } = about('clock');
   const skew = (time.sentAt + time.receivedAt) / 2 - time.serverTime;

@@ -1,4 +1,4 @@
-/** The device's place on this machine: who may read it, whether there is room, where the secrets are. */
+/** The profile's folder: permissions, free space, and where the key of the secrets is. */
 import { access, constants, lstat, readdir, readFile, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Identity } from '../../sdk/identity.js';
@@ -14,7 +14,7 @@ const LOW_BYTES = 100 * 1024 * 1024;
 const OUT_BYTES = 10 * 1024 * 1024;
 const HEADER_PLACE = /"place":"(keychain|file)"/;
 
-/** Where the key of the secrets is; nothing is opened, closed or mended here. */
+/** Where the key of the secrets is. Reads the file directly: `Secrets` would correct its permissions. */
 export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
   const text = await readFile(join(profile.folder, 'identity'), 'utf8').catch(() => '');
   const place = HEADER_PLACE.exec(text)?.[1];
@@ -27,7 +27,7 @@ export async function checkSecrets({ profile }: Context): Promise<Finding[]> {
   return [about('secrets').ok(kept)];
 }
 
-/** Folder and files: may others read them, may this user write them? Looked at before anything mends them. */
+/** Can others read the files, can this user write them? Runs before anything corrects their permissions. */
 export async function checkPermissions({ profile: { folder } }: Context): Promise<Finding[]> {
   const { ok, problem } = about('permissions');
   const findings: Finding[] = [];
@@ -53,7 +53,7 @@ async function freeIn(folder: string): Promise<number> {
   return bavail * bsize;
 }
 
-/** Room for the local copy. `free`: bytes that are left in a folder. */
+/** Free space for the local copy. `free`: bytes that are left in a folder. */
 export async function checkDisk({ profile }: Context, free = freeIn): Promise<Finding[]> {
   const { ok, warning, problem } = about('disk');
   const left = await free(profile.folder).catch(() => undefined);
@@ -65,7 +65,7 @@ export async function checkDisk({ profile }: Context, free = freeIn): Promise<Fi
   return [ok(`${mib} MiB are free.`)];
 }
 
-/** The identity, or why there is none. `here`: somebody has claimed or paired. */
+/** The identity, or why there is none. `here`: the profile is a device. */
 export async function checkIdentity({
   profile,
 }: Context): Promise<{ readonly identity?: Identity; readonly here: boolean; readonly finding: Finding }> {

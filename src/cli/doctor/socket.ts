@@ -1,10 +1,10 @@
-/** Live changes come over a WebSocket: does it open, does it carry, and how long does an idle one live? */
+/** The WebSocket of live changes: does it open, does it transport frames, and how long does an idle one last? */
 import { once } from 'node:events';
 import { count, object, record, string } from '../../sdk/reader.js';
 import type { OpenSocket } from '../../sdk/platform.js';
 import { CLOSE } from '../../protocol/close-codes.js';
 import { WS_TICKET_MS } from '../../protocol/limits.js';
-import { about, span, within, type Figures, type Finding, type Patient } from './finding.js';
+import { about, span, within, type Figures, type Finding, type DoctorContext } from './finding.js';
 import { checkClock } from './network.js';
 
 const OPEN_WITHIN_MS = 15_000;
@@ -23,20 +23,20 @@ interface Closed {
   readonly at: number;
 }
 
-/** A connection under trial: what came, when, and how it ended. */
+/** A connection under test: its frames, their times, and how it ended. */
 class Trial {
   readonly closed: Promise<Closed>;
-  /** When the last frame came, and when each ping of the server did. */
+  /** Time of the last frame, and of each ping of the server. */
   heardAt: number;
   readonly pings: number[] = [];
   private readonly socket: OpenSocket;
   private readonly waiting = new Map<string, () => void>();
 
   constructor(
-    private readonly patient: Patient,
+    private readonly doctor: DoctorContext,
     url: string,
   ) {
-    const { clock, sockets } = patient.platform;
+    const { clock, sockets } = doctor.platform;
     this.heardAt = clock.now();
     let close: (closed: Closed) => void = () => undefined;
     this.closed = new Promise((resolve) => (close = resolve));
@@ -54,10 +54,10 @@ class Trial {
     this.socket.send(JSON.stringify(frame));
   }
 
-  /** The opening, or the next frame of a type; or the end of the connection, or neither in time. */
+  /** Waits for the opening or a frame of `type`, for the end of the connection, or for the time-out. */
   next(type: string, withinMs = ANSWER_WITHIN_MS): Promise<'here' | 'late' | Closed> {
     const here = new Promise<'here'>((resolve) => this.waiting.set(type, () => resolve('here')));
-    return within(this.patient.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
+    return within(this.doctor.platform.clock, withinMs, Promise.race([here, this.closed]), 'late');
   }
 
   end(): void {
@@ -84,25 +84,25 @@ class Trial {
   }
 }
 
-/** Gets a ticket, opens a connection, and lets it idle for as long as was asked. */
-export async function checkSocket(patient: Patient): Promise<readonly Finding[]> {
-  const { platform, identity, session } = patient;
+/** Gets a ticket, opens a connection, and leaves it idle for `idleMs`. */
+export async function checkSocket(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const { platform, identity, session } = doctor;
   if (session === undefined) return [];
   const sentAt = platform.clock.now();
   const reply = await session.call({ method: 'POST', path: '/ws-ticket', body: {}, repeatable: true });
   const { ticket, expiresAt } = readTicket(reply.body, '/ws-ticket');
   const clock: Finding[] = [];
-  if (patient.time === undefined) {
-    // A ticket ends a known time after it was made.
+  if (doctor.time === undefined) {
+    // A ticket's lifetime is known, so its expiry gives the server's time.
     const serverTime = expiresAt - WS_TICKET_MS;
-    patient.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
-    clock.push(...checkClock(patient));
+    doctor.time = { serverTime, resolutionMs: 0, sentAt, receivedAt: platform.clock.now() };
+    clock.push(...checkClock(doctor));
   }
   const url = `${identity.serverUrl.replace(/^http/, 'ws')}/ws?shape=a&ticket=${encodeURIComponent(ticket)}`;
-  const trial = new Trial(patient, url);
+  const trial = new Trial(doctor, url);
   try {
     const upgrade = await upgraded(trial);
-    const idle = upgrade.status === 'ok' ? [await idled(patient, trial, session.figures)] : [];
+    const idle = upgrade.status === 'ok' ? [await idled(doctor, trial, session.figures)] : [];
     return [...clock, upgrade, ...idle];
   } finally {
     trial.end();
@@ -126,10 +126,10 @@ async function upgraded(trial: Trial): Promise<Finding> {
   return problem('The connection for live changes opens, but nothing comes through it.', PROXY_HINT);
 }
 
-/** Holds the connection as a device that has nothing to say, and measures when it is cut. */
-async function idled(patient: Patient, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
+/** Keeps the connection idle, as a device without changes does, and measures when it is cut. */
+async function idled(doctor: DoctorContext, trial: Trial, { headVersion, epoch }: Figures): Promise<Finding> {
   const { ok, problem } = about('idle');
-  const { idleMs, context, platform } = patient;
+  const { idleMs, context, platform } = doctor;
   const { clock } = platform;
   const { terminal } = context;
   const caughtUp = trial.next('caught_up');

@@ -1,4 +1,4 @@
-/** Does the server still know this device, and whom else does it list? */
+/** The token and the device list: does the server still accept this device, and are all devices certified? */
 import { DeviceApi } from '../../sdk/api.js';
 import { ApiError, isPassing, isRevoked } from '../../sdk/errors.js';
 import { Http } from '../../sdk/http.js';
@@ -10,14 +10,14 @@ import { CryptoRefusal } from '../../crypto/refusal.js';
 import { equalBytes } from '../../protocol/bytes.js';
 import { SERVICE_NAME } from '../../protocol/limits.js';
 import { failureOf } from '../failure.js';
-import { about, AGAIN, readFigures, span, type Finding, type Patient } from './finding.js';
+import { about, AGAIN, readFigures, span, type Finding, type DoctorContext } from './finding.js';
 
 const ME = { method: 'GET', path: '/me', repeatable: true } as const;
 const { ok, warning, problem } = about('token');
 
-/** Tries the token as it is; where it is refused, renews it by the device's own key, and keeps the new one. */
-export async function checkToken(patient: Patient): Promise<readonly Finding[]> {
-  const { platform, identity } = patient;
+/** Tries the stored token. A refused one is renewed with the device's key, and the new one is stored. */
+export async function checkToken(doctor: DoctorContext): Promise<readonly Finding[]> {
+  const { platform, identity } = doctor;
   const { sodium, clock } = platform;
   const http = new Http({ ...platform, baseUrl: identity.serverUrl });
   const fresh: Token[] = [];
@@ -28,16 +28,16 @@ export async function checkToken(patient: Patient): Promise<readonly Finding[]> 
     if (refused !== undefined) await session.renew();
     const figures = readFigures((await session.call(ME)).body, '/me');
     const findings = [refused === undefined ? standing(identity.token, clock.now()) : renewed(refused)];
-    for (const token of fresh) findings.push(...(await saved(patient, { ...identity, token })));
-    patient.session = { call: session.call, figures };
+    for (const token of fresh) findings.push(...(await saved(doctor, { ...identity, token })));
+    doctor.session = { call: session.call, figures };
     return findings;
   } catch (error) {
     return [refusal(error)];
   }
 }
 
-/** Nothing to say where the token is saved. Where the keychain is away everything works until the command ends. */
-async function saved({ context }: Patient, identity: Identity): Promise<readonly Finding[]> {
+/** No finding where the token is stored. Without the keychain it works until the command ends. */
+async function saved({ context }: DoctorContext, identity: Identity): Promise<readonly Finding[]> {
   try {
     await context.profile.renew(identity);
     return [];
@@ -48,7 +48,7 @@ async function saved({ context }: Patient, identity: Identity): Promise<readonly
   }
 }
 
-/** The refusal of the token itself; anything else is thrown. */
+/** The refusal of the token; rethrows other errors. */
 function tokenRefusal(error: unknown): ApiError {
   if (error instanceof ApiError && error.status === 401) return error;
   throw error;
@@ -96,8 +96,8 @@ function refusal(error: unknown): Finding {
   return problem(`The server refuses this device (${code}).`, AGAIN);
 }
 
-/** Every device in the server's list must bear a certificate of this vault. */
-export async function checkDevices({ platform, identity, session }: Patient): Promise<readonly Finding[]> {
+/** Every device in the server's list must have a certificate of this vault. */
+export async function checkDevices({ platform, identity, session }: DoctorContext): Promise<readonly Finding[]> {
   if (session === undefined) return [];
   const { ok, warning, problem } = about('devices');
   const { masterKey, deviceId, keys } = identity;

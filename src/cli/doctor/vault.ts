@@ -1,4 +1,4 @@
-/** The local copy: is it whole, is it complete, does everything in it verify, and is anything stuck? */
+/** The local copy: is it consistent and complete, does every item verify, and can the outbox be sent? */
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
 import type { HiddenItem } from '../../sdk/library.js';
@@ -9,19 +9,19 @@ import { SERVICE_NAME } from '../../protocol/limits.js';
 import type { OpenDevice } from '../context.js';
 import { failureOf } from '../failure.js';
 import { CommandError } from '../../terminal/terminal.js';
-import { about, within, type Figures, type Finding, type Patient } from './finding.js';
+import { about, within, type Figures, type Finding, type DoctorContext } from './finding.js';
 
 const COMPLETE_WITHIN_MS = 120_000;
 const SEND_WITHIN_MS = 15_000;
 
-/** All checks of the local copy. `figures`: undefined where live changes do not come, so only what is here is looked at. */
-export async function checkVault(patient: Patient, figures: Figures | undefined): Promise<readonly Finding[]> {
+/** All checks of the local copy. `figures`: undefined without live changes; only local checks are made then. */
+export async function checkVault(doctor: DoctorContext, figures: Figures | undefined): Promise<readonly Finding[]> {
   const { problem } = about('store');
   try {
-    return await patient.context.withDevice(
+    return await doctor.context.withDevice(
       async (open) => {
         const store = await checkStore(open.store);
-        const live = figures === undefined ? [] : await checkLive(patient, open, figures);
+        const live = figures === undefined ? [] : await checkLive(doctor, open, figures);
         return [store, ...live, ...unverifiable(await open.device.hidden())];
       },
       { sync: 'local' },
@@ -31,13 +31,13 @@ export async function checkVault(patient: Patient, figures: Figures | undefined)
     const { code, message, hint } = failureOf(error);
     const damaged = 'It is rebuilt from the server: see the reference, Doctor, "store".';
     if (code === 'failure') return [problem('The local copy cannot be read.', damaged)];
-    // A full or read-only disk is no damage: to have the copy rebuilt would not help.
+    // A full or read-only disk: rebuilding the copy would not help.
     const what = `The local copy cannot be opened: ${message}.`;
     return [problem(what, hint ?? 'Mend that, and run doctor again.')];
   }
 }
 
-/** The store's own tally against its entries. */
+/** Compares the store's counters with its entries. */
 async function checkStore(store: Store): Promise<Finding> {
   const { ok, problem } = about('store');
   const [cursor, held] = [await store.cursor(), await store.held()];
@@ -56,58 +56,58 @@ async function checkStore(store: Store): Promise<Finding> {
   );
 }
 
-/** What a device told while it was connected. */
-interface Told {
+/** Events of a device while it was connected. */
+interface Observed {
   readonly missing?: DeviceEvents['missing'];
   readonly repaired?: DeviceEvents['repaired'];
   readonly complete: boolean;
   readonly problems: readonly Error[];
   readonly rejected: readonly Error[];
-  /** Resolves when the next change went out, was refused, or met a problem. */
+  /** Resolves when the next change is sent, refused, or meets a problem. */
   moved(): Promise<true>;
 }
 
-function listen(device: Device): Told {
+function listen(device: Device): Observed {
   let move: () => void = () => undefined;
   const problems: Error[] = [];
   const rejected: Error[] = [];
   const moved = (): Promise<true> => new Promise((resolve) => (move = () => resolve(true)));
-  const told: { -readonly [K in keyof Told]: Told[K] } = { complete: false, problems, rejected, moved };
-  device.on('missing', (event) => (told.missing = event));
-  device.on('caught_up', (event) => (told.complete = event.complete === true));
-  device.on('repaired', (event) => (told.repaired = event));
+  const seen: { -readonly [K in keyof Observed]: Observed[K] } = { complete: false, problems, rejected, moved };
+  device.on('missing', (event) => (seen.missing = event));
+  device.on('caught_up', (event) => (seen.complete = event.complete === true));
+  device.on('repaired', (event) => (seen.repaired = event));
   for (const [name, errors] of [['problem', problems] as const, ['rejected', rejected] as const])
     device.on(name, ({ error }) => {
       errors.push(error);
       move();
     });
   device.on('sent', () => move());
-  return told;
+  return seen;
 }
 
-/** Connects as a device does, so that what is missing is found and mended by the same code. */
+/** Connects like any device, so that the same code detects and repairs missing items. */
 async function checkLive(
-  patient: Patient,
+  doctor: DoctorContext,
   { device, store }: OpenDevice,
   figures: Figures,
 ): Promise<readonly Finding[]> {
-  const { clock } = patient.platform;
+  const { clock } = doctor.platform;
   const { itemCount, versionSum } = await store.held();
-  // It stood at the server's head and did not hold what is counted there.
+  // At the server's head, but with other counts than the server.
   const short =
     (await store.cursor()).since === figures.headVersion &&
     (itemCount !== figures.server.itemCount || versionSum !== figures.versionSum);
-  const told = listen(device);
+  const seen = listen(device);
   try {
     const connected = device.connect().then(() => true);
     if (!(await within(clock, COMPLETE_WITHIN_MS, connected, false))) {
       const what = 'It could not be checked in two minutes whether everything is here.';
       return [about('completeness').warning(what, 'Run doctor again when the connection is better.')];
     }
-    const complete = completeness(told, short, await store.held());
-    for (let waits = true; waits && told.problems.length === 0 && (await unsent(store)).length > 0;)
-      waits = await within(clock, SEND_WITHIN_MS, told.moved(), false);
-    return [complete, ...stuck(told, await unsent(store))];
+    const complete = completeness(seen, short, await store.held());
+    for (let waits = true; waits && seen.problems.length === 0 && (await unsent(store)).length > 0;)
+      waits = await within(clock, SEND_WITHIN_MS, seen.moved(), false);
+    return [complete, ...stuck(seen, await unsent(store))];
   } finally {
     device.disconnect();
   }
@@ -115,7 +115,7 @@ async function checkLive(
 
 const NAMED_MAX = 5;
 
-/** Which items, by id and version, as far as anybody can say. */
+/** Names items by id and version, as far as they are known. */
 function naming(items: readonly { readonly id: string | null; readonly version: number }[]): string {
   if (items.length === 0) return '';
   const list = items
@@ -124,8 +124,8 @@ function naming(items: readonly { readonly id: string | null; readonly version: 
   return ` Which: ${list.join(', ')}${items.length > NAMED_MAX ? ', ...' : ''}.`;
 }
 
-/** `short`: it did not hold everything when it connected. */
-function completeness({ missing, complete, repaired }: Told, short: boolean, held: Held): Finding {
+/** `short`: items were missing before it connected. */
+function completeness({ missing, complete, repaired }: Observed, short: boolean, held: Held): Finding {
   const { ok, warning, problem } = about('completeness');
   if (missing !== undefined)
     return problem(
@@ -179,7 +179,7 @@ const CAUSES: Readonly<Record<string, string>> = {
 
 const codeOf = (error: Error): string => errorCode(error) || error.name;
 
-function stuck({ problems, rejected }: Told, left: readonly Pending[]): readonly Finding[] {
+function stuck({ problems, rejected }: Observed, left: readonly Pending[]): readonly Finding[] {
   const { ok, problem } = about('pending');
   const findings: Finding[] = [];
   if (rejected.length > 0) {

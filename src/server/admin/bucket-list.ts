@@ -7,7 +7,7 @@ import type { ObjectStore, StoredObject } from '../blobs/ports.js';
 import type { Config } from '../config/config.js';
 import { faultOf } from '../blobs/objects/fault.js';
 import { withStore } from '../blobs/objects/open.js';
-import { counted, harmless, table } from '../../terminal/output.js';
+import { counted, sanitizeText, table } from '../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted } from './context.js';
 import { adminFailureOf } from './failure.js';
@@ -26,7 +26,7 @@ async function* listingOf(store: ObjectStore, hint: string): AsyncGenerator<read
     yield* store.list();
   } catch (error) {
     const reason = faultOf(error)?.message ?? 'unknown error';
-    throw new CommandError(EXIT.unavailable, `the blob store cannot be listed: ${harmless(reason)}`, hint, {
+    throw new CommandError(EXIT.unavailable, `the blob store cannot be listed: ${sanitizeText(reason)}`, hint, {
       code: 'storage_unavailable',
       cause: error,
     });
@@ -93,7 +93,7 @@ export function exitOf(found: Compared | undefined): ExitCode {
 
 /** `S3 bucket photos, below of/mine`. */
 const nameOf = ({ store, bucket, prefix }: BucketName): string =>
-  `${store === 'gcs' ? 'Google' : 'S3'} bucket ${harmless(bucket)}${prefix === null ? '' : `, below ${harmless(prefix)}`}`;
+  `${store === 'gcs' ? 'Google' : 'S3'} bucket ${sanitizeText(bucket)}${prefix === null ? '' : `, below ${sanitizeText(prefix)}`}`;
 
 /** `list of 3 objects (1.5 MiB) of the S3 bucket photos`. */
 export const aboutList = (list: ObjectList): string =>

@@ -10,7 +10,7 @@ import { hasCluster } from '../storage/embedded/process.js';
 import { migrate } from '../storage/migrate.js';
 import { OperatorStore } from './store.js';
 import { SQL_FOLDER } from '../../root.js';
-import type { ProgramCommand } from '../../terminal/command.js';
+import type { ProgramCommand } from '../../terminal/program.js';
 import { CommandError, EXIT, type Terminal } from '../../terminal/terminal.js';
 
 /** The name of the program. */

@@ -8,7 +8,7 @@ import { ClusterVersionError } from '../storage/embedded/version.js';
 import { MigrationError } from '../storage/migrate.js';
 import { ServiceError } from '../../protocol/errors.js';
 import { failureFrom, type Failure } from '../../terminal/failure.js';
-import { harmless } from '../../terminal/output.js';
+import { sanitizeText } from '../../terminal/output.js';
 import { EXIT } from '../../terminal/terminal.js';
 
 const BACKUP_HINT = 'Nothing was changed. Take another backup.';
@@ -38,7 +38,7 @@ function ofDatabase(error: Error): Failure | undefined {
   const cause = error instanceof ServiceError ? error.cause : error;
   if (!(cause instanceof Error) || !isUnavailable(cause)) return undefined;
   const code = 'code' in cause && typeof cause.code === 'string' ? ` (${cause.code})` : '';
-  const reason = cause.message === '' ? 'no connection' : harmless(cause.message);
+  const reason = cause.message === '' ? 'no connection' : sanitizeText(cause.message);
   return {
     exitCode: EXIT.unavailable,
     code: 'unavailable',

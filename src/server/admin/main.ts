@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** `service-admin`: the operator's commands, on the database that the environment names. */
 import { SERVER_VERSION } from '../../root.js';
-import { runProcess } from '../../terminal/program-process.js';
+import { runProcess } from '../../terminal/process.js';
 import { adminFailureOf } from './failure.js';
 import { runAdmin } from './program.js';
 

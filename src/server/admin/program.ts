@@ -1,6 +1,5 @@
-/** The command line of `service-admin`. */
-import { runCall, type ProgramCall } from '../../terminal/call.js';
-import { newProgram, type Run } from '../../terminal/command.js';
+/** The operator's command line as a whole. */
+import { newProgram, type ProgramCall, type Run, runCall } from '../../terminal/program.js';
 import type { ExitCode } from '../../terminal/terminal.js';
 import { registerBackup, registerRestore } from './commands/backup.js';
 import { registerCheckStorage } from './commands/check-storage.js';

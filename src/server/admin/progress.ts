@@ -1,6 +1,6 @@
 /** The progress of a command, on one line of the terminal. */
 import type { Progress } from './backup/archive.js';
-import { paced } from '../../terminal/progress.js';
+import { throttledProgress } from '../../terminal/output.js';
 import type { Terminal } from '../../terminal/terminal.js';
 import { throwIfInterrupted } from './context.js';
 
@@ -17,7 +17,7 @@ export function stoppable(terminal: Terminal, verb: string): Progress {
 
 /** A bar, and the bytes done. */
 export function progressOf(terminal: Terminal, verb: string): Progress {
-  const tell = paced(terminal);
+  const tell = throttledProgress(terminal);
   return (done, total) =>
     tell(() => {
       // The size of a database is an estimate, and may be exceeded.

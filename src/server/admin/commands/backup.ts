@@ -12,7 +12,7 @@ import { dumpDatabase, requireFitting, restoreDatabase, RestoreError } from '../
 import { migrate } from '../../storage/migrate.js';
 import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
-import { confirmed } from '../../../terminal/confirm.js';
+import { confirmed } from '../../../terminal/ask.js';
 import { NewFile } from '../../../terminal/new-file.js';
 import { counted, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode } from '../../../terminal/terminal.js';

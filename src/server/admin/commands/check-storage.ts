@@ -5,7 +5,7 @@ import type { Config } from '../../config/config.js';
 import { keptSecret } from '../../config/secrets.js';
 import { publicUrl } from '../../config/variables.js';
 import { localStore, withStore } from '../../blobs/objects/open.js';
-import { harmless, paletteOf, show } from '../../../terminal/output.js';
+import { sanitizeText, paletteOf, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { type AdminContext, type AdminCommand } from '../context.js';
 import { checkBucket } from '../storage/bucket-check.js';
@@ -80,7 +80,7 @@ function originOf({ publicUrl: url, domain, tenantMode, port }: Config, given: s
 }
 
 function nameOf({ storageKind, dataDir, gcsBucket, gcsEndpoint, s3Bucket, s3Endpoint }: Config): string {
-  if (storageKind === 'local') return `the folder ${harmless(localStore({ dataDir }, '').folder)}`;
+  if (storageKind === 'local') return `the folder ${sanitizeText(localStore({ dataDir }, '').folder)}`;
   const gcs = storageKind === 'gcs';
   const endpoint = gcs ? (gcsEndpoint ?? 'Google Cloud Storage') : (s3Endpoint ?? 'AWS S3');
   return `the bucket ${gcs ? gcsBucket : s3Bucket} at ${endpoint}`;
@@ -93,8 +93,8 @@ const MARK_WIDTH = 8;
 function linesOf(terminal: Terminal, { check, outcome, seen, advice }: Verdict): string[] {
   const { good, bad, accent, dim } = paletteOf(terminal);
   const paint = { ok: good, weak: accent, failed: bad, skipped: dim }[outcome];
-  const first = `${harmless(check).padEnd(CHECK_WIDTH)} ${paint(MARKS[outcome].padEnd(MARK_WIDTH))} ${harmless(seen)}`;
-  return advice === undefined ? [first] : [first, `${' '.repeat(CHECK_WIDTH + MARK_WIDTH + 2)}${harmless(advice)}`];
+  const first = `${sanitizeText(check).padEnd(CHECK_WIDTH)} ${paint(MARKS[outcome].padEnd(MARK_WIDTH))} ${sanitizeText(seen)}`;
+  return advice === undefined ? [first] : [first, `${' '.repeat(CHECK_WIDTH + MARK_WIDTH + 2)}${sanitizeText(advice)}`];
 }
 
 /** A store that cannot be reached may recover by itself; other failures need the operator. */

@@ -5,10 +5,9 @@ import { keptSecret } from '../../config/secrets.js';
 import { planUpgrade, requireSpace, UpgradeError, type UpgradePlan } from '../../storage/embedded/upgrade-plan.js';
 import { upgrade, type UpgradeStep } from '../../storage/embedded/upgrade.js';
 import { migrate } from '../../storage/migrate.js';
-import { systemClock } from '../../../protocol/clock.js';
 import { SQL_FOLDER } from '../../../root.js';
 import { privateFolder } from '../../../files/private.js';
-import { heldLock } from '../../../terminal/lock.js';
+import { withFileLock } from '../../../terminal/lock.js';
 import { counted, show } from '../../../terminal/output.js';
 import { CommandError, EXIT, type ExitCode, type Terminal } from '../../../terminal/terminal.js';
 import { throwIfInterrupted, type AdminContext, type AdminCommand } from '../context.js';
@@ -159,12 +158,9 @@ async function withUpgradeLock<T>({ dataDir }: UpgradePlan, terminal: Terminal, 
   const folder = join(dataDir, 'postgres.upgrade-lock');
   await privateFolder(folder, () => undefined);
   try {
-    const lock = await heldLock(join(folder, 'lock'), {
-      ...{ clock: systemClock, patienceMs: 0, signal: terminal.interrupted },
-      refusal: () =>
-        new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' }),
-    });
-    return await work().finally(() => lock.release());
+    const refusal = (): Error =>
+      new CommandError(EXIT.unavailable, 'another upgrade is under way', 'Wait for it to end.', { code: 'busy' });
+    return await withFileLock(join(folder, 'lock'), { refusal, timeoutMs: 0, signal: terminal.interrupted }, work);
   } finally {
     // Fails while another process holds the lock: its folder must stay.
     await rmdir(folder).catch(() => undefined);

@@ -5,7 +5,7 @@ import { runJobs, type JobReport } from '../../ops/nightly.js';
 import { withStore } from '../../blobs/objects/open.js';
 import { nightlyJobs, PostgresJobTurn } from '../../ops/store.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { counted, harmless, show, table } from '../../../terminal/output.js';
+import { counted, sanitizeText, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, type AdminContext, type AdminCommand } from '../context.js';
 
@@ -61,7 +61,7 @@ async function purge({ terminal, withReady, config }: AdminContext): Promise<voi
       reports.map(({ name, rows, ms }) => [name, String(rows), String(Math.round(ms))]),
     ),
     ...refusedBlobs.map(
-      ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${harmless(why)}).`,
+      ({ job, objects, why }) => `${job}: the store refused ${counted(objects, 'blob')} (${sanitizeText(why)}).`,
     ),
     missing > 0 && `${counted(missing, 'blob')} missing in the store: see \`${ADMIN_NAME} verify\`.`,
   ]);

@@ -6,7 +6,7 @@ import { claimLinkOf } from '../../hosting/signup.js';
 import { AccountStore } from '../../devices/store.js';
 import type { TenantRow } from '../store.js';
 import { systemClock } from '../../../protocol/clock.js';
-import { confirmed } from '../../../terminal/confirm.js';
+import { confirmed } from '../../../terminal/ask.js';
 import { relative, show, table } from '../../../terminal/output.js';
 import { CommandError, EXIT } from '../../../terminal/terminal.js';
 import { ADMIN_NAME, throwIfInterrupted, tenantNamed, type AdminContext, type AdminCommand } from '../context.js';

@@ -1,0 +1,125 @@
+/** Command-line programs: commands with examples in their help, and one call from arguments to exit code. */
+import { Command, CommanderError, type OptionValues } from 'commander';
+import type { Failure } from './failure.js';
+import { onScreen, paletteOf } from './output.js';
+import { Declined, EXIT, type ExitCode, type Terminal } from './terminal.js';
+
+/** The implementation of a command. It resolves with the exit code; nothing means `EXIT.ok`. */
+export type Work<C, A extends readonly unknown[]> = (context: C, ...args: A) => Promise<void> | Promise<ExitCode>;
+
+/** Makes a commander action of an implementation. The arguments are commander's: arguments, options, command. */
+export type Run<C> = <A extends readonly unknown[]>(work: Work<C, A>) => (...args: A) => Promise<void>;
+
+/** A program or one of its commands; implementations get a `C`. */
+export class ProgramCommand<C> extends Command {
+  constructor(
+    private readonly run: Run<C>,
+    name?: string,
+  ) {
+    super(name);
+  }
+
+  override createCommand(name?: string): ProgramCommand<C> {
+    return new ProgramCommand(this.run, name);
+  }
+
+  /** Appends examples to the help. The program's name replaces `$0`; without `$0` it is put in front. */
+  examples(...lines: readonly string[]): this {
+    const name = programName(this);
+    const typed = lines.map((line) => (line.includes('$0') ? line.replace('$0', name) : `${name} ${line}`));
+    return this.addHelpText('after', `\nExamples:\n${typed.map((line) => `  $ ${line}`).join('\n')}\n`);
+  }
+
+  /** Sets the implementation. */
+  does<A extends readonly unknown[]>(work: Work<C, A>): this {
+    return this.action(this.run(work));
+  }
+}
+
+const programName = (command: Command): string =>
+  command.parent === null ? command.name() : programName(command.parent);
+
+/** A program without commands and options. `runCall` writes its help and its errors. */
+export const newProgram = <C>(name: string, description: string, run: Run<C>): ProgramCommand<C> =>
+  new ProgramCommand<C>(run, name)
+    .description(description)
+    .configureHelp({ showGlobalOptions: true, sortSubcommands: false })
+    .exitOverride()
+    .configureOutput({ writeErr: () => undefined });
+
+/** The environment of one call. */
+export interface ProgramCall {
+  /** Without the program's own name. */
+  readonly argv: readonly string[];
+  readonly env: Terminal['env'];
+  /** Opens the terminal once the output format is known. */
+  readonly terminal: (json: boolean) => Terminal;
+  /** Writes help and version to standard output. */
+  readonly write: (text: string) => void;
+  /** Writes the error of a call with `--json` to standard error. */
+  readonly fail: (value: unknown) => void;
+}
+
+/** Runs one call to its end. Never rejects: errors are reported on the terminal and in the exit code. */
+export async function runCall<C>(
+  call: ProgramCall,
+  program: {
+    readonly programOf: (run: Run<C>) => Command;
+    /** `options`: those of the program, not of the command. */
+    readonly contextOf: (terminal: Terminal, options: OptionValues) => C;
+    readonly failureOf: (error: unknown) => Failure;
+  },
+): Promise<ExitCode> {
+  // Not commander's option: errors found before it has parsed the arguments are reported as JSON too.
+  const json = call.argv.slice(0, endOfOptions(call.argv)).includes('--json');
+  const terminal = call.terminal(json);
+  let code: ExitCode = EXIT.ok;
+  const command = program.programOf((work) => async (...args) => {
+    code = (await work(program.contextOf(terminal, command.opts()), ...args)) ?? EXIT.ok;
+  });
+  redirect(command, call.write);
+  try {
+    if (call.argv.length === 0) {
+      command.outputHelp();
+      return EXIT.usage;
+    }
+    await command.parseAsync([...call.argv], { from: 'user' });
+    return terminal.interrupted.aborted ? EXIT.interrupted : code;
+  } catch (error) {
+    return report(error, call, { terminal, failure: program.failureOf(error) });
+  }
+}
+
+const endOfOptions = (argv: readonly string[]): number => {
+  const at = argv.indexOf('--');
+  return at === -1 ? argv.length : at;
+};
+
+/** Makes every command throw instead of exit, and write to `write`; errors are written by `report` only. */
+function redirect(command: Command, write: (text: string) => void): void {
+  command.exitOverride().configureOutput({ writeOut: write, writeErr: () => undefined });
+  for (const child of command.commands) redirect(child, write);
+}
+
+function report(
+  error: unknown,
+  call: ProgramCall,
+  { terminal, failure }: { readonly terminal: Terminal; readonly failure: Failure },
+): ExitCode {
+  if (error instanceof CommanderError && error.exitCode === 0) return EXIT.ok;
+  // `program help nothing` and a command without its sub-command have printed help: there is no other message.
+  if (error instanceof CommanderError && error.code === 'commander.help') return EXIT.usage;
+  const { message, hint, code } = failure;
+  const exitCode = terminal.interrupted.aborted ? EXIT.interrupted : failure.exitCode;
+  terminal.progress('');
+  if (terminal.json) call.fail({ error: { code, message, hint } });
+  else if (exitCode === EXIT.interrupted) terminal.note('Interrupted.');
+  else if (error instanceof Declined) terminal.note(message);
+  else {
+    const { bad } = paletteOf({ colours: terminal.colours && onScreen(terminal) });
+    terminal.note(`${bad('Error:')} ${message}`);
+    if (hint !== undefined) terminal.note(hint);
+  }
+  if ((call.env['SERVICE_DEBUG'] ?? '') !== '' && error instanceof Error) terminal.note(error.stack ?? error.message);
+  return exitCode;
+}
