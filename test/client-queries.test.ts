@@ -7,7 +7,7 @@ import { Outbox, type NewChange } from '../src/sdk/outbox.js';
 import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/sdk/query.js';
 import { Replica } from '../src/sdk/replica.js';
 import { found, fold, SEARCHED, wordsOf } from '../src/sdk/search.js';
-import { QUERIES_MAX, Shelf } from '../src/sdk/shelf.js';
+import { QUERIES_MAX, LiveQueryIndex } from '../src/sdk/live-query-index.js';
 import { MemoryStore, type Pending } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';
 import { moveTag } from '../src/crypto/item.js';
@@ -36,7 +36,7 @@ async function shelf(store = new MemoryStore()) {
   const { emit } = new Emitter(onProblem);
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
-  const made = new Shelf({ outbox, sodium, reader, onProblem });
+  const made = new LiveQueryIndex({ outbox, sodium, reader, onProblem });
   const library = new Library({ store, outbox, sodium: nodeSodium, reader, onProblem });
   let version = 0;
   const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>

@@ -14,7 +14,7 @@ import { Rewrapper } from './rewrap.js';
 import { Roster } from './roster.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
-import { Shelf } from './shelf.js';
+import { LiveQueryIndex } from './live-query-index.js';
 import { Line } from './socket.js';
 import { Sync } from './sync.js';
 import type { Frame } from './wire.js';
@@ -61,7 +61,7 @@ export function assemble({ platform, hooks, devices, ...base }: Foundation) {
   const roster = new Roster({ ...core, remembered: devices });
   const sender = new Sender({ ...core, roster });
   const library = new Library(core);
-  const shelf = new Shelf(core);
+  const shelf = new LiveQueryIndex(core);
   const blobs = new Blobs(core);
   const writer = new Writer({ ...core, deviceId: identity.deviceId, sender, roster, blobs });
   const { line, sync } = stream(core, { session, sender, hooks });

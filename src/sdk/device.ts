@@ -26,7 +26,7 @@ import {
   type Stored,
 } from './replies.js';
 import { fingerprintOfDevice, type Roster } from './roster.js';
-import type { Shelf } from './shelf.js';
+import type { LiveQueryIndex } from './live-query-index.js';
 import { StandingReader, type Standing } from './standing.js';
 import { MemoryStore, type Store } from './store/store.js';
 import type { Frame } from './wire.js';
@@ -233,8 +233,8 @@ export class Device {
 
   readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
   readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
-  /** See `Shelf.query`: a live query. */
-  readonly query: Shelf['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
+  /** See `LiveQueryIndex.query`: a live query. */
+  readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
   readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
 
   /** This device and the server's figures, as the server tells them. */

@@ -60,7 +60,7 @@ interface Live {
 }
 
 /** The index; see above. It exists while there are queries. */
-export class Shelf {
+export class LiveQueryIndex {
   private readonly queries = new Set<Live>();
   private heads: Map<string, Head> | undefined;
   private readonly opened = new Map<string, Opened>();
