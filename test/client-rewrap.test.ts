@@ -6,7 +6,7 @@ import { Emitter, type RewrapProgress } from '../src/sdk/events.js';
 import type { Call } from '../src/sdk/http.js';
 import { Outbox } from '../src/sdk/outbox.js';
 import { Rewrapper } from '../src/sdk/rewrap.js';
-import { Roster } from '../src/sdk/roster.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Entry } from '../src/sdk/store/store.js';
 import { Writer } from '../src/sdk/writer.js';
@@ -74,7 +74,7 @@ async function crowd(count: number) {
   const random = () => 0;
   const reader = { masterKey: me.masterKey, device: { id: me.deviceId, keys: me.keys } };
   const outbox = await Outbox.load(store, clock);
-  const roster = new Roster({ api, sodium, identity: me, emit });
+  const roster = new DeviceList({ api, sodium, identity: me, emit });
   const sender = new Sender({ api, outbox, roster, sodium, reader, clock, random, emit });
   const writer = new Writer({
     store,

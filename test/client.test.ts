@@ -7,7 +7,7 @@ import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
 import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/cursor.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
-import { Roster } from '../src/sdk/roster.js';
+import { DeviceList } from '../src/sdk/device-list.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import type { LineState } from '../src/sdk/events.js';
@@ -208,7 +208,7 @@ t.test('devices are read once more for whoever asks during a reading: its answer
   const api = new DeviceApi(
     () => new Promise((resolve) => answers.push((devices) => resolve({ status: 200, body: { devices } }))),
   );
-  const roster = new Roster({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
+  const roster = new DeviceList({ api, sodium: nodeSodium, identity: me, emit: () => undefined });
   const [first, known] = [roster.refresh(), roster.list()];
   await settle();
   t.equal(answers.length, 1);

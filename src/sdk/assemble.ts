@@ -11,7 +11,7 @@ import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
 import type { DeviceEntry } from './replies.js';
 import { Rewrapper } from './rewrap.js';
-import { Roster } from './roster.js';
+import { DeviceList } from './device-list.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
 import { LiveQueryIndex } from './live-query-index.js';
@@ -58,7 +58,7 @@ export function assemble({ platform, hooks, devices, ...base }: Foundation) {
     baseUrl: http.baseUrl,
     clockOffset: () => http.clockOffset,
   };
-  const roster = new Roster({ ...core, remembered: devices });
+  const roster = new DeviceList({ ...core, remembered: devices });
   const sender = new Sender({ ...core, roster });
   const library = new Library(core);
   const shelf = new LiveQueryIndex(core);

@@ -25,7 +25,7 @@ import {
   type PairRequest,
   type Stored,
 } from './replies.js';
-import { fingerprintOfDevice, type Roster } from './roster.js';
+import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { LiveQueryIndex } from './live-query-index.js';
 import { StandingReader, type Standing } from './standing.js';
 import { MemoryStore, type Store } from './store/store.js';
@@ -53,7 +53,7 @@ export class Device {
   /** Bins: list, create, rename, remove. */
   readonly bins: Bins;
   /** The tenant's devices: list, certify. */
-  readonly roster: Roster;
+  readonly roster: DeviceList;
   private identity: SavableIdentity;
   private readonly emitter: Emitter;
   private readonly parts: Parts;

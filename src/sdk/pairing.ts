@@ -25,7 +25,7 @@ import { candidate, identityOf, ticketFor, type AskPassword, type NewDevice } fr
 import { ApiError, isPassing, isUndecided, NetworkError, PairingError } from './errors.js';
 import { ownHost, type SavableIdentity } from './identity.js';
 import type { PairRequest } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 
 /** What the user of the existing device decides on: is this my device, and are the digits those on its screen? */
 export interface JoinApproval {
@@ -49,7 +49,7 @@ export interface PairingOffer {
 
 /** What E's side needs of its device. */
 export interface OfferHost extends Pick<Core, 'api' | 'sodium' | 'clock' | 'identity' | 'onProblem'> {
-  readonly roster: Roster;
+  readonly roster: DeviceList;
   /** Hands on every `pair_request` frame; the result ends that. */
   readonly onRequest: (listener: (request: PairRequest) => void) => () => void;
 }

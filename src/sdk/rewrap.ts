@@ -6,7 +6,7 @@ import { asError } from '../protocol/error-code.js';
 import { delay, type Timer } from '../protocol/clock.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { ClientError, isPassing, QueuedError } from './errors.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
 
@@ -29,7 +29,7 @@ export class Rewrapper {
   constructor(
     private readonly options: Pick<Core, 'clock' | 'random' | 'emit'> & {
       readonly writer: Pick<Writer, 'rewrapMissing'>;
-      readonly roster: Pick<Roster, 'refresh'>;
+      readonly roster: Pick<DeviceList, 'refresh'>;
     },
   ) {}
 

@@ -21,7 +21,7 @@ import {
 } from './errors.js';
 import type { NewChange } from './outbox.js';
 import type { Stored } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import { type Pending, pendingWrite } from './store/store.js';
 import { writeBody } from './wire.js';
 import type { Core } from './core.js';
@@ -91,7 +91,7 @@ export class Sender {
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'outbox' | 'sodium' | 'reader' | 'clock' | 'random' | 'emit'> & {
-      readonly roster: Roster;
+      readonly roster: DeviceList;
     },
   ) {}
 

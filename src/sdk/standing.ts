@@ -6,7 +6,7 @@ import type { DeviceEvents, Emitter, LineState } from './events.js';
 import type { Identity } from './identity.js';
 import type { Library } from './library.js';
 import type { HiddenReason } from './reasons.js';
-import { fingerprintOfDevice, type Roster } from './roster.js';
+import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { Held } from './store/store.js';
 import type { Core } from './core.js';
 
@@ -64,7 +64,7 @@ export class StandingReader {
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
       readonly library: Library;
-      readonly roster: Roster;
+      readonly roster: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;
       readonly state: () => Standing['state'];

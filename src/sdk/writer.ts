@@ -18,7 +18,7 @@ import type { RewrapProgress } from './events.js';
 import { cutPayload, wholePayload } from './payloads/large.js';
 import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
 import type { Stored } from './replies.js';
-import type { Roster } from './roster.js';
+import type { DeviceList } from './device-list.js';
 import type { Sender, Submitted } from './sender.js';
 import type { Entry, Pending } from './store/store.js';
 import { ulid } from './ulid.js';
@@ -84,7 +84,7 @@ export class Writer {
     private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'clock'> & {
       readonly deviceId: string;
       readonly sender: Sender;
-      readonly roster: Roster;
+      readonly roster: DeviceList;
       readonly blobs: Pick<Blobs, 'upload'>;
     },
   ) {}

@@ -3,7 +3,7 @@ import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
 import { delay } from '../../protocol/clock.js';
 import type { Me } from '../../sdk/replies.js';
-import { fingerprintOfDevice } from '../../sdk/roster.js';
+import { fingerprintOfDevice } from '../../sdk/device-list.js';
 import { PROGRAM_NAME, type DeviceCommand } from '../command.js';
 import type { Context } from '../context.js';
 import { counted, facts, harmless, paletteOf, show } from '../../terminal/output.js';

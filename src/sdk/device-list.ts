@@ -31,7 +31,7 @@ export function fingerprintOfDevice(
 const REVOKED_MAX = 20_000;
 
 /** The device list as this device believes it. */
-export class Roster {
+export class DeviceList {
   private known: readonly DeviceEntry[] | undefined;
   private readonly reading = new SingleFlight(() => this.readList());
   /** Devices that were seen revoked. Nothing brings one back, so one that stands is the server's doing. */
