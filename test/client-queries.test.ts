@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import t from 'tap';
 import { Emitter, type ItemView } from '../src/sdk/events.js';
-import { Library } from '../src/sdk/library.js';
+import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox, type NewChange } from '../src/sdk/outbox.js';
 import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/sdk/query.js';
 import { Replica } from '../src/sdk/replica.js';
@@ -37,7 +37,7 @@ async function shelf(store = new MemoryStore()) {
   const fetchNext = () => Promise.resolve(undefined);
   const replica = new Replica({ store, outbox, sodium: nodeSodium, reader, emit, fetchNext });
   const made = new LiveQueryIndex({ outbox, sodium, reader, onProblem });
-  const library = new Library({ store, outbox, sodium: nodeSodium, reader, onProblem });
+  const library = new ItemReader({ store, outbox, sodium: nodeSodium, reader, onProblem });
   let version = 0;
   const row = (fields: Partial<Parameters<typeof sealedRow>[1]> = {}): LiveItem =>
     sealedRow(me, { ...fields, version: ++version });

@@ -6,7 +6,7 @@ import type { Core } from './core.js';
 import type { ProtocolError } from './errors.js';
 import { Http } from './http.js';
 import type { Token } from './identity.js';
-import { Library } from './library.js';
+import { ItemReader } from './item-reader.js';
 import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
 import type { DeviceEntry } from './replies.js';
@@ -60,7 +60,7 @@ export function assemble({ platform, hooks, devices, ...base }: Foundation) {
   };
   const roster = new DeviceList({ ...core, remembered: devices });
   const sender = new Sender({ ...core, roster });
-  const library = new Library(core);
+  const library = new ItemReader(core);
   const shelf = new LiveQueryIndex(core);
   const blobs = new Blobs(core);
   const writer = new Writer({ ...core, deviceId: identity.deviceId, sender, roster, blobs });

@@ -10,7 +10,7 @@ import { wireBytes } from './api.js';
 import { ApiError } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
 import { Followers, type Subscription } from './follow.js';
-import type { Library } from './library.js';
+import type { ItemReader } from './item-reader.js';
 import type { BinRow } from './replies.js';
 import type { Writer } from './writer.js';
 import type { Core } from './core.js';
@@ -26,7 +26,7 @@ export class Bins {
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
-      readonly library: Library;
+      readonly library: ItemReader;
       readonly writer: Writer;
       /** Catches up with the server. */
       readonly pull: () => Promise<void>;

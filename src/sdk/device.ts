@@ -12,7 +12,7 @@ import type { TransferOptions } from './blobs/source.js';
 import { ClientError, isRevoked, REVOKED, type ProtocolError } from './errors.js';
 import { Emitter, type EventName, type Listener } from './events.js';
 import { SavableIdentity, type Identity } from './identity.js';
-import type { Library } from './library.js';
+import type { ItemReader } from './item-reader.js';
 import { Outbox } from './outbox.js';
 import { offerPairing, type JoinApproval, type PairingOffer } from './pairing.js';
 import { holdsFile } from './payloads/shapes.js';
@@ -208,9 +208,9 @@ export class Device {
 
   /** See `Writer.discard`. */
   readonly discard: Writer['discard'] = (id) => this.writing((writer) => writer.discard(id));
-  /** See `Library.get`, and so on. */
-  readonly get: Library['get'] = (id) => this.parts.library.get(id);
-  readonly list: Library['list'] = (filter) => this.parts.library.list(filter);
+  /** See `ItemReader.get`, and so on. */
+  readonly get: ItemReader['get'] = (id) => this.parts.library.get(id);
+  readonly list: ItemReader['list'] = (filter) => this.parts.library.list(filter);
   /**
    * The bytes of an item's blob, decrypted: each was authenticated, and all of them are there when it ends without an
    * error. See `Blobs.read`; throws `ClientError` `unknown_item` too.
@@ -231,11 +231,11 @@ export class Device {
     return this.open.blobs.url(await this.parts.library.row(id));
   }
 
-  readonly hidden: Library['hidden'] = () => this.parts.library.hidden();
-  readonly orphaned: Library['orphaned'] = () => this.parts.library.orphaned();
+  readonly hidden: ItemReader['hidden'] = () => this.parts.library.hidden();
+  readonly orphaned: ItemReader['orphaned'] = () => this.parts.library.orphaned();
   /** See `LiveQueryIndex.query`: a live query. */
   readonly query: LiveQueryIndex['query'] = async (filter, listener) => this.open.shelf.query(filter, listener);
-  readonly kept: Library['kept'] = (id) => this.parts.library.kept(id);
+  readonly kept: ItemReader['kept'] = (id) => this.parts.library.kept(id);
 
   /** This device and the server's figures, as the server tells them. */
   me(): Promise<Me> {

@@ -51,7 +51,7 @@ export {
   type IdentityJson,
   type Token,
 } from './identity.js';
-export type { HiddenItem } from './library.js';
+export type { HiddenItem } from './item-reader.js';
 export type { PutRequest } from './writer.js';
 export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
 export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';

@@ -14,7 +14,7 @@ import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
 import { type ItemView } from './events.js';
 import type { Subscription } from './follow.js';
-import { damagedItem, rowSeen } from './library.js';
+import { damagedItem, rowSeen } from './item-reader.js';
 import { breathe } from './platform.js';
 import {
   changesBetween,

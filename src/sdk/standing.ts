@@ -4,7 +4,7 @@ import type { Cursor } from './cursor.js';
 import type { ProtocolFault, Uncertified } from './errors.js';
 import type { DeviceEvents, Emitter, LineState } from './events.js';
 import type { Identity } from './identity.js';
-import type { Library } from './library.js';
+import type { ItemReader } from './item-reader.js';
 import type { HiddenReason } from './reasons.js';
 import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { Held } from './store/store.js';
@@ -63,7 +63,7 @@ export class StandingReader {
 
   constructor(
     private readonly options: Pick<Core, 'sodium' | 'clock' | 'store' | 'outbox' | 'clockOffset'> & {
-      readonly library: Library;
+      readonly library: ItemReader;
       readonly roster: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;

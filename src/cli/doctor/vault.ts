@@ -1,7 +1,7 @@
 /** The local copy: is it whole, is it complete, does everything in it verify, and is anything stuck? */
 import type { Device } from '../../sdk/device.js';
 import type { DeviceEvents } from '../../sdk/events.js';
-import type { HiddenItem } from '../../sdk/library.js';
+import type { HiddenItem } from '../../sdk/item-reader.js';
 import { REASONS } from '../../sdk/reasons.js';
 import type { Held, Pending, Store } from '../../sdk/store/store.js';
 import { errorCode } from '../../protocol/error-code.js';

@@ -20,7 +20,7 @@ export interface HiddenItem {
 }
 
 /** Reading; nothing here changes anything. */
-export class Library {
+export class ItemReader {
   constructor(private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'onProblem'>) {}
 
   /**
