@@ -232,7 +232,7 @@ t.test(
     await world.replica.apply([arrives(world.row())]);
     await settle();
     t.equal(told, QUERIES_MAX);
-    t.same(world.outbox.touched.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
+    t.same(world.outbox.dirty.take(), { all: false, ids: [] }, 'nobody listens: nothing is gathered');
     const before = world.counts.opened;
     const again = await world.shelf.query({}, () => undefined);
     t.equal(again.current.length, 2);

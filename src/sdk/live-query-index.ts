@@ -1,9 +1,9 @@
 /**
- * Live queries over the local copy: one index of what is here, kept up by what is touched, shared by all queries.
+ * Live queries over the local copy: one index of what is here, kept up by what is dirty, shared by all queries.
  *
  * Nothing is decrypted for its place in the index: order, bin and type stand in the row. An item is opened when it
  * enters a result, or when a text is looked for in it, and never again while its tag is the same. All work is done in
- * one line, so each query gets its results in the order of events; what is touched meanwhile comes together next.
+ * one line, so each query gets its results in the order of events; what is dirty meanwhile comes together next.
  */
 import { asError } from '../protocol/error-code.js';
 import { openItem } from '../crypto/item.js';
@@ -88,7 +88,7 @@ export class LiveQueryIndex {
     const matches = new Matches(plan.compare);
     const live: Live = { plan, listener, matches, shown: [], seals: new Map(), told: undefined };
     this.queries.add(live);
-    this.unlisten ??= this.options.outbox.touched.listen(() => this.wake());
+    this.unlisten ??= this.options.outbox.dirty.listen(() => this.wake());
     try {
       await this.line.run(() => this.begin(live));
     } catch (error) {
@@ -120,7 +120,7 @@ export class LiveQueryIndex {
     this.damaged.clear();
   }
 
-  /** One round is under way or comes; what is touched before it begins is part of it. */
+  /** One round is under way or comes; what is dirty before it begins is part of it. */
   private wake(): void {
     if (this.due) return;
     this.due = true;
@@ -146,7 +146,7 @@ export class LiveQueryIndex {
   private async round(): Promise<void> {
     this.due = false;
     if (this.queries.size === 0) return;
-    const { all, ids } = this.options.outbox.touched.take();
+    const { all, ids } = this.options.outbox.dirty.take();
     if (this.stale) {
       await this.reload();
       for (const live of [...this.queries]) await this.begin(live);
@@ -162,7 +162,7 @@ export class LiveQueryIndex {
     const before = this.heads ?? new Map<string, Head>();
     const { life } = this;
     const after = new Map<string, Head>();
-    // What changes while this goes on is touched, and looked at in the next round.
+    // What changes while this goes on is dirty, and looked at in the next round.
     for await (const seen of this.options.outbox.everything()) {
       const head = headOf(rowSeen(seen));
       if (head !== undefined) after.set(seen.id, head);

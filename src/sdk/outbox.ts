@@ -25,7 +25,7 @@ const REPLY_WAIT_MS = 5_000;
 /** The pending changes, in memory and in the store. */
 export class Outbox {
   /** Items that may look different now: by own changes, which are noted here, or by what the others write. */
-  readonly touched = new Touched();
+  readonly dirty = new DirtyIds();
   private readonly byId = new Map<string, Pending[]>();
   private readonly underWay = new Map<string, Promise<void>>();
   /** Remembered, and not durable yet: not to be sent. */
@@ -164,7 +164,7 @@ export class Outbox {
       if (left.length === 0) this.byId.delete(id);
       else this.byId.set(id, left);
     }
-    this.touched.mark(pendings.map(({ id }) => id));
+    this.dirty.mark(pendings.map(({ id }) => id));
   }
 
   /** Notes that a change of an item was sent and its outcome is not known before `outcome` settles. */
@@ -234,7 +234,7 @@ export class Outbox {
       [...others, pending].sort((one, other) => one.seq - other.seq),
     );
     this.lastSeq = Math.max(this.lastSeq, pending.seq);
-    this.touched.mark([pending.id]);
+    this.dirty.mark([pending.id]);
   }
 }
 
@@ -247,8 +247,8 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
 /** More ids than this, and everything is looked at again instead. */
 const IDS_MAX = 10_000;
 
-/** What was touched since somebody last asked. `all`: every item may be another. */
-export interface TouchedItems {
+/** What was dirty since somebody last asked. `all`: every item may be another. */
+export interface DirtyIds0 {
   readonly all: boolean;
   readonly ids: readonly string[];
 }
@@ -257,7 +257,7 @@ export interface TouchedItems {
  * Which items may look different now: whoever changes the stream's entry or an own change on top of it says so here,
  * after the change can be read; live queries look again. Gathers ids for one listener; without one it keeps nothing.
  */
-export class Touched {
+export class DirtyIds {
   private ids = new Set<string>();
   private everything = false;
   private wake: (() => void) | undefined;
@@ -291,8 +291,8 @@ export class Touched {
     this.wake();
   }
 
-  /** What was touched, and forgets it. */
-  take(): TouchedItems {
+  /** What was dirty, and forgets it. */
+  take(): DirtyIds0 {
     const taken = { all: this.everything, ids: this.everything ? [] : [...this.ids] };
     this.ids = new Set();
     this.everything = false;

@@ -127,7 +127,7 @@ export class Replica {
   async reset(epoch: string): Promise<void> {
     this.live = false;
     await this.options.store.apply({ forgetVersions: true, cursor: restarted(epoch) });
-    this.options.outbox.touched.markAll();
+    this.options.outbox.dirty.markAll();
     this.options.emit('reset', { epoch });
   }
 
@@ -182,7 +182,7 @@ export class Replica {
     let unlisted: Entry[] = [];
     const forget = async (): Promise<void> => {
       await store.apply({ entries: unlisted });
-      outbox.touched.mark(unlisted.map(({ id }) => id));
+      outbox.dirty.mark(unlisted.map(({ id }) => id));
       unlisted = [];
     };
     for await (const entry of store.entries()) {
@@ -209,7 +209,7 @@ export class Replica {
     this.burden.changed(draft.burden);
     // Not before: who looks meanwhile would find neither the own change nor what replaces it.
     this.options.outbox.forget(draft.done);
-    this.options.outbox.touched.mark(draft.entries.keys());
+    this.options.outbox.dirty.mark(draft.entries.keys());
     // Told only when it is stored: who hears of an item can read it.
     for (const tell of draft.tell) tell();
   }

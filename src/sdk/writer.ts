@@ -217,7 +217,7 @@ export class Writer {
         throw new ClientError('unknown_item', `${id} is not an item that the server lost`);
       }
       await store.apply({ entries: [{ id, version: 0, state: 'deleted', tagged: true, kept: null }] });
-      outbox.touched.mark([id]);
+      outbox.dirty.mark([id]);
     });
   }
 
