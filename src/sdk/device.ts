@@ -27,7 +27,7 @@ import {
 } from './replies.js';
 import { fingerprintOfDevice, type DeviceList } from './device-list.js';
 import type { LiveQueryIndex } from './live-query-index.js';
-import { StandingReader, type Standing } from './standing.js';
+import { DeviceStatusReader, type DeviceStatus } from './device-status.js';
 import { MemoryStore, type Store } from './store/store.js';
 import type { Frame } from './wire.js';
 import type { Writer } from './writer.js';
@@ -59,7 +59,7 @@ export class Device {
   private readonly parts: Parts;
   private readonly pairListeners = new Set<(request: PairRequest) => void>();
   private readonly lifetime = new AbortController();
-  private readonly standingReader: StandingReader;
+  private readonly standingReader: DeviceStatusReader;
   private state: 'open' | 'closed' | 'revoked' = 'open';
   private ended: (error: Error) => void = () => undefined;
   /** From `connect` to the end of the connection: all who connect meanwhile wait for the same. */
@@ -89,7 +89,7 @@ export class Device {
     this.parts = assemble({ platform, identity, store, outbox, emit, lifetime, hooks, devices: options.devices });
     this.bins = this.parts.bins;
     this.roster = this.parts.roster;
-    this.standingReader = new StandingReader({
+    this.standingReader = new DeviceStatusReader({
       ...{ ...this.parts.core, library: this.parts.library, roster: this.roster, emitter: this.emitter },
       identity: () => this.identity,
       state: () => this.state,
@@ -303,7 +303,7 @@ export class Device {
   }
 
   /** How this device stands: connection, cursor, what waits, what is hidden and why. Asks nobody, throws nothing. */
-  standing(): Promise<Standing> {
+  standing(): Promise<DeviceStatus> {
     return this.standingReader.read();
   }
 

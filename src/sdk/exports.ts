@@ -41,7 +41,7 @@ export type {
   Named,
   RewrapProgress,
 } from './events.js';
-export type { Standing } from './standing.js';
+export type { DeviceStatus as Standing } from './device-status.js';
 export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export { SEARCHED } from './search.js';
 export type { Subscription } from './follow.js';

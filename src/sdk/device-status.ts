@@ -11,7 +11,7 @@ import type { Held } from './store/store.js';
 import type { Core } from './core.js';
 
 /** A device's state. Times and ages are ms, by this device's clock unless the field says otherwise. */
-export interface Standing {
+export interface DeviceStatus {
   readonly serverUrl: string;
   readonly tenantId: string;
   readonly deviceId: string;
@@ -53,11 +53,11 @@ export interface Standing {
 }
 
 /** Remembers the last of what is told once, and reads the rest when it is asked. */
-export class StandingReader {
+export class DeviceStatusReader {
   private line: LineState = { state: 'closed' };
-  private caughtUp: Standing['caughtUp'] = null;
-  private missing: Standing['missing'] = null;
-  private halted: Standing['halted'] = null;
+  private caughtUp: DeviceStatus['caughtUp'] = null;
+  private missing: DeviceStatus['missing'] = null;
+  private halted: DeviceStatus['halted'] = null;
   /** `missing` belongs to the `caught_up` that comes next. */
   private missingIsNew = false;
 
@@ -67,7 +67,7 @@ export class StandingReader {
       readonly roster: DeviceList;
       readonly emitter: Emitter;
       readonly identity: () => Identity;
-      readonly state: () => Standing['state'];
+      readonly state: () => DeviceStatus['state'];
     },
   ) {
     const { emitter, clock } = options;
@@ -93,7 +93,7 @@ export class StandingReader {
   }
 
   /** The standing now. Reads the store, asks nobody. */
-  async read(): Promise<Standing> {
+  async read(): Promise<DeviceStatus> {
     const { sodium, store, library, roster, clockOffset, state } = this.options;
     const identity = this.options.identity();
     const { serverUrl, tenantId, deviceId, keys, masterKey, token } = identity;
@@ -127,7 +127,7 @@ export class StandingReader {
     };
   }
 
-  private pending(): Standing['pending'] {
+  private pending(): DeviceStatus['pending'] {
     const all = this.options.outbox.all();
     const waiting = all.filter(({ version }) => version === null);
     const made = waiting.flatMap((change) => {
