@@ -6,7 +6,7 @@ import { ClientError } from './errors.js';
 import type { ItemView } from './events.js';
 import type { Seen } from './outbox.js';
 import { newestFirst } from './query.js';
-import { viewOf } from './judge.js';
+import { viewOf } from './merge-rules.js';
 import type { HiddenReason } from './reasons.js';
 import { unversioned } from './store/store.js';
 import type { Core } from './core.js';

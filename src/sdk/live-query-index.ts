@@ -26,7 +26,7 @@ import {
   type QueryFilter,
   type QueryUpdate,
 } from './query.js';
-import { viewOf } from './judge.js';
+import { viewOf } from './merge-rules.js';
 import { found } from './search.js';
 import type { Core } from './core.js';
 

@@ -9,7 +9,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { caughtUp, type Cursor, passed, restarted } from './cursor.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
-import { Judge, lastGood, sameSig, type Stated } from './judge.js';
+import { MergeRules, lastGood, sameSig, type Stated } from './merge-rules.js';
 import { unversioned, type Entry, type Held, type Pending } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
@@ -32,7 +32,7 @@ export class Replica {
   /** After `caught_up`: what comes now is news. */
   private live = false;
   private readonly burden = new Burden();
-  private readonly judge: Judge;
+  private readonly judge: MergeRules;
 
   constructor(
     private readonly options: Pick<Core, 'store' | 'outbox' | 'sodium' | 'reader' | 'emit'> & {
@@ -40,7 +40,7 @@ export class Replica {
       readonly fetchNext: (since: number) => Promise<Change | undefined>;
     },
   ) {
-    this.judge = new Judge(options);
+    this.judge = new MergeRules(options);
   }
 
   /** A new connection begins: until the next `caught_up` everything is catching up. */

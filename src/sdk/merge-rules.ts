@@ -21,7 +21,7 @@ export interface Telling {
 }
 
 /** See above. */
-export class Judge {
+export class MergeRules {
   constructor(private readonly options: Pick<Core, 'sodium' | 'reader' | 'emit'>) {}
 
   /** True where a row's tag holds and it opens. */
