@@ -9,7 +9,7 @@ import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
 import { ApiError } from './errors.js';
 import { type BinLabel, type BinView, type DeviceEvents } from './events.js';
-import { Followers, type Subscription } from './follow.js';
+import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { ItemReader } from './item-reader.js';
 import type { BinRow } from './replies.js';
 import type { Writer } from './writer.js';
@@ -22,7 +22,7 @@ const ROUNDS_MAX = 3;
 export class Bins {
   private readonly reading = new SingleFlight((reason: DeviceEvents['bins']['reason']) => this.read(reason));
 
-  private readonly followers: Followers<BinView>;
+  private readonly followers: ListSubscriptions<BinView>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'reader' | 'emit' | 'onProblem'> & {
@@ -32,7 +32,7 @@ export class Bins {
       readonly pull: () => Promise<void>;
     },
   ) {
-    this.followers = new Followers(JSON.stringify, options.onProblem);
+    this.followers = new ListSubscriptions(JSON.stringify, options.onProblem);
   }
 
   async list(): Promise<readonly BinView[]> {

@@ -11,7 +11,7 @@ import { SERVICE_NAME } from '../protocol/limits.js';
 import { SingleFlight } from '../protocol/single-flight.js';
 import { wireBytes } from './api.js';
 import { ClientError, isPassing, ProtocolError, UncertifiedDeviceError, type Uncertified } from './errors.js';
-import { Followers, type Subscription } from './follow.js';
+import { ListSubscriptions, type Subscription } from './list-subscriptions.js';
 import type { DeviceEntry } from './replies.js';
 import type { Core } from './core.js';
 
@@ -37,7 +37,7 @@ export class DeviceList {
   /** Devices that were seen revoked. Nothing brings one back, so one that stands is the server's doing. */
   private readonly revoked = new Set<string>();
 
-  private readonly followers: Followers<DeviceEntry>;
+  private readonly followers: ListSubscriptions<DeviceEntry>;
 
   constructor(
     private readonly options: Pick<Core, 'api' | 'sodium' | 'identity' | 'emit'> & {
@@ -45,7 +45,7 @@ export class DeviceList {
       readonly remembered?: readonly DeviceEntry[];
     },
   ) {
-    this.followers = new Followers(listText, (error) => options.emit('problem', { error }));
+    this.followers = new ListSubscriptions(listText, (error) => options.emit('problem', { error }));
     this.known = options.remembered;
     for (const { id, revokedAt } of options.remembered ?? []) if (revokedAt !== null) this.revoked.add(id);
   }

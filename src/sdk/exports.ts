@@ -44,7 +44,7 @@ export type {
 export type { DeviceStatus as Standing } from './device-status.js';
 export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export { SEARCHED } from './search.js';
-export type { Subscription } from './follow.js';
+export type { Subscription } from './list-subscriptions.js';
 export {
   SavableIdentity as Identity,
   type Identity as IdentityFields,

@@ -13,7 +13,7 @@ import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
 import { type ItemView } from './events.js';
-import type { Subscription } from './follow.js';
+import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import { breathe } from './platform.js';
 import {

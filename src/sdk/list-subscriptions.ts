@@ -20,7 +20,7 @@ interface Follower<T> {
 }
 
 /** The followers of one list. */
-export class Followers<T> {
+export class ListSubscriptions<T> {
   private readonly all = new Set<Follower<T>>();
 
   /** `textOf`: two lists with the same text are the same to their followers. */
