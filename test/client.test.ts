@@ -11,7 +11,7 @@ import { DeviceList } from '../src/sdk/device-list.js';
 import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import type { LineState } from '../src/sdk/events.js';
-import { Line } from '../src/sdk/socket.js';
+import { ReconnectingSocket } from '../src/sdk/reconnecting-socket.js';
 import { pendingWrite } from '../src/sdk/store/store.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/sdk/wire.js';
@@ -230,7 +230,7 @@ function line(overrides: { ticket?: () => Promise<string> } = {}) {
   const states: LineState[] = [];
   const problems: Error[] = [];
   const at = { cursor: FRESH, revoked: 0, renewed: 0 };
-  const made = new Line({
+  const made = new ReconnectingSocket({
     baseUrl: 'https://server.test',
     sockets: port,
     clock,

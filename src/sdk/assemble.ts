@@ -15,7 +15,7 @@ import { DeviceList } from './device-list.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
 import { LiveQueryIndex } from './live-query-index.js';
-import { Line } from './socket.js';
+import { ReconnectingSocket } from './reconnecting-socket.js';
 import { Sync } from './sync.js';
 import type { Frame } from './wire.js';
 import { Writer } from './writer.js';
@@ -78,7 +78,7 @@ function stream(
   const { api, emit } = core;
   const fetchNext = async (since: number) => (await api.page({ since, epoch: null, limit: 1 })).items[0];
   const replica = new Replica({ ...core, fetchNext });
-  const line: Line = new Line({
+  const line: ReconnectingSocket = new ReconnectingSocket({
     ...core,
     // The line has waits of its own: each of its steps is one request.
     ticket: () => api.once.ticket(),

@@ -63,7 +63,7 @@ interface Closed {
 }
 
 /** Keeps one connection up from `start` until `stop` or revocation. */
-export class Line {
+export class ReconnectingSocket {
   private current: Connection | undefined;
   private timer: Timer | undefined;
   private attempt = 0;
