@@ -15,7 +15,7 @@ import { ClientError } from './errors.js';
 import { type ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
-import { breathe } from './platform.js';
+import { yieldToEventLoop } from './platform.js';
 import {
   changesBetween,
   Matches,
@@ -248,7 +248,7 @@ export class LiveQueryIndex {
     if (row === undefined) return undefined;
     const known = this.opened.get(head.id);
     if (known !== undefined && sameSeal(row, known)) return { row, payload: known.payload };
-    if (++this.openedInRow % OPENED_AT_ONCE === 0) await breathe();
+    if (++this.openedInRow % OPENED_AT_ONCE === 0) await yieldToEventLoop();
     try {
       const payload = openItem(sodium, row, reader);
       this.keep(head.id, { sig: row.sig, bytes: row.inline?.ct.length ?? 0, payload });

@@ -58,7 +58,7 @@ export interface Platform {
 }
 
 /** Lets others have a turn in the middle of long work: the platform's shortest timer, whatever the time is. */
-export const breathe = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+export const yieldToEventLoop = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
 /**
  * Aborts `own` with the first of the signals, until the function that it answers is called. `AbortSignal.any` would do it,
