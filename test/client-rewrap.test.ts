@@ -5,7 +5,7 @@ import { ApiError, NetworkError } from '../src/sdk/errors.js';
 import { Emitter, type RewrapProgress } from '../src/sdk/events.js';
 import type { Call } from '../src/sdk/http.js';
 import { Outbox } from '../src/sdk/outbox.js';
-import { Rewrapper } from '../src/sdk/rewrap.js';
+import { RewrapQueue } from '../src/sdk/rewrap-queue.js';
 import { DeviceList } from '../src/sdk/device-list.js';
 import { Sender } from '../src/sdk/sender.js';
 import { MemoryStore, type Entry } from '../src/sdk/store/store.js';
@@ -87,7 +87,7 @@ async function crowd(count: number) {
     clock,
     blobs: noBlobs,
   });
-  const rewrapper = new Rewrapper({ writer, roster, clock, random, emit });
+  const rewrapper = new RewrapQueue({ writer, roster, clock, random, emit });
   /** Turns the clock until `over`, as if the pauses took their time. */
   const until = async (over: () => boolean): Promise<number> => {
     const begun = clock.now();

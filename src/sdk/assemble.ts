@@ -10,7 +10,7 @@ import { ItemReader } from './item-reader.js';
 import type { Platform } from './platform.js';
 import { Replica } from './replica.js';
 import type { DeviceEntry } from './replies.js';
-import { Rewrapper } from './rewrap.js';
+import { RewrapQueue } from './rewrap-queue.js';
 import { DeviceList } from './device-list.js';
 import { Sender } from './sender.js';
 import { Session } from './session.js';
@@ -66,7 +66,7 @@ export function assemble({ platform, hooks, devices, ...base }: Foundation) {
   const writer = new Writer({ ...core, deviceId: identity.deviceId, sender, roster, blobs });
   const { line, sync } = stream(core, { session, sender, hooks });
   const bins = new Bins({ ...core, library, writer, pull: () => sync.pull() });
-  const rewrapper = new Rewrapper({ ...core, writer, roster });
+  const rewrapper = new RewrapQueue({ ...core, writer, roster });
   return { core, session, roster, library, shelf, writer, sender, sync, line, bins, blobs, rewrapper };
 }
 

@@ -18,7 +18,7 @@ const REWRAP_SPREAD_MS = 60_000;
 const PAUSE_MS = 500;
 
 /** One run at a time, at once or later. */
-export class Rewrapper {
+export class RewrapQueue {
   private readonly running = new SingleFlight(() => this.all(this.stopping.signal));
   private stopping = new AbortController();
   private timer: Timer | undefined;
