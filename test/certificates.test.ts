@@ -1,15 +1,21 @@
 /** A certificate that does not hold: every command says which one, why, and what to set; nothing is trusted for it. */
+import t from 'tap';
 import { readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { PeerCertificate } from 'node:tls';
-import t from 'tap';
 import { sound } from '../src/cli/doctor/network.js';
 import { EXIT } from '../src/terminal/terminal.js';
 import { NetworkError } from '../src/sdk/errors.js';
-import { certificateTold, faultsOf, sayFault, type Shown } from '../src/sdk/node-certificate.js';
-import { CertificateError, networkReason } from '../src/sdk/network-reason.js';
+import {
+  certificateTold,
+  faultsOf,
+  sayFault,
+  type Shown,
+  CertificateError,
+  networkReason,
+} from '../src/sdk/node-certificate.js';
 import { failureOf, toolFailure } from '../src/mcp/failure.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';
 import { encodeWords } from '../src/crypto/words.js';

@@ -1,10 +1,10 @@
 /** Answers of stores that are late, spent or no HTTP, and what a transfer makes of them (specification, Blobs). */
-import { createServer, type AddressInfo, type Socket } from 'node:net';
 import t from 'tap';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { downloadBlob } from '../src/sdk/blobs/download.js';
 import { bytesSource } from '../src/sdk/blobs/source.js';
 import { uploadBlob } from '../src/sdk/blobs/upload.js';
-import { sendBody } from '../src/sdk/node-send.js';
+import { sendBody } from '../src/sdk/node-platform.js';
 import { decryptorOf, standInStore, transfers, type Trick } from './support/blob-store.js';
 
 const HEAD = { type: 'file', ts: 1_760_000_000_123 } as const;

@@ -4,9 +4,19 @@ import t from 'tap';
 import { Emitter, type ItemView } from '../src/sdk/events.js';
 import { ItemReader } from '../src/sdk/item-reader.js';
 import { Outbox, type NewChange } from '../src/sdk/outbox.js';
-import { changesBetween, Matches, newestFirst, planOf, type Head, type QueryUpdate } from '../src/sdk/query.js';
+import {
+  changesBetween,
+  Matches,
+  newestFirst,
+  planOf,
+  type Head,
+  type QueryUpdate,
+  found,
+  fold,
+  SEARCHED,
+  wordsOf,
+} from '../src/sdk/query.js';
 import { Replica } from '../src/sdk/replica.js';
-import { found, fold, SEARCHED, wordsOf } from '../src/sdk/search.js';
 import { QUERIES_MAX, LiveQueryIndex } from '../src/sdk/live-query-index.js';
 import { MemoryStore, type Pending } from '../src/sdk/store/store.js';
 import type { Change } from '../src/sdk/wire.js';

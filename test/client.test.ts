@@ -1,10 +1,10 @@
 /** The client's parts on their own: no server, no network, time in the test's hand. */
 import fc from 'fast-check';
-import { getEventListeners } from 'node:events';
 import t from 'tap';
+import { getEventListeners } from 'node:events';
 import { DeviceApi } from '../src/sdk/api.js';
 import { backoffMs, RECONNECT } from '../src/sdk/platform.js';
-import { caughtUp, FRESH, passed, restarted, type Cursor } from '../src/sdk/cursor.js';
+import { caughtUp, FRESH, passed, restarted, type Cursor, pendingWrite } from '../src/sdk/store/store.js';
 import { ApiError, NetworkError, ProtocolError } from '../src/sdk/errors.js';
 import { Http } from '../src/sdk/http.js';
 import { DeviceList } from '../src/sdk/device-list.js';
@@ -12,7 +12,6 @@ import { toBase64Url } from '../src/protocol/base64.js';
 import { CLOSE } from '../src/protocol/close-codes.js';
 import type { LineState } from '../src/sdk/events.js';
 import { ReconnectingSocket } from '../src/sdk/reconnecting-socket.js';
-import { pendingWrite } from '../src/sdk/store/store.js';
 import { ulid } from '../src/sdk/ulid.js';
 import { itemChange, readFrame, readItem, writeBody, type Frame } from '../src/sdk/wire.js';
 import { nodeSodium } from '../src/crypto/sodium-node.js';

@@ -1,7 +1,7 @@
 /** What kind of content something is that was put without `--type`. */
-import { extname } from 'node:path';
 import mime from 'mime';
-import type { Detected } from '../sdk/payloads/detect.js';
+import { extname } from 'node:path';
+import type { Detected } from '../sdk/payloads/shapes.js';
 import type { JsonObject } from '../crypto/payload.js';
 import type { ContentType } from '../protocol/item.js';
 

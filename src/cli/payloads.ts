@@ -1,6 +1,6 @@
 /** Payloads as they are typed on a command line: read, held against the shapes of the reference (Content types), refused in its words. */
-import { PAYLOAD_MAX } from '../sdk/payloads/large.js';
 import {
+  PAYLOAD_MAX,
   fieldsOf,
   fieldText,
   holdsFile,

@@ -7,7 +7,7 @@ import { Device } from '../sdk/device.js';
 import { prepareClaim } from '../sdk/enrol.js';
 import { ApiError } from '../sdk/errors.js';
 import type { Identity } from '../sdk/identity.js';
-import { nodeSockets } from '../sdk/node-socket.js';
+import { nodeSockets } from '../sdk/node-platform.js';
 import { join } from '../sdk/pairing.js';
 import type { Platform, SocketPort } from '../sdk/platform.js';
 import { CLOSE } from '../protocol/close-codes.js';

@@ -1,6 +1,6 @@
 /** What the tools take and give (the reference, Agent tools), as schemas. */
 import { z } from 'zod';
-import { SEARCH_TEXT_MAX } from '../sdk/search.js';
+import { SEARCH_TEXT_MAX } from '../sdk/query.js';
 import { ULID } from '../protocol/ids.js';
 import { CONTENT_TYPES } from '../protocol/item.js';
 

@@ -3,7 +3,7 @@
  * them, and an answer has a bound: what passes it is cut, and said to be.
  */
 import type { ItemView } from '../sdk/events.js';
-import { SEARCHED } from '../sdk/search.js';
+import { SEARCHED } from '../sdk/query.js';
 import { reasonOf } from '../sdk/reasons.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { jsonLine } from '../terminal/text.js';

@@ -1,10 +1,10 @@
 /** The four tools (MCP-40). */
+import * as schemas from './schemas.js';
 import type { z } from 'zod';
-import { fieldsOf, holdsFile, shapedPayload } from '../sdk/payloads/shapes.js';
-import { payloadDetected } from '../sdk/payloads/detect.js';
+import { fieldsOf, holdsFile, shapedPayload, payloadDetected } from '../sdk/payloads/shapes.js';
 import { ClientError } from '../sdk/errors.js';
 import type { ItemView } from '../sdk/events.js';
-import { fold } from '../sdk/search.js';
+import { fold } from '../sdk/query.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { CONTENT_TYPES, type ContentType } from '../protocol/item.js';
 import { TS_MIN } from '../protocol/limits.js';
@@ -12,7 +12,6 @@ import { binText, type BinFacts, type Bins } from './bin-scope.js';
 import { blobLinks } from './blob-links.js';
 import { McpError } from './errors.js';
 import { notesOn } from './notes.js';
-import * as schemas from './schemas.js';
 import { itemText, MASK, Sheet } from './shown.js';
 import type { Tool, ToolAnswer, ToolCall } from './tool.js';
 import type { Fresh, Vault } from './vault.js';

@@ -5,12 +5,19 @@
  * lies here as one record of the client's own format and is taken apart when somebody looks into it; what lists and
  * searches go by (bin, type, time, searched text) lies beside it. A deleted item is a number in a map.
  */
-import { FRESH, type Cursor } from '../sdk/cursor.js';
+import {
+  FRESH,
+  type Cursor,
+  type Batch,
+  type Entry,
+  type Held,
+  type Pending,
+  type QuarantineReason,
+  type Store,
+} from '../sdk/store/store.js';
 import type { ItemView } from '../sdk/events.js';
-import { newestFirst } from '../sdk/query.js';
-import { fold, SEARCHED } from '../sdk/search.js';
+import { newestFirst, fold, SEARCHED } from '../sdk/query.js';
 import { decodeEntry, encodeEntry, entryKey } from '../sdk/store/records.js';
-import type { Batch, Entry, Held, Pending, QuarantineReason, Store } from '../sdk/store/store.js';
 import { timeOfUlid } from '../sdk/ulid.js';
 import type { JsonObject } from '../crypto/payload.js';
 import { equalBytes } from '../protocol/bytes.js';

@@ -1,8 +1,7 @@
 /** Everything of a browser that a client touches. */
 import { loadBrowserSodium } from '../crypto/sodium-browser.js';
 import { systemClock } from '../protocol/clock.js';
-import { browserSockets } from './browser-socket.js';
-import type { Platform } from './platform.js';
+import { type Platform, FRAME_MAX, type OpenSocket, type SocketPort } from './platform.js';
 
 /**
  * What a device in a browser runs on: libsodium as WebAssembly, `fetch`, WebSockets, the system's clock. The page's
@@ -17,3 +16,63 @@ export const browserPlatform = async (): Promise<Platform> => ({
   clock: systemClock,
   random: Math.random,
 });
+
+const OPEN_WITHIN_MS = 20_000;
+/** A peer that does not answer the closing handshake is not waited for; a browser would, for a minute or more. */
+const CLOSE_WITHIN_MS = 2_000;
+/** What a connection that ended without a close frame is told as (RFC 6455, 7.1.5). */
+const ABNORMAL = 1006;
+
+/** WebSockets of browsers. They cannot be paused: who reads too slowly has to let go (see `Sync`). */
+export const browserSockets: SocketPort = {
+  open(url, events): OpenSocket {
+    let told = false;
+    const closed = (code: number, reason: string): void => {
+      clearTimeout(timer);
+      if (told) return;
+      told = true;
+      events.closed(code, reason);
+    };
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let socket: WebSocket;
+    try {
+      socket = new WebSocket(url);
+    } catch (error) {
+      // A page on https may not open ws:, for one. The owner has no socket yet, so it hears of it a turn later.
+      const reason = error instanceof Error ? error.message : 'the browser refused the address';
+      timer = setTimeout(() => closed(ABNORMAL, reason), 0);
+      return { send: () => undefined, close: () => undefined };
+    }
+    const giveUp = (ms: number, reason: string): void => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        socket.close();
+        closed(ABNORMAL, reason);
+      }, ms);
+    };
+    giveUp(OPEN_WITHIN_MS, 'no connection in time');
+    socket.onopen = () => {
+      clearTimeout(timer);
+      if (!told) events.opened();
+    };
+    socket.onmessage = ({ data }: MessageEvent<unknown>) => {
+      if (told || typeof data !== 'string') return;
+      if (data.length <= FRAME_MAX) events.message(data);
+      else socket.close();
+    };
+    // `close` follows every `error`, and a browser does not say what the error was.
+    socket.onclose = ({ code, reason }) => closed(code, reason);
+    return {
+      send: (text) => {
+        if (socket.readyState === WebSocket.OPEN) socket.send(text);
+      },
+      close: (code, reason) => {
+        if (told) return;
+        // Browsers send 1000 and 3000 to 4999 only, and throw for any other.
+        const allowed = code === 1000 || (code >= 3000 && code <= 4999);
+        socket.close(allowed ? code : 1000, reason);
+        giveUp(CLOSE_WITHIN_MS, 'the closing handshake was not answered');
+      },
+    };
+  },
+};

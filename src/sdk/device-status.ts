@@ -1,13 +1,12 @@
 /** How a device stands, in one look: for a status line, and for the command line's `doctor`. */
 import { fingerprintOfMaster } from '../crypto/fingerprint.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor, Held } from './store/store.js';
 import type { ProtocolFault, Uncertified } from './errors.js';
 import type { DeviceEvents, Emitter, LineState } from './events.js';
 import type { Identity } from './identity.js';
 import type { ItemReader } from './item-reader.js';
 import type { HiddenReason } from './reasons.js';
 import { fingerprintOfDevice, type DeviceList } from './device-list.js';
-import type { Held } from './store/store.js';
 import type { Core } from './core.js';
 
 /** A device's state. Times and ages are ms, by this device's clock unless the field says otherwise. */

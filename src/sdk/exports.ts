@@ -42,8 +42,7 @@ export type {
   RewrapProgress,
 } from './events.js';
 export type { DeviceStatus as Standing } from './device-status.js';
-export { QUERY_LIMIT_MAX, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
-export { SEARCHED } from './search.js';
+export { QUERY_LIMIT_MAX, SEARCHED, type QueryChange, type QueryFilter, type QueryUpdate } from './query.js';
 export type { Subscription } from './list-subscriptions.js';
 export {
   SavableIdentity as Identity,
@@ -57,10 +56,10 @@ export type { DeviceEntry, DownloadUrl, Me, Stored } from './replies.js';
 export { bytesSource, fileSource, type BlobProgress, type BlobSource, type TransferOptions } from './blobs/source.js';
 export { holdsFile, PAYLOAD_INLINE_MAX, PayloadError } from './payloads/shapes.js';
 export type { Fetch, OpenSocket, Platform, SendBody, SocketEvents, SocketPort, StreamedPut } from './platform.js';
-export type { Cursor } from './cursor.js';
 export {
   MemoryStore,
   type Batch,
+  type Cursor,
   type Entry,
   type Held,
   type Pending,
@@ -68,8 +67,8 @@ export {
   type Store,
 } from './store/store.js';
 export { ArchiveWriter, isArchive, readArchive, type ByteSink, type ByteSource } from './archive/archive.js';
-export { ArchiveError, type ArchiveFault } from './archive/records.js';
-export type { ArchivedBin, ArchivedItem, ArchiveManifest, ArchiveRecord } from './archive/records.js';
+export { ArchiveError, type ArchiveFault, type ArchivedBin, type ArchivedItem } from './archive/records.js';
+export type { ArchiveManifest, ArchiveRecord } from './archive/records.js';
 export type { LevelStore } from './store/level-store.js';
 export type { OpenedStore, StoreRepair } from './store/open.js';
 export type { StoreOwner } from './store/records.js';

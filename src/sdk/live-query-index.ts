@@ -12,7 +12,7 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { LiveItem } from '../protocol/item.js';
 import { Serial } from '../protocol/serial.js';
 import { ClientError } from './errors.js';
-import { type ItemView } from './events.js';
+import type { ItemView } from './events.js';
 import type { Subscription } from './list-subscriptions.js';
 import { damagedItem, rowSeen } from './item-reader.js';
 import { yieldToEventLoop } from './platform.js';
@@ -25,9 +25,9 @@ import {
   type Head,
   type QueryFilter,
   type QueryUpdate,
+  found,
 } from './query.js';
 import { viewOf } from './merge-rules.js';
-import { found } from './search.js';
 import type { Core } from './core.js';
 
 /** Queries of one device at a time. */

@@ -248,7 +248,7 @@ function onTop(changes: readonly Pending[] | undefined, entry: Entry | undefined
 const IDS_MAX = 10_000;
 
 /** What was dirty since somebody last asked. `all`: every item may be another. */
-export interface DirtyIds0 {
+export interface Dirty {
   readonly all: boolean;
   readonly ids: readonly string[];
 }
@@ -292,7 +292,7 @@ export class DirtyIds {
   }
 
   /** What was dirty, and forgets it. */
-  take(): DirtyIds0 {
+  take(): Dirty {
     const taken = { all: this.everything, ids: this.everything ? [] : [...this.ids] };
     this.ids = new Set();
     this.everything = false;

@@ -6,10 +6,10 @@ import { asError } from '../protocol/error-code.js';
 import type { Timer } from '../protocol/clock.js';
 import { CLOSE } from '../protocol/close-codes.js';
 import { backoffMs, type OpenSocket, RECONNECT, RETRY_AFTER_MAX_MS } from './platform.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor } from './store/store.js';
 import type { Core } from './core.js';
 import { isRevoked, ProtocolError, retryAfterMs } from './errors.js';
-import { type LineState } from './events.js';
+import type { LineState } from './events.js';
 import { readFrame, type Frame } from './wire.js';
 
 /** The server pings every 30 s by default; after two that did not come, it is asked, then given up. */

@@ -6,11 +6,19 @@
  * must be called one after the other; `Sync` sees to that.
  */
 import type { LiveItem } from '../protocol/item.js';
-import { caughtUp, type Cursor, passed, restarted } from './cursor.js';
+import {
+  caughtUp,
+  type Cursor,
+  passed,
+  restarted,
+  unversioned,
+  type Entry,
+  type Held,
+  type Pending,
+} from './store/store.js';
 import { ProtocolError, type ProtocolFault } from './errors.js';
 import type { Listed, Named } from './events.js';
 import { MergeRules, lastGood, sameSig, type Stated } from './merge-rules.js';
-import { unversioned, type Entry, type Held, type Pending } from './store/store.js';
 import type { Change, Completeness } from './wire.js';
 import type { Core } from './core.js';
 

@@ -5,11 +5,10 @@
 import { asError } from '../protocol/error-code.js';
 import { Serial } from '../protocol/serial.js';
 import { type Replica, stopsReading } from './replica.js';
-import type { Cursor } from './cursor.js';
+import type { Cursor, Held } from './store/store.js';
 import { ProtocolError } from './errors.js';
-import { type Listed, type Named } from './events.js';
+import type { Listed, Named } from './events.js';
 import type { Sender } from './sender.js';
-import type { Held } from './store/store.js';
 import type { Change, Completeness, Frame } from './wire.js';
 import type { Core } from './core.js';
 

@@ -10,13 +10,20 @@ import { CryptoRefusal } from '../crypto/refusal.js';
 import type { ContentType, LiveItem } from '../protocol/item.js';
 import { BATCH_WRITES_MAX } from '../protocol/limits.js';
 import { Serial } from '../protocol/serial.js';
-import type { Blobs } from './blobs/blobs.js';
+import type { Blobs } from './blobs/download.js';
 import { bytesSource, type BlobSource, type TransferOptions } from './blobs/source.js';
 import type { UploadedBlob } from './blobs/upload.js';
 import { ApiError, ClientError, isConflict } from './errors.js';
 import type { RewrapProgress } from './events.js';
-import { cutPayload, wholePayload } from './payloads/large.js';
-import { checkedPayload, expectType, fieldsOf, holdsFile, PAYLOAD_INLINE_MAX } from './payloads/shapes.js';
+import {
+  cutPayload,
+  wholePayload,
+  checkedPayload,
+  expectType,
+  fieldsOf,
+  holdsFile,
+  PAYLOAD_INLINE_MAX,
+} from './payloads/shapes.js';
 import type { Stored } from './replies.js';
 import type { DeviceList } from './device-list.js';
 import type { Sender, Submitted } from './sender.js';

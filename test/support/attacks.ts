@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { newItem, writeBody } from './devices.js';
 import { until } from './events.js';
 import { BASE } from './hosted.js';
-import { Judge, requestText, street, Unread, type Neighbour, type Street } from './merge-rules.js';
+import { Judge, requestText, street, Unread, type Neighbour, type Street } from './judge.js';
 import type { WithTeardown } from './postgres.js';
 import { range } from './stream.js';
 

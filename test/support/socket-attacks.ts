@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Test } from 'tap';
 import { join, newItem, writeBody, type TestDevice } from './devices.js';
 import { until } from './events.js';
-import { Judge, street, type Neighbour, type Street } from './merge-rules.js';
+import { Judge, street, type Neighbour, type Street } from './judge.js';
 import { SlowSocket } from './slow.js';
 import { range } from './stream.js';
 

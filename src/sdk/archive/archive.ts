@@ -5,10 +5,9 @@
  * What must never be: that a part of an archive is taken for the whole. The header is under a tag, each chunk under a
  * nonce with its number and bound to its place, and the last one says so.
  */
-import { b32, SALT_BYTES, type Sodium } from '../../crypto/sodium.js';
+import { b32, SALT_BYTES, type Sodium, ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { concat, lengthPrefixed, text } from '../../protocol/bytes.js';
 import { AEAD_TAG_BYTES, KEY_BYTES, NONCE_BYTES, SERVICE_NAME, SIG_BYTES } from '../../protocol/limits.js';
-import { ARGON2_MEMORY_BYTES, ARGON2_OPS } from '../../crypto/sodium.js';
 import { ArchiveError, type ArchiveRecord, decodeRecord, encodeRecord, RecordOrder } from './records.js';
 
 /** Where an archive is written to; called one after the other. */

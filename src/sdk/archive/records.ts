@@ -7,8 +7,7 @@ import { type ContentType, isContentType } from '../../protocol/item.js';
 import { BINS_MAX, SERVICE_NAME, TS_MIN } from '../../protocol/limits.js';
 import { CodedError, ProtocolError } from '../errors.js';
 import type { BinLabel } from '../events.js';
-import { PAYLOAD_MAX } from '../payloads/large.js';
-import { PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
+import { PAYLOAD_MAX, PAYLOAD_INLINE_MAX } from '../payloads/shapes.js';
 import {
   array,
   boolean,

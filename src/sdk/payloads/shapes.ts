@@ -1,8 +1,10 @@
 /** The ten shapes (the reference, Content types): what a payload of each type holds, checked before it is sealed. Pure. */
-import type { JsonObject } from '../../crypto/payload.js';
+import { type JsonObject, payloadBytes, payloadObject } from '../../crypto/payload.js';
 import { text as utf8 } from '../../protocol/bytes.js';
 import { CONTENT_TYPES, isContentType, type ContentType } from '../../protocol/item.js';
 import { AEAD_TAG_BYTES, INLINE_CIPHERTEXT_MAX } from '../../protocol/limits.js';
+import type { PlainPayload } from '../../crypto/item.js';
+import { CryptoRefusal } from '../../crypto/refusal.js';
 
 /** What a field holds. */
 export type FieldKind = 'text' | 'number';
@@ -166,4 +168,92 @@ export function titleOf(type: ContentType, payload: JsonObject | null): string {
     return parts.length === 2 ? `${parts[0] ?? ''} (${parts[1] ?? ''})` : (parts[0] ?? '(no name)');
   const first = parts[0] ?? `${fieldText(payload, 'lat') ?? ''} ${fieldText(payload, 'lng') ?? ''}`;
   return (first.split('\n').find((line) => line.trim() !== '') ?? '(empty)').trim().slice(0, TITLE_MAX) || '(empty)';
+}
+
+/** Bytes of JSON that a payload in a blob may have: it is held as a whole by whoever reads it. */
+export const PAYLOAD_MAX = 16 * 1024 * 1024;
+
+/** A payload as JSON. Throws `CryptoRefusal` `too_large`. */
+export function wholePayload(payload: PlainPayload): Uint8Array {
+  const bytes = payloadBytes(payload);
+  if (bytes.length > PAYLOAD_MAX)
+    throw new CryptoRefusal('too_large', `a payload may have ${PAYLOAD_MAX} bytes: put it as a file`);
+  return bytes;
+}
+
+/** Characters of a text that is cut; tried one after the other until the whole fits. */
+const CUTS = [1_000, 100, 10] as const;
+
+/** Not through the middle of a character: half of one is no Unicode. */
+const start = (text: string, length: number): string =>
+  text.length <= length ? text : text.slice(0, length).replace(/[\ud800-\udbff]$/, '');
+
+/**
+ * The short form: the same fields with their texts cut, so that a list has something to show. What is nested, and where
+ * that does not help everything, is left out: this is shown, and never what the item says.
+ */
+export function cutPayload(payload: PlainPayload): JsonObject {
+  const whole = payloadObject(payloadBytes(payload));
+  for (const length of CUTS) {
+    const fields = Object.entries(whole).flatMap(([name, value]): [string, unknown][] => {
+      if (typeof value === 'string') return [[name, start(value, length)]];
+      return typeof value === 'object' && value !== null ? [] : [[name, value]];
+    });
+    const cut = Object.fromEntries(fields);
+    if (payloadBytes(cut).length <= PAYLOAD_INLINE_MAX / 4) return cut;
+  }
+  return {};
+}
+
+/** A type, and the fields that follow from the content. */
+export interface Detected {
+  readonly type: ContentType;
+  readonly payload: JsonObject;
+}
+
+/** An address alone is a link, anything else a text. */
+export function textDetected(text: string): Detected {
+  const trimmed = text.trim();
+  if (/^https?:\/\/\S+$/i.test(trimmed) && URL.canParse(trimmed)) {
+    return { type: 'link', payload: { url: trimmed, site: new URL(trimmed).hostname } };
+  }
+  return { type: 'text', payload: { text } };
+}
+
+/** Of several types that fit, the first of these that does: what a payload of so few fields most likely is. */
+const LIKELIEST: readonly ContentType[] = [
+  ...(['text', 'link', 'password', 'code', 'contact', 'location', 'file', 'image', 'video', 'audio'] as const),
+];
+
+/**
+ * The type of a payload by its fields: one that has all of them and whose main ones are there. `{text}` alone goes by
+ * the text (`textDetected`). Throws `PayloadError` where no type has all of these fields.
+ */
+export function payloadDetected(given: JsonObject): Detected {
+  const names = Object.keys(given);
+  const { text } = given;
+  if (names.length === 1 && typeof text === 'string') return textDetected(text);
+  const fits = LIKELIEST.filter((type) => {
+    const fields = fieldsOf(type);
+    return names.every((name) => fields.includes(name)) && mainFields(type).every((name) => Object.hasOwn(given, name));
+  });
+  const type = names.length === 0 ? undefined : (fits.find((one) => isSound(one, given)) ?? fits[0]);
+  if (type === undefined)
+    throw new PayloadError(
+      '',
+      'has fields that no type has, and a type was not given',
+      `Say which of the types it is: ${CONTENT_TYPES.join(', ')}.`,
+    );
+  return { type, payload: given };
+}
+
+/** Fields of the right kind decide between types that share a name. */
+function isSound(type: ContentType, given: JsonObject): boolean {
+  try {
+    shapedPayload(type, given);
+    return true;
+  } catch (error) {
+    if (error instanceof PayloadError) return false;
+    throw error;
+  }
 }

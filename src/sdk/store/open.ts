@@ -2,10 +2,8 @@
  * Opening a durable store, and what happens when it is damaged: what can be read of the changes that this device has not
  * sent goes into a new store, everything else comes from the server again, and the damaged one is set aside.
  */
-import type { StoreError } from './error.js';
-import { storeError, storeErrorOf } from './error.js';
-import { createStore, LevelStore, readState, type LevelStoreOptions } from './level-store.js';
-import { scanned, type Level } from './level.js';
+import { type StoreError, storeError, storeErrorOf } from './error.js';
+import { createStore, LevelStore, readState, type LevelStoreOptions, scanned, type Level } from './level-store.js';
 import { CHANGES, decodeChange, ownerSeed, type StoreOwner } from './records.js';
 import type { Pending } from './store.js';
 

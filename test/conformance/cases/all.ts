@@ -21,7 +21,7 @@ import { refusals } from './refusals.js';
 import { replays } from './replay.js';
 import { retry } from './retry.js';
 import { shapes } from './shapes.js';
-import { sockets } from './reconnecting-socket.js';
+import { sockets } from './socket.js';
 import { statuses } from './status.js';
 import { tokens } from './tokens.js';
 
